@@ -1,0 +1,1 @@
+//! Registers volumes, grants claims, records every transition.

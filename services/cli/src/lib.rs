@@ -1,0 +1,1 @@
+//! The operator's CLI, and the whole system on one machine.

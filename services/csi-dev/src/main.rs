@@ -1,0 +1,3 @@
+//! Thin main of `berth-csi-dev`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Finds what nobody else saw: claims of dead allocs, empty plugins, old records.

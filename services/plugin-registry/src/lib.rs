@@ -1,0 +1,1 @@
+//! Folds plugin instances and nodes into what can run where.

@@ -1,0 +1,1 @@
+//! Drives every release to its end.

@@ -1,0 +1,1 @@
+//! Subjects, buckets, keys, records, messages and error codes: the wire, defined once.

@@ -1,0 +1,1 @@
+//! Pure decisions: ids, access rules, the volume's transitions, retry policy, limits.

@@ -1,0 +1,1 @@
+//! What every Berth process needs: configuration, telemetry, health, drain, the reconcile loop.

@@ -1,0 +1,1 @@
+//! Real servers, real binaries, free ports, and waiting for conditions.

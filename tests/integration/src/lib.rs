@@ -1,0 +1,1 @@
+//! Flows over real servers and real processes, with kills.

@@ -1,0 +1,1 @@
+//! Breadth-first search over the real volume step.

@@ -1,0 +1,1 @@
+//! Holds the layout: who may depend on whom, file lengths, forbidden words.
