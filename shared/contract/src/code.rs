@@ -1,0 +1,198 @@
+//! Error codes: one per reason a person or program may meet, stable for ever.
+//!
+//! **Owns** the numbers and their one-line titles; `berth explain CODE` and `docs/errors.md` say
+//! more. A number is never reused; a new reason gets the next one of its group.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $title:literal, $next:literal;)*) => {
+        /// Why a request was not done.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Code {
+            $($(#[$doc])* #[serde(rename = $code)] $name,)*
+            /// A code of a newer version that we do not know.
+            #[serde(other, rename = "BERTH9999")]
+            Unknown,
+        }
+
+        impl Code {
+            /// Every code, in order.
+            pub const ALL: &[Self] = &[$(Self::$name,)* Self::Unknown];
+
+            /// The code as users see it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $code,)* Self::Unknown => "BERTH9999" }
+            }
+
+            /// What it means, in one line.
+            pub const fn title(self) -> &'static str {
+                match self {
+                    $(Self::$name => $title,)*
+                    Self::Unknown => "an error of a newer version of Berth",
+                }
+            }
+
+            /// The next thing to try, when the place that failed knows nothing better.
+            pub const fn next(self) -> &'static str {
+                match self {
+                    $(Self::$name => $next,)*
+                    Self::Unknown => "read its message, or upgrade this client",
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    // 00xx: the request itself.
+    /// Fields are missing or wrong; all of them are listed.
+    BadInput = "BERTH0001", "the input is not valid; every fault is listed",
+        "mend the fields listed; nothing was written";
+    /// The request came after its deadline, and nothing was done.
+    Late = "BERTH0002", "the request arrived after its deadline, so nothing was done",
+        "ask again; if it keeps happening compare the hosts' clocks with `berth node status`";
+    /// No one listens on the subject.
+    NoResponder = "BERTH0003", "no service answers there",
+        "start the service, or look with `nats micro ls` for what runs";
+    /// No answer before the deadline: what was asked may have been done.
+    NoAnswer = "BERTH0004", "no answer in time; what was asked may or may not have been done",
+        "ask again: every request is idempotent";
+    /// The bus cannot be reached or cannot store: not done.
+    BusUnavailable = "BERTH0005", "the bus cannot be reached or cannot store; nothing was written",
+        "check nats-server with `nats server check connection`; the request may be repeated";
+    /// The record was written by a newer version.
+    NewerRecord = "BERTH0006", "the record was written by a newer version and is read-only here",
+        "upgrade this service";
+    /// Something that must not happen did.
+    Internal = "BERTH0007", "a defect in Berth",
+        "report it with the trace id and the service's log";
+    /// Too much at once.
+    Overloaded = "BERTH0008", "the service has as much under way as it takes",
+        "ask again in a moment";
+
+    // 01xx: volumes and claims.
+    /// No such volume.
+    NoSuchVolume = "BERTH0101", "no such volume in this namespace",
+        "list them with `berth volume status`, or register it with `berth volume register`";
+    /// The volume is on its way out.
+    VolumeClosing = "BERTH0102", "the volume is being deregistered",
+        "wait until it is gone, then register it again";
+    /// The volume has no such capability.
+    CapabilityNotOffered = "BERTH0103", "the volume does not offer this access or attachment mode",
+        "ask for one of the capabilities it lists, or register it with this one too";
+    /// Others hold the volume in another access mode.
+    AccessInUse = "BERTH0104", "the volume is in use in another access or attachment mode",
+        "wait for its holders, or ask for the mode in use";
+    /// The access mode does not allow writing.
+    ReadOnlyVolume = "BERTH0105", "the volume's access mode allows no writer",
+        "ask for a read claim";
+    /// Held by others.
+    Held = "BERTH0106", "the volume is held by others",
+        "stop a holder with `berth alloc stop`, or ask with `--wait`";
+    /// A call is under way for the volume.
+    Busy = "BERTH0107", "another call is under way for this volume",
+        "ask again; it joins what is under way";
+    /// The alloc's own earlier claim is being released.
+    Releasing = "BERTH0108", "this alloc's earlier claim on the volume is still being released",
+        "wait for it: `berth claim status` shows the step";
+    /// The alloc claims the volume elsewhere or in another mode.
+    ClaimDiffers = "BERTH0109", "this alloc already claims the volume, for another node or mode",
+        "use the claim it has, or stop the alloc first";
+    /// Claims remain.
+    ClaimsLive = "BERTH0110", "claims on the volume remain",
+        "stop the allocs named, or use `--force` once none of them runs";
+    /// The update would change what may not change.
+    UnsafeUpdate = "BERTH0111", "these fields cannot change",
+        "stop its holders first, or register a new volume";
+    /// No such claim.
+    NoSuchClaim = "BERTH0112", "no such claim",
+        "list them with `berth claim status`";
+    /// The attempt is not the one on the record.
+    StaleAttempt = "BERTH0113", "the answer is of an attempt that is no longer current",
+        "nothing: the record went on without it";
+    /// Nothing to do for this claim now.
+    NotDue = "BERTH0114", "there is nothing to do for this claim yet",
+        "nothing: it is taken up when it is due";
+    /// Too many claims.
+    TooManyClaims = "BERTH0115", "the volume has as many claims as one volume may have",
+        "release some first";
+    /// In line for the volume.
+    Waiting = "BERTH0116", "the claim waits in line for the volume",
+        "keep asking: it is granted in its turn";
+
+    // 02xx: plugins and nodes.
+    /// No such plugin.
+    NoSuchPlugin = "BERTH0201", "no agent has reported this plugin",
+        "check its name with `berth plugin status` and that its socket is in an agent's config";
+    /// The plugin has no healthy instance to do this.
+    PluginUnhealthy = "BERTH0202", "the plugin has no healthy instance for this",
+        "see why with `berth plugin status PLUGIN`";
+    /// No such node.
+    NoSuchNode = "BERTH0203", "no such node",
+        "list them with `berth node status`";
+    /// The node's agent does not answer.
+    NodeDown = "BERTH0204", "the node's agent does not answer",
+        "start berth-node-agent there, or look at its log";
+    /// The plugin said no.
+    PluginRefused = "BERTH0205", "the plugin refused the call",
+        "read its message; the same request will be refused again";
+    /// The plugin failed or did not answer in time.
+    PluginFailed = "BERTH0206", "the plugin failed, or its answer is unknown",
+        "it is tried again; see `berth volume status`";
+    /// The executor still works on an earlier call for this volume.
+    StillBusy = "BERTH0207", "an earlier call for this volume has not been answered by the plugin",
+        "it is tried again once the plugin has answered";
+    /// The call is older than one already seen.
+    OldCall = "BERTH0208", "a newer call for this volume was seen; this one does nothing",
+        "nothing: the newer call counts";
+    /// The node's clock is too far off.
+    ClockSkew = "BERTH0209", "the node's clock is too far from the registry's",
+        "set the node's clock; `berth node status` shows the difference";
+    /// Mounting failed on the node.
+    MountFailed = "BERTH0210", "the volume could not be made available on the node",
+        "see the message; a volume half mounted is taken down when the alloc stops";
+
+    // 03xx: allocs.
+    /// No such alloc.
+    NoSuchAlloc = "BERTH0301", "no such alloc",
+        "register it first: `berth run` does, or the scheduler with alloc.register";
+    /// The alloc has ended.
+    AllocTerminal = "BERTH0302", "the alloc has ended",
+        "start a new one";
+    /// The alloc is placed on another node.
+    AllocForeign = "BERTH0303", "the alloc is placed on another node",
+        "claim from the node it is placed on";
+    /// The alloc did not ask for this volume.
+    VolumeNotRequested = "BERTH0304", "the alloc did not ask for this volume when it was registered",
+        "name the volume when registering the alloc";
+    /// The grant is void: the alloc was told to detach.
+    GrantVoid = "BERTH0305", "the claim was released before the volume was mounted",
+        "start the alloc again";
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_in_order() {
+        let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        let mut sorted = codes.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(codes, sorted);
+    }
+
+    #[test]
+    fn a_code_of_the_future_is_read_as_unknown() {
+        assert_eq!(serde_json::from_str::<Code>("\"BERTH4242\"").unwrap(), Code::Unknown);
+        assert_eq!(serde_json::to_string(&Code::Held).unwrap(), "\"BERTH0106\"");
+    }
+}

@@ -1,0 +1,366 @@
+//! Input, read whole: all its faults at once, by field.
+//!
+//! **Owns** how a JSON value becomes one of our types when a person or a stranger wrote it: volume
+//! specs, requests on the bus, configuration. (Records we wrote ourselves are read by serde.)
+//!
+//! **Promises** every fault of the input in one pass, each with its path (`capability[1].access`),
+//! and a value only when there is none. An unknown field is a fault in a document a person wrote,
+//! and is ignored in a message, which may come from a newer version.
+//!
+//! **Never** panics, whatever the input.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use berth_domain::limits;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// One thing wrong with an input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Where, such as `capability[1].access`; empty for the whole.
+    pub path: String,
+    /// What is wrong, and what would be right.
+    pub problem: String,
+    /// The line in the document, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if !self.path.is_empty() {
+            write!(f, "`{}` ", self.path)?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+/// What to do with a field nobody knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// A person wrote it: probably a typing error.
+    Fault,
+    /// A program wrote it: perhaps a newer one.
+    Ignore,
+}
+
+/// A type that can be read from input.
+pub trait Decode: Sized {
+    /// Reads `value`, which stands at the decoder's path; none after noting a fault.
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self>;
+
+    /// What stands for a field that is not there; none means that it must be.
+    fn absent() -> Option<Self> {
+        None
+    }
+}
+
+/// Reads a whole input.
+pub fn decode<T: Decode>(value: Value, unknown: Unknown) -> Result<T, Vec<Fault>> {
+    let mut decoder = Decoder { unknown, path: Vec::new(), faults: Vec::new() };
+    match T::decode(value, &mut decoder) {
+        Some(decoded) if decoder.faults.is_empty() => Ok(decoded),
+        _ => Err(decoder.faults),
+    }
+}
+
+/// Reads a message: JSON in bytes, unknown fields ignored.
+pub fn message<T: Decode>(body: &[u8]) -> Result<T, Vec<Fault>> {
+    let whole = |problem: String| vec![Fault { path: String::new(), problem, line: None }];
+    if body.len() > limits::MESSAGE_BYTES_MAX {
+        return Err(whole(format!(
+            "the body has {} bytes; at most {} are read",
+            body.len(),
+            limits::MESSAGE_BYTES_MAX
+        )));
+    }
+    // An empty body is an empty object, so that `nats req SUBJECT ''` works where nothing is needed.
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    let value = serde_json::from_slice(body)
+        .map_err(|error| whole(format!("the body is not JSON: {error}")))?;
+    decode(value, Unknown::Ignore)
+}
+
+/// Where a reading stands, and what it found wrong so far.
+#[derive(Debug)]
+pub struct Decoder {
+    unknown: Unknown,
+    path: Vec<String>,
+    faults: Vec<Fault>,
+}
+
+impl Decoder {
+    /// Notes a fault where the reading stands.
+    pub fn fault(&mut self, problem: impl fmt::Display) {
+        let path = self.path.concat();
+        let path = path.strip_prefix('.').unwrap_or(&path).to_owned();
+        self.faults.push(Fault { path, problem: problem.to_string(), line: None });
+    }
+
+    /// Reads a part that stands at `segment` (`.name` or `[3]`) below.
+    pub fn at<T>(&mut self, segment: String, read: impl FnOnce(&mut Self) -> T) -> T {
+        self.path.push(segment);
+        let part = read(self);
+        self.path.pop();
+        part
+    }
+
+    /// Takes a field out of an object and reads it.
+    pub fn field<T: Decode>(&mut self, object: &mut Map<String, Value>, name: &str) -> Option<T> {
+        let value = object.remove(name);
+        self.at(format!(".{name}"), |decoder| match value {
+            // Null and absent are one: programs write either.
+            None | Some(Value::Null) => T::absent().or_else(|| {
+                decoder.fault("is missing");
+                None
+            }),
+            Some(value) => T::decode(value, decoder),
+        })
+    }
+
+    /// The object that `value` is to be.
+    pub fn object(&mut self, value: Value) -> Option<Map<String, Value>> {
+        match value {
+            Value::Object(object) => Some(object),
+            other => {
+                self.fault(format!("is {}, not an object", kind(&other)));
+                None
+            }
+        }
+    }
+
+    /// Faults for what nobody took, if such are faults here; `known` is named for the next try.
+    pub fn finish(&mut self, rest: &Map<String, Value>, known: &[&str]) {
+        if self.unknown == Unknown::Ignore {
+            return;
+        }
+        for name in rest.keys() {
+            self.at(format!(".{name}"), |decoder| {
+                decoder.fault(format!("is not known here; known are {}", known.join(", ")));
+            });
+        }
+    }
+
+    /// Reads by serde, for leaves whose own error says enough.
+    pub fn leaf<T: DeserializeOwned>(&mut self, value: Value) -> Option<T> {
+        match serde_json::from_value(value) {
+            Ok(leaf) => Some(leaf),
+            Err(error) => {
+                self.fault(error);
+                None
+            }
+        }
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+impl Decode for String {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        match value {
+            Value::String(text) if text.len() <= limits::TEXT_BYTES_MAX => Some(text),
+            Value::String(text) => {
+                decoder.fault(format!(
+                    "has {} bytes; at most {} are taken",
+                    text.len(),
+                    limits::TEXT_BYTES_MAX
+                ));
+                None
+            }
+            other => {
+                decoder.fault(format!("is {}, not a string", kind(&other)));
+                None
+            }
+        }
+    }
+}
+
+impl<T: Decode> Decode for Option<T> {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        T::decode(value, decoder).map(Some)
+    }
+
+    fn absent() -> Option<Self> {
+        Some(None)
+    }
+}
+
+impl<T: Decode> Decode for Vec<T> {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let Value::Array(items) = value else {
+            decoder.fault(format!("is {}, not a list", kind(&value)));
+            return None;
+        };
+        if items.len() > limits::LIST_MAX {
+            decoder.fault(format!(
+                "has {} entries; at most {} are taken",
+                items.len(),
+                limits::LIST_MAX
+            ));
+            return None;
+        }
+        // Every entry is read, also after a faulty one: all faults at once.
+        let read: Vec<Option<T>> = items
+            .into_iter()
+            .enumerate()
+            .map(|(at, item)| decoder.at(format!("[{at}]"), |decoder| T::decode(item, decoder)))
+            .collect();
+        read.into_iter().collect()
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self::new())
+    }
+}
+
+impl<T: Decode> Decode for BTreeMap<String, T> {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let object = decoder.object(value)?;
+        let bytes: usize =
+            object.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+        if object.len() > limits::MAP_ENTRIES_MAX || bytes > limits::MAP_BYTES_MAX {
+            decoder.fault(format!(
+                "has {} entries of {bytes} bytes; at most {} of {} are taken",
+                object.len(),
+                limits::MAP_ENTRIES_MAX,
+                limits::MAP_BYTES_MAX
+            ));
+            return None;
+        }
+        let read: Vec<Option<(String, T)>> = object
+            .into_iter()
+            .map(|(key, value)| {
+                let at = format!(".{key}");
+                decoder.at(at, |decoder| T::decode(value, decoder)).map(|value| (key, value))
+            })
+            .collect();
+        read.into_iter().collect()
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self::new())
+    }
+}
+
+/// Reads leaves by their serde form.
+#[macro_export]
+macro_rules! decode_leaf {
+    ($($name:ty),* $(,)?) => {$(
+        impl $crate::decode::Decode for $name {
+            fn decode(
+                value: serde_json::Value,
+                decoder: &mut $crate::decode::Decoder,
+            ) -> Option<Self> {
+                decoder.leaf(value)
+            }
+        }
+    )*};
+}
+
+/// Reads a struct field by field; a `= default` stands for a field that is not there.
+#[macro_export]
+macro_rules! decode_struct {
+    ($name:ty { $($field:ident $(= $default:expr)?),* $(,)? }) => {
+        impl $crate::decode::Decode for $name {
+            fn decode(
+                value: serde_json::Value,
+                decoder: &mut $crate::decode::Decoder,
+            ) -> Option<Self> {
+                let mut object = decoder.object(value)?;
+                $(let $field = $crate::decode_struct!(@field decoder, object, $field $(, $default)?);)*
+                decoder.finish(&object, &[$(stringify!($field)),*]);
+                Some(Self { $($field: $field?),* })
+            }
+        }
+    };
+    (@field $decoder:ident, $object:ident, $field:ident) => {
+        $decoder.field(&mut $object, stringify!($field))
+    };
+    (@field $decoder:ident, $object:ident, $field:ident, $default:expr) => {
+        match $decoder.field::<Option<_>>(&mut $object, stringify!($field)) {
+            Some(None) => Some($default),
+            Some(some) => some,
+            None => None,
+        }
+    };
+}
+
+decode_leaf!(
+    bool,
+    u32,
+    u64,
+    i64,
+    berth_domain::AllocId,
+    berth_domain::AttemptId,
+    berth_domain::Namespace,
+    berth_domain::NodeId,
+    berth_domain::PluginId,
+    berth_domain::VolumeId,
+    berth_domain::WorkerId,
+    berth_domain::Timestamp,
+);
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::VolumeId;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq)]
+    struct Part {
+        volume: VolumeId,
+        many: u32,
+    }
+    decode_struct!(Part { volume, many = 1 });
+
+    #[derive(Debug, PartialEq)]
+    struct Whole {
+        parts: Vec<Part>,
+        note: Option<String>,
+    }
+    decode_struct!(Whole { parts, note });
+
+    #[test]
+    fn every_fault_comes_at_once_with_its_path() {
+        let input = json!({
+            "parts": [{"volume": "", "many": -1}, {"volume": "v"}, {"many": 2, "colour": 1}],
+            "note": 7, "x": {}
+        });
+        let faults = decode::<Whole>(input, Unknown::Fault).unwrap_err();
+        let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            ["parts[0].volume", "parts[0].many", "parts[2].volume", "parts[2].colour", "note", "x"]
+        );
+    }
+
+    #[test]
+    fn a_message_ignores_what_it_does_not_know() {
+        let whole: Whole = message(br#"{"parts":[{"volume":"v","new":1}],"newer":true}"#).unwrap();
+        let volume = VolumeId::new("v").unwrap();
+        assert_eq!(whole, Whole { parts: vec![Part { volume, many: 1 }], note: None });
+    }
+
+    #[test]
+    fn what_is_no_json_is_one_fault() {
+        for body in [&b"{"[..], b"\xff\xfe", b"[1,2]", b"null", b"7"] {
+            assert_eq!(message::<Whole>(body).unwrap_err().len(), 1, "{body:?}");
+        }
+    }
+}

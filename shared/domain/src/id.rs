@@ -1,0 +1,177 @@
+//! Ids: one type per kind of thing, so that an alloc can never be passed for a volume.
+//!
+//! **Owns** what an id may be: 1 to 256 bytes of UTF-8 without control characters. Dots, slashes,
+//! spaces and any script are allowed, because plugins and schedulers use them (`ebs.csi.aws.com`).
+//!
+//! **Promises** that an id that exists is valid: the constructors are the only way in, and
+//! deserializing goes through them.
+//!
+//! **Never** knows how an id is written in a subject or key: that is `contract::token`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::limits::ID_BYTES_MAX;
+
+/// Why a string is no id.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum IdFault {
+    /// Nothing was given.
+    #[error("is empty; an id has 1 to {ID_BYTES_MAX} bytes")]
+    Empty,
+    /// Longer than [`ID_BYTES_MAX`].
+    #[error("has {0} bytes; an id has 1 to {ID_BYTES_MAX}")]
+    TooLong(usize),
+    /// A control character, which no terminal and no log shows as it is.
+    #[error("holds the control character {0:?} at byte {1}")]
+    Control(char, usize),
+}
+
+fn check(id: &str) -> Result<(), IdFault> {
+    if id.is_empty() {
+        return Err(IdFault::Empty);
+    }
+    if id.len() > ID_BYTES_MAX {
+        return Err(IdFault::TooLong(id.len()));
+    }
+    match id.char_indices().find(|(_, c)| c.is_control()) {
+        Some((at, c)) => Err(IdFault::Control(c, at)),
+        None => Ok(()),
+    }
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Takes the id if it is one.
+            pub fn new(id: impl Into<String>) -> Result<Self, IdFault> {
+                let id = id.into();
+                check(&id)?;
+                Ok(Self(id))
+            }
+
+            /// The id as it was given.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdFault;
+            fn try_from(id: String) -> Result<Self, IdFault> {
+                Self::new(id)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = IdFault;
+            fn from_str(id: &str) -> Result<Self, IdFault> {
+                Self::new(id)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", self.0)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// One placed run of a workload on one node; what holds claims (Nomad's *allocation*).
+    AllocId;
+    /// One call to a plugin or agent: new for every call (rule 2 of the claim protocol).
+    AttemptId;
+    /// A tenant: the same volume id in two namespaces is two volumes (A14).
+    Namespace;
+    /// A host that runs a node agent.
+    NodeId;
+    /// A storage plugin, by the name its users gave it; instances on many nodes share it.
+    PluginId;
+    /// A volume within its namespace.
+    VolumeId;
+    /// A process that makes calls, such as `volumewatcher/host-7/3121`.
+    WorkerId;
+}
+
+impl Default for Namespace {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+/// A volume in its namespace: what locks, subtrees and paths are keyed by (A14).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VolumeKey {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The volume in it.
+    pub volume: VolumeId,
+}
+
+impl VolumeKey {
+    /// A key of its two parts.
+    pub fn new(namespace: Namespace, volume: VolumeId) -> Self {
+        Self { namespace, volume }
+    }
+}
+
+impl fmt::Display for VolumeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.volume)
+    }
+}
+
+impl fmt::Debug for VolumeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_1_to_256_bytes_without_control_characters() {
+        assert_eq!(VolumeId::new(""), Err(IdFault::Empty));
+        assert_eq!(VolumeId::new("x".repeat(257)), Err(IdFault::TooLong(257)));
+        assert_eq!(VolumeId::new("a\nb"), Err(IdFault::Control('\n', 1)));
+        for ok in ["x", "ebs.csi.aws.com", "a/b c", "データ", "*", ">", &"x".repeat(256)] {
+            assert_eq!(VolumeId::new(ok).unwrap().as_str(), ok);
+        }
+    }
+
+    #[test]
+    fn deserializing_goes_through_the_check() {
+        assert!(serde_json::from_str::<NodeId>("\"\"").is_err());
+        assert!(serde_json::from_str::<NodeId>("\"a\\u0000\"").is_err());
+        assert_eq!(serde_json::from_str::<NodeId>("\"n1\"").unwrap().as_str(), "n1");
+    }
+}

@@ -1,0 +1,44 @@
+//! Every bound of the system, in one place, related to each other where one must exceed another.
+//!
+//! A queue, list, map or retry without a line here is a bug.
+
+use std::time::Duration;
+
+/// The longest id, in bytes.
+pub const ID_BYTES_MAX: usize = 256;
+/// The longest text taken from a user or a plugin into a record (an error message, a name), in bytes.
+pub const TEXT_BYTES_MAX: usize = 1024;
+/// The most entries in a map of parameters, context or topology segments.
+pub const MAP_ENTRIES_MAX: usize = 64;
+/// The most bytes of all keys and values of such a map (CSI 1.12, size limits: 4 KiB).
+pub const MAP_BYTES_MAX: usize = 4096;
+/// The most capabilities, mount flags or topologies a volume may list.
+pub const LIST_MAX: usize = 64;
+/// The most claims of one volume.
+pub const CLAIMS_MAX: usize = 20_000;
+/// The most volumes one alloc may ask for.
+pub const VOLUMES_PER_ALLOC_MAX: usize = 64;
+/// The largest request or reply we read, in bytes (NATS's own default is 1 MiB).
+pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// The longest path handed to a plugin, in bytes (a plugin must accept 128: CSI 1.12, size limits).
+pub const PATH_BYTES_MAX: usize = 128;
+
+/// How long one plugin call may take before its outcome is called uncertain, unless configured.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// What is added to a deadline before a call that negates the first may be sent (safety rule 8);
+/// the clocks of hosts must differ by less.
+pub const CLOCK_MARGIN: Duration = Duration::from_secs(2);
+/// A reservation nobody came back for is undone after this, unless configured.
+pub const ABANDONED_AFTER: Duration = Duration::from_secs(30);
+/// The first retry of a failed step comes within this.
+pub const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// No retry waits longer.
+pub const RETRY_MAX: Duration = Duration::from_secs(60);
+/// A request on the bus that says no deadline of its own gets this one.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest a caller may wait in one request, for a claim or for a newer index.
+pub const WAIT_MAX: Duration = Duration::from_secs(300);
+
+const _: () = assert!(RETRY_FIRST.as_millis() <= RETRY_MAX.as_millis());
+const _: () = assert!(CLOCK_MARGIN.as_millis() < CALL_TIMEOUT.as_millis());
+const _: () = assert!(REQUEST_TIMEOUT.as_millis() < WAIT_MAX.as_millis());
