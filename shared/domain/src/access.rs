@@ -1,1 +1,258 @@
-//! access.
+//! Who may share a volume with whom.
+//!
+//! **Owns** the access modes of CSI (1.12, `VolumeCapability.AccessMode`) and the one table that says
+//! how many nodes, claims and writers each allows (A2, B3).
+//!
+//! **Promises** safety rule 1: [`admit`] never lets a second writer onto a single-writer volume, nor a
+//! second node onto a single-node one, whatever state the first claim's release is in.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How a volume may be shared: CSI's access modes, by the names Nomad gave them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccessMode {
+    /// One workload on one node reads.
+    SingleNodeReaderOnly,
+    /// One workload on one node reads and writes.
+    SingleNodeWriter,
+    /// Many nodes read.
+    MultiNodeReaderOnly,
+    /// Many nodes read, one workload writes.
+    MultiNodeSingleWriter,
+    /// Many nodes read and write.
+    MultiNodeMultiWriter,
+    /// One workload on one node reads and writes, and the plugin enforces it too.
+    SingleNodeSingleWriter,
+    /// Many workloads on one node read and write.
+    SingleNodeMultiWriter,
+}
+
+/// What a volume is to its workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttachmentMode {
+    /// A directory.
+    FileSystem,
+    /// A block device.
+    BlockDevice,
+}
+
+/// What a claim may do with the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Read.
+    Read,
+    /// Read and write.
+    Write,
+}
+
+/// One way in which a volume may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Capability {
+    /// How it may be shared.
+    pub access: AccessMode,
+    /// What it is to its workload.
+    pub attachment: AttachmentMode,
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.access, self.attachment)
+    }
+}
+
+/// How many of something an access mode allows at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// None.
+    None,
+    /// One.
+    One,
+    /// Any number.
+    Many,
+}
+
+/// An access mode's row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sharing {
+    /// Nodes that may have the volume attached at once.
+    pub nodes: Bound,
+    /// Claims at once.
+    pub claims: Bound,
+    /// Write claims at once.
+    pub writers: Bound,
+}
+
+/// Why a claim may not join the claims there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflict {
+    /// The access mode allows no writer at all.
+    NoWriters,
+    /// The access mode allows one claim, and there is one.
+    OneClaim,
+    /// The access mode allows one node, and another node has it.
+    OneNode,
+    /// The access mode allows one writer, and there is one.
+    OneWriter,
+}
+
+impl AccessMode {
+    /// The table. A plugin must refuse a second publish of a single-node volume on its node unless
+    /// the mode is single-node-multi-writer (CSI 1.12, `NodePublishVolume`), hence one claim there.
+    pub const fn sharing(self) -> Sharing {
+        use Bound::{Many, None, One};
+        let (nodes, claims, writers) = match self {
+            Self::SingleNodeReaderOnly => (One, One, None),
+            Self::SingleNodeWriter | Self::SingleNodeSingleWriter => (One, One, One),
+            Self::SingleNodeMultiWriter => (One, Many, Many),
+            Self::MultiNodeReaderOnly => (Many, Many, None),
+            Self::MultiNodeSingleWriter => (Many, Many, One),
+            Self::MultiNodeMultiWriter => (Many, Many, Many),
+        };
+        Sharing { nodes, claims, writers }
+    }
+
+    /// Whether the volume may be attached to one node at a time only (safety rule 2).
+    pub fn is_exclusive(self) -> bool {
+        self.sharing().nodes == Bound::One
+    }
+
+    /// Every access mode.
+    pub const ALL: [Self; 7] = [
+        Self::SingleNodeReaderOnly,
+        Self::SingleNodeWriter,
+        Self::MultiNodeReaderOnly,
+        Self::MultiNodeSingleWriter,
+        Self::MultiNodeMultiWriter,
+        Self::SingleNodeSingleWriter,
+        Self::SingleNodeMultiWriter,
+    ];
+}
+
+/// Whether a claim may join others: `others` are the node and mode of each claim that holds the
+/// volume or is ahead in line for it, in whatever state.
+pub fn admit<N: PartialEq>(
+    access: AccessMode,
+    mode: Mode,
+    node: &N,
+    others: impl IntoIterator<Item = (N, Mode)>,
+) -> Result<(), Conflict> {
+    let sharing = access.sharing();
+    if mode == Mode::Write && sharing.writers == Bound::None {
+        return Err(Conflict::NoWriters);
+    }
+    for (their_node, their_mode) in others {
+        if sharing.claims == Bound::One {
+            return Err(Conflict::OneClaim);
+        }
+        if sharing.nodes == Bound::One && their_node != *node {
+            return Err(Conflict::OneNode);
+        }
+        let both_write = mode == Mode::Write && their_mode == Mode::Write;
+        if sharing.writers == Bound::One && both_write {
+            return Err(Conflict::OneWriter);
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoWriters => "its access mode allows no writer",
+            Self::OneClaim => "its access mode allows one claim at a time",
+            Self::OneNode => "its access mode allows one node at a time",
+            Self::OneWriter => "its access mode allows one writer at a time",
+        })
+    }
+}
+
+macro_rules! show_as_serialized {
+    ($($name:ident { $($variant:ident => $text:literal),* $(,)? })*) => {$(
+        impl $name {
+            /// The name as it stands in specs, records and messages.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    )*};
+}
+
+show_as_serialized! {
+    AccessMode {
+        SingleNodeReaderOnly => "single-node-reader-only",
+        SingleNodeWriter => "single-node-writer",
+        MultiNodeReaderOnly => "multi-node-reader-only",
+        MultiNodeSingleWriter => "multi-node-single-writer",
+        MultiNodeMultiWriter => "multi-node-multi-writer",
+        SingleNodeSingleWriter => "single-node-single-writer",
+        SingleNodeMultiWriter => "single-node-multi-writer",
+    }
+    AttachmentMode { FileSystem => "file-system", BlockDevice => "block-device" }
+    Mode { Read => "read", Write => "write" }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    /// The whole table, access mode by newcomer and holder, as an operator would read it.
+    #[test]
+    fn the_table() {
+        let mut table = String::new();
+        for access in AccessMode::ALL {
+            for mode in [Mode::Read, Mode::Write] {
+                let row: Vec<String> = [
+                    None,
+                    Some(("n1", Mode::Read)),
+                    Some(("n1", Mode::Write)),
+                    Some(("n2", Mode::Read)),
+                    Some(("n2", Mode::Write)),
+                ]
+                .into_iter()
+                .map(|holder| match admit(access, mode, &"n1", holder) {
+                    Ok(()) => "yes".to_owned(),
+                    Err(conflict) => format!("{conflict:?}"),
+                })
+                .collect();
+                writeln!(table, "{access:<26}{mode:<7}{}", row.join(" ")).unwrap();
+            }
+        }
+        // Columns: alone; beside a reader, a writer on the same node; a reader, a writer elsewhere.
+        let expected = "\
+single-node-reader-only   read   yes OneClaim OneClaim OneClaim OneClaim
+single-node-reader-only   write  NoWriters NoWriters NoWriters NoWriters NoWriters
+single-node-writer        read   yes OneClaim OneClaim OneClaim OneClaim
+single-node-writer        write  yes OneClaim OneClaim OneClaim OneClaim
+multi-node-reader-only    read   yes yes yes yes yes
+multi-node-reader-only    write  NoWriters NoWriters NoWriters NoWriters NoWriters
+multi-node-single-writer  read   yes yes yes yes yes
+multi-node-single-writer  write  yes yes OneWriter yes OneWriter
+multi-node-multi-writer   read   yes yes yes yes yes
+multi-node-multi-writer   write  yes yes yes yes yes
+single-node-single-writer read   yes OneClaim OneClaim OneClaim OneClaim
+single-node-single-writer write  yes OneClaim OneClaim OneClaim OneClaim
+single-node-multi-writer  read   yes yes yes OneNode OneNode
+single-node-multi-writer  write  yes yes yes OneNode OneNode
+";
+        assert_eq!(table, expected, "\n{table}");
+    }
+
+    #[test]
+    fn names_are_those_that_are_serialized() {
+        for access in AccessMode::ALL {
+            assert_eq!(serde_json::to_string(&access).unwrap(), format!("\"{access}\""));
+        }
+    }
+}

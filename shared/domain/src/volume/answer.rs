@@ -1,0 +1,77 @@
+//! What came of a call: rules 5, 6 and 9, safety rule 7.
+
+use super::Volume;
+use super::attempt::CallKind;
+use super::begin::leave_controller;
+use super::claim::{Claim, State};
+use super::command::{Context, Outcome, Step};
+use super::refusal::Refusal;
+use super::release::undo;
+use crate::{AllocId, AttemptId, WorkerId};
+
+/// Applies an answer to the claim whose attempt it is of; to any other it means nothing.
+pub(super) fn answer(
+    volume: &Volume,
+    alloc: &AllocId,
+    attempt: &AttemptId,
+    outcome: &Outcome,
+    worker: Option<&WorkerId>,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    use CallKind::{ControllerPublish, ControllerUnpublish, NodeDetach};
+    let claim = volume.claims.get(alloc).ok_or(Refusal::StaleAttempt)?;
+    let Some(current) = claim.attempt.as_ref().filter(|current| current.id == *attempt) else {
+        return Err(Refusal::StaleAttempt);
+    };
+    let answered = Claim { attempt: None, ..claim.clone() };
+    match (claim.state, current.call, outcome) {
+        // A timeout is no answer: the attempt stays, and may still act until its deadline.
+        (_, _, Outcome::Unanswered(error)) => {
+            Ok(Step::put(alloc, failed(claim.clone(), error, context), None))
+        }
+
+        (State::Publishing, ControllerPublish, Outcome::Done { publish_context }) => {
+            let taken = Claim {
+                publish_context: publish_context.clone(),
+                ..answered.enter(State::Taken, context.now)
+            };
+            Ok(Step::put(alloc, taken, None))
+        }
+        // Also a refused publish is undone by an unpublish that succeeds (rule 6).
+        (State::Publishing, ControllerPublish, Outcome::Refused(error)) => {
+            let refused = Claim { error: Some(error.clone()), ..answered };
+            Ok(Step::put(alloc, undo(&refused, "the plugin refused it", context), None))
+        }
+
+        (State::Unpublishing, NodeDetach, Outcome::Done { .. }) => {
+            let detached = answered.enter(State::NodeDetached, context.now);
+            Ok(leave_controller(volume, alloc, detached, worker, context))
+        }
+
+        (State::NodeDetached, ControllerUnpublish, Outcome::Done { .. }) => Ok(Step::free(alloc)),
+        // The publish of a reservation that was given up meanwhile: whatever came of it, it is no
+        // longer under way, and the unpublish may follow.
+        (State::NodeDetached, ControllerPublish, _) => {
+            Ok(leave_controller(volume, alloc, answered, worker, context))
+        }
+
+        (
+            State::Publishing | State::Unpublishing | State::NodeDetached,
+            ControllerPublish | NodeDetach | ControllerUnpublish,
+            Outcome::Failed(error) | Outcome::Refused(error),
+        ) => Ok(Step::put(alloc, failed(answered, error, context), None)),
+
+        // No such attempt can be on such a claim (see `invariant`); an answer to it means nothing.
+        (State::Waiting | State::Taken, ..)
+        | (State::Publishing, NodeDetach | ControllerUnpublish, Outcome::Done { .. })
+        | (State::Unpublishing, ControllerPublish | ControllerUnpublish, Outcome::Done { .. })
+        | (State::NodeDetached, NodeDetach, Outcome::Done { .. }) => Err(Refusal::StaleAttempt),
+    }
+}
+
+/// The claim stays where it is; what went wrong and when it is tried again is on it.
+fn failed(claim: Claim, error: &str, context: &Context) -> Claim {
+    let tries = claim.tries.saturating_add(1);
+    let wait = context.policy.retry.wait(tries, context.jitter);
+    Claim { tries, error: Some(error.to_owned()), next_try: Some(context.now.after(wait)), ..claim }
+}

@@ -1,0 +1,65 @@
+//! Attempts: the one call that may be under way for a claim.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AttemptId, Timestamp, WorkerId};
+
+/// Which call an attempt makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CallKind {
+    /// `ControllerPublishVolume`, for a reservation.
+    #[serde(rename = "controller.publish")]
+    ControllerPublish,
+    /// Unpublish and, when it is the last on the node, unstage: by the node's agent.
+    #[serde(rename = "agent.detach")]
+    NodeDetach,
+    /// `ControllerUnpublishVolume`.
+    #[serde(rename = "controller.unpublish")]
+    ControllerUnpublish,
+}
+
+impl CallKind {
+    /// Whether the volume's controller is called, rather than a node.
+    pub const fn is_controller(self) -> bool {
+        matches!(self, Self::ControllerPublish | Self::ControllerUnpublish)
+    }
+
+    /// The name in records and messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ControllerPublish => "controller.publish",
+            Self::NodeDetach => "agent.detach",
+            Self::ControllerUnpublish => "controller.unpublish",
+        }
+    }
+}
+
+impl fmt::Display for CallKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One call: written before it is sent, sent once (rule 2), and on the record until it is answered or
+/// replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// New for every call.
+    pub id: AttemptId,
+    /// The call.
+    pub call: CallKind,
+    /// Who makes it.
+    pub worker: WorkerId,
+    /// An executor does nothing past this.
+    pub deadline: Timestamp,
+}
+
+impl Attempt {
+    /// Whether the call may still begin, or be at work, somewhere (rule 3).
+    pub fn may_still_act(&self, now: Timestamp, clock_margin: Duration) -> bool {
+        now <= self.deadline.after(clock_margin)
+    }
+}

@@ -1,0 +1,109 @@
+//! A claim: an alloc's right to use a volume, and where its release has got to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::attempt::Attempt;
+use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
+use crate::{NodeId, Timestamp};
+
+/// Where a claim stands; the diagram is in [the module](super).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// In line; holds nothing.
+    Waiting,
+    /// Reserved; the controller is attaching the volume to the node. Nothing is mounted by it.
+    Publishing,
+    /// Granted: the workload may have it mounted.
+    Taken,
+    /// No longer wanted; the node is still to unmount it.
+    Unpublishing,
+    /// Unmounted on its node, or never mounted; the controller may still have it attached there.
+    NodeDetached,
+}
+
+impl State {
+    /// The name in records and messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Publishing => "publishing",
+            Self::Taken => "taken",
+            Self::Unpublishing => "unpublishing",
+            Self::NodeDetached => "node-detached",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// One claim. Fields stand in the order in which a person who looks at the record wants them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Where it stands.
+    pub state: State,
+    /// The node it is for.
+    pub node: NodeId,
+    /// What it may do; kept through release, so that a read-only publish is undone as one (B7).
+    pub mode: Mode,
+    /// Calls of the present state that did not succeed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tries: u32,
+    /// What the last of them said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// When the next is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<Timestamp>,
+    /// Since when it stands so.
+    pub since: Timestamp,
+    /// Why it is being released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The call that may be under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<Attempt>,
+    /// The revision of the write that made this claim, so that the same alloc claiming again later
+    /// has a higher one. A write cannot know its own revision: in the record it is 0 until the next
+    /// write, and whoever reads the record fills it in.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub epoch: u64,
+    /// How the volume is shared while this claim lives.
+    pub access: AccessMode,
+    /// What it is to its workload.
+    pub attachment: AttachmentMode,
+    /// Whether the plugin's controller attaches it, and must detach it (B9). Kept here, because at
+    /// release the plugin may be gone or answer otherwise.
+    pub controller: bool,
+    /// What the plugin calls the node (`NodeGetInfo.node_id`); kept here, because at release the node
+    /// may be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_node: Option<String>,
+    /// What the controller said the node needs (`publish_context`), passed on untouched (B2).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub publish_context: BTreeMap<String, String>,
+}
+
+pub(super) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
+}
+
+impl Claim {
+    /// How the volume is used while this claim lives.
+    pub fn capability(&self) -> Capability {
+        Capability { access: self.access, attachment: self.attachment }
+    }
+
+    /// This claim in another state: the retries and the error of the old one are over.
+    #[must_use]
+    pub(super) fn enter(self, state: State, now: Timestamp) -> Self {
+        Self { state, since: now, tries: 0, error: None, next_try: None, attempt: None, ..self }
+    }
+}

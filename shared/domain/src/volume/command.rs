@@ -1,0 +1,178 @@
+//! What may be asked of a volume, and what comes of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use super::claim::Claim;
+use super::spec::VolumeSpec;
+use crate::access::{Capability, Mode};
+use crate::retry::Schedule;
+use crate::{AllocId, AttemptId, NodeId, Timestamp, WorkerId, limits};
+
+/// What may be asked of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Register it, or update it.
+    Register(VolumeSpec),
+    /// Deregister it.
+    Deregister {
+        /// Release its claims rather than refuse.
+        force: bool,
+        /// What is said for it, for the history.
+        reason: String,
+        /// Claiming allocs that have not ended: they refuse even force.
+        running: Vec<AllocId>,
+    },
+    /// Claim it.
+    Take(Take),
+    /// Give a claim up.
+    Release {
+        /// Whose claim.
+        alloc: AllocId,
+        /// Only the claim of this epoch, when given.
+        epoch: Option<u64>,
+        /// Why, for people.
+        reason: String,
+    },
+    /// A worker asks for the next call of a claim's release.
+    Begin {
+        /// Whose claim.
+        alloc: AllocId,
+        /// Who will make the call.
+        worker: WorkerId,
+        /// Whether the alloc lives and so still wants the claim.
+        wanted: bool,
+    },
+    /// What came of a call.
+    Answer {
+        /// Whose claim.
+        alloc: AllocId,
+        /// Which call.
+        attempt: AttemptId,
+        /// What came of it.
+        outcome: Outcome,
+        /// Who goes on with the next call, if somebody does.
+        worker: Option<WorkerId>,
+    },
+}
+
+/// A claim that is asked for. All but the alloc's word was looked up by the service (B1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Take {
+    /// For whom.
+    pub alloc: AllocId,
+    /// Where.
+    pub node: NodeId,
+    /// To do what.
+    pub mode: Mode,
+    /// How; the volume's first capability when absent.
+    pub capability: Option<Capability>,
+    /// Get in line rather than be refused when others hold it.
+    pub wait: bool,
+    /// How the plugin reaches the node, or why it cannot.
+    pub route: Result<Route, String>,
+    /// Who will call the controller.
+    pub worker: WorkerId,
+}
+
+/// What the plugin needs for a volume on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Route {
+    /// Whether its controller attaches volumes (B9: controller service and attach capability).
+    pub controller: bool,
+    /// What the plugin calls the node.
+    pub external_node: Option<String>,
+}
+
+/// What came of a call, as far as the protocol cares (rules 5 and 6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It succeeded.
+    Done {
+        /// What the controller said the node needs; empty for other calls.
+        publish_context: BTreeMap<String, String>,
+    },
+    /// It was answered: it did nothing, and the same call never will.
+    Refused(String),
+    /// It was answered with an error: it may have done something, and may succeed when repeated.
+    Failed(String),
+    /// It was not answered: it may still be at work.
+    Unanswered(String),
+}
+
+/// One transition: a guarded write, then at most one call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Step {
+    /// The write; none when the record already says so.
+    pub write: Option<Write>,
+    /// The call to make once the write is stored: the attempt that the write names.
+    pub call: Option<Attempt>,
+}
+
+/// A write of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// The spec.
+    PutSpec(VolumeSpec),
+    /// The spec goes, and the volume with it.
+    DeleteSpec,
+    /// A claim.
+    PutClaim(AllocId, Claim),
+    /// A claim goes: freed.
+    DeleteClaim(AllocId),
+}
+
+/// What a decision needs besides the record: passed in, so that it is the same in a test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    /// Now.
+    pub now: Timestamp,
+    /// The id of the attempt that this step may start.
+    pub attempt: AttemptId,
+    /// A random number, for jitter.
+    pub jitter: u32,
+    /// How long things take.
+    pub policy: Policy,
+}
+
+/// How long things take; the same for all replicas of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// From an attempt's write to its deadline.
+    pub call_timeout: Duration,
+    /// Added to a deadline before a call that negates the first (safety rule 8).
+    pub clock_margin: Duration,
+    /// A reservation whose caller does not come back is undone after this.
+    pub abandoned_after: Duration,
+    /// When failed calls are repeated.
+    pub retry: Schedule,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            call_timeout: limits::CALL_TIMEOUT,
+            clock_margin: limits::CLOCK_MARGIN,
+            abandoned_after: limits::ABANDONED_AFTER,
+            retry: Schedule::default(),
+        }
+    }
+}
+
+impl Step {
+    /// Nothing to write, nothing to call.
+    pub fn nothing() -> Self {
+        Self::default()
+    }
+
+    /// A write, and the call of the attempt that it names, if it names a new one.
+    pub(super) fn put(alloc: &AllocId, claim: Claim, call: Option<Attempt>) -> Self {
+        Self { write: Some(Write::PutClaim(alloc.clone(), claim)), call }
+    }
+
+    /// The claim is freed.
+    pub(super) fn free(alloc: &AllocId) -> Self {
+        Self { write: Some(Write::DeleteClaim(alloc.clone())), call: None }
+    }
+}

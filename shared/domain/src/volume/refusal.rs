@@ -1,0 +1,167 @@
+//! Why a volume says no, with the facts an operator needs.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::attempt::CallKind;
+use super::claim::State;
+use crate::access::{Capability, Conflict, Mode};
+use crate::{AllocId, NodeId, Timestamp};
+
+/// Somebody who holds a volume, or is ahead in line for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Who.
+    pub alloc: AllocId,
+    /// Where.
+    pub node: NodeId,
+    /// To do what.
+    pub mode: Mode,
+    /// How far it is.
+    pub state: State,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { alloc, node, mode, state, since } = self;
+        write!(f, "alloc {alloc} on node {node} ({mode}, {state} since {since})")
+    }
+}
+
+/// A policy "no"; nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// It is not registered.
+    #[error("the volume is not registered")]
+    NoSuchVolume,
+    /// It is being deregistered.
+    #[error("the volume is being deregistered since {since}: {reason}")]
+    Closing {
+        /// Since when.
+        since: Timestamp,
+        /// What was said for it.
+        reason: String,
+    },
+    /// It cannot be used so.
+    #[error("{asked} is not offered; the volume offers {}", list(offered))]
+    CapabilityNotOffered {
+        /// What was asked for.
+        asked: Capability,
+        /// What there is.
+        offered: Vec<Capability>,
+    },
+    /// It is in use otherwise.
+    #[error("the volume is in use as {in_use}, not {asked}: held by {}", list(holders))]
+    AccessInUse {
+        /// What was asked for.
+        asked: Capability,
+        /// How it is used.
+        in_use: Capability,
+        /// By whom.
+        holders: Vec<Holder>,
+    },
+    /// Nobody may write it.
+    #[error("the volume cannot be claimed for writing: {asked} allows no writer")]
+    NoWriters {
+        /// What was asked for.
+        asked: Capability,
+    },
+    /// Others hold it.
+    #[error("the volume is held by {}; {conflict}", list(holders))]
+    Held {
+        /// The rule that is in the way.
+        conflict: Conflict,
+        /// Those in the way.
+        holders: Vec<Holder>,
+    },
+    /// The plugin cannot serve it there now.
+    #[error("the plugin cannot serve the volume there: {0}")]
+    PluginUnready(String),
+    /// A call is under way, or due later.
+    #[error(
+        "{call} for alloc {alloc} is under way or not yet due; next look at {until}{}",
+        said(error.as_ref())
+    )]
+    Busy {
+        /// For whose claim.
+        alloc: AllocId,
+        /// Which call.
+        call: CallKind,
+        /// When to look again at the latest.
+        until: Timestamp,
+        /// What the last call said, if one failed.
+        error: Option<String>,
+    },
+    /// The alloc's own earlier claim is on its way out.
+    #[error("this alloc's earlier claim is still {state} since {since}{}", said(error.as_ref()))]
+    Releasing {
+        /// How far it is.
+        state: State,
+        /// Since when.
+        since: Timestamp,
+        /// What the last call said, if one failed.
+        error: Option<String>,
+    },
+    /// The alloc has another claim on the volume.
+    #[error("the alloc already claims the volume for {mode} on node {node}")]
+    ClaimDiffers {
+        /// Where.
+        node: NodeId,
+        /// To do what.
+        mode: Mode,
+    },
+    /// As many claims as a volume may have.
+    #[error("the volume has {0} claims, as many as a volume may have")]
+    TooManyClaims(usize),
+    /// There is no such claim.
+    #[error("alloc {0} has no claim on the volume")]
+    NoSuchClaim(AllocId),
+    /// The answer is not of the attempt on the record (safety rule 7).
+    #[error("the answer is of an attempt that is no longer on the record")]
+    StaleAttempt,
+    /// Nothing to do.
+    #[error("nothing is to be done for the claim now ({state})")]
+    NotDue {
+        /// How far it is.
+        state: State,
+        /// When to look again, if time alone changes that.
+        next_try: Option<Timestamp>,
+    },
+    /// Claims remain.
+    #[error("{} still {} it: {}", holders.len(), if holders.len() == 1 { "claims" } else { "claim" }, list(holders))]
+    ClaimsLive {
+        /// Whose.
+        holders: Vec<Holder>,
+    },
+    /// Claims of running allocs remain, which even force does not take away.
+    #[error("still running with it: {}", list(allocs))]
+    StillRunning {
+        /// Whose.
+        allocs: Vec<AllocId>,
+    },
+    /// The update would change what may not change.
+    #[error("cannot change {} of a volume that is claimed by {}", fields.join(", "), list(holders))]
+    UnsafeUpdate {
+        /// The fields.
+        fields: Vec<&'static str>,
+        /// The claims.
+        holders: Vec<Holder>,
+    },
+}
+
+/// The most entries named in a message: a volume may have thousands of holders.
+const NAMED_MAX: usize = 5;
+
+fn list<T: fmt::Display>(things: &[T]) -> String {
+    let named: Vec<String> = things.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    let more = things.len().saturating_sub(NAMED_MAX);
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    named.join(", ") + &tail
+}
+
+fn said(error: Option<&String>) -> String {
+    error.map(|error| format!("; the last call said: {error}")).unwrap_or_default()
+}

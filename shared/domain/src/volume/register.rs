@@ -1,0 +1,68 @@
+//! Registering and deregistering: rule 15, A3 to A5.
+
+use super::command::{Context, Step, Write};
+use super::refusal::Refusal;
+use super::spec::{Closing, VolumeSpec};
+use super::take::holder;
+use super::{Holder, Volume};
+use crate::AllocId;
+
+/// Fields that may change while the volume is claimed: they take effect at the next claim, or are for
+/// people only.
+const SAFE_WHILE_CLAIMED: [&str; 2] = ["name", "capacity_bytes"];
+
+/// Registers a volume; again with the same spec is nothing (A4). An update never touches a claim: they
+/// are other keys of the same guard.
+pub(super) fn register(volume: &Volume, spec: &VolumeSpec) -> Result<Step, Refusal> {
+    let Some(current) = &volume.spec else {
+        return Ok(write(VolumeSpec { closing: None, create_index: 0, ..spec.clone() }));
+    };
+    if let Some(closing) = &current.closing {
+        return Err(Refusal::Closing { since: closing.since, reason: closing.reason.clone() });
+    }
+    let mut fields = current.differing_fields(spec);
+    if fields.is_empty() {
+        return Ok(Step::nothing());
+    }
+    if !volume.claims.is_empty() {
+        fields.retain(|field| !SAFE_WHILE_CLAIMED.contains(field));
+        if !fields.is_empty() {
+            return Err(Refusal::UnsafeUpdate { fields, holders: holders(volume) });
+        }
+    }
+    Ok(write(VolumeSpec { closing: None, create_index: current.create_index, ..spec.clone() }))
+}
+
+/// Deregisters a volume without claims. With claims it refuses and names them; by force it closes the
+/// volume, so that its claims are released and it goes with the last of them.
+pub(super) fn deregister(
+    volume: &Volume,
+    force: bool,
+    reason: &str,
+    running: &[AllocId],
+    context: &Context,
+) -> Result<Step, Refusal> {
+    let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
+    if volume.claims.is_empty() {
+        return Ok(Step { write: Some(Write::DeleteSpec), call: None });
+    }
+    if !force && spec.closing.is_none() {
+        return Err(Refusal::ClaimsLive { holders: holders(volume) });
+    }
+    if !running.is_empty() {
+        return Err(Refusal::StillRunning { allocs: running.to_vec() });
+    }
+    if spec.closing.is_some() {
+        return Ok(Step::nothing());
+    }
+    let closing = Some(Closing { since: context.now, reason: reason.to_owned() });
+    Ok(write(VolumeSpec { closing, ..spec.clone() }))
+}
+
+fn holders(volume: &Volume) -> Vec<Holder> {
+    volume.claims.iter().map(|(alloc, claim)| holder(alloc, claim)).collect()
+}
+
+fn write(spec: VolumeSpec) -> Step {
+    Step { write: Some(Write::PutSpec(spec)), call: None }
+}

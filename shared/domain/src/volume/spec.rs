@@ -1,0 +1,123 @@
+//! A volume's specification, as its owner registered it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::access::Capability;
+use crate::{PluginId, Timestamp};
+
+/// What a volume is (A1). Health is derived when read and never stored here (A6).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeSpec {
+    /// Set while the volume is on its way out: no new claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closing: Option<Closing>,
+    /// The plugin that serves it.
+    pub plugin: PluginId,
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// What the plugin calls it; the id when absent (A10).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
+    /// The ways in which it may be used, at least one.
+    pub capabilities: Vec<Capability>,
+    /// File system and mount flags (A11).
+    #[serde(default)]
+    pub mount: MountOptions,
+    /// Where it can be reached: each a set of topology segments; empty for everywhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topologies: Vec<BTreeMap<String, String>>,
+    /// Its size, in bytes, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<u64>,
+    /// Opaque; goes to `ValidateVolumeCapabilities` and creation (A8).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// Opaque; the plugin's `volume_context`, goes to every call that takes it (A8).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub context: BTreeMap<String, String>,
+    /// The revision of the write that registered it; 0 until the next write (see `Claim::epoch`).
+    #[serde(default, skip_serializing_if = "super::claim::is_zero")]
+    pub create_index: u64,
+}
+
+/// A deregistration under way (A5).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closing {
+    /// Since when.
+    pub since: Timestamp,
+    /// What was said for it, for the history.
+    pub reason: String,
+}
+
+/// How a volume's file system is mounted. Flags may hold secrets: they stay out of logs (A11).
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MountOptions {
+    /// The file system; the plugin's own choice when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Mount flags.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
+}
+
+impl MountOptions {
+    /// A request's options over the volume's, field by field (A11).
+    #[must_use]
+    pub fn merged_with(&self, request: &Self) -> Self {
+        Self {
+            fs_type: request.fs_type.clone().or_else(|| self.fs_type.clone()),
+            flags: if request.flags.is_empty() { &self.flags } else { &request.flags }.clone(),
+        }
+    }
+
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.fs_type.is_none() && self.flags.is_empty()
+    }
+}
+
+impl std::fmt::Debug for MountOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MountOptions")
+            .field("fs_type", &self.fs_type)
+            .field("flags", &format_args!("[{} struck out]", self.flags.len()))
+            .finish()
+    }
+}
+
+impl VolumeSpec {
+    /// Whether both say the same; topologies are compared as sets (A4).
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.differing_fields(other).is_empty()
+    }
+
+    /// The fields in which `other` differs, by name.
+    pub fn differing_fields(&self, other: &Self) -> Vec<&'static str> {
+        let set = |spec: &Self| {
+            let mut topologies = spec.topologies.clone();
+            topologies.sort();
+            topologies.dedup();
+            topologies
+        };
+        let mut capabilities = (self.capabilities.clone(), other.capabilities.clone());
+        capabilities.0.sort();
+        capabilities.1.sort();
+        [
+            ("plugin", self.plugin != other.plugin),
+            ("name", self.name != other.name),
+            ("external_id", self.external_id != other.external_id),
+            ("capability", capabilities.0 != capabilities.1),
+            ("mount", self.mount != other.mount),
+            ("topology", set(self) != set(other)),
+            ("capacity_bytes", self.capacity_bytes != other.capacity_bytes),
+            ("parameters", self.parameters != other.parameters),
+            ("context", self.context != other.context),
+        ]
+        .into_iter()
+        .filter_map(|(field, differs)| differs.then_some(field))
+        .collect()
+    }
+}

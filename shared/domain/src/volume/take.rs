@@ -1,0 +1,210 @@
+//! Taking a claim: rules 7, 8, 10 and 13.
+
+use super::attempt::CallKind;
+use super::begin::new_attempt;
+use super::claim::{Claim, State};
+use super::command::{Context, Route, Step, Take};
+use super::refusal::{Holder, Refusal};
+use super::{Volume, VolumeSpec};
+use crate::access::{Bound, Capability, Conflict, Mode, admit};
+use crate::{AllocId, limits};
+
+/// Grants a claim, reserves it, puts it in line, or says why not.
+pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<Step, Refusal> {
+    let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
+    match volume.claims.get(&take.alloc) {
+        None => take_anew(volume, spec, take, None, context),
+        Some(own) if own.node != take.node || own.mode != take.mode => {
+            Err(Refusal::ClaimDiffers { node: own.node.clone(), mode: own.mode })
+        }
+        Some(own) => match own.state {
+            State::Waiting => take_anew(volume, spec, take, Some(own), context),
+            State::Publishing => publish_again(volume, own, take, context),
+            // Asking again is answered with the same claim and the same publish context (B4).
+            State::Taken => Ok(Step::nothing()),
+            State::Unpublishing | State::NodeDetached => Err(Refusal::Releasing {
+                state: own.state,
+                since: own.since,
+                error: own.error.clone(),
+            }),
+        },
+    }
+}
+
+fn take_anew(
+    volume: &Volume,
+    spec: &VolumeSpec,
+    take: &Take,
+    in_line: Option<&Claim>,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    if let Some(closing) = &spec.closing {
+        return Err(Refusal::Closing { since: closing.since, reason: closing.reason.clone() });
+    }
+    let capability = offered(spec, take)?;
+    if take.mode == Mode::Write && capability.access.sharing().writers == Bound::None {
+        return Err(Refusal::NoWriters { asked: capability });
+    }
+    if in_line.is_none() && volume.claims.len() >= limits::CLAIMS_MAX {
+        return Err(Refusal::TooManyClaims(volume.claims.len()));
+    }
+    if let Err(refusal) = admitted(volume, take, capability, in_line) {
+        return match in_line {
+            Some(_) => Ok(Step::nothing()),
+            None if take.wait => {
+                let claim = new_claim(State::Waiting, take, capability, &Route::default(), context);
+                Ok(Step::put(&take.alloc, claim, None))
+            }
+            None => Err(refusal),
+        };
+    }
+    let route = take.route.as_ref().map_err(|why| Refusal::PluginUnready(why.clone()))?;
+    // A claim that was in line keeps its ticket.
+    let epoch = in_line.map_or(0, |own| own.epoch);
+    let mut claim = Claim { epoch, ..new_claim(State::Taken, take, capability, route, context) };
+    if !route.controller {
+        return Ok(Step::put(&take.alloc, claim, None));
+    }
+    if let Some((alloc, attempt)) = volume.busy(context.now, &context.policy) {
+        return Err(Refusal::Busy {
+            alloc: alloc.clone(),
+            call: attempt.call,
+            until: attempt.deadline.after(context.policy.clock_margin),
+            error: None,
+        });
+    }
+    // Rule 8: the volume is published on this node, and no call that may still act can undo that.
+    let beside = volume
+        .others_on(&take.node, &take.alloc)
+        .find(|other| other.state == State::Taken && other.controller);
+    if let Some(beside) = beside {
+        claim.publish_context.clone_from(&beside.publish_context);
+        return Ok(Step::put(&take.alloc, claim, None));
+    }
+    let attempt = new_attempt(CallKind::ControllerPublish, &take.worker, context);
+    claim.state = State::Publishing;
+    claim.attempt = Some(attempt.clone());
+    Ok(Step::put(&take.alloc, claim, Some(attempt)))
+}
+
+/// Rule 6: one of the two ways on from a publish that did not succeed is to publish again.
+fn publish_again(
+    volume: &Volume,
+    own: &Claim,
+    take: &Take,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    if let Some((alloc, attempt)) = volume.busy(context.now, &context.policy) {
+        return Err(Refusal::Busy {
+            alloc: alloc.clone(),
+            call: attempt.call,
+            until: attempt.deadline.after(context.policy.clock_margin),
+            error: own.error.clone(),
+        });
+    }
+    if let Some(next_try) = own.next_try.filter(|next_try| *next_try > context.now) {
+        return Err(Refusal::Busy {
+            alloc: take.alloc.clone(),
+            call: CallKind::ControllerPublish,
+            until: next_try,
+            error: own.error.clone(),
+        });
+    }
+    if let Err(why) = &take.route {
+        return Err(Refusal::PluginUnready(why.clone()));
+    }
+    let attempt = new_attempt(CallKind::ControllerPublish, &take.worker, context);
+    let claim = Claim { attempt: Some(attempt.clone()), ..own.clone() };
+    Ok(Step::put(&take.alloc, claim, Some(attempt)))
+}
+
+/// The capability asked for, or the volume's first.
+fn offered(spec: &VolumeSpec, take: &Take) -> Result<Capability, Refusal> {
+    let first = spec.capabilities.first().copied();
+    match take.capability.or(first) {
+        Some(asked) if spec.capabilities.contains(&asked) => Ok(asked),
+        Some(asked) => {
+            Err(Refusal::CapabilityNotOffered { asked, offered: spec.capabilities.clone() })
+        }
+        None => Err(Refusal::NoSuchVolume),
+    }
+}
+
+/// Rules 7 and 13: no conflict with those who hold the volume, in whatever state, nor with those who
+/// are ahead in line for it. Whoever is not in line yet is behind all who are.
+fn admitted(
+    volume: &Volume,
+    take: &Take,
+    capability: Capability,
+    in_line: Option<&Claim>,
+) -> Result<(), Refusal> {
+    let ahead: Vec<(&AllocId, &Claim)> = volume
+        .claims
+        .iter()
+        .filter(|(alloc, claim)| {
+            **alloc != take.alloc
+                && (claim.state != State::Waiting
+                    || in_line.is_none_or(|own| claim.epoch < own.epoch))
+        })
+        .collect();
+    let in_use = ahead.iter().map(|(_, claim)| claim.capability()).find(|used| *used != capability);
+    if let Some(in_use) = in_use {
+        let holders = ahead.iter().map(|(alloc, claim)| holder(alloc, claim)).collect();
+        return Err(Refusal::AccessInUse { asked: capability, in_use, holders });
+    }
+    let others = ahead.iter().map(|(_, claim)| (&claim.node, claim.mode));
+    match admit(capability.access, take.mode, &&take.node, others) {
+        Ok(()) => Ok(()),
+        Err(conflict) => {
+            Err(Refusal::Held { conflict, holders: in_the_way(&ahead, take, conflict) })
+        }
+    }
+}
+
+fn in_the_way(ahead: &[(&AllocId, &Claim)], take: &Take, conflict: Conflict) -> Vec<Holder> {
+    ahead
+        .iter()
+        .filter(|(_, claim)| match conflict {
+            Conflict::OneClaim | Conflict::NoWriters => true,
+            Conflict::OneNode => claim.node != take.node,
+            Conflict::OneWriter => claim.mode == Mode::Write,
+        })
+        .map(|(alloc, claim)| holder(alloc, claim))
+        .collect()
+}
+
+pub(super) fn holder(alloc: &AllocId, claim: &Claim) -> Holder {
+    Holder {
+        alloc: alloc.clone(),
+        node: claim.node.clone(),
+        mode: claim.mode,
+        state: claim.state,
+        since: claim.since,
+    }
+}
+
+fn new_claim(
+    state: State,
+    take: &Take,
+    capability: Capability,
+    route: &Route,
+    context: &Context,
+) -> Claim {
+    Claim {
+        state,
+        node: take.node.clone(),
+        mode: take.mode,
+        tries: 0,
+        error: None,
+        next_try: None,
+        since: context.now,
+        reason: None,
+        attempt: None,
+        epoch: 0,
+        access: capability.access,
+        attachment: capability.attachment,
+        controller: route.controller,
+        external_node: route.external_node.clone(),
+        publish_context: std::collections::BTreeMap::new(),
+    }
+}
