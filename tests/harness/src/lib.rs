@@ -1,1 +1,29 @@
-//! Real servers, real binaries, free ports, and waiting for conditions.
+//! What the tests of every crate stand on: real servers, real binaries, and waiting for conditions.
+//!
+//! Owns: starting, killing and pausing processes ([`process`], [`nats`]), the directories and ports
+//! they use ([`dirs`], [`ports`]), a cable that can be cut between them ([`proxy`]), and waiting
+//! ([`wait`]).
+//!
+//! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
+//! dropped, and processes go even when the test is killed. Any number of tests may run side by side.
+//!
+//! Never: stands in for a part that a user would run, sleeps for luck, or tries a test again.
+//! It is a tool of tests, so it panics, with all it knows, where a test could only unwrap.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a test must stop where its footing fails")]
+
+pub mod dirs;
+pub mod nats;
+pub mod ports;
+pub mod process;
+pub mod proxy;
+pub mod root;
+pub mod wait;
+
+use std::path::{Path, PathBuf};
+
+/// The root of the repository that the tests were built from.
+pub fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("tests/harness lies two levels deep").to_path_buf()
+}

@@ -1,0 +1,117 @@
+//! Temporary directories that may have mounts in them.
+//!
+//! Owns: the directories it makes, and every mount beneath them. Promises: short paths (a unix
+//! socket's is at most 107 bytes), and when dropped, first the mounts go, then the files. Never:
+//! deletes through a mount: where one cannot be undone, everything stays and a line says so.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, umount2};
+
+/// A directory of its own below /tmp, removed when dropped.
+#[derive(Debug)]
+pub struct Dir {
+    path: PathBuf,
+}
+
+impl Dir {
+    /// Makes `/tmp/berth-<name>-<random>`.
+    pub fn new(name: &str) -> Self {
+        let made = tempfile::Builder::new().prefix(&format!("berth-{name}-")).tempdir_in("/tmp");
+        // Kept: tempfile would delete it without a thought for mounts.
+        Self { path: made.expect("a directory can be made in /tmp").keep() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path inside it, which need not exist.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let left = unmount_beneath(&self.path);
+        let outcome = match left.first() {
+            Some(mount) => Err(format!("{} is still mounted", mount.display())),
+            None => fs::remove_dir_all(&self.path).map_err(|error| error.to_string()),
+        };
+        if let Err(reason) = outcome {
+            let line = format!("{} was left behind: {reason}", self.path.display());
+            if std::thread::panicking() {
+                let _ = writeln!(std::io::stderr().lock(), "{line}");
+            } else {
+                panic!("{line}");
+            }
+        }
+    }
+}
+
+/// Unmounts whatever is mounted at `root` or below it, and returns what would not go.
+///
+/// A busy mount is detached from the tree, so that nothing can be reached through its path.
+pub fn unmount_beneath(root: &Path) -> Vec<PathBuf> {
+    // The newest mount first: it may lie upon an older one, even at the same path.
+    for mount in mounts_beneath(root).iter().rev() {
+        if umount2(mount, MntFlags::UMOUNT_NOFOLLOW).is_err() {
+            let _ = umount2(mount, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
+        }
+    }
+    mounts_beneath(root)
+}
+
+/// The mount points at `root` and below it, oldest first, as this process sees them.
+pub fn mounts_beneath(root: &Path) -> Vec<PathBuf> {
+    let table = fs::read("/proc/self/mountinfo").expect("the mount table can be read");
+    table
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
+        .map(|field| PathBuf::from(unescape(field)))
+        .filter(|mount| mount.starts_with(root))
+        .collect()
+}
+
+/// The mount table writes space, tab, line break and backslash as `\` and three octal digits.
+fn unescape(field: &[u8]) -> OsString {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let (byte, after) = match rest {
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), after)
+            }
+            _ => (first, after),
+        };
+        plain.push(byte);
+        rest = after;
+    }
+    OsString::from_vec(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_tables_escapes_are_undone() {
+        for (written, meant) in
+            [("/a", "/a"), (r"/a\040b", "/a b"), (r"/a\134040", r"/a\040"), (r"/a\9", r"/a\9")]
+        {
+            assert_eq!(unescape(written.as_bytes()), OsString::from(meant), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_neighbours_name_that_starts_alike_is_not_beneath() {
+        assert!(mounts_beneath(Path::new("/proc")).contains(&PathBuf::from("/proc")));
+        assert!(mounts_beneath(Path::new("/pro")).is_empty());
+    }
+}

@@ -1,0 +1,45 @@
+//! Real nats-servers, alone or three together, run with the configuration that Berth ships.
+//!
+//! Owns: the servers and their stores. Promises: what `deploy/nats/*.conf` says holds in the tests
+//! too (`sync_interval: always`, limits, pings); only names, addresses and the store's place are
+//! set here. Never: reuses a store or a server between tests.
+
+mod cluster;
+mod server;
+mod wire;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+pub use cluster::Cluster;
+pub use server::Server;
+
+use crate::repository;
+
+/// The nats-server to run, as `deploy/nats/get-nats-server` finds or fetches it, once per process.
+///
+/// # Panics
+/// When there is none to be had; the script has then said on stderr what would help.
+pub fn program() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let script = repository().join("deploy/nats/get-nats-server");
+        let output = Command::new(&script).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let output = output.unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+        assert!(output.status.success(), "{} found no nats-server", script.display());
+        let path = String::from_utf8(output.stdout).expect("the script prints a path in UTF-8");
+        PathBuf::from(path.trim_end())
+    })
+}
+
+/// A shipped configuration with its store moved to `store`, followed by `extra`.
+fn shipped_config(file: &str, store: &Path, extra: &str) -> String {
+    const SHIPPED_STORE: &str = "/var/lib/berth/nats";
+    let path = repository().join("deploy/nats").join(file);
+    let shipped = fs::read_to_string(&path).expect("the shipped configuration can be read");
+    assert!(shipped.contains(SHIPPED_STORE), "{} no longer names its store", path.display());
+    let store = store.to_str().expect("temporary paths are UTF-8");
+    format!("{}\n{extra}\n", shipped.replace(SHIPPED_STORE, store))
+}

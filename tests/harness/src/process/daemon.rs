@@ -1,0 +1,138 @@
+//! One running process, and everything a test does to it.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+use super::{Program, spawn};
+use crate::wait;
+
+/// How long a process may take to drain after SIGTERM.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// How many of the log's last lines a failing test prints.
+const TAIL_LINES: usize = 40;
+
+/// A started [`Program`]. Dropping it kills it with its process group; killing it and letting it
+/// come back keeps program, arguments, environment and log.
+#[derive(Debug)]
+pub struct Daemon {
+    program: Program,
+    child: Mutex<Child>,
+}
+
+impl Daemon {
+    pub(super) fn start(program: Program) -> Self {
+        let child = Mutex::new(spawn::spawn(&program));
+        Self { program, child }
+    }
+
+    /// Process id of the latest start.
+    pub fn pid(&self) -> u32 {
+        self.child().id()
+    }
+
+    /// Whether it has not ended, also when paused.
+    pub fn is_running(&self) -> bool {
+        self.exit_status().is_none()
+    }
+
+    /// How it ended; `None` while it has not.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        self.child().try_wait().expect("a child of ours can be waited for")
+    }
+
+    /// Ends it as a crash would: SIGKILL, to this process alone. It is gone when this returns.
+    pub fn kill9(&self) {
+        let mut child = self.child();
+        // Fails only when it has ended already.
+        let _ = child.kill();
+        child.wait().expect("a child of ours can be waited for");
+    }
+
+    /// Ends it as an operator would: SIGTERM, then waits for it to drain.
+    pub async fn terminate(&self) -> ExitStatus {
+        self.signal(Signal::SIGTERM);
+        self.wait_exit(DRAIN).await
+    }
+
+    /// Waits until it ends by itself.
+    pub async fn wait_exit(&self, deadline: Duration) -> ExitStatus {
+        let what = format!("{} has ended", self.program.name);
+        wait::until(&what, deadline, async || self.exit_status().ok_or("it is running")).await
+    }
+
+    /// Starts it again; a process that still runs is killed first.
+    pub fn restart(&self) {
+        self.kill9();
+        *self.child() = spawn::spawn(&self.program);
+    }
+
+    /// Freezes it (SIGSTOP): it keeps its memory, ports and connections, and does nothing.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on after [`Self::pause`].
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Sends a signal; to a process that has ended, none is sent.
+    pub fn signal(&self, signal: Signal) {
+        if let (true, pid) = (self.is_running(), self.raw_pid()) {
+            kill(pid, signal).unwrap_or_else(|error| {
+                panic!("{} could not be sent {signal}: {error}", self.program.name)
+            });
+        }
+    }
+
+    /// Where its output goes.
+    pub fn log_path(&self) -> &Path {
+        &self.program.log
+    }
+
+    /// All it has written so far, over all its starts.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.program.log).unwrap_or_default()).into_owned()
+    }
+
+    fn raw_pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.pid()).expect("a pid fits"))
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        // A test that panicked elsewhere leaves the child as good as it was.
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn print_tail(&self) {
+        let log = self.log();
+        let skipped = log.lines().count().saturating_sub(TAIL_LINES);
+        let mut out = std::io::stderr().lock();
+        let (name, path) = (&self.program.name, self.program.log.display());
+        let _ = writeln!(out, "--- end of {name}'s log ({path})");
+        for line in log.lines().skip(skipped) {
+            let _ = writeln!(out, "{line}");
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.is_running() {
+            // Its group too: what it started ends with it. Not yet waited for, so the id is its own.
+            let _ = killpg(self.raw_pid(), Signal::SIGKILL);
+        }
+        self.kill9();
+        if std::thread::panicking() {
+            self.print_tail();
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Programs that run as processes of their own.
+//!
+//! Owns: [`Program`] (what to run) and [`Daemon`] (it running), and where the workspace's binaries
+//! are ([`binary`]). Promises: one log file per process; a process and its group are killed when
+//! its `Daemon` is dropped, and it is killed by the kernel when the test process itself dies;
+//! a failing test prints the end of the log. Never: kills what it did not start.
+
+mod binary;
+mod daemon;
+mod spawn;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+pub use binary::binary;
+pub use daemon::Daemon;
+
+/// What to run, and with what: a value that can be started, and started again.
+#[derive(Clone, Debug)]
+pub struct Program {
+    name: String,
+    path: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    log: PathBuf,
+}
+
+impl Program {
+    /// `path`, known as `name` in messages, with its output appended to the file `log`.
+    pub fn new(name: &str, path: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
+        let (path, log) = (path.into(), log.into());
+        Self { name: name.to_owned(), path, args: Vec::new(), env: Vec::new(), log }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets a variable. The rest of the environment is the test's, without any `BERTH_*`: what a
+    /// developer's shell holds must not steer a test.
+    #[must_use]
+    pub fn env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((key.into(), value.into()));
+        self
+    }
+
+    /// Starts it.
+    pub fn start(self) -> Daemon {
+        Daemon::start(self)
+    }
+}

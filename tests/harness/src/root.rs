@@ -1,0 +1,27 @@
+//! Tests that need root say so.
+//!
+//! Owns: that question. Promises: a test that did not run leaves a line in the output, captured or
+//! not, and fails where everything is meant to run (`CI` is set). Never: gains privileges.
+
+use std::io::Write;
+
+/// Whether the test may go on as root; where it may not, a line says what was skipped.
+///
+/// ```no_run
+/// if !berth_harness::root::or_skip("mounts a tmpfs") {
+///     return;
+/// }
+/// ```
+///
+/// # Panics
+/// When not root while the environment has `CI`: there, a skipped test is a hole nobody sees.
+pub fn or_skip(why: &str) -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    let line = format!("SKIPPED (needs root): {why}");
+    assert!(std::env::var_os("CI").is_none(), "{line}; but CI is set, where nothing is skipped");
+    // Written past the capture of test output, which would hide it when the test passes.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    false
+}

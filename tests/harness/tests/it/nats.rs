@@ -1,0 +1,92 @@
+//! Servers come up with the shipped configuration and keep what they stored.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use berth_harness::nats::{Cluster, Server};
+use berth_harness::wait;
+
+mod client;
+
+use client::ask;
+
+#[tokio::test]
+async fn a_killed_server_comes_back_on_its_port_with_its_data() {
+    let server = Server::start().await;
+    let (url, pid) = (server.url(), server.daemon().pid());
+    ask(&server, "$JS.API.STREAM.CREATE.S", r#"{"name":"S","subjects":["s"]}"#);
+    ask(&server, "s", "kept");
+
+    server.kill9();
+    assert!(TcpStream::connect(("127.0.0.1", server.port())).is_err());
+    server.restart().await;
+
+    assert_eq!(server.url(), url);
+    assert_ne!(server.daemon().pid(), pid);
+    let info = ask(&server, "$JS.API.STREAM.INFO.S", "");
+    assert!(info.contains(r#""messages":1"#), "{info}");
+}
+
+#[tokio::test]
+async fn the_shipped_configuration_is_what_runs() {
+    let server = Server::start_with(r#"max_payload: 2MB, http: "127.0.0.1:-1""#).await;
+    let log = server.daemon().log();
+    assert!(server.terminate().await.success());
+    assert!(log.contains("Name:     berth"), "{log}");
+    assert!(log.contains("Starting http monitor"), "what a test adds wins: {log}");
+}
+
+#[tokio::test]
+async fn a_paused_server_answers_when_resumed() {
+    let server = Server::start().await;
+    server.pause();
+    let asked = std::thread::spawn({
+        let port = server.port();
+        move || client::ask_port(port, "$JS.API.INFO", "")
+    });
+    // No event tells that nothing happens; the server gets many times what an answer takes.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!asked.is_finished());
+    server.resume();
+    assert!(asked.join().unwrap().contains("\"memory\""));
+}
+
+#[tokio::test]
+async fn servers_started_side_by_side_do_not_meet() {
+    let starts: Vec<_> = (0..6).map(|_| tokio::spawn(Server::start())).collect();
+    let mut servers = Vec::new();
+    for start in starts {
+        servers.push(start.await.unwrap());
+    }
+    for (index, server) in servers.iter().enumerate() {
+        let config = format!(r#"{{"name":"S{index}","subjects":["s"]}}"#);
+        ask(server, &format!("$JS.API.STREAM.CREATE.S{index}"), &config);
+    }
+    for server in &servers {
+        assert!(ask(server, "$JS.API.STREAM.NAMES", "").contains(r#""total":1"#));
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_of_three_outlives_the_leader_of_a_stream() {
+    let started = Instant::now();
+    let cluster = Cluster::start(3).await;
+    println!("three servers took {:?}", started.elapsed());
+    let config = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
+    ask(&cluster.servers()[0], "$JS.API.STREAM.CREATE.S", config);
+
+    let leader = cluster.leader_of("S").await;
+    ask(&cluster.servers()[leader], "s", "kept");
+    cluster.servers()[leader].kill9();
+    let next = cluster.leader_of("S").await;
+    assert_ne!(next, leader);
+
+    cluster.servers()[leader].restart().await;
+    cluster.ready().await;
+    wait::until("the one that was killed is current again", Duration::from_secs(30), async || {
+        let info = ask(&cluster.servers()[next], "$JS.API.STREAM.INFO.S", "");
+        let current = info.matches(r#""current":true"#).count();
+        if current == 2 && info.contains(r#""messages":1"#) { Ok(()) } else { Err(info) }
+    })
+    .await;
+}
