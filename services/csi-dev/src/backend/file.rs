@@ -1,0 +1,137 @@
+//! Files that survive a crash, and locks that do not.
+//!
+//! Owns: how this driver reads, replaces and locks a file. Promises: a reader sees the old or the
+//! new content, whenever the writer is killed; the kernel drops the locks of a dead process.
+//! Never: waits for a lock without end.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::BackendError;
+
+/// A lock is held for a few file operations; a holder that takes this long is stopped.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+/// An exclusive lock between processes and threads, released when dropped or when the process dies.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Waits for the lock on `path`, which is made when missing.
+    pub(super) fn wait(path: &Path) -> Result<Self, BackendError> {
+        let start = Instant::now();
+        loop {
+            let (file, locked) = try_lock(path)?;
+            if locked {
+                return Ok(Self { _file: file });
+            }
+            if start.elapsed() > LOCK_WAIT {
+                let waited_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+                return Err(BackendError::Locked { path: path.to_owned(), waited_ms });
+            }
+            thread::sleep(LOCK_PAUSE);
+        }
+    }
+}
+
+/// Opens `path`, which is made when missing, and tries to lock it.
+pub(super) fn try_lock(path: &Path) -> Result<(File, bool), BackendError> {
+    let failed = |source| BackendError::io("lock", path, source);
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok((file, true)),
+        Err(TryLockError::WouldBlock) => Ok((file, false)),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// Reads the JSON file `path`; `None` if there is none.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, BackendError> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        // Beneath a file there is nothing either: the path of an id may lead there.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(source) => return Err(BackendError::io("read", path, source)),
+    };
+    let damaged = |source| BackendError::Damaged { path: path.to_owned(), source };
+    serde_json::from_slice(&text).map(Some).map_err(damaged)
+}
+
+/// Replaces the JSON file `path` in one step. The caller holds the lock that guards it.
+pub(super) fn replace<T: Serialize>(path: &Path, content: &T) -> Result<(), BackendError> {
+    let failed = |source| BackendError::io("write", path, source);
+    let mut text = serde_json::to_vec_pretty(content).map_err(|error| failed(error.into()))?;
+    text.push(b'\n');
+
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let temporary = Path::new(&temporary);
+    let write = || {
+        let mut file = File::create(temporary)?;
+        file.write_all(&text)?;
+        // Before the rename, so that a power cut cannot leave the new name on an empty file.
+        file.sync_data()?;
+        fs::rename(temporary, path)
+    };
+    write().map_err(failed)
+}
+
+/// Makes `dir` and what leads to it.
+pub(super) fn make_dir(dir: &Path) -> Result<(), BackendError> {
+    fs::create_dir_all(dir).map_err(|source| BackendError::io("make", dir, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_killed_half_way_leaves_the_old_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.json");
+        assert_eq!(read::<u32>(&path).unwrap(), None);
+        replace(&path, &1_u32).unwrap();
+        // What a killed writer leaves: a temporary file, whole or torn.
+        fs::write(dir.path().join("state.json.tmp"), "{\"torn").unwrap();
+        assert_eq!(read(&path).unwrap(), Some(1_u32));
+        replace(&path, &2_u32).unwrap();
+        assert_eq!(read(&path).unwrap(), Some(2_u32));
+    }
+
+    #[test]
+    fn damage_is_named_with_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.json");
+        fs::write(&path, "{").unwrap();
+        let error = read::<u32>(&path).unwrap_err();
+        assert!(error.to_string().contains("state.json is damaged"), "{error}");
+    }
+
+    #[test]
+    fn changes_under_the_lock_come_one_after_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (lock, count) = (dir.path().join("lock"), dir.path().join("count"));
+        let add = || {
+            for _ in 0..50 {
+                let _held = Lock::wait(&lock).unwrap();
+                let before = read::<u32>(&count).unwrap().unwrap_or(0);
+                replace(&count, &(before + 1)).unwrap();
+            }
+        };
+        thread::scope(|scope| _ = [scope.spawn(add), scope.spawn(add)]);
+        assert_eq!(read(&count).unwrap(), Some(100_u32));
+    }
+}

@@ -1,0 +1,167 @@
+//! Marks of calls in flight, seen by all instances.
+//!
+//! Owns: one file per lane of a volume; a call holds the lock of its lane until it has answered.
+//! Promises: at most one call per lane, also between instances; a killed process leaves its lanes
+//! free, since the kernel drops its locks. Never: waits: a busy lane is an answer.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{BackendError, encoding, file};
+use crate::rpc::Rpc;
+
+/// What two calls about one volume must not share.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Lane {
+    /// All controller calls for the volume.
+    Controller,
+    /// All node calls for the volume on this node.
+    Node(String),
+}
+
+/// A call in flight, as another instance sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Running {
+    /// Which call.
+    pub rpc: Rpc,
+    /// The instance that serves it.
+    pub instance: String,
+    /// Its number there.
+    pub seq: u64,
+    /// When it began, in microseconds since 1970.
+    pub since_us: u64,
+    /// Whether its caller no longer waits for the answer: the deadline passed, it cancelled, or it
+    /// died. CSI lets a CO call again then; the plugin may answer ABORTED.
+    #[serde(default)]
+    pub caller_gone: bool,
+}
+
+/// A held lane. Dropping it ends the call for all other instances.
+#[derive(Debug)]
+pub struct InFlight {
+    file: File,
+}
+
+/// The first byte of a lane's file; the rest is [`Running`] as JSON.
+const WAITED_FOR: &[u8] = b"+";
+const CALLER_GONE: &[u8] = b"-";
+
+impl Lane {
+    fn path(&self, calls: &Path) -> Result<PathBuf, BackendError> {
+        match self {
+            Self::Controller => Ok(calls.join("controller")),
+            Self::Node(id) => {
+                Ok(calls.join("node").join(encoding::encode(id).ok_or(BackendError::Id)?))
+            }
+        }
+    }
+
+    /// Enters the lane below the directory `calls`, or says who is in it.
+    /// The caller holds the volume's lock, so that [`Self::running`] never stands in the way.
+    pub(super) fn enter(
+        &self,
+        calls: &Path,
+        call: &Running,
+    ) -> Result<Result<InFlight, Running>, BackendError> {
+        let path = self.path(calls)?;
+        if let Some(dir) = path.parent() {
+            file::make_dir(dir)?;
+        }
+        let (file, locked) = file::try_lock(&path)?;
+        let failed = |source| BackendError::io("mark a call in", &path, source);
+        if !locked {
+            return Ok(Err(read(file).map_err(failed)?));
+        }
+        let mark = || {
+            let mut text = WAITED_FOR.to_vec();
+            serde_json::to_writer(&mut text, call)?;
+            file.set_len(0)?;
+            file.write_all_at(&text, 0)
+        };
+        mark().map_err(failed)?;
+        Ok(Ok(InFlight { file }))
+    }
+
+    /// Who is in the lane now. The caller holds the volume's lock.
+    pub(super) fn running(&self, calls: &Path) -> Result<Option<Running>, BackendError> {
+        let path = self.path(calls)?;
+        if !fs::exists(&path).map_err(|source| BackendError::io("look for", &path, source))? {
+            return Ok(None);
+        }
+        let (file, free) = file::try_lock(&path)?;
+        if free {
+            return Ok(None);
+        }
+        read(file).map(Some).map_err(|source| BackendError::io("read", &path, source))
+    }
+}
+
+impl InFlight {
+    /// Notes that nobody waits for this call any more.
+    pub fn caller_gone(&self) -> io::Result<()> {
+        // One byte, so that no reader can see it half written.
+        self.file.write_all_at(CALLER_GONE, 0)
+    }
+}
+
+fn read(mut file: File) -> io::Result<Running> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut text)?;
+    let (mark, json) = text.split_at_checked(1).unwrap_or((WAITED_FOR, &[]));
+    let running: Running = serde_json::from_slice(json)?;
+    Ok(Running { caller_gone: mark == CALLER_GONE, ..running })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(seq: u64) -> Running {
+        Running {
+            rpc: Rpc::NodeStageVolume,
+            instance: "n1/1".into(),
+            seq,
+            since_us: 7,
+            caller_gone: false,
+        }
+    }
+
+    #[test]
+    fn a_lane_holds_one_call_and_names_it_to_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let lane = Lane::Node("a/b".into());
+        assert_eq!(lane.running(dir.path()).unwrap(), None);
+        let held = lane.enter(dir.path(), &call(1)).unwrap().unwrap();
+        assert_eq!(lane.running(dir.path()).unwrap(), Some(call(1)));
+        assert_eq!(lane.enter(dir.path(), &call(2)).unwrap().unwrap_err(), call(1));
+        // Other lanes are free.
+        assert!(Lane::Controller.enter(dir.path(), &call(3)).unwrap().is_ok());
+        assert!(Lane::Node("b".into()).enter(dir.path(), &call(4)).unwrap().is_ok());
+        drop(held);
+        assert_eq!(lane.running(dir.path()).unwrap(), None);
+        assert!(lane.enter(dir.path(), &call(5)).unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_caller_that_left_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = Lane::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
+        held.caller_gone().unwrap();
+        let running = Lane::Controller.running(dir.path()).unwrap();
+        assert_eq!(running, Some(Running { caller_gone: true, ..call(1) }));
+    }
+
+    #[test]
+    fn what_a_killed_process_wrote_is_no_call() {
+        let dir = tempfile::tempdir().unwrap();
+        // Its content stays behind, its lock does not.
+        fs::write(dir.path().join("controller"), "+{\"rpc\":\"NodeStageVolume\"").unwrap();
+        assert_eq!(Lane::Controller.running(dir.path()).unwrap(), None);
+        assert!(Lane::Controller.enter(dir.path(), &call(1)).unwrap().is_ok());
+    }
+}

@@ -1,0 +1,255 @@
+//! The directory that all instances of the driver share: the "storage system".
+//!
+//! Owns: the layout below its root, and every file in it. Promises: a process killed at any point
+//! leaves either the old or the new content of a file, and no lock; changes of one volume by
+//! several instances come one after the other. Never: mounts, or decides whether a call is allowed.
+//!
+//! ```text
+//! volumes/<id>/meta.json     what the volume is; it exists once this does
+//! volumes/<id>/data/         its content
+//! volumes/<id>/state.json    where it is attached, staged and published
+//! volumes/<id>/lock          held while meta and state are read or changed
+//! volumes/<id>/calls/        one file per lane, held while a call is in flight
+//! nodes/<id>.json            the nodes that an instance has served
+//! lock                       held while attachments are counted or a node is noted
+//! ```
+//! `<id>` is the id in the form of [`encoding`].
+
+pub mod encoding;
+mod file;
+mod lane;
+mod node;
+pub mod state;
+mod volume;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+pub use file::Lock;
+pub use lane::{InFlight, Lane, Running};
+pub use node::Node;
+pub use state::{Attachment, Meta, NodeUse, Published, Staged, State};
+pub use volume::{Locked, Volume};
+
+/// A shared directory of volumes.
+#[derive(Clone, Debug)]
+pub struct Backend {
+    root: PathBuf,
+}
+
+/// Why the shared directory could not be used.
+#[derive(Debug, Error)]
+pub enum BackendError {
+    /// The file system said no.
+    #[error("cannot {doing} {}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        doing: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file holds something else than this driver writes.
+    #[error("{} is damaged; mend or remove it", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// Another instance holds a lock for longer than its work can take.
+    #[error("{} was held by another process for {waited_ms} ms; is that process stopped?", path.display())]
+    Locked {
+        /// Which lock.
+        path: PathBuf,
+        /// How long this process waited.
+        waited_ms: u64,
+    },
+    /// The id is empty or longer than 256 bytes.
+    #[error("an id has 1 to {} bytes", encoding::LONGEST_ID_BYTES)]
+    Id,
+}
+
+/// What came of provisioning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Provisioned {
+    /// There is a new volume.
+    Made,
+    /// The same volume was there already.
+    Existed,
+}
+
+/// Why a volume was not provisioned.
+#[derive(Debug, Error)]
+pub enum ProvisionError {
+    /// It exists, but is another one.
+    #[error(
+        "volume {:?} exists with capacity {} and context {:?}; choose another id",
+        existing.volume_id, existing.capacity_bytes, existing.volume_context
+    )]
+    Exists {
+        /// What it is.
+        existing: Meta,
+    },
+    /// The backend could not be used.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+impl Backend {
+    /// Uses the directory `root`, which is made when missing.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, BackendError> {
+        let backend = Self { root: root.into() };
+        for dir in [backend.volumes_dir(), backend.nodes_dir()] {
+            file::make_dir(&dir)?;
+        }
+        // Mounts are recognised and reported by their whole path.
+        let root = fs::canonicalize(&backend.root)
+            .map_err(|source| BackendError::io("resolve", &backend.root, source))?;
+        Ok(Self { root })
+    }
+
+    /// Makes a volume, or finds it made. A call killed half-way is completed by the next.
+    pub fn provision(&self, meta: &Meta) -> Result<Provisioned, ProvisionError> {
+        match Volume::provision(self.volume_dir(&meta.volume_id)?, meta)? {
+            None => Ok(Provisioned::Made),
+            Some(existing) if existing == *meta => Ok(Provisioned::Existed),
+            Some(existing) => Err(ProvisionError::Exists { existing }),
+        }
+    }
+
+    /// The volume called `id`, if there is one. An id that no volume can have names none.
+    pub fn volume(&self, id: &str) -> Result<Option<Volume>, BackendError> {
+        match self.volume_dir(id) {
+            Ok(dir) => Volume::open(dir),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// All volumes, ordered by id.
+    pub fn volumes(&self) -> Result<Vec<Volume>, BackendError> {
+        let mut volumes = Vec::new();
+        let mut dirs = vec![self.volumes_dir()];
+        while let Some(dir) = dirs.pop() {
+            let failed = |source| BackendError::io("list", &dir, source);
+            for entry in fs::read_dir(&dir).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                if encoding::is_continued(&entry.file_name()) {
+                    dirs.push(entry.path());
+                } else if let Some(volume) = Volume::open(entry.path())? {
+                    volumes.push(volume);
+                }
+            }
+        }
+        volumes.sort_by(|a, b| a.meta().volume_id.cmp(&b.meta().volume_id));
+        Ok(volumes)
+    }
+
+    /// Waits until no other instance counts attachments over all volumes, and keeps others out.
+    /// Taken before the lock of a volume, never after.
+    pub fn lock(&self) -> Result<Lock, BackendError> {
+        Lock::wait(&self.root.join("lock"))
+    }
+
+    /// Makes a node known, so that volumes can be attached to it.
+    pub fn register_node(&self, node: &Node) -> Result<(), BackendError> {
+        let path = self.node_file(&node.node_id).ok_or(BackendError::Id)?;
+        if let Some(dir) = path.parent() {
+            file::make_dir(dir)?;
+        }
+        let _lock = self.lock()?;
+        file::replace(&path, node)
+    }
+
+    /// The node called `id`, if an instance ever served it.
+    pub fn node(&self, id: &str) -> Result<Option<Node>, BackendError> {
+        self.node_file(id).map_or(Ok(None), |path| file::read(&path))
+    }
+
+    fn volumes_dir(&self) -> PathBuf {
+        self.root.join("volumes")
+    }
+
+    fn nodes_dir(&self) -> PathBuf {
+        self.root.join("nodes")
+    }
+
+    fn volume_dir(&self, id: &str) -> Result<PathBuf, BackendError> {
+        Ok(self.volumes_dir().join(encoding::encode(id).ok_or(BackendError::Id)?))
+    }
+
+    fn node_file(&self, id: &str) -> Option<PathBuf> {
+        let mut path = self.nodes_dir().join(encoding::encode(id)?).into_os_string();
+        path.push(".json");
+        Some(path.into())
+    }
+}
+
+impl BackendError {
+    fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { doing, path: path.to_owned(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(id: &str, capacity_bytes: i64) -> Meta {
+        Meta { volume_id: id.to_owned(), capacity_bytes, volume_context: Default::default() }
+    }
+
+    #[test]
+    fn provisioning_is_idempotent_and_refuses_another_volume_of_the_same_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Backend::open(dir.path()).unwrap();
+        assert!(matches!(backend.provision(&meta("v", 10)), Ok(Provisioned::Made)));
+        assert!(matches!(backend.provision(&meta("v", 10)), Ok(Provisioned::Existed)));
+        let refused = backend.provision(&meta("v", 20)).unwrap_err();
+        assert!(refused.to_string().contains("capacity 10"), "{refused}");
+        assert!(backend.provision(&meta("", 0)).is_err());
+    }
+
+    #[test]
+    fn provisioning_that_was_killed_half_way_is_completed() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Backend::open(dir.path()).unwrap();
+        // As far as it got: the directory and its data, but no meta.json.
+        fs::create_dir_all(dir.path().join("volumes/v/data")).unwrap();
+        assert!(backend.volume("v").unwrap().is_none());
+        assert!(backend.volumes().unwrap().is_empty());
+        assert!(matches!(backend.provision(&meta("v", 10)), Ok(Provisioned::Made)));
+        assert_eq!(backend.volume("v").unwrap().unwrap().meta(), &meta("v", 10));
+    }
+
+    #[test]
+    fn volumes_of_any_name_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Backend::open(dir.path()).unwrap();
+        let mut ids = vec!["a/b", "..", "ü x", "plain"];
+        let long = ["/".repeat(256), "/".repeat(255), "/".repeat(67)];
+        ids.extend(long.iter().map(String::as_str));
+        for id in &ids {
+            backend.provision(&meta(id, 0)).unwrap();
+        }
+        ids.sort_unstable();
+        let listed = backend.volumes().unwrap();
+        let listed: Vec<_> = listed.iter().map(|volume| volume.meta().volume_id.as_str()).collect();
+        assert_eq!(listed, ids);
+    }
+
+    #[test]
+    fn a_node_is_known_once_registered() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Backend::open(dir.path()).unwrap();
+        let long = "n/".repeat(128);
+        assert!(backend.node(&long).unwrap().is_none());
+        let node = Node { node_id: long.clone(), max_volumes: 3 };
+        backend.register_node(&node).unwrap();
+        assert_eq!(backend.node(&long).unwrap(), Some(node));
+    }
+}

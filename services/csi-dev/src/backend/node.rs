@@ -1,0 +1,16 @@
+//! The nodes of a backend.
+//!
+//! Owns: what one instance tells the others about the node it serves. Promises: values only.
+//! Never: says whether a node is up.
+
+use serde::{Deserialize, Serialize};
+
+/// A node that an instance has served.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Node {
+    /// As `NodeGetInfo` gives it.
+    pub node_id: String,
+    /// How many volumes can be attached to it; 0 means no limit (CSI `max_volumes_per_node`).
+    #[serde(default)]
+    pub max_volumes: i64,
+}

@@ -1,0 +1,132 @@
+//! What a backend remembers of one volume.
+//!
+//! Owns: the two records of a volume, [`Meta`] (what it is) and [`State`] (where it is attached,
+//! staged and published). Promises: values only; the rules read them, the calls change them.
+//! Never: reads or writes a file, or knows whether a mount is really there.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::capability::Capability;
+
+/// What a volume is. Written once, when it is made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Meta {
+    /// As CSI's calls name it; 1 to 256 bytes of any content.
+    pub volume_id: String,
+    /// Size in bytes; 0 where nobody said.
+    #[serde(default)]
+    pub capacity_bytes: i64,
+    /// What every call about it has to bring along (CSI `Volume.volume_context`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub volume_context: BTreeMap<String, String>,
+}
+
+/// Where a volume is in use.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct State {
+    /// How often it was attached so far. Numbers attachments, so that an old publish context is
+    /// told from a current one.
+    #[serde(default)]
+    pub attached_so_far: u64,
+    /// By node id.
+    #[serde(default)]
+    pub attachments: BTreeMap<String, Attachment>,
+    /// By node id; nodes where nothing is staged or published are absent.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, NodeUse>,
+}
+
+/// A volume's attachment to a node, between `ControllerPublishVolume` and its negation.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Attachment {
+    /// As asked for.
+    pub capability: Capability,
+    /// Whether this node may only read.
+    pub readonly: bool,
+    /// Which attachment of the volume this is, counted from 1.
+    pub number: u64,
+}
+
+/// A volume's use on one node.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct NodeUse {
+    /// Where it is staged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staged: Option<Staged>,
+    /// By target path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub published: BTreeMap<String, Published>,
+}
+
+/// A volume staged on a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Staged {
+    /// The staging path, as the CO wrote it.
+    pub path: String,
+    /// As asked for.
+    pub capability: Capability,
+    /// False from before the first to after the last change of the mount table. A call that was
+    /// killed leaves false behind: the mount may be there, or half there, or gone.
+    pub settled: bool,
+}
+
+/// A volume published at one target on a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Published {
+    /// As asked for.
+    pub capability: Capability,
+    /// As asked for.
+    pub readonly: bool,
+    /// See [`Staged::settled`].
+    pub settled: bool,
+}
+
+impl State {
+    /// The volume's use on `node`, if any.
+    pub fn on(&self, node: &str) -> Option<&NodeUse> {
+        self.nodes.get(node)
+    }
+
+    /// Where it is staged on `node`, if it is or may be.
+    pub fn staged_on(&self, node: &str) -> Option<&Staged> {
+        self.on(node)?.staged.as_ref()
+    }
+
+    /// The targets on `node` where it is or may be published.
+    pub fn targets_on(&self, node: &str) -> Vec<String> {
+        self.on(node).map(|on| on.published.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Notes the stage on `node`, in place of an earlier one.
+    pub fn stage(&mut self, node: &str, staged: Staged) {
+        self.nodes.entry(node.to_owned()).or_default().staged = Some(staged);
+    }
+
+    /// Forgets the stage on `node`.
+    pub fn unstage(&mut self, node: &str) {
+        self.change(node, |on| on.staged = None);
+    }
+
+    /// Notes the publication at `target` on `node`, in place of an earlier one.
+    pub fn publish(&mut self, node: &str, target: &str, published: Published) {
+        let on = self.nodes.entry(node.to_owned()).or_default();
+        on.published.insert(target.to_owned(), published);
+    }
+
+    /// Forgets the publication at `target` on `node`.
+    pub fn unpublish(&mut self, node: &str, target: &str) {
+        self.change(node, |on| _ = on.published.remove(target));
+    }
+
+    /// Changes what is noted about `node`, and forgets the node once nothing is.
+    fn change(&mut self, node: &str, change: impl FnOnce(&mut NodeUse)) {
+        if let Some(on) = self.nodes.get_mut(node) {
+            change(on);
+            if *on == NodeUse::default() {
+                self.nodes.remove(node);
+            }
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! What a CO must never do.
+//!
+//! Owns: the rules of order, as pure functions over a volume's [`State`]. Promises: the driver at
+//! each call and the judge over its logs apply the same functions. Never: acts, or knows of time.
+//!
+//! The rules are those of CSI's volume lifecycle and of safety rules 1 to 4.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Attachment, Running, State};
+use crate::capability::AccessMode;
+use crate::code::Code;
+
+/// A rule that a CO broke, with the facts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "kebab-case")]
+pub enum Violation {
+    /// A volume for one node at a time was to be attached to a second one (safety 2).
+    ExclusiveAttach {
+        /// The second node.
+        node: String,
+        /// Where the volume is attached.
+        held_by: Vec<String>,
+    },
+    /// A volume with one writer at a time was to be attached for writing to a second node
+    /// (safety 1).
+    SecondWriter {
+        /// The second node.
+        node: String,
+        /// Where the volume is attached for writing.
+        held_by: Vec<String>,
+    },
+    /// A volume was to be detached from a node that may still use it (safety 3).
+    DetachBeforeUnstage {
+        /// That node.
+        node: String,
+        /// Where it is or may be staged there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        staged: Option<String>,
+        /// Where it is or may be published there.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        published: Vec<String>,
+        /// The node's call for the volume that is in flight.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        running: Option<Running>,
+    },
+    /// A volume was to be unstaged while published.
+    UnstageBeforeUnpublish {
+        /// On which node.
+        node: String,
+        /// Where it is or may be published.
+        published: Vec<String>,
+    },
+    /// A volume was to be published without a stage that succeeded at that staging path.
+    PublishBeforeStage {
+        /// On which node.
+        node: String,
+        /// The staging path given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        asked: Option<String>,
+        /// Where the volume is or may be staged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        staged: Option<String>,
+    },
+    /// A volume was to be staged at a second path of one node (safety 4).
+    SecondStagingPath {
+        /// On which node.
+        node: String,
+        /// The second path.
+        asked: String,
+        /// Where it is or may be staged.
+        staged: String,
+    },
+    /// A volume was to be used on a node that it is not attached to.
+    NodeCallBeforeAttach {
+        /// That node.
+        node: String,
+    },
+    /// A controller call came while another one for the volume was in flight, and its caller
+    /// waited (safety 4).
+    OverlappingControllerCalls {
+        /// The other call.
+        running: Running,
+    },
+    /// A node call came while another one for the volume on that node was in flight, and its
+    /// caller waited (safety 4).
+    OverlappingNodeCalls {
+        /// On which node.
+        node: String,
+        /// The other call.
+        running: Running,
+    },
+}
+
+/// A new attachment beside those that are there.
+pub fn attach(
+    state: &State,
+    node: &str,
+    mode: AccessMode,
+    readonly: bool,
+) -> Result<(), Violation> {
+    let others = || state.attachments.iter().filter(|(other, _)| *other != node);
+    let names = |attached: Vec<(&String, &Attachment)>| {
+        attached.into_iter().map(|(other, _)| other.clone()).collect()
+    };
+    let node = || node.to_owned();
+
+    let all: Vec<_> = others().collect();
+    let exclusive = |held: &Attachment| !held.capability.mode.is_multi_node();
+    if !all.is_empty()
+        && (!mode.is_multi_node() || all.iter().any(|(_, attached)| exclusive(attached)))
+    {
+        return Err(Violation::ExclusiveAttach { node: node(), held_by: names(all) });
+    }
+    let single_writer =
+        |mode: AccessMode, readonly: bool| mode == AccessMode::MultiNodeSingleWriter && !readonly;
+    let writers: Vec<_> = others()
+        .filter(|(_, held)| single_writer(held.capability.mode, held.readonly))
+        .collect();
+    if single_writer(mode, readonly) && !writers.is_empty() {
+        return Err(Violation::SecondWriter { node: node(), held_by: names(writers) });
+    }
+    Ok(())
+}
+
+/// The end of an attachment. `running` is the node's call for the volume that is in flight.
+pub fn detach(state: &State, node: &str, running: Option<Running>) -> Result<(), Violation> {
+    let staged = state.staged_on(node).map(|staged| staged.path.clone());
+    let published = state.targets_on(node);
+    if staged.is_none() && published.is_empty() && running.is_none() {
+        return Ok(());
+    }
+    Err(Violation::DetachBeforeUnstage { node: node.to_owned(), staged, published, running })
+}
+
+/// A call on a node that needs the volume attached there.
+pub fn attached<'a>(state: &'a State, node: &str) -> Result<&'a Attachment, Violation> {
+    let attachment = state.attachments.get(node);
+    attachment.ok_or_else(|| Violation::NodeCallBeforeAttach { node: node.to_owned() })
+}
+
+/// A stage at `path`.
+pub fn stage(state: &State, node: &str, path: &str) -> Result<(), Violation> {
+    match state.staged_on(node) {
+        Some(staged) if staged.path != path => Err(Violation::SecondStagingPath {
+            node: node.to_owned(),
+            asked: path.to_owned(),
+            staged: staged.path.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The end of a stage.
+pub fn unstage(state: &State, node: &str) -> Result<(), Violation> {
+    let published = state.targets_on(node);
+    if published.is_empty() {
+        return Ok(());
+    }
+    Err(Violation::UnstageBeforeUnpublish { node: node.to_owned(), published })
+}
+
+/// A publication from the staging path `asked`.
+pub fn publish_from(state: &State, node: &str, asked: Option<&str>) -> Result<(), Violation> {
+    match (state.staged_on(node), asked) {
+        (Some(staged), Some(asked)) if staged.settled && staged.path == asked => Ok(()),
+        (staged, asked) => Err(Violation::PublishBeforeStage {
+            node: node.to_owned(),
+            asked: asked.map(str::to_owned),
+            staged: staged.map(|staged| staged.path.clone()),
+        }),
+    }
+}
+
+impl Violation {
+    /// The code that CSI answers it with.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::OverlappingControllerCalls { .. } | Self::OverlappingNodeCalls { .. } => {
+                Code::Aborted
+            }
+            Self::ExclusiveAttach { .. }
+            | Self::SecondWriter { .. }
+            | Self::DetachBeforeUnstage { .. }
+            | Self::UnstageBeforeUnpublish { .. }
+            | Self::PublishBeforeStage { .. }
+            | Self::SecondStagingPath { .. }
+            | Self::NodeCallBeforeAttach { .. } => Code::FailedPrecondition,
+        }
+    }
+
+    /// Whether both are of the same rule, whatever the facts.
+    pub fn is_same_rule(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ExclusiveAttach { node, held_by } => {
+                let held_by = held_by.join(", ");
+                write!(
+                    f,
+                    "attached to {held_by}, and not for many nodes, so not to {node}; call \
+                     ControllerUnpublishVolume for {held_by} first"
+                )
+            }
+            Self::SecondWriter { node, held_by } => {
+                let held_by = held_by.join(", ");
+                write!(
+                    f,
+                    "attached for writing to {held_by}, and only for one writer, so to {node} \
+                     read-only; or call ControllerUnpublishVolume for {held_by} first"
+                )
+            }
+            Self::DetachBeforeUnstage { node, staged, published, running } => {
+                write!(f, "still in use on {node}:")?;
+                for target in published {
+                    write!(f, " published at {target};")?;
+                }
+                for staging in staged {
+                    write!(f, " staged at {staging};")?;
+                }
+                for running in running {
+                    write!(f, " {running};")?;
+                }
+                write!(f, " unpublish and unstage it there first")
+            }
+            Self::UnstageBeforeUnpublish { node, published } => {
+                let published = published.join(", ");
+                write!(f, "still published on {node} at {published}; call NodeUnpublishVolume first")
+            }
+            Self::PublishBeforeStage { node, asked, staged } => {
+                match asked {
+                    Some(asked) => write!(f, "not staged on {node} at {asked}")?,
+                    None => write!(f, "published on {node} without staging_target_path")?,
+                }
+                if let Some(staged) = staged {
+                    write!(f, " (NodeStageVolume was called for {staged})")?;
+                }
+                write!(f, "; call NodeStageVolume until it succeeds, and pass its path")
+            }
+            Self::SecondStagingPath { node, asked, staged } => write!(
+                f,
+                "already staged on {node} at {staged}, and has one staging path per node, so not \
+                 {asked}; use that path, or unstage it first"
+            ),
+            Self::NodeCallBeforeAttach { node } => {
+                write!(f, "not attached to {node}; call ControllerPublishVolume first")
+            }
+            Self::OverlappingControllerCalls { running } => {
+                write!(f, "another controller call is in flight: {running}; wait for its answer")
+            }
+            Self::OverlappingNodeCalls { node, running } => {
+                write!(f, "another call on {node} is in flight: {running}; wait for its answer")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rpc, instance, seq, .. } = self;
+        write!(f, "{rpc} (call {seq} of instance {instance})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use AccessMode::{
+        MultiNodeMultiWriter, MultiNodeReaderOnly, MultiNodeSingleWriter, SingleNodeWriter,
+    };
+
+    use super::*;
+    use crate::backend::{Published, Staged};
+    use crate::capability::Capability;
+    use crate::rpc::Rpc;
+
+    fn attached_to(nodes: &[(&str, AccessMode, bool)]) -> State {
+        let mut state = State::default();
+        for (node, mode, readonly) in nodes {
+            let capability = Capability::mount(*mode);
+            let attachment = Attachment { capability, readonly: *readonly, number: 1 };
+            state.attachments.insert((*node).to_owned(), attachment);
+        }
+        state
+    }
+
+    fn staged_at(path: &str, settled: bool) -> State {
+        let mut state = State::default();
+        let capability = Capability::mount(SingleNodeWriter);
+        state.stage("n1", Staged { path: path.into(), capability, settled });
+        state
+    }
+
+    fn publish_at(state: &mut State, target: &str, settled: bool) {
+        let capability = Capability::mount(SingleNodeWriter);
+        state.publish("n1", target, Published { capability, readonly: false, settled });
+    }
+
+    fn running() -> Running {
+        let (instance, rpc) = ("77@1".into(), Rpc::NodeStageVolume);
+        Running { rpc, instance, seq: 3, since_us: 5, caller_gone: false }
+    }
+
+    #[test]
+    fn exclusive_attach() {
+        let held = attached_to(&[("n1", SingleNodeWriter, false)]);
+        assert_eq!(attach(&State::default(), "n1", SingleNodeWriter, false), Ok(()));
+        assert_eq!(attach(&held, "n1", SingleNodeWriter, false), Ok(()), "the same node");
+        for mode in [SingleNodeWriter, MultiNodeMultiWriter] {
+            let violation = attach(&held, "n2", mode, true).unwrap_err();
+            let held_by = vec!["n1".to_owned()];
+            assert_eq!(violation, Violation::ExclusiveAttach { node: "n2".into(), held_by });
+            assert_eq!(violation.code(), Code::FailedPrecondition);
+            assert!(violation.to_string().contains("n1"), "{violation}");
+        }
+        let shared = attached_to(&[("n1", MultiNodeMultiWriter, false)]);
+        assert_eq!(attach(&shared, "n2", MultiNodeMultiWriter, false), Ok(()));
+        assert!(attach(&shared, "n2", SingleNodeWriter, false).is_err());
+    }
+
+    #[test]
+    fn second_writer() {
+        let held = attached_to(&[
+            ("n1", MultiNodeSingleWriter, false),
+            ("n2", MultiNodeSingleWriter, true),
+        ]);
+        assert_eq!(attach(&held, "n3", MultiNodeSingleWriter, true), Ok(()));
+        assert_eq!(attach(&held, "n3", MultiNodeReaderOnly, false), Ok(()));
+        let held_by = vec!["n1".to_owned()];
+        assert_eq!(
+            attach(&held, "n3", MultiNodeSingleWriter, false),
+            Err(Violation::SecondWriter { node: "n3".into(), held_by })
+        );
+    }
+
+    #[test]
+    fn detach_before_unstage() {
+        assert_eq!(detach(&State::default(), "n1", None), Ok(()));
+        // A stage that may be there counts as one that is.
+        for settled in [true, false] {
+            let state = staged_at("/s", settled);
+            assert_eq!(detach(&state, "n2", None), Ok(()), "another node");
+            let violation = detach(&state, "n1", None).unwrap_err();
+            assert!(violation.to_string().contains("staged at /s"), "{violation}");
+        }
+        let mut state = State::default();
+        publish_at(&mut state, "/t", false);
+        assert!(detach(&state, "n1", None).unwrap_err().to_string().contains("published at /t"));
+        let violation = detach(&State::default(), "n1", Some(running())).unwrap_err();
+        assert!(violation.to_string().contains("NodeStageVolume"), "{violation}");
+    }
+
+    #[test]
+    fn unstage_before_unpublish() {
+        let mut state = staged_at("/s", true);
+        assert_eq!(unstage(&state, "n1"), Ok(()));
+        publish_at(&mut state, "/t", false);
+        let published = vec!["/t".to_owned()];
+        let node = "n1".to_owned();
+        assert_eq!(
+            unstage(&state, "n1"),
+            Err(Violation::UnstageBeforeUnpublish { node, published })
+        );
+        state.unpublish("n1", "/t");
+        assert_eq!(unstage(&state, "n1"), Ok(()));
+    }
+
+    #[test]
+    fn publish_before_stage() {
+        assert_eq!(publish_from(&staged_at("/s", true), "n1", Some("/s")), Ok(()));
+        for (state, node, asked) in [
+            (State::default(), "n1", Some("/s")),
+            (staged_at("/s", false), "n1", Some("/s")),
+            (staged_at("/s", true), "n1", Some("/other")),
+            (staged_at("/s", true), "n1", None),
+            (staged_at("/s", true), "n2", Some("/s")),
+        ] {
+            let violation = publish_from(&state, node, asked).unwrap_err();
+            assert!(matches!(violation, Violation::PublishBeforeStage { .. }), "{violation}");
+        }
+    }
+
+    #[test]
+    fn second_staging_path() {
+        assert_eq!(stage(&State::default(), "n1", "/s"), Ok(()));
+        let state = staged_at("/s", false);
+        assert_eq!(stage(&state, "n1", "/s"), Ok(()));
+        assert_eq!(stage(&state, "n2", "/other"), Ok(()));
+        let violation = stage(&state, "n1", "/other").unwrap_err();
+        assert!(violation.to_string().contains("at /s"), "{violation}");
+    }
+
+    #[test]
+    fn node_call_before_attach() {
+        let state = attached_to(&[("n1", SingleNodeWriter, false)]);
+        assert!(attached(&state, "n1").is_ok());
+        let node = "n2".to_owned();
+        assert_eq!(attached(&state, "n2"), Err(Violation::NodeCallBeforeAttach { node }));
+    }
+
+    #[test]
+    fn overlaps_are_aborted_and_name_the_other_call() {
+        for violation in [
+            Violation::OverlappingControllerCalls { running: running() },
+            Violation::OverlappingNodeCalls { node: "n1".into(), running: running() },
+        ] {
+            assert_eq!(violation.code(), Code::Aborted);
+            assert!(violation.to_string().contains("call 3 of instance 77@1"), "{violation}");
+        }
+    }
+
+    #[test]
+    fn a_violation_is_written_by_its_rules_name() {
+        let violation = Violation::NodeCallBeforeAttach { node: "n1".into() };
+        let written = serde_json::to_string(&violation).unwrap();
+        assert_eq!(written, r#"{"rule":"node-call-before-attach","node":"n1"}"#);
+        let read: Violation = serde_json::from_str(&written).unwrap();
+        assert_eq!(read, violation);
+    }
+}
