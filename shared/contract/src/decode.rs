@@ -65,7 +65,7 @@ pub trait Decode: Sized {
 pub fn decode<T: Decode>(value: Value, unknown: Unknown) -> Result<T, Vec<Fault>> {
     let mut decoder = Decoder { unknown, path: Vec::new(), faults: Vec::new() };
     match T::decode(value, &mut decoder) {
-        Some(decoded) if decoder.faults.is_empty() => Ok(decoded),
+        Some(whole) if decoder.faults.is_empty() => Ok(whole),
         _ => Err(decoder.faults),
     }
 }
@@ -275,6 +275,18 @@ macro_rules! decode_leaf {
 /// Reads a struct field by field; a `= default` stands for a field that is not there.
 #[macro_export]
 macro_rules! decode_struct {
+    ($name:ty {}) => {
+        impl $crate::decode::Decode for $name {
+            fn decode(
+                value: serde_json::Value,
+                decoder: &mut $crate::decode::Decoder,
+            ) -> Option<Self> {
+                let object = decoder.object(value)?;
+                decoder.finish(&object, &[]);
+                Some(Self {})
+            }
+        }
+    };
     ($name:ty { $($field:ident $(= $default:expr)?),* $(,)? }) => {
         impl $crate::decode::Decode for $name {
             fn decode(

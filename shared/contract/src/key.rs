@@ -1,1 +1,162 @@
-//! key.
+//! Keys of the buckets, written and read here only.
+//!
+//! **Promises** that each constructor has a parser that takes back what it wrote, and that a key that
+//! is none of ours is no key rather than a panic.
+
+use berth_domain::plugin::Half;
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
+
+use crate::token::{decode, encode};
+
+/// `<ns>.<vol>.spec`.
+pub fn spec(volume: &VolumeKey) -> String {
+    format!("{}.spec", prefix(volume))
+}
+
+/// `<ns>.<vol>.claim.<alloc>`.
+pub fn claim(volume: &VolumeKey, alloc: &AllocId) -> String {
+    format!("{}.claim.{}", prefix(volume), encode(alloc))
+}
+
+/// `<ns>.<vol>.>`: all that concerns one volume; the scope of its guard.
+pub fn subtree(volume: &VolumeKey) -> String {
+    format!("{}.>", prefix(volume))
+}
+
+fn prefix(volume: &VolumeKey) -> String {
+    format!("{}.{}", encode(&volume.namespace), encode(&volume.volume))
+}
+
+/// What a key of the volumes bucket names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VolumeEntry {
+    /// A volume's spec.
+    Spec(VolumeKey),
+    /// One of its claims.
+    Claim(VolumeKey, AllocId),
+}
+
+/// Reads a key of the volumes bucket.
+pub fn parse_volume(key: &str) -> Option<VolumeEntry> {
+    let mut tokens = key.split('.');
+    let namespace = Namespace::new(decode(tokens.next()?).ok()?).ok()?;
+    let volume = VolumeId::new(decode(tokens.next()?).ok()?).ok()?;
+    let volume = VolumeKey::new(namespace, volume);
+    let entry = match tokens.next()? {
+        "spec" => VolumeEntry::Spec(volume),
+        "claim" => VolumeEntry::Claim(volume, AllocId::new(decode(tokens.next()?).ok()?).ok()?),
+        _ => return None,
+    };
+    tokens.next().is_none().then_some(entry)
+}
+
+/// `<ns>.<alloc>`.
+pub fn alloc(namespace: &Namespace, alloc: &AllocId) -> String {
+    format!("{}.{}", encode(namespace), encode(alloc))
+}
+
+/// Reads a key of the allocs bucket.
+pub fn parse_alloc(key: &str) -> Option<(Namespace, AllocId)> {
+    let (namespace, alloc) = key.split_once('.')?;
+    let namespace = Namespace::new(decode(namespace).ok()?).ok()?;
+    Some((namespace, AllocId::new(decode(alloc).ok()?).ok()?))
+}
+
+/// `<plugin>.instance.<node>.<half>`.
+pub fn instance(plugin: &PluginId, node: &NodeId, half: Half) -> String {
+    format!("{}.instance.{}.{half}", encode(plugin), encode(node))
+}
+
+/// Reads a key of the plugins bucket.
+pub fn parse_instance(key: &str) -> Option<(PluginId, NodeId, Half)> {
+    let mut tokens = key.split('.');
+    let plugin = PluginId::new(decode(tokens.next()?).ok()?).ok()?;
+    if tokens.next()? != "instance" {
+        return None;
+    }
+    let node = NodeId::new(decode(tokens.next()?).ok()?).ok()?;
+    let half = match tokens.next()? {
+        "controller" => Half::Controller,
+        "node" => Half::Node,
+        _ => return None,
+    };
+    tokens.next().is_none().then_some((plugin, node, half))
+}
+
+/// `<node>`.
+pub fn node(node: &NodeId) -> String {
+    encode(node)
+}
+
+/// Reads a key of the nodes bucket.
+pub fn parse_node(key: &str) -> Option<NodeId> {
+    NodeId::new(decode(key).ok()?).ok()
+}
+
+/// `node.<node>`, in the leases bucket: held by that node's agent.
+pub fn node_lease(node: &NodeId) -> String {
+    format!("node.{}", encode(node))
+}
+
+/// Reads a node's lease key.
+pub fn parse_node_lease(key: &str) -> Option<NodeId> {
+    parse_node(key.strip_prefix("node.")?)
+}
+
+/// `leader.<service>`, in the leases bucket: held by the one replica that acts.
+pub fn leader_lease(service: &str) -> String {
+    format!("leader.{}", encode(service))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_key_is_read_back(a in "\\PC{1,64}", b in "\\PC{1,64}", c in "\\PC{1,64}") {
+            let volume = VolumeKey::new(
+                Namespace::new(a.clone()).unwrap(),
+                VolumeId::new(b.clone()).unwrap(),
+            );
+            let alloc_id = AllocId::new(c.clone()).unwrap();
+            let node_id = NodeId::new(b).unwrap();
+            let plugin = PluginId::new(a).unwrap();
+            prop_assert_eq!(parse_volume(&spec(&volume)), Some(VolumeEntry::Spec(volume.clone())));
+            prop_assert_eq!(
+                parse_volume(&claim(&volume, &alloc_id)),
+                Some(VolumeEntry::Claim(volume.clone(), alloc_id.clone()))
+            );
+            prop_assert_eq!(
+                parse_alloc(&alloc(&volume.namespace, &alloc_id)),
+                Some((volume.namespace, alloc_id))
+            );
+            for half in [Half::Controller, Half::Node] {
+                prop_assert_eq!(
+                    parse_instance(&instance(&plugin, &node_id, half)),
+                    Some((plugin.clone(), node_id.clone(), half))
+                );
+            }
+            prop_assert_eq!(parse_node(&node(&node_id)), Some(node_id.clone()));
+            prop_assert_eq!(parse_node_lease(&node_lease(&node_id)), Some(node_id));
+        }
+
+        #[test]
+        fn what_is_no_key_is_none(key in "\\PC{0,40}") {
+            let _ = (parse_volume(&key), parse_alloc(&key), parse_instance(&key), parse_node(&key));
+        }
+    }
+
+    #[test]
+    fn keys_as_a_person_sees_them() {
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+        assert_eq!(spec(&volume), "default.data.spec");
+        assert_eq!(claim(&volume, &AllocId::new("web-1").unwrap()), "default.data.claim.web-1");
+        assert_eq!(subtree(&volume), "default.data.>");
+        let plugin = PluginId::new("ebs.csi.aws.com").unwrap();
+        let key = instance(&plugin, &NodeId::new("n1").unwrap(), Half::Controller);
+        assert_eq!(key, "ebs=2Ecsi=2Eaws=2Ecom.instance.n1.controller");
+    }
+}

@@ -1,1 +1,237 @@
-//! subject.
+//! Subjects (blueprint 3), written and read here only.
+//!
+//! **Owns** `berth.v1.…`. A namespaced request ends in the namespace, so that permissions can be given
+//! per namespace; a call to a plugin's controller names the plugin and never a node: the bus finds the
+//! node by queue group.
+//!
+//! **Promises** a constructor and a parser for each subject with an id in it, with round-trip tests.
+
+use berth_domain::{Namespace, NodeId, PluginId};
+
+use crate::token::{decode, encode};
+
+/// Requests about things in a namespace: `berth.v1.<noun>.<verb>.<ns>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Namespaced {
+    /// Register or update a volume.
+    VolumeRegister,
+    /// Deregister a volume.
+    VolumeDeregister,
+    /// One volume with its claims and health.
+    VolumeStatus,
+    /// Volumes, as stubs.
+    VolumeList,
+    /// Take a claim.
+    ClaimTake,
+    /// Give a claim up.
+    ClaimRelease,
+    /// Record what came of a call and learn the next one.
+    ClaimCheckpoint,
+    /// Claims of a volume, of an alloc, or all.
+    ClaimStatus,
+    /// Register an alloc.
+    AllocRegister,
+    /// Say that an alloc has ended.
+    AllocStop,
+    /// One alloc with its claims.
+    AllocStatus,
+    /// Allocs.
+    AllocList,
+}
+
+impl Namespaced {
+    /// Noun and verb.
+    pub const fn parts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::VolumeRegister => ("volume", "register"),
+            Self::VolumeDeregister => ("volume", "deregister"),
+            Self::VolumeStatus => ("volume", "status"),
+            Self::VolumeList => ("volume", "list"),
+            Self::ClaimTake => ("claim", "take"),
+            Self::ClaimRelease => ("claim", "release"),
+            Self::ClaimCheckpoint => ("claim", "checkpoint"),
+            Self::ClaimStatus => ("claim", "status"),
+            Self::AllocRegister => ("alloc", "register"),
+            Self::AllocStop => ("alloc", "stop"),
+            Self::AllocStatus => ("alloc", "status"),
+            Self::AllocList => ("alloc", "list"),
+        }
+    }
+
+    /// The step's name in errors and endpoint names in `nats micro`: `volume-register`.
+    pub fn endpoint(self) -> String {
+        let (noun, verb) = self.parts();
+        format!("{noun}-{verb}")
+    }
+
+    /// The name in errors and traces: `volume.register`.
+    pub fn step(self) -> String {
+        let (noun, verb) = self.parts();
+        format!("{noun}.{verb}")
+    }
+
+    /// Where to send the request.
+    pub fn subject(self, namespace: &Namespace) -> String {
+        format!("berth.v1.{}.{}", self.step(), encode(namespace))
+    }
+
+    /// Where to listen, for all namespaces.
+    pub fn all(self) -> String {
+        format!("berth.v1.{}.*", self.step())
+    }
+
+    /// The namespace a request came for.
+    pub fn namespace(self, subject: &str) -> Option<Namespace> {
+        let token = subject.strip_prefix(&format!("berth.v1.{}.", self.step()))?;
+        Namespace::new(decode(token).ok()?).ok()
+    }
+}
+
+/// Requests to the plugin registry and the collector: `berth.v1.<noun>.<verb>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Global {
+    /// One plugin, or all.
+    PluginStatus,
+    /// One node, or all.
+    NodeStatus,
+    /// An agent says what its node is and which plugin instances it has.
+    NodeReport,
+    /// A node leaves for good, and takes its instances with it.
+    NodeLeave,
+    /// Collect now.
+    GcForce,
+}
+
+impl Global {
+    /// Noun and verb.
+    pub const fn parts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::PluginStatus => ("plugin", "status"),
+            Self::NodeStatus => ("node", "status"),
+            Self::NodeReport => ("node", "report"),
+            Self::NodeLeave => ("node", "leave"),
+            Self::GcForce => ("gc", "force"),
+        }
+    }
+
+    /// The endpoint's name in `nats micro`: `node-report`.
+    pub fn endpoint(self) -> String {
+        let (noun, verb) = self.parts();
+        format!("{noun}-{verb}")
+    }
+
+    /// The name in errors and traces: `node.report`.
+    pub fn step(self) -> String {
+        let (noun, verb) = self.parts();
+        format!("{noun}.{verb}")
+    }
+
+    /// Where to send the request, and to listen.
+    pub fn subject(self) -> String {
+        format!("berth.v1.{}", self.step())
+    }
+}
+
+/// What a node's agent does: `berth.v1.agent.<node>.<verb>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentVerb {
+    /// Claim a volume for an alloc and mount it.
+    Mount,
+    /// Unpublish, and unstage when it is the last on the node.
+    Detach,
+    /// What is mounted, journalled and hosted here.
+    Status,
+}
+
+impl AgentVerb {
+    /// The name, also as endpoint.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Mount => "mount",
+            Self::Detach => "detach",
+            Self::Status => "status",
+        }
+    }
+
+    /// Where to send the request, and for the agent to listen.
+    pub fn subject(self, node: &NodeId) -> String {
+        format!("berth.v1.agent.{}.{}", encode(node), self.as_str())
+    }
+}
+
+/// What a plugin's controller does: `berth.v1.controller.<plugin>.<rpc>`, in the plugin's queue group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControllerRpc {
+    /// `ControllerPublishVolume`.
+    Publish,
+    /// `ControllerUnpublishVolume`.
+    Unpublish,
+    /// `ValidateVolumeCapabilities`.
+    Validate,
+}
+
+impl ControllerRpc {
+    /// The name, also as endpoint.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Unpublish => "unpublish",
+            Self::Validate => "validate",
+        }
+    }
+
+    /// Where to send the request, and for hosts of the controller to listen.
+    pub fn subject(self, plugin: &PluginId) -> String {
+        format!("berth.v1.controller.{}.{}", encode(plugin), self.as_str())
+    }
+}
+
+/// The queue group in which the hosts of a plugin's controller share its calls.
+pub fn controller_queue(plugin: &PluginId) -> String {
+    encode(plugin)
+}
+
+/// `berth.v1.event.<ns>.<kind>.<id>`; plugins and nodes are in no namespace: `_`.
+pub fn event(namespace: Option<&Namespace>, kind: &str, id: &str) -> String {
+    let namespace = namespace.map_or_else(|| "_".to_owned(), encode);
+    format!("berth.v1.event.{namespace}.{kind}.{}", encode(id))
+}
+
+/// Every event: for `nats sub`, and to filter by hand.
+pub const ALL_EVENTS: &str = "berth.v1.event.>";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn subjects_as_a_person_sees_them() {
+        let namespace = Namespace::default();
+        let take = Namespaced::ClaimTake;
+        assert_eq!(take.subject(&namespace), "berth.v1.claim.take.default");
+        assert_eq!(take.all(), "berth.v1.claim.take.*");
+        assert_eq!(take.endpoint(), "claim-take");
+        assert_eq!(Global::NodeReport.subject(), "berth.v1.node.report");
+        let node = NodeId::new("host.example").unwrap();
+        assert_eq!(AgentVerb::Mount.subject(&node), "berth.v1.agent.host=2Eexample.mount");
+        let plugin = PluginId::new("ebs.csi.aws.com").unwrap();
+        let publish = ControllerRpc::Publish.subject(&plugin);
+        assert_eq!(publish, "berth.v1.controller.ebs=2Ecsi=2Eaws=2Ecom.publish");
+        assert_eq!(event(Some(&namespace), "claim", "data"), "berth.v1.event.default.claim.data");
+        assert_eq!(event(None, "node", "n1"), "berth.v1.event._.node.n1");
+    }
+
+    proptest! {
+        #[test]
+        fn a_namespace_survives_the_subject(id in "\\PC{1,64}") {
+            let namespace = Namespace::new(id).unwrap();
+            for request in [Namespaced::VolumeList, Namespaced::ClaimTake] {
+                let subject = request.subject(&namespace);
+                prop_assert_eq!(subject.split('.').count(), 5);
+                prop_assert_eq!(request.namespace(&subject), Some(namespace.clone()));
+            }
+        }
+    }
+}

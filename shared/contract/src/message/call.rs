@@ -1,0 +1,138 @@
+//! Calls: what the claim service and the watcher ask of controllers and agents.
+
+use std::collections::BTreeMap;
+
+use berth_domain::access::{AccessMode, AttachmentMode, Capability};
+use berth_domain::volume::{CallKind, MountOptions};
+use berth_domain::{
+    AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::subject::{AgentVerb, ControllerRpc};
+use crate::{decode_leaf, decode_struct};
+
+/// One call of one attempt, with all that its executor needs: it looks nothing up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Which call.
+    pub call: CallKind,
+    /// Of which attempt.
+    pub attempt: AttemptId,
+    /// The revision of the write that named the attempt: a call is refused when a higher one was
+    /// seen for the volume (rule 4).
+    pub revision: u64,
+    /// Past this the executor does nothing (safety rule 8).
+    pub deadline: Timestamp,
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// What the plugin calls it (A10).
+    pub external_id: String,
+    /// The plugin.
+    pub plugin: PluginId,
+    /// For whose claim.
+    pub alloc: AllocId,
+    /// Which claim of that alloc (rule 10).
+    pub epoch: u64,
+    /// The node the volume goes to or leaves.
+    pub node: NodeId,
+    /// What the plugin calls the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_node: Option<String>,
+    /// How the volume is used.
+    pub access: AccessMode,
+    /// What it is to the workload.
+    pub attachment: AttachmentMode,
+    /// Mount options, volume's and request's merged (A11).
+    #[serde(default, skip_serializing_if = "MountOptions::is_empty")]
+    pub mount: MountOptions,
+    /// `volume_context` (A8).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub context: BTreeMap<String, String>,
+}
+
+impl Call {
+    /// The volume in its namespace.
+    pub fn volume_key(&self) -> VolumeKey {
+        VolumeKey::new(self.namespace.clone(), self.volume.clone())
+    }
+
+    /// Where it is sent: to the node, or to whichever agent hosts a healthy controller.
+    pub fn subject(&self) -> String {
+        match self.call {
+            CallKind::ControllerPublish => ControllerRpc::Publish.subject(&self.plugin),
+            CallKind::ControllerUnpublish => ControllerRpc::Unpublish.subject(&self.plugin),
+            CallKind::NodeDetach => AgentVerb::Detach.subject(&self.node),
+        }
+    }
+}
+
+/// It succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Called {
+    /// What the controller said the node needs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub publish_context: BTreeMap<String, String>,
+}
+
+/// A question to a controller: can the volume be used so (A3)? `ValidateVolumeCapabilities`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validate {
+    /// What the plugin calls the volume.
+    pub external_id: String,
+    /// The plugin.
+    pub plugin: PluginId,
+    /// The ways in which it is to be used.
+    pub capabilities: Vec<Capability>,
+    /// Mount options.
+    #[serde(default)]
+    pub mount: MountOptions,
+    /// `volume_context`.
+    #[serde(default)]
+    pub context: BTreeMap<String, String>,
+    /// `parameters`.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// The controller's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validated {
+    /// Whether every capability was confirmed.
+    pub confirmed: bool,
+    /// The plugin's words, when not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+decode_leaf!(AccessMode, AttachmentMode, CallKind);
+decode_struct!(Capability { access, attachment = AttachmentMode::FileSystem });
+decode_struct!(MountOptions { fs_type, flags });
+decode_struct!(Call {
+    call,
+    attempt,
+    revision,
+    deadline,
+    namespace,
+    volume,
+    external_id,
+    plugin,
+    alloc,
+    epoch,
+    node,
+    external_node,
+    access,
+    attachment,
+    mount = MountOptions::default(),
+    context,
+});
+decode_struct!(Validate {
+    external_id,
+    plugin,
+    capabilities,
+    mount = MountOptions::default(),
+    context,
+    parameters,
+});

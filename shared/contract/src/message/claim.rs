@@ -1,0 +1,229 @@
+//! Claims: taking, releasing, recording, looking.
+
+use std::collections::BTreeMap;
+
+use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::volume::{Attempt, MountOptions, Outcome, State};
+use berth_domain::{
+    AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId, WorkerId,
+};
+use serde::{Deserialize, Serialize};
+
+use super::call::Call;
+use crate::{decode_leaf, decode_struct};
+
+/// `claim.take`: ids only; the service looks up the rest (B1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Take {
+    /// For whom.
+    pub alloc: AllocId,
+    /// Which volume.
+    pub volume: VolumeId,
+    /// From where: refused unless the alloc is placed there.
+    pub node: NodeId,
+    /// To do what; what the alloc's volume request says when absent, and no more than it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Get in line rather than be refused when others hold it (B11).
+    #[serde(default)]
+    pub wait: bool,
+}
+decode_struct!(Take { alloc, volume, node, mode, wait = false });
+
+/// `claim.take` was granted: good once, here, now (rule 10).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Which claim of the alloc.
+    pub epoch: u64,
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// What the plugin calls it.
+    pub external_id: String,
+    /// Its plugin.
+    pub plugin: PluginId,
+    /// For whom.
+    pub alloc: AllocId,
+    /// What the claim may do.
+    pub mode: Mode,
+    /// How the volume is shared.
+    pub access: AccessMode,
+    /// What it is to the workload.
+    pub attachment: AttachmentMode,
+    /// Mount options, volume's and request's merged (A11).
+    #[serde(default, skip_serializing_if = "MountOptions::is_empty")]
+    pub mount: MountOptions,
+    /// `volume_context`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub context: BTreeMap<String, String>,
+    /// The controller's `publish_context`, untouched (B2).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub publish_context: BTreeMap<String, String>,
+}
+
+/// `claim.release`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// Whose claim.
+    pub alloc: AllocId,
+    /// On which volume.
+    pub volume: VolumeId,
+    /// Only the claim of this epoch, when given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// Why, for people.
+    #[serde(default)]
+    pub reason: String,
+}
+decode_struct!(Release { alloc, volume, epoch, reason = String::new() });
+
+/// `claim.release` was recorded; the rest is the watcher's work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Released {
+    /// Where the claim stands now; none when there is no such claim (any more).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+}
+
+/// `claim.checkpoint`: a worker reports what came of its call, if it made one, and asks for the next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Whose claim.
+    pub alloc: AllocId,
+    /// On which volume.
+    pub volume: VolumeId,
+    /// Who works.
+    pub worker: WorkerId,
+    /// What came of its call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+}
+decode_struct!(Checkpoint { alloc, volume, worker, report });
+
+/// What came of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Of which attempt.
+    pub attempt: AttemptId,
+    /// What came of it.
+    pub outcome: ReportedOutcome,
+    /// The error, when it did not succeed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+decode_struct!(Report { attempt, outcome, error });
+
+/// [`Outcome`] on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReportedOutcome {
+    /// It succeeded.
+    Done,
+    /// It did nothing, and never will.
+    Refused,
+    /// It was answered with an error.
+    Failed,
+    /// It was not answered.
+    Unanswered,
+}
+decode_leaf!(ReportedOutcome, Mode, State);
+
+impl Report {
+    /// A report of this outcome. A worker's calls have no publish context.
+    pub fn new(attempt: AttemptId, outcome: Outcome) -> Self {
+        let (outcome, error) = match outcome {
+            Outcome::Done { .. } => (ReportedOutcome::Done, None),
+            Outcome::Refused(error) => (ReportedOutcome::Refused, Some(error)),
+            Outcome::Failed(error) => (ReportedOutcome::Failed, Some(error)),
+            Outcome::Unanswered(error) => (ReportedOutcome::Unanswered, Some(error)),
+        };
+        Self { attempt, outcome, error }
+    }
+
+    /// The outcome reported.
+    pub fn into_outcome(self) -> Outcome {
+        let error = self.error.unwrap_or_else(|| "no reason was given".to_owned());
+        match self.outcome {
+            ReportedOutcome::Done => Outcome::Done { publish_context: BTreeMap::new() },
+            ReportedOutcome::Refused => Outcome::Refused(error),
+            ReportedOutcome::Failed => Outcome::Failed(error),
+            ReportedOutcome::Unanswered => Outcome::Unanswered(error),
+        }
+    }
+}
+
+/// `claim.checkpoint` was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpointed {
+    /// Where the claim stands now; none when it is freed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// The call to make next, once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<Call>,
+    /// When to ask again at the latest, when there is no call to make.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<Timestamp>,
+}
+
+/// `claim.status`: claims of a volume, of an alloc, or all of the namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// Only of this volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeId>,
+    /// Only of this alloc.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alloc: Option<AllocId>,
+}
+decode_struct!(Status { volume, alloc });
+
+/// A claim as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimStatus {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Whose claim.
+    pub alloc: AllocId,
+    /// Where it stands.
+    pub state: State,
+    /// Where it is for.
+    pub node: NodeId,
+    /// What it may do.
+    pub mode: Mode,
+    /// Since when it stands so.
+    pub since: Timestamp,
+    /// What it waits for, in words; none when it is at rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+    /// Calls of the present state that did not succeed.
+    #[serde(default)]
+    pub tries: u32,
+    /// What the last of them said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// When the next is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<Timestamp>,
+    /// Why it is being released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The call that may be under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<Attempt>,
+    /// Which claim of the alloc.
+    pub epoch: u64,
+    /// The trace of its last change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+}
+
+/// `claim.status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    /// The claims, by volume and alloc.
+    pub claims: Vec<ClaimStatus>,
+}

@@ -1,0 +1,15 @@
+//! Requests and replies.
+//!
+//! **Owns** the JSON of every message, one file per noun. A request is read with
+//! [`decode::message`](crate::decode::message), which reports all its faults; a reply by serde.
+//! Replies that combine records are types of their own, so that a combination cannot be stored.
+//!
+//! **Never** carries a secret in a reply.
+
+pub mod agent;
+pub mod alloc;
+pub mod call;
+pub mod claim;
+pub mod collect;
+pub mod registry;
+pub mod volume;

@@ -1,0 +1,281 @@
+//! Volumes: registering, deregistering, looking.
+
+use std::collections::BTreeMap;
+
+use berth_domain::access::{AttachmentMode, Capability};
+use berth_domain::plugin::Count;
+use berth_domain::volume::{Closing, MountOptions, VolumeSpec};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, limits};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::claim::ClaimStatus;
+use crate::decode::{Decode, Decoder};
+use crate::decode_struct;
+
+/// `volume.register`: a volume's document, as its owner writes it in TOML or JSON.
+///
+/// An unknown field is a fault, here as in a file: it is a person's document, whoever sends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Register {
+    /// The volume's id.
+    pub id: VolumeId,
+    /// Its namespace; the subject's when absent, and the same as the subject's when not.
+    pub namespace: Option<Namespace>,
+    /// What it is.
+    pub spec: VolumeSpec,
+}
+
+/// The fields of the document, in the order in which `volume init` explains them.
+pub const DOCUMENT_FIELDS: [&str; 11] = [
+    "id",
+    "namespace",
+    "name",
+    "plugin",
+    "external_id",
+    "capability",
+    "mount",
+    "topology",
+    "capacity_bytes",
+    "parameters",
+    "context",
+];
+
+impl Decode for Register {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut object = decoder.object(value)?;
+        let id = decoder.field(&mut object, "id");
+        let namespace = decoder.field(&mut object, "namespace");
+        let name: Option<Option<String>> = decoder.field(&mut object, "name");
+        let plugin = decoder.field(&mut object, "plugin");
+        let external_id: Option<Option<String>> = decoder.field(&mut object, "external_id");
+        let capabilities: Option<Vec<Capability>> = decoder.field(&mut object, "capability");
+        let mount: Option<Option<MountOptions>> = decoder.field(&mut object, "mount");
+        let topologies = decoder.field(&mut object, "topology");
+        let capacity_bytes = decoder.field(&mut object, "capacity_bytes");
+        let parameters = decoder.field(&mut object, "parameters");
+        let context = decoder.field(&mut object, "context");
+        decoder.finish(&object, &DOCUMENT_FIELDS);
+
+        check_capabilities(capabilities.as_deref(), mount.as_ref(), decoder);
+        check_external_id(external_id.as_ref(), decoder);
+        let spec = VolumeSpec {
+            closing: None,
+            plugin: plugin?,
+            name: name?.unwrap_or_default(),
+            external_id: external_id?,
+            capabilities: capabilities?,
+            mount: mount?.unwrap_or_default(),
+            topologies: topologies?,
+            capacity_bytes: capacity_bytes?,
+            parameters: parameters?,
+            context: context?,
+            create_index: 0,
+        };
+        Some(Self { id: id?, namespace: namespace?, spec })
+    }
+}
+
+fn check_capabilities(
+    capabilities: Option<&[Capability]>,
+    mount: Option<&Option<MountOptions>>,
+    decoder: &mut Decoder,
+) {
+    let Some(capabilities) = capabilities else { return };
+    if capabilities.is_empty() {
+        decoder.at(".capability".to_owned(), |decoder| {
+            decoder.fault("is empty; a volume needs at least one way to be used");
+        });
+    }
+    for (at, capability) in capabilities.iter().enumerate() {
+        if capabilities[..at].contains(capability) {
+            decoder.at(format!(".capability[{at}]"), |decoder| {
+                decoder.fault(format!("{capability} is listed twice"));
+            });
+        }
+    }
+    let only_block = !capabilities.is_empty()
+        && capabilities.iter().all(|one| one.attachment == AttachmentMode::BlockDevice);
+    let options = mount.and_then(Option::as_ref).is_some_and(|mount| !mount.is_empty());
+    if only_block && options {
+        decoder.at(".mount".to_owned(), |decoder| {
+            decoder.fault("is given, but a block device is not mounted");
+        });
+    }
+}
+
+fn check_external_id(external_id: Option<&Option<String>>, decoder: &mut Decoder) {
+    let Some(Some(id)) = external_id else { return };
+    if id.is_empty() || id.len() > limits::ID_BYTES_MAX || id.chars().any(char::is_control) {
+        decoder.at(".external_id".to_owned(), |decoder| {
+            decoder.fault("must have 1 to 256 bytes and no control character");
+        });
+    }
+}
+
+/// `volume.register` was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// The volume.
+    pub id: VolumeId,
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// Whether anything was written; false when it was registered so already (A4).
+    pub changed: bool,
+    /// The newest revision of the volume.
+    pub index: u64,
+}
+
+/// `volume.deregister`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deregister {
+    /// The volume.
+    pub id: VolumeId,
+    /// Release its claims rather than refuse (A5).
+    #[serde(default)]
+    pub force: bool,
+    /// What is said for it, for the history.
+    #[serde(default)]
+    pub reason: String,
+}
+decode_struct!(Deregister { id, force = false, reason = String::new() });
+
+/// `volume.deregister` was done, or has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deregistered {
+    /// The volume.
+    pub id: VolumeId,
+    /// Whether it is gone; else it goes with the last of `releasing`.
+    pub gone: bool,
+    /// Claims still being released.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub releasing: Vec<AllocId>,
+}
+
+/// `volume.status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The volume.
+    pub id: VolumeId,
+}
+decode_struct!(Status { id });
+
+/// `volume.list`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct List {
+    /// Only ids that begin so.
+    #[serde(default)]
+    pub prefix: String,
+    /// Only volumes of this plugin.
+    #[serde(default)]
+    pub plugin: Option<PluginId>,
+    /// Only volumes with a claim on this node.
+    #[serde(default)]
+    pub node: Option<NodeId>,
+}
+decode_struct!(List { prefix = String::new(), plugin, node });
+
+/// Whether a volume can be claimed, derived when read (A6).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Whether its plugin can serve it somewhere.
+    pub healthy: bool,
+    /// In words.
+    pub description: String,
+    /// Healthy controller instances of how many; none when the plugin needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controllers: Option<Count>,
+    /// Healthy node instances of how many.
+    pub nodes: Count,
+}
+
+/// `volume.status`: a volume with its claims and its health.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// The volume.
+    pub id: VolumeId,
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Set while it is being deregistered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closing: Option<Closing>,
+    /// Its plugin.
+    pub plugin: PluginId,
+    /// What the plugin calls it.
+    pub external_id: String,
+    /// The ways in which it may be used.
+    pub capabilities: Vec<Capability>,
+    /// The way in which it is used, while it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_use: Option<Capability>,
+    /// The file system asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// How many mount flags there are; the flags may be sensitive.
+    #[serde(default)]
+    pub mount_flags: usize,
+    /// Where it can be reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topologies: Vec<BTreeMap<String, String>>,
+    /// Its size, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<u64>,
+    /// Parameters.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// Context.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub context: BTreeMap<String, String>,
+    /// Whether it can be claimed.
+    pub health: Health,
+    /// Its claims.
+    pub claims: Vec<ClaimStatus>,
+    /// The revision that registered it.
+    pub create_index: u64,
+    /// Its newest revision.
+    pub modify_index: u64,
+}
+
+/// A volume in a list: no claims, no context (A1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeStub {
+    /// The volume.
+    pub id: VolumeId,
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its plugin.
+    pub plugin: PluginId,
+    /// The way in which it is used, while it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_use: Option<Capability>,
+    /// Claims that read.
+    pub readers: usize,
+    /// Claims that write.
+    pub writers: usize,
+    /// Claims being released.
+    pub releasing: usize,
+    /// Claims in line.
+    pub waiting: usize,
+    /// Whether it can be claimed.
+    pub healthy: bool,
+    /// The file system asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Its newest revision.
+    pub modify_index: u64,
+}
+
+/// `volume.list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volumes {
+    /// The stream position that the list shows.
+    pub index: u64,
+    /// The volumes, by namespace and id.
+    pub volumes: Vec<VolumeStub>,
+}
