@@ -5,7 +5,7 @@
 //! ([`wait`]).
 //!
 //! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
-//! dropped, and processes go even when the test is killed. Any number of tests may run side by side.
+//! dropped, and processes go even when the test is killed. Any number of tests run side by side.
 //!
 //! Never: stands in for a part that a user would run, sleeps for luck, or tries a test again.
 //! It is a tool of tests, so it panics, with all it knows, where a test could only unwrap.

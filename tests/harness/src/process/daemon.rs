@@ -127,7 +127,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if self.is_running() {
-            // Its group too: what it started ends with it. Not yet waited for, so the id is its own.
+            // Its group too: what it started ends with it. Not waited for yet, the id is its own.
             let _ = killpg(self.raw_pid(), Signal::SIGKILL);
         }
         self.kill9();

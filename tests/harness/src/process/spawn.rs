@@ -1,7 +1,7 @@
 //! Starting a child that cannot outlive this process.
 //!
-//! Owns: the one thread that starts children. Promises: the kernel kills the child when this process
-//! dies, however it dies. Never: forks by hand; `setpriv` (util-linux) asks the kernel for it.
+//! Owns: the one thread that starts children. Promises: the kernel kills the child when this
+//! process dies, however it dies. Never: forks by hand; `setpriv` (util-linux) asks for it.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -1,9 +1,11 @@
 //! Servers come up with the shipped configuration and keep what they stored.
 
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use berth_harness::nats::{Cluster, Server};
+use berth_harness::nats::{self, Cluster, Server};
+use berth_harness::ports::Port;
 use berth_harness::wait;
 
 mod client;
@@ -29,11 +31,25 @@ async fn a_killed_server_comes_back_on_its_port_with_its_data() {
 
 #[tokio::test]
 async fn the_shipped_configuration_is_what_runs() {
-    let server = Server::start_with(r#"max_payload: 2MB, http: "127.0.0.1:-1""#).await;
-    let log = server.daemon().log();
+    let monitor = Port::reserve();
+    let extra = format!("ping_max: 7, http: \"{}\"", monitor.address());
+    let server = Server::start_with(&extra).await;
+
+    let jetstream = client::http_get(monitor.number(), "/jsz");
+    assert!(jetstream.contains(r#""sync_always": true"#), "{jetstream}");
+    let all = client::http_get(monitor.number(), "/varz");
+    assert!(all.contains(r#""ping_interval": 10000000000"#), "{all}");
+    assert!(all.contains(r#""ping_max": 7"#), "what a test adds wins: {all}");
     assert!(server.terminate().await.success());
-    assert!(log.contains("Name:     berth"), "{log}");
-    assert!(log.contains("Starting http monitor"), "what a test adds wins: {log}");
+}
+
+#[test]
+fn the_server_accepts_every_shipped_configuration() {
+    for file in ["nats.conf", "cluster.conf"] {
+        let path = berth_harness::repository().join("deploy/nats").join(file);
+        let check = Command::new(nats::program()).arg("-t").arg("-c").arg(path).output().unwrap();
+        assert!(check.status.success(), "{file}: {}", String::from_utf8_lossy(&check.stderr));
+    }
 }
 
 #[tokio::test]

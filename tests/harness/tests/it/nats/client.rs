@@ -1,4 +1,4 @@
-//! One question, by a plain socket.
+//! One question, by a plain socket: to the server's clients' port, or to its monitor.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -27,4 +27,13 @@ pub(crate) fn ask_port(port: u16, subject: &str, body: &str) -> String {
             return String::from_utf8(reply).unwrap();
         }
     }
+}
+
+/// What the monitor answers.
+pub(crate) fn http_get(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }

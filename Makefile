@@ -1,0 +1,40 @@
+# The commands of this repository. `make` lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# Where everything is to be built from the lock file alone.
+CARGO_LOCKED := $(if $(CI),--locked)
+
+section = @printf '\n==> %s\n' '$(1)'
+
+# One thing after the other, also under `make -j`: what is printed is read from top to bottom.
+.NOTPARALLEL:
+
+.PHONY: help demo build lint test nats-server
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: nats-server build ## run a volume's whole life on this machine, narrated
+	@BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)" deploy/demo/run.sh
+
+build: ## build every program into target/debug
+	$(call section,build)
+	cargo build $(CARGO_LOCKED) --workspace --bins
+
+lint: ## check formatting, and clippy with warnings denied
+	$(call section,formatting)
+	cargo fmt --all --check
+	$(call section,clippy)
+	cargo clippy $(CARGO_LOCKED) --workspace --all-targets -- -D warnings
+
+# The programs come before the tests: tests that start them find them built.
+test: nats-server lint build ## run every check and every test
+	$(call section,tests)
+	cargo test $(CARGO_LOCKED) --workspace
+
+nats-server: ## find or fetch a nats-server that is new enough
+	$(call section,nats-server)
+	@deploy/nats/get-nats-server

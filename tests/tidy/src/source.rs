@@ -1,0 +1,108 @@
+//! As much of Rust's shape as the rules look at, read from text that rustfmt has laid out: a
+//! function ends at the first closing brace that stands as far in as the function began.
+
+/// A function as it stands in a file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Function<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The line it begins at, counted from 1.
+    pub line: usize,
+    /// From signature to closing brace.
+    pub lines: usize,
+    /// The doc comments and attributes right above it, in order.
+    pub heading: Vec<&'a str>,
+}
+
+impl Function<'_> {
+    /// Whether an attribute makes it a test.
+    pub fn is_test(&self) -> bool {
+        let is_test = |line: &&str| line.starts_with("#[") && line.contains("test");
+        self.heading.iter().any(is_test)
+    }
+}
+
+/// Every function in the text, with those inside others.
+pub fn functions(text: &str) -> Vec<Function<'_>> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let Some(name) = function_name(line) else { continue };
+        let is_heading = |line: &&&str| {
+            let line = line.trim_start();
+            line.starts_with("///") || line.starts_with("#[")
+        };
+        let mut heading: Vec<&str> =
+            lines[..index].iter().rev().take_while(is_heading).map(|line| line.trim()).collect();
+        heading.reverse();
+        let rest = lines[index..].iter();
+        let lines = 1 + rest.take_while(|later| !ends_function(later, indent(line))).count();
+        found.push(Function { name, line: index + 1, lines, heading });
+    }
+    found
+}
+
+fn function_name(line: &str) -> Option<&str> {
+    let mut rest = line.trim_start();
+    if let Some(after) = rest.strip_prefix("pub(") {
+        rest = after.split_once(") ")?.1;
+    }
+    for word in ["pub ", "const ", "async "] {
+        rest = rest.strip_prefix(word).unwrap_or(rest);
+    }
+    let rest = rest.strip_prefix("fn ")?;
+    let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_')?;
+    Some(&rest[..end])
+}
+
+/// The last line of a function: its brace, or its semicolon when it has no body.
+fn ends_function(line: &str, indent_of_function: usize) -> bool {
+    indent(line) == indent_of_function && (line.ends_with('}') || line.ends_with(';'))
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str = r"//! Sample.
+trait Shape {
+    fn declared(&self) -> u8;
+    fn declared_wide(
+        &self,
+    ) -> u8;
+    fn short(&self) {}
+}
+
+/// Doc.
+/// More.
+#[tokio::test]
+pub(crate) async fn outer() {
+    const fn inner() {
+        call();
+    }
+    if yes {
+        call();
+    }
+}
+";
+
+    #[test]
+    fn functions_are_found_with_their_length_and_heading() {
+        let found: Vec<_> = functions(SAMPLE).iter().map(|f| (f.name, f.line, f.lines)).collect();
+        let expected = [
+            ("declared", 3, 1),
+            ("declared_wide", 4, 3),
+            ("short", 7, 1),
+            ("outer", 13, 8),
+            ("inner", 14, 3),
+        ];
+        assert_eq!(found, expected);
+        let functions = functions(SAMPLE);
+        assert_eq!(functions[3].heading, ["/// Doc.", "/// More.", "#[tokio::test]"]);
+        assert!(functions[3].is_test() && !functions[4].is_test());
+    }
+}

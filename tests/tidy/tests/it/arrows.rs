@@ -1,0 +1,137 @@
+//! Who may depend on whom: arrows point down only.
+
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+
+use crate::assert_none;
+
+const HARNESS: &str = "berth-harness";
+
+const ALL_SHARED: &[&str] =
+    &["berth-domain", "berth-contract", "berth-bus", "berth-csi", "berth-service"];
+
+/// Each crate of the workspace and those of the others it may use; its tests may use the harness
+/// as well.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("berth-domain", &[]),
+    ("berth-contract", &["berth-domain"]),
+    ("berth-bus", &["berth-domain", "berth-contract"]),
+    ("berth-csi", &["berth-domain", "berth-contract"]),
+    ("berth-service", &["berth-domain", "berth-contract", "berth-bus"]),
+    ("berth-claim", ALL_SHARED),
+    ("berth-plugin-registry", ALL_SHARED),
+    ("berth-volumewatcher", ALL_SHARED),
+    ("berth-gc", ALL_SHARED),
+    ("berth-node-agent", ALL_SHARED),
+    ("berth-cli", ALL_SHARED),
+    // It stands for a storage vendor's driver, who knows CSI and nothing of Berth.
+    ("berth-csi-dev", &["berth-csi"]),
+    // It judges the others, so it must not be built from them.
+    (HARNESS, &[]),
+    ("berth-tidy", &[]),
+    ("berth-model", &["berth-domain"]),
+    (
+        "berth-integration",
+        &["berth-domain", "berth-contract", "berth-bus", "berth-csi", "berth-service", HARNESS],
+    ),
+];
+
+/// Crates from outside that stay behind one of ours.
+const KEPT_BEHIND: &[(&str, &[&str])] = &[
+    ("async-nats", &["berth-bus"]),
+    ("fjall", &["berth-node-agent"]),
+    ("prost", &["berth-csi", "berth-csi-dev"]),
+    ("tonic", &["berth-csi", "berth-csi-dev"]),
+    ("tonic-prost", &["berth-csi"]),
+];
+
+/// What pure crates do without: no clock, no chance, no IO, no waiting.
+const NOT_IN: &[(&str, &[&str])] = &[
+    ("berth-domain", &["tokio", "futures-util", "rand", "nix", "tracing"]),
+    ("berth-contract", &["tokio", "futures-util", "nix", "tracing"]),
+];
+
+fn packages() -> Vec<Package> {
+    let manifest = berth_tidy::repository::root().join("Cargo.toml");
+    let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec().unwrap();
+    metadata.packages
+}
+
+/// The row of a table, or nothing.
+fn row<'a>(table: &[(&str, &'a [&'a str])], key: &str) -> Option<&'a [&'a str]> {
+    table.iter().find(|(name, _)| *name == key).map(|(_, values)| *values)
+}
+
+#[test]
+fn arrows_between_our_crates_point_down_only() {
+    let mut breaches = Vec::new();
+    for package in packages() {
+        let Some(may_use) = row(MAY_USE, &package.name) else {
+            breaches.push(format!("{} has no row in MAY_USE", package.name));
+            continue;
+        };
+        for dependency in package.dependencies.iter().filter(|d| d.name.starts_with("berth-")) {
+            let in_tests = dependency.kind == DependencyKind::Development;
+            let harness = in_tests && dependency.name == HARNESS;
+            if !harness && !may_use.contains(&dependency.name.as_str()) {
+                breaches.push(format!("{} uses {}", package.name, dependency.name));
+            }
+        }
+    }
+    assert_none(breaches, "arrows point down only (MAY_USE)");
+}
+
+#[test]
+fn the_table_names_no_crate_that_is_gone() {
+    let packages = packages();
+    let gone = MAY_USE.iter().map(|(name, _)| *name);
+    let gone = gone.filter(|name| !packages.iter().any(|package| package.name == *name));
+    assert_none(gone.map(str::to_owned).collect(), "rows of MAY_USE without a crate");
+}
+
+#[test]
+fn crates_from_outside_stay_behind_ours() {
+    let mut breaches = Vec::new();
+    for package in packages() {
+        for dependency in &package.dependencies {
+            let owners = row(KEPT_BEHIND, &dependency.name);
+            if owners.is_some_and(|owners| !owners.contains(&package.name.as_str())) {
+                breaches.push(format!("{} uses {}", package.name, dependency.name));
+            }
+        }
+    }
+    assert_none(breaches, "only its owner may use a crate that is kept behind it (KEPT_BEHIND)");
+}
+
+#[test]
+fn pure_crates_stay_pure() {
+    let mut breaches = Vec::new();
+    for package in packages() {
+        let forbidden = row(NOT_IN, &package.name).unwrap_or_default();
+        for dependency in &package.dependencies {
+            let ships = dependency.kind != DependencyKind::Development;
+            if ships && forbidden.contains(&dependency.name.as_str()) {
+                breaches.push(format!("{} uses {}", package.name, dependency.name));
+            }
+        }
+    }
+    assert_none(breaches, "pure crates do without clocks, chance, IO and waiting (NOT_IN)");
+}
+
+#[test]
+fn every_version_and_feature_is_said_once_in_the_root() {
+    let mut breaches = Vec::new();
+    for file in berth_tidy::repository::files() {
+        if file.path == "Cargo.toml" || !file.path.ends_with("Cargo.toml") {
+            continue;
+        }
+        let mut in_dependencies = false;
+        for line in file.text.lines() {
+            if let Some(section) = line.strip_prefix('[') {
+                in_dependencies = section.ends_with("dependencies]");
+            } else if in_dependencies && line.contains('=') && !line.contains("workspace = true") {
+                breaches.push(format!("{}: {line}", file.path));
+            }
+        }
+    }
+    assert_none(breaches, "dependencies are taken from the workspace");
+}

@@ -1,0 +1,43 @@
+//! Text that must not stand where it would do harm.
+
+use berth_tidy::repository::files;
+
+use crate::assert_none;
+
+/// Where (a prefix of the path), what, and why not. Each text is put together here, so that this
+/// file does not contain it.
+const NOT_THERE: &[(&str, &str, &str)] = &[
+    ("", concat!("py", "pi.org"), REGISTRY),
+    ("", concat!("crates", ".io"), REGISTRY),
+    ("", concat!("proxy.", "golang.org"), REGISTRY),
+    ("", concat!("npm", "js"), REGISTRY),
+    ("", concat!("deb.", "debian.org"), REGISTRY),
+    ("shared/domain/src/", concat!("::", "now"), "time is passed in where decisions are made"),
+    ("shared/domain/src/", concat!("async", " fn"), "decisions wait for nothing"),
+    ("shared/domain/src/", concat!("std::", "fs"), "decisions touch nothing"),
+    ("shared/domain/src/", concat!("std::", "env"), "decisions depend on their input alone"),
+];
+
+/// Which registry serves a machine is the machine's own affair.
+const REGISTRY: &str = "clients know their registries; naming a host breaks mirrors";
+
+/// Written by cargo, which names there where each crate came from.
+const WRITTEN_BY_TOOLS: [&str; 1] = ["Cargo.lock"];
+
+#[test]
+fn nothing_stands_where_it_does_harm() {
+    let mut breaches = Vec::new();
+    for file in files() {
+        if WRITTEN_BY_TOOLS.contains(&file.path.as_str()) {
+            continue;
+        }
+        for (index, line) in file.text.lines().enumerate() {
+            for (prefix, text, why) in NOT_THERE {
+                if file.path.starts_with(prefix) && line.contains(text) {
+                    breaches.push(format!("{}:{}: {text} ({why})", file.path, index + 1));
+                }
+            }
+        }
+    }
+    assert_none(breaches, "must not stand there (NOT_THERE)");
+}
