@@ -1,3 +1,29 @@
-//! CSI 1.12: generated types, the client over a plugin's socket, capabilities, error classes, redaction.
+//! CSI 1.12, seen from the side of the container orchestrator.
+//!
+//! **Owns** the wire contract ([`v1`]), the connection to one plugin's socket ([`client`]), what a
+//! plugin's answer means ([`outcome`]), who a plugin is ([`fingerprint`]), how an access mode is
+//! said on the wire ([`capability`]), and what of a request may be shown ([`redact`]).
+//!
+//! **Promises** that every call ends by its deadline with an answer or a [`CallError`] that names
+//! the call and the socket, and that no secret of a request is in anything printed from here.
+//!
+//! **Never** decides whether to call: order, retries and records belong to the services. It retries
+//! nothing by itself.
 
+pub mod advertised;
+pub mod capability;
+pub mod client;
+pub mod code;
+pub mod failure;
+pub mod fingerprint;
+pub mod outcome;
+pub mod redact;
+pub mod rpc;
 pub mod v1;
+
+pub use client::Client;
+pub use code::Code;
+pub use failure::{CallError, Failure};
+pub use fingerprint::{Fingerprint, IdentifyError, identify};
+pub use outcome::{Answer, Class, Remedy, classify};
+pub use rpc::{Effect, Rpc, Service};

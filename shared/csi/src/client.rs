@@ -1,0 +1,165 @@
+//! The connection to one plugin over its unix socket.
+//!
+//! **Owns** the socket, the gRPC channel on it and the deadline of each call.
+//!
+//! **Promises** that a call ends within its timeout, whatever sits at the path; that it connects
+//! when first needed and again after the plugin restarted; and that a call which certainly never
+//! reached the plugin is told apart from one that may have.
+//!
+//! **Never** repeats a call: whether that is safe is for [`crate::outcome`] and the caller.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic_prost::ProstCodec;
+use tower::service_fn;
+
+use crate::failure::{CallError, Failure, one_line};
+use crate::redact::Secrets;
+use crate::rpc::Unary;
+
+/// The largest answer taken, in bytes: gRPC's own 4 MiB are too few for long listings.
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Some HTTP/2 servers refuse a socket's path as authority, so all are given this.
+const AUTHORITY: &str = "http://localhost";
+
+/// A plugin behind its socket. Clones share one connection.
+#[derive(Clone)]
+pub struct Client {
+    socket: Arc<Path>,
+    channel: Channel,
+}
+
+impl Client {
+    /// A client for the plugin at `socket`, which need not be there yet: nothing is opened before
+    /// the first call. Must be made within a tokio runtime.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        let socket: Arc<Path> = socket.into().into();
+        let path = Arc::clone(&socket);
+        let connector = service_fn(move |_| connect(Arc::clone(&path)));
+        let channel = Endpoint::from_static(AUTHORITY).connect_with_connector_lazy(connector);
+        Self { socket, channel }
+    }
+
+    /// Where the plugin is.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Makes one call and waits for its answer, at most for `timeout`, which the plugin is told.
+    ///
+    /// The request's type says which call it is:
+    ///
+    /// ```no_run
+    /// # use berth_csi::{Client, CallError, v1};
+    /// # async fn show(client: &Client) -> Result<(), CallError> {
+    /// let timeout = std::time::Duration::from_secs(5);
+    /// let info = client.call(v1::GetPluginInfoRequest {}, timeout).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// When the caller stops waiting (drops the future), the plugin may still be at work.
+    pub async fn call<R: Unary>(
+        &self,
+        request: R,
+        timeout: Duration,
+    ) -> Result<R::Response, CallError> {
+        let started = Instant::now();
+        let secrets = Secrets::of(&request);
+        let outcome = tokio::time::timeout(timeout, self.send(request, timeout)).await;
+        let elapsed = started.elapsed();
+        let failure = match outcome {
+            Ok(Ok(response)) => {
+                tracing::debug!(rpc = %R::RPC, socket = %self.socket.display(), ?elapsed, "answered");
+                return Ok(response);
+            }
+            Ok(Err(status)) => read_failure(&status, &secrets, timeout),
+            Err(_) => Failure::Late { timeout },
+        };
+        let error = CallError { rpc: R::RPC, socket: self.socket.to_path_buf(), failure };
+        tracing::debug!(rpc = %R::RPC, socket = %self.socket.display(), ?elapsed, %error, "failed");
+        Err(error)
+    }
+
+    async fn send<R: Unary>(
+        &self,
+        request: R,
+        timeout: Duration,
+    ) -> Result<R::Response, tonic::Status> {
+        let mut grpc = tonic::client::Grpc::new(self.channel.clone())
+            .max_decoding_message_size(ANSWER_BYTES_MAX);
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(timeout);
+        let path = PathAndQuery::from_static(R::RPC.path());
+        let codec = ProstCodec::<R, R::Response>::default();
+        grpc.ready().await.map_err(|error| tonic::Status::from_error(error.into()))?;
+        Ok(grpc.unary(request, path, codec).await?.into_inner())
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+async fn connect(socket: Arc<Path>) -> io::Result<TokioIo<UnixStream>> {
+    match UnixStream::connect(&socket).await {
+        Ok(stream) => Ok(TokioIo::new(stream)),
+        Err(error) => Err(explain(&socket, error).await),
+    }
+}
+
+/// The kernel says "connection refused" of a plain file too: look, and say what is there.
+async fn explain(socket: &Path, error: io::Error) -> io::Error {
+    let found = tokio::fs::metadata(socket).await;
+    let reason = match (error.kind(), found) {
+        (io::ErrorKind::NotFound, _) => "there is no such file",
+        (_, Ok(found)) if found.is_dir() => "it is a directory, not a socket",
+        (_, Ok(found)) if !found.file_type().is_socket() => "it is a file, not a socket",
+        (io::ErrorKind::ConnectionRefused, _) => "no process listens on this socket",
+        (io::ErrorKind::PermissionDenied, _) => "this user may not open it",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), reason)
+}
+
+/// What became of the call, from what the gRPC library reports.
+fn read_failure(status: &tonic::Status, secrets: &Secrets, timeout: Duration) -> Failure {
+    // A status that was sent by the plugin has no source; what failed on this side has one.
+    if let Some(root) = chain(status).last() {
+        let reason = one_line(&root.to_string());
+        return if is_caused_by::<tonic::ConnectError>(status) {
+            Failure::Unreachable { reason }
+        } else if is_caused_by::<tonic::TimeoutExpired>(status) {
+            Failure::Late { timeout }
+        } else {
+            Failure::Broken { reason }
+        };
+    }
+    let message = one_line(&secrets.strike(status.message()));
+    // The library says OUT_OF_RANGE of an answer that is too long, as if the plugin had.
+    if status.code() == tonic::Code::OutOfRange && message.contains("message length too large") {
+        return Failure::Broken { reason: message };
+    }
+    Failure::Answered { code: status.code().into(), message }
+}
+
+fn chain(status: &tonic::Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(status.source(), |&error| error.source())
+}
+
+fn is_caused_by<E: Error + 'static>(status: &tonic::Status) -> bool {
+    chain(status).any(|error| error.downcast_ref::<E>().is_some())
+}

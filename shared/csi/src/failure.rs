@@ -1,0 +1,122 @@
+//! How a call can fail.
+//!
+//! **Owns** [`CallError`]: which call, on which socket, and what is known of its fate.
+//!
+//! **Promises** one line of bounded length without control characters and without secrets of the
+//! request, since it goes into records, logs and replies.
+//!
+//! **Never** says what to do: that is [`CallError::class`], answered by [`crate::outcome`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use berth_domain::limits::TEXT_BYTES_MAX;
+use thiserror::Error;
+
+use crate::code::Code;
+use crate::outcome::{Answer, Class, classify};
+use crate::rpc::Rpc;
+
+/// A call that did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{rpc} on {}: {failure}", .socket.display())]
+pub struct CallError {
+    /// The call.
+    pub rpc: Rpc,
+    /// The plugin's socket.
+    pub socket: PathBuf,
+    /// What became of it.
+    pub failure: Failure,
+}
+
+/// What became of a call that did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Failure {
+    /// No connection could be made, so the plugin never saw the call.
+    #[error("no plugin to talk to: {reason}")]
+    Unreachable {
+        /// Why, in words.
+        reason: String,
+    },
+    /// The plugin did not answer in time. It may still be at work.
+    #[error("no answer within {timeout:?}")]
+    Late {
+        /// The time it had.
+        timeout: Duration,
+    },
+    /// The connection broke, or what answered was not gRPC. The plugin may have seen the call.
+    #[error("the connection broke, or what listens there does not speak gRPC: {reason}")]
+    Broken {
+        /// What was wrong, in words.
+        reason: String,
+    },
+    /// The plugin answered with an error.
+    #[error("{code}: {message}")]
+    Answered {
+        /// Its code, never [`Code::Ok`].
+        code: Code,
+        /// Its words, secrets struck out.
+        message: String,
+    },
+}
+
+impl CallError {
+    /// The plugin's code, if it answered.
+    pub const fn code(&self) -> Option<Code> {
+        match self.failure {
+            Failure::Answered { code, .. } => Some(code),
+            _ => None,
+        }
+    }
+
+    /// The answer as the table of outcomes knows it.
+    pub const fn answer(&self) -> Answer {
+        match self.failure {
+            Failure::Unreachable { .. } => Answer::Unsent,
+            Failure::Late { .. } | Failure::Broken { .. } => Answer::Missing,
+            Failure::Answered { code, .. } => Answer::Code(code),
+        }
+    }
+
+    /// What is known of the call's effect, and what to do next.
+    pub const fn class(&self) -> Class {
+        classify(self.rpc, self.answer())
+    }
+}
+
+/// A stranger's text on one line: control characters become spaces, and what is beyond
+/// [`TEXT_BYTES_MAX`] is cut.
+pub(crate) fn one_line(text: &str) -> String {
+    let text: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.len() <= TEXT_BYTES_MAX {
+        return text;
+    }
+    let mark = " …";
+    let mut end = TEXT_BYTES_MAX - mark.len();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{mark}", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_that_names_call_socket_and_answer() {
+        let error = CallError {
+            rpc: Rpc::NodeStageVolume,
+            socket: "/run/x.sock".into(),
+            failure: Failure::Answered { code: Code::NotFound, message: "no vol-1".into() },
+        };
+        assert_eq!(error.to_string(), "NodeStageVolume on /run/x.sock: NOT_FOUND: no vol-1");
+    }
+
+    #[test]
+    fn foreign_text_is_cut_between_characters_and_put_on_one_line() {
+        assert_eq!(one_line(" a\nb\u{1b}[31m\t"), "a b [31m");
+        let long = one_line(&"é".repeat(TEXT_BYTES_MAX));
+        assert!(long.len() <= TEXT_BYTES_MAX && long.ends_with("é …"), "{}", long.len());
+    }
+}

@@ -1,0 +1,183 @@
+//! Who a plugin is: what is asked of it after connecting.
+//!
+//! **Owns** those calls, in the order CSI expects them, and the plain values they give.
+//!
+//! **Promises** a whole fingerprint, or an error that says which question went wrong: "no" in it means
+//! that the plugin said no. It works with a plugin that serves only a controller or only a node.
+//!
+//! **Never** waits for a plugin to become ready, and keeps nothing: ask again later.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_domain::PluginId;
+use berth_domain::id::IdFault;
+use berth_domain::limits::{ID_BYTES_MAX, MAP_BYTES_MAX, MAP_ENTRIES_MAX};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::advertised::{
+    ControllerCapabilities, NodeCapabilities, PluginServices, VolumeExpansion,
+};
+use crate::client::Client;
+use crate::code::Code;
+use crate::failure::{CallError, one_line};
+use crate::rpc::Unary;
+use crate::v1;
+
+/// One ready instance of a plugin, as it describes itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// `GetPluginInfo.name`, a valid id.
+    pub name: String,
+    /// `GetPluginInfo.vendor_version` on one line of bounded length; instances that share it have
+    /// the same plugin capabilities.
+    pub vendor_version: String,
+    /// What the plugin offers as a whole. A controller service named here may be served by other
+    /// instances only.
+    pub services: PluginServices,
+    /// When its volumes may grow.
+    pub expansion: VolumeExpansion,
+    /// The controller service, if this instance serves it.
+    pub controller: Option<ControllerCapabilities>,
+    /// The node service, if this instance serves it.
+    pub node: Option<NodeFingerprint>,
+}
+
+/// The node service of an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFingerprint {
+    /// The plugin's own name of this host, to be handed to its controller as it is. A plugin whose
+    /// controller does not attach volumes may leave it out.
+    pub node_id: Option<String>,
+    /// How many volumes this host takes, if the plugin sets a limit.
+    pub max_volumes: Option<u64>,
+    /// Where this host is; empty for a plugin without topology.
+    pub topology: BTreeMap<String, String>,
+    /// Calls and features.
+    pub capabilities: NodeCapabilities,
+}
+
+/// Why there is no fingerprint.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum IdentifyError {
+    /// A question was not answered. `FAILED_PRECONDITION` from `Probe` is how a plugin says that it
+    /// is unhealthy.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The plugin is healthy and still starting: ask again soon.
+    #[error("plugin {name} at {socket} is still starting")]
+    Starting {
+        /// Its name.
+        name: String,
+        /// Its socket.
+        socket: String,
+    },
+    /// The plugin gave itself a name that cannot be used.
+    #[error("the plugin at {socket} answers GetPluginInfo with a name that {fault}")]
+    Name {
+        /// Its socket.
+        socket: String,
+        /// What is wrong with the name.
+        fault: IdFault,
+    },
+    /// An answer breaks the limits of CSI.
+    #[error("plugin {name} at {socket} breaks a limit of CSI: {what}")]
+    Oversized {
+        /// Its name.
+        name: String,
+        /// Its socket.
+        socket: String,
+        /// Which answer, in words.
+        what: &'static str,
+    },
+}
+
+/// Asks a plugin who it is and what it can do, within `timeout` for all questions together.
+///
+/// Up to six calls, none of which changes anything: plugin info, plugin capabilities, probe, then
+/// the controller's capabilities if the plugin claims to have one, the node's, and the node's info.
+pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint, IdentifyError> {
+    let inquiry = Inquiry { client, deadline: Instant::now() + timeout };
+    let socket = client.socket().display().to_string();
+
+    let info = inquiry.ask(v1::GetPluginInfoRequest {}).await?;
+    let name = match PluginId::new(info.name) {
+        Ok(name) => String::from(name),
+        Err(fault) => return Err(IdentifyError::Name { socket, fault }),
+    };
+    let capabilities = inquiry.ask(v1::GetPluginCapabilitiesRequest {}).await?;
+    // An answer without the flag means ready (CSI, Probe).
+    if !inquiry.ask(v1::ProbeRequest {}).await?.ready.unwrap_or(true) {
+        return Err(IdentifyError::Starting { name, socket });
+    }
+    let services = PluginServices::from(&capabilities);
+    let controller = if services.controller_service {
+        inquiry.ask_if_served(v1::ControllerGetCapabilitiesRequest {}).await?
+    } else {
+        None
+    };
+    let node = inquiry.node().await?;
+    if let Some(what) = node.as_ref().and_then(oversized) {
+        return Err(IdentifyError::Oversized { name, socket, what });
+    }
+    Ok(Fingerprint {
+        name,
+        vendor_version: one_line(&info.vendor_version),
+        services,
+        expansion: VolumeExpansion::from(&capabilities),
+        controller: controller.as_ref().map(ControllerCapabilities::from),
+        node,
+    })
+}
+
+/// Questions that share one deadline.
+struct Inquiry<'a> {
+    client: &'a Client,
+    deadline: Instant,
+}
+
+impl Inquiry<'_> {
+    async fn ask<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        self.client.call(request, left).await
+    }
+
+    /// `None` when the plugin, or this instance of it, does not serve the call.
+    async fn ask_if_served<R: Unary>(&self, request: R) -> Result<Option<R::Response>, CallError> {
+        match self.ask(request).await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if error.code() == Some(Code::Unimplemented) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// No plugin capability says whether there is a node service: asking it does.
+    async fn node(&self) -> Result<Option<NodeFingerprint>, CallError> {
+        let request = v1::NodeGetCapabilitiesRequest {};
+        let Some(capabilities) = self.ask_if_served(request).await? else {
+            return Ok(None);
+        };
+        let info = self.ask_if_served(v1::NodeGetInfoRequest {}).await?.unwrap_or_default();
+        Ok(Some(NodeFingerprint {
+            node_id: Some(info.node_id).filter(|id| !id.is_empty()),
+            // Zero leaves the limit to us; a negative one is not allowed, and no limit either.
+            max_volumes: u64::try_from(info.max_volumes_per_node).ok().filter(|&max| max > 0),
+            topology: info.accessible_topology.unwrap_or_default().segments,
+            capabilities: NodeCapabilities::from(&capabilities),
+        }))
+    }
+}
+
+/// What of the node's answer is too large to be kept in a record (CSI, size limits).
+fn oversized(node: &NodeFingerprint) -> Option<&'static str> {
+    let id_bytes = node.node_id.as_ref().map_or(0, String::len);
+    let map_bytes: usize = node.topology.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if id_bytes > ID_BYTES_MAX {
+        Some("NodeGetInfo.node_id")
+    } else if node.topology.len() > MAP_ENTRIES_MAX || map_bytes > MAP_BYTES_MAX {
+        Some("NodeGetInfo.accessible_topology")
+    } else {
+        None
+    }
+}

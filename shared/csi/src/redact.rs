@@ -1,0 +1,170 @@
+//! What of a request may be shown.
+//!
+//! **Owns** the `Debug` of every message with a field marked `csi_secret` (written by the build
+//! script from the contract itself) or with mount flags, and the striking out of a request's secrets
+//! from text that came back from a plugin.
+//!
+//! **Promises** that printing any message with `{:?}` shows no secret value, only the keys it is
+//! filed under (safety rule 6), and that a plugin which repeats a secret in its error text does not
+//! get it into ours.
+//!
+//! **Never** touches what is sent: plugins get their secrets unchanged.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::v1;
+use crate::v1::volume_capability::AccessType;
+
+/// What stands where a secret was.
+pub const STRUCK: &str = "***";
+
+/// Values this short are struck only where they stand alone: a mount flag `ro` must not turn
+/// "error" into noise.
+const SHORT_BYTES: usize = 4;
+
+/// A message that may hold secrets.
+pub trait Sensitive {
+    /// Shows every secret value in it to `found`.
+    fn visit(&self, found: &mut dyn FnMut(&str));
+}
+
+impl Sensitive for v1::VolumeCapability {
+    fn visit(&self, found: &mut dyn FnMut(&str)) {
+        if let Some(AccessType::Mount(mount)) = &self.access_type {
+            mount.mount_flags.iter().for_each(|flag| found(flag));
+        }
+    }
+}
+
+include!(concat!(env!("OUT_DIR"), "/redacted.rs"));
+
+/// Prints keys or places, never values.
+struct Struck<T>(T);
+
+struct Mark;
+
+impl fmt::Debug for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(STRUCK)
+    }
+}
+
+impl fmt::Debug for Struck<&BTreeMap<String, String>> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.keys().map(|key| (key, Mark))).finish()
+    }
+}
+
+impl fmt::Debug for Struck<&Vec<String>> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|_| Mark)).finish()
+    }
+}
+
+/// The secrets of one request, kept beside the call to strike them out of its answer.
+///
+/// Has no `Debug` on purpose.
+pub struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// The secrets of a request: each value, each of its lines (a plugin may print one line of a
+    /// key), and what follows `=` in each of those (mount flags such as `password=…`).
+    pub fn of(request: &impl Sensitive) -> Self {
+        let mut values = Vec::new();
+        request.visit(&mut |value| {
+            for part in std::iter::once(value).chain(value.lines()) {
+                values.extend(part.split_once('=').map(|(_, right)| right.trim().to_owned()));
+                values.push(part.trim().to_owned());
+            }
+        });
+        values.retain(|value| !value.is_empty());
+        // The longest first, so that a secret that holds another goes as a whole.
+        values.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        values.dedup();
+        Self(values)
+    }
+
+    /// The text without any of them.
+    #[must_use]
+    pub fn strike(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| {
+            if secret.len() < SHORT_BYTES {
+                strike_alone(&text, secret)
+            } else {
+                text.replace(secret.as_str(), STRUCK)
+            }
+        })
+    }
+}
+
+fn strike_alone(text: &str, secret: &str) -> String {
+    let mut left = String::with_capacity(text.len());
+    let mut from = 0;
+    for (at, _) in text.match_indices(secret) {
+        let end = at + secret.len();
+        let alone = !text[..at].ends_with(char::is_alphanumeric)
+            && !text[end..].starts_with(char::is_alphanumeric);
+        left.push_str(&text[from..at]);
+        left.push_str(if alone { STRUCK } else { secret });
+        from = end;
+    }
+    left.push_str(&text[from..]);
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v1::volume_capability::MountVolume;
+
+    fn stage(secrets: &[(&str, &str)], flags: &[&str]) -> v1::NodeStageVolumeRequest {
+        let mount = MountVolume {
+            mount_flags: flags.iter().map(ToString::to_string).collect(),
+            ..MountVolume::default()
+        };
+        v1::NodeStageVolumeRequest {
+            volume_id: "vol-1".into(),
+            secrets: secrets.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+            volume_capability: Some(v1::VolumeCapability {
+                access_type: Some(AccessType::Mount(mount)),
+                access_mode: None,
+            }),
+            ..v1::NodeStageVolumeRequest::default()
+        }
+    }
+
+    #[test]
+    fn debug_shows_where_secrets_are_but_not_what_they_are() {
+        let printed = format!("{:?}", stage(&[("password", "hunter2")], &["password=hunter3"]));
+        assert!(printed.contains(r#"secrets: {"password": ***}"#), "{printed}");
+        assert!(printed.contains("mount_flags: [***]"), "{printed}");
+        assert!(printed.contains(r#"volume_id: "vol-1""#), "{printed}");
+        assert!(!printed.contains("hunter"), "{printed}");
+    }
+
+    #[test]
+    fn a_secret_repeated_by_a_plugin_is_struck_out() {
+        let request = stage(
+            &[("password", "hunter2"), ("key", "-----BEGIN\nc2VjcmV0\n-----END\n"), ("pin", "07")],
+            &["ro", "credentials=/etc/pw"],
+        );
+        let text = "mount -o ro,credentials=/etc/pw: bad password hunter2, key c2VjcmV0, pin 07 \
+                    (error 1070, wrote /etc/pw)";
+        assert_eq!(
+            Secrets::of(&request).strike(text),
+            "mount -o ***,***: bad password ***, key ***, pin *** (error 1070, wrote ***)"
+        );
+    }
+
+    #[test]
+    fn a_secret_that_holds_another_goes_as_a_whole() {
+        let request = stage(&[("a", "secret"), ("b", "secret-and-more"), ("c", "")], &[]);
+        assert_eq!(Secrets::of(&request).strike("secret-and-more, secret"), "***, ***");
+    }
+
+    #[test]
+    fn without_secrets_text_stays_as_it_is() {
+        assert_eq!(Secrets::of(&v1::ProbeRequest {}).strike("all well"), "all well");
+    }
+}

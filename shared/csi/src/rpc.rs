@@ -1,0 +1,171 @@
+//! The 32 calls of CSI.
+//!
+//! **Owns** each call's name, service, effect and the pair of messages it carries.
+//!
+//! **Promises** to be the whole contract and nothing else: a test compares it with the descriptors.
+//!
+//! **Never** knows a capability or an order between calls.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::redact::Sensitive;
+use crate::v1;
+
+/// What a call does to the world, which is what its failure leaves in doubt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Only asks.
+    Reads,
+    /// Brings something about, or changes it.
+    Changes,
+    /// Undoes what another call brought about.
+    Undoes,
+}
+
+/// A gRPC service of `csi.v1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Every plugin process serves it.
+    Identity,
+    /// Work that needs no particular host.
+    Controller,
+    /// Snapshots of several volumes at once.
+    GroupController,
+    /// Changed blocks of snapshots.
+    SnapshotMetadata,
+    /// Work on the host where a volume is used.
+    Node,
+}
+
+/// A request with one answer. The request's type names the call: CSI uses each for one call only.
+pub trait Unary: prost::Message + Sensitive + Default + 'static {
+    /// The call.
+    const RPC: Rpc;
+    /// Its answer.
+    type Response: prost::Message + Default + 'static;
+}
+
+macro_rules! rpcs {
+    (
+        unary { $($service:ident $effect:ident $rpc:ident($request:ident) -> $response:ident;)* }
+        streaming { $($stream_service:ident $stream_effect:ident $stream:ident;)* }
+    ) => {
+        /// A call of CSI 1.12.
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        pub enum Rpc {
+            $(#[doc = concat!("`csi.v1.", stringify!($service), "/", stringify!($rpc), "`")] $rpc,)*
+            $(
+                #[doc = concat!("`csi.v1.", stringify!($stream_service), "/", stringify!($stream), "`")]
+                #[doc = "(answers with a stream)"]
+                $stream,
+            )*
+        }
+
+        impl Rpc {
+            /// All of them, by service.
+            pub const ALL: &[Self] = &[$(Self::$rpc,)* $(Self::$stream,)*];
+
+            /// CSI's own name of the call.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$rpc => stringify!($rpc),)*
+                    $(Self::$stream => stringify!($stream),)*
+                }
+            }
+
+            /// The path of the gRPC request.
+            pub const fn path(self) -> &'static str {
+                match self {
+                    $(Self::$rpc => concat!("/csi.v1.", stringify!($service), "/", stringify!($rpc)),)*
+                    $(Self::$stream =>
+                        concat!("/csi.v1.", stringify!($stream_service), "/", stringify!($stream)),)*
+                }
+            }
+
+            /// The service the call belongs to.
+            pub const fn service(self) -> Service {
+                match self {
+                    $(Self::$rpc => Service::$service,)*
+                    $(Self::$stream => Service::$stream_service,)*
+                }
+            }
+
+            /// What the call does to the world.
+            pub const fn effect(self) -> Effect {
+                match self {
+                    $(Self::$rpc => Effect::$effect,)*
+                    $(Self::$stream => Effect::$stream_effect,)*
+                }
+            }
+        }
+
+        $(impl Unary for v1::$request {
+            const RPC: Rpc = Rpc::$rpc;
+            type Response = v1::$response;
+        })*
+    };
+}
+
+rpcs! {
+    unary {
+        Identity Reads GetPluginInfo(GetPluginInfoRequest) -> GetPluginInfoResponse;
+        Identity Reads GetPluginCapabilities(GetPluginCapabilitiesRequest)
+            -> GetPluginCapabilitiesResponse;
+        Identity Reads Probe(ProbeRequest) -> ProbeResponse;
+
+        Controller Changes CreateVolume(CreateVolumeRequest) -> CreateVolumeResponse;
+        Controller Undoes DeleteVolume(DeleteVolumeRequest) -> DeleteVolumeResponse;
+        Controller Changes ControllerPublishVolume(ControllerPublishVolumeRequest)
+            -> ControllerPublishVolumeResponse;
+        Controller Undoes ControllerUnpublishVolume(ControllerUnpublishVolumeRequest)
+            -> ControllerUnpublishVolumeResponse;
+        Controller Reads ValidateVolumeCapabilities(ValidateVolumeCapabilitiesRequest)
+            -> ValidateVolumeCapabilitiesResponse;
+        Controller Reads ListVolumes(ListVolumesRequest) -> ListVolumesResponse;
+        Controller Reads GetCapacity(GetCapacityRequest) -> GetCapacityResponse;
+        Controller Reads ControllerGetCapabilities(ControllerGetCapabilitiesRequest)
+            -> ControllerGetCapabilitiesResponse;
+        Controller Changes CreateSnapshot(CreateSnapshotRequest) -> CreateSnapshotResponse;
+        Controller Undoes DeleteSnapshot(DeleteSnapshotRequest) -> DeleteSnapshotResponse;
+        Controller Reads ListSnapshots(ListSnapshotsRequest) -> ListSnapshotsResponse;
+        Controller Reads GetSnapshot(GetSnapshotRequest) -> GetSnapshotResponse;
+        Controller Changes ControllerExpandVolume(ControllerExpandVolumeRequest)
+            -> ControllerExpandVolumeResponse;
+        Controller Reads ControllerGetVolume(ControllerGetVolumeRequest)
+            -> ControllerGetVolumeResponse;
+        Controller Changes ControllerModifyVolume(ControllerModifyVolumeRequest)
+            -> ControllerModifyVolumeResponse;
+
+        GroupController Reads GroupControllerGetCapabilities(GroupControllerGetCapabilitiesRequest)
+            -> GroupControllerGetCapabilitiesResponse;
+        GroupController Changes CreateVolumeGroupSnapshot(CreateVolumeGroupSnapshotRequest)
+            -> CreateVolumeGroupSnapshotResponse;
+        GroupController Undoes DeleteVolumeGroupSnapshot(DeleteVolumeGroupSnapshotRequest)
+            -> DeleteVolumeGroupSnapshotResponse;
+        GroupController Reads GetVolumeGroupSnapshot(GetVolumeGroupSnapshotRequest)
+            -> GetVolumeGroupSnapshotResponse;
+
+        Node Changes NodeStageVolume(NodeStageVolumeRequest) -> NodeStageVolumeResponse;
+        Node Undoes NodeUnstageVolume(NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse;
+        Node Changes NodePublishVolume(NodePublishVolumeRequest) -> NodePublishVolumeResponse;
+        Node Undoes NodeUnpublishVolume(NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse;
+        Node Reads NodeGetVolumeStats(NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
+        Node Changes NodeExpandVolume(NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
+        Node Reads NodeGetCapabilities(NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
+        Node Reads NodeGetInfo(NodeGetInfoRequest) -> NodeGetInfoResponse;
+    }
+    streaming {
+        SnapshotMetadata Reads GetMetadataAllocated;
+        SnapshotMetadata Reads GetMetadataDelta;
+    }
+}
+
+impl fmt::Display for Rpc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

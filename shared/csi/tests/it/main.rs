@@ -1,0 +1,10 @@
+//! What the crate promises, tried on real sockets and held against the contract.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
+
+mod client;
+mod fingerprint;
+mod outcome;
+mod plugin;
+mod redaction;
+mod wire;

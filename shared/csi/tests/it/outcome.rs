@@ -1,0 +1,86 @@
+//! The table of outcomes, whole: `snapshots/` holds it for reading, the rules below hold its shape.
+
+use std::fmt::Write as _;
+
+use berth_csi::{Answer, Class, Code, Effect, Rpc, classify};
+
+fn answers() -> impl Iterator<Item = Answer> {
+    Code::ALL.iter().map(|&code| Answer::Code(code)).chain([Answer::Missing, Answer::Unsent])
+}
+
+fn name_of(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Code(code) => code.as_str(),
+        Answer::Missing => "(no answer)",
+        Answer::Unsent => "(not sent)",
+    }
+}
+
+#[test]
+fn the_table_of_outcomes() {
+    let mut text = String::new();
+    for &rpc in Rpc::ALL {
+        writeln!(text, "{rpc} ({:?})", rpc.effect()).unwrap();
+        let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
+        for answer in answers() {
+            let class = format!("{:?}", classify(rpc, answer));
+            match rows.iter_mut().find(|(known, _)| *known == class) {
+                Some((_, names)) => names.push(name_of(answer)),
+                None => rows.push((class, vec![name_of(answer)])),
+            }
+        }
+        for (class, names) in rows {
+            writeln!(text, "  {class:<26} {}", names.join(" ")).unwrap();
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn only_ok_is_done() {
+    for &rpc in Rpc::ALL {
+        for answer in answers() {
+            let done = classify(rpc, answer) == Class::Done;
+            assert_eq!(done, answer == Answer::Code(Code::Ok), "{rpc} {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_call_that_may_have_acted_is_uncertain() {
+    let doubtful = [
+        Answer::Missing,
+        Answer::Code(Code::Cancelled),
+        Answer::Code(Code::Unknown),
+        Answer::Code(Code::DeadlineExceeded),
+        Answer::Code(Code::Aborted),
+        Answer::Code(Code::Internal),
+        Answer::Code(Code::Unavailable),
+    ];
+    for &rpc in Rpc::ALL {
+        for answer in doubtful {
+            let uncertain = matches!(classify(rpc, answer), Class::Uncertain(_));
+            assert_eq!(uncertain, rpc.effect() != Effect::Reads, "{rpc} {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_unmount_is_never_certain_unless_the_request_itself_was_refused() {
+    for rpc in [Rpc::NodeUnpublishVolume, Rpc::NodeUnstageVolume] {
+        for &code in &Code::ALL[1..] {
+            let class = classify(rpc, Answer::Code(code));
+            assert!(matches!(class, Class::Uncertain(_) | Class::Refused(_)), "{rpc} {code}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_implemented_is_not_tried_again() {
+    for &rpc in Rpc::ALL {
+        let class = classify(rpc, Answer::Code(Code::Unimplemented));
+        assert!(matches!(class, Class::Refused(_)), "{rpc}");
+        let unsent = classify(rpc, Answer::Unsent);
+        assert!(matches!(unsent, Class::Retry(_)), "{rpc}");
+    }
+}
