@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -15,6 +15,9 @@ use crate::wait;
 
 /// How long a process may take to drain after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(30);
+
+/// How long a process may take to freeze: some calls into the kernel are ended first.
+const FREEZE: Duration = Duration::from_secs(10);
 
 /// How many of the log's last lines a failing test prints.
 const TAIL_LINES: usize = 40;
@@ -74,9 +77,15 @@ impl Daemon {
         *self.child() = spawn::spawn(&self.program);
     }
 
-    /// Freezes it (SIGSTOP): it keeps its memory, ports and connections, and does nothing.
+    /// Freezes it (SIGSTOP): it keeps its memory, ports and connections, and does nothing. All its
+    /// threads stand still when this returns; the signal alone leaves them a moment more.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
+        let end = Instant::now() + FREEZE;
+        while self.is_running() && !stands_still(self.pid()) {
+            assert!(Instant::now() < end, "{} does not stop", self.program.name);
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Lets it go on after [`Self::pause`].
@@ -135,4 +144,13 @@ impl Drop for Daemon {
             self.print_tail();
         }
     }
+}
+
+/// Whether every thread is stopped: `T` after the name, in brackets, in `/proc/<pid>/task/*/stat`.
+fn stands_still(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+    })
 }
