@@ -1,5 +1,5 @@
-//! Compiles `proto/csi/v1/csi.proto` in Rust, so that no protoc is needed on the machine, and writes
-//! the redaction of every message that holds a secret from the `csi_secret` options found there.
+//! Compiles `proto/csi/v1/csi.proto` in Rust, so that no protoc is needed here, and writes the
+//! redaction of each message that holds a secret, by the `csi_secret` options found there.
 
 use std::error::Error;
 use std::fmt::Write as _;

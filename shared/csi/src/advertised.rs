@@ -17,8 +17,7 @@ macro_rules! flags {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct $name {
-            $(#[doc = concat!("CSI's [`", stringify!($variant), "`](", stringify!($kind), "::", stringify!($variant), ").")]
-            pub $flag: bool,)*
+            $(#[doc = concat!("CSI's `", stringify!($variant), "`.")] pub $flag: bool,)*
         }
 
         impl FromIterator<$kind> for $name {

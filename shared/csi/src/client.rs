@@ -75,21 +75,21 @@ impl Client {
         request: R,
         timeout: Duration,
     ) -> Result<R::Response, CallError> {
+        let (rpc, socket) = (R::RPC, self.socket.display());
         let started = Instant::now();
         let secrets = Secrets::of(&request);
         let outcome = tokio::time::timeout(timeout, self.send(request, timeout)).await;
         let elapsed = started.elapsed();
         let failure = match outcome {
             Ok(Ok(response)) => {
-                tracing::debug!(rpc = %R::RPC, socket = %self.socket.display(), ?elapsed, "answered");
+                tracing::debug!(%rpc, %socket, ?elapsed, "the plugin did it");
                 return Ok(response);
             }
             Ok(Err(status)) => read_failure(&status, &secrets, timeout),
             Err(_) => Failure::Late { timeout },
         };
-        let error = CallError { rpc: R::RPC, socket: self.socket.to_path_buf(), failure };
-        tracing::debug!(rpc = %R::RPC, socket = %self.socket.display(), ?elapsed, %error, "failed");
-        Err(error)
+        tracing::debug!(%rpc, %socket, ?elapsed, %failure, "the call failed");
+        Err(CallError { rpc, socket: self.socket.to_path_buf(), failure })
     }
 
     async fn send<R: Unary>(
@@ -139,7 +139,7 @@ async fn explain(socket: &Path, error: io::Error) -> io::Error {
 fn read_failure(status: &tonic::Status, secrets: &Secrets, timeout: Duration) -> Failure {
     // A status that was sent by the plugin has no source; what failed on this side has one.
     if let Some(root) = chain(status).last() {
-        let reason = one_line(&root.to_string());
+        let reason = one_line(&secrets.strike(&root.to_string()));
         return if is_caused_by::<tonic::ConnectError>(status) {
             Failure::Unreachable { reason }
         } else if is_caused_by::<tonic::TimeoutExpired>(status) {

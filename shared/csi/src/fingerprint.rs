@@ -2,8 +2,8 @@
 //!
 //! **Owns** those calls, in the order CSI expects them, and the plain values they give.
 //!
-//! **Promises** a whole fingerprint, or an error that says which question went wrong: "no" in it means
-//! that the plugin said no. It works with a plugin that serves only a controller or only a node.
+//! **Promises** a whole fingerprint, or an error that says which question went wrong: "no" in it
+//! means that the plugin said no. A plugin may serve only a controller or only a node.
 //!
 //! **Never** waits for a plugin to become ready, and keeps nothing: ask again later.
 

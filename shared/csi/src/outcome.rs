@@ -40,6 +40,16 @@ pub enum Class {
     Refused(Remedy),
 }
 
+impl Class {
+    /// What must happen before the call can succeed; nothing when it has.
+    pub const fn remedy(self) -> Option<Remedy> {
+        match self {
+            Self::Done => None,
+            Self::Retry(remedy) | Self::Uncertain(remedy) | Self::Refused(remedy) => Some(remedy),
+        }
+    }
+}
+
 macro_rules! remedies {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// What must happen before a call can succeed; its `Display` is the next thing to try.

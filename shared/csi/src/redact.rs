@@ -1,8 +1,8 @@
 //! What of a request may be shown.
 //!
 //! **Owns** the `Debug` of every message with a field marked `csi_secret` (written by the build
-//! script from the contract itself) or with mount flags, and the striking out of a request's secrets
-//! from text that came back from a plugin.
+//! script from the contract itself) or with mount flags, and the striking out of a request's
+//! secrets from text that came back from a plugin.
 //!
 //! **Promises** that printing any message with `{:?}` shows no secret value, only the keys it is
 //! filed under (safety rule 6), and that a plugin which repeats a secret in its error text does not
@@ -68,15 +68,18 @@ impl fmt::Debug for Struck<&Vec<String>> {
 pub struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// The secrets of a request: each value, each of its lines (a plugin may print one line of a
-    /// key), and what follows `=` in each of those (mount flags such as `password=…`).
+    /// The secrets of a request: each value, plain and as a quoting plugin would print it, and those
+    /// parts of it that a plugin may print alone: its lines (of a key), and what follows `=` (in a
+    /// mount flag such as `password=…`).
     pub fn of(request: &impl Sensitive) -> Self {
         let mut values = Vec::new();
         request.visit(&mut |value| {
-            for part in std::iter::once(value).chain(value.lines()) {
-                values.extend(part.split_once('=').map(|(_, right)| right.trim().to_owned()));
-                values.push(part.trim().to_owned());
-            }
+            let lines = value.lines().map(str::trim);
+            let settings = value.split_once('=').map(|(_, setting)| setting.trim());
+            let parts = lines.chain(settings).filter(|part| part.len() >= SHORT_BYTES);
+            values.extend(parts.map(str::to_owned));
+            values.push(value.trim().escape_debug().to_string());
+            values.push(value.trim().to_owned());
         });
         values.retain(|value| !value.is_empty());
         // The longest first, so that a secret that holds another goes as a whole.
@@ -161,6 +164,12 @@ mod tests {
     fn a_secret_that_holds_another_goes_as_a_whole() {
         let request = stage(&[("a", "secret"), ("b", "secret-and-more"), ("c", "")], &[]);
         assert_eq!(Secrets::of(&request).strike("secret-and-more, secret"), "***, ***");
+    }
+
+    #[test]
+    fn a_secret_is_known_again_in_quotes() {
+        let request = stage(&[("json", "{\n\"key\": 1\n}")], &[]);
+        assert_eq!(Secrets::of(&request).strike(r#"bad "{\n\"key\": 1\n}" {}"#), r#"bad "***" {}"#);
     }
 
     #[test]

@@ -47,22 +47,24 @@ pub trait Unary: prost::Message + Sensitive + Default + 'static {
     type Response: prost::Message + Default + 'static;
 }
 
+macro_rules! path {
+    ($service:ident $rpc:ident) => {
+        concat!("/csi.v1.", stringify!($service), "/", stringify!($rpc))
+    };
+}
+
 macro_rules! rpcs {
     (
         unary { $($service:ident $effect:ident $rpc:ident($request:ident) -> $response:ident;)* }
-        streaming { $($stream_service:ident $stream_effect:ident $stream:ident;)* }
+        streaming { $($home:ident $kind:ident $stream:ident;)* }
     ) => {
         /// A call of CSI 1.12.
         #[derive(
             Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
         )]
         pub enum Rpc {
-            $(#[doc = concat!("`csi.v1.", stringify!($service), "/", stringify!($rpc), "`")] $rpc,)*
-            $(
-                #[doc = concat!("`csi.v1.", stringify!($stream_service), "/", stringify!($stream), "`")]
-                #[doc = "(answers with a stream)"]
-                $stream,
-            )*
+            $(#[doc = concat!("`", path!($service $rpc), "`")] $rpc,)*
+            $(#[doc = concat!("`", path!($home $stream), "`, answered by a stream")] $stream,)*
         }
 
         impl Rpc {
@@ -80,9 +82,8 @@ macro_rules! rpcs {
             /// The path of the gRPC request.
             pub const fn path(self) -> &'static str {
                 match self {
-                    $(Self::$rpc => concat!("/csi.v1.", stringify!($service), "/", stringify!($rpc)),)*
-                    $(Self::$stream =>
-                        concat!("/csi.v1.", stringify!($stream_service), "/", stringify!($stream)),)*
+                    $(Self::$rpc => path!($service $rpc),)*
+                    $(Self::$stream => path!($home $stream),)*
                 }
             }
 
@@ -90,7 +91,7 @@ macro_rules! rpcs {
             pub const fn service(self) -> Service {
                 match self {
                     $(Self::$rpc => Service::$service,)*
-                    $(Self::$stream => Service::$stream_service,)*
+                    $(Self::$stream => Service::$home,)*
                 }
             }
 
@@ -98,7 +99,7 @@ macro_rules! rpcs {
             pub const fn effect(self) -> Effect {
                 match self {
                     $(Self::$rpc => Effect::$effect,)*
-                    $(Self::$stream => Effect::$stream_effect,)*
+                    $(Self::$stream => Effect::$kind,)*
                 }
             }
         }

@@ -1,7 +1,11 @@
 //! The messages and services of `csi.v1`, generated from `proto/csi/v1/csi.proto`.
 //!
-//! Owns: nothing written by hand. Promises: names and numbers of CSI 1.12; maps are ordered, so equal messages
-//! have equal bytes. Never does: decide anything.
+//! **Owns** nothing written by hand.
+//!
+//! **Promises** the names and numbers of CSI 1.12, and ordered maps, so that equal messages have
+//! equal bytes; `Debug` shows no secret ([`crate::redact`]).
+//!
+//! **Never** decides anything: a server's call that is not written answers `UNIMPLEMENTED`.
 
 #![allow(
     missing_docs,

@@ -1,5 +1,5 @@
-//! A plugin in this process, as far as the tests need one: real sockets, real gRPC, scripted answers.
-//! The development driver is the plugin that does real work; this one can misbehave.
+//! A plugin in this process, as far as the tests need one: real sockets, real gRPC, scripted
+//! answers. The development driver is the plugin that does real work; this one can misbehave.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
