@@ -20,7 +20,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts `size` servers and waits until streams with `size` replicas can be made (10 to 12 s).
+    /// Starts `size` servers and waits until streams with `size` replicas can be made.
     pub async fn start(size: usize) -> Self {
         let route_ports: Vec<Port> = (0..size).map(|_| Port::reserve()).collect();
         let route = |port: &Port| format!("nats://{}", port.address());

@@ -11,8 +11,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The longest wait for a greeting or a reply.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// The longest wait for a greeting or a reply. A cluster without a leader gives none, so short.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 const INBOX: &str = "_INBOX.berth.harness";
 
