@@ -68,9 +68,9 @@ impl fmt::Debug for Struck<&Vec<String>> {
 pub struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// The secrets of a request: each value, plain and as a quoting plugin would print it, and those
-    /// parts of it that a plugin may print alone: its lines (of a key), and what follows `=` (in a
-    /// mount flag such as `password=…`).
+    /// The secrets of a request: each value, plain and as a quoting plugin would print it, and
+    /// those parts of it that a plugin may print alone: its lines (of a key), and what follows `=`
+    /// (in a mount flag such as `password=…`).
     pub fn of(request: &impl Sensitive) -> Self {
         let mut values = Vec::new();
         request.visit(&mut |value| {
