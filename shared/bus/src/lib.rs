@@ -1,1 +1,56 @@
 //! The only crate that sees async-nats: guarded transactions, watches, request and serve, leases.
+//!
+//! **Owns** every way in which NATS and its client can surprise, and answers each once:
+//!
+//! | surprise | answered in |
+//! | --- | --- |
+//! | a write whose acknowledgement is lost may be stored, now or later | [`commit`] |
+//! | a lost race has two error codes, one of them only on a cluster | [`commit`] |
+//! | a deleted key with history comes back when its marker expires | [`commit`] |
+//! | what is sent while disconnected is delivered after its caller gave up | every call here |
+//! | a direct read is stale on a cluster | [`read`], [`list`] |
+//! | a watch falls silent, starts over, or goes deaf after a restore | [`mirror`] |
+//! | a lease over an expired one never expires | [`lease`] |
+//! | a line break in an error ends an endpoint | [`serve`] |
+//! | a refused permission looks like an outage | [`connect`] |
+//! | a bucket's settings are dropped by another tool | [`bucket`] |
+//!
+//! **Promises** that each call here ends by a deadline, that its error says whether something may
+//! have been done, and that no type of the client library shows.
+//!
+//! **Never** knows a subject, a key or a record of Berth's: those are `contract`.
+
+pub mod bucket;
+pub mod commit;
+pub mod connect;
+pub mod event;
+pub mod lease;
+pub mod link;
+pub mod list;
+pub mod mirror;
+pub mod read;
+pub mod request;
+pub mod serve;
+pub mod version;
+
+mod cause;
+mod exchange;
+mod feed;
+mod filter;
+mod headers;
+mod resolve;
+mod stream;
+
+pub use bucket::{Bucket, OpenError};
+pub use cause::Cause;
+pub use commit::{Change, CommitError, Guard, Write};
+pub use connect::{Bus, Config, ConnectError, Credentials};
+pub use event::Events;
+pub use lease::{KeptLease, Lease, LeaseError};
+pub use link::Counts;
+pub use list::List;
+pub use mirror::{Fold, Mirror, MirrorError, MirrorOptions};
+pub use read::{Entry, ReadError};
+pub use request::{Call, RequestError};
+pub use serve::{EndpointSpec, Request, Service, ServiceSpec};
+pub use stream::Drift;

@@ -1,0 +1,166 @@
+//! Buckets: opened or made with a configuration of our own, and watched for drift.
+//!
+//! **Owns** what a bucket's stream must be like for guards, markers and leases to work: guards over a
+//! subtree, TTL per key, rollup (a delete must take the key's history with it, see
+//! [`commit`](crate::commit)), no deletion of messages, and room for more than the server's default
+//! of 1000 watches.
+//!
+//! **Promises** that opening is safe when every service starts at once, also on a cluster that still
+//! forms; and that a setting another tool dropped is reported in [`Bucket::drift`] and the log.
+//!
+//! **Never** changes the settings of a bucket that exists.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use berth_contract::bucket::BucketSpec;
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use crate::cause::Cause;
+use crate::connect::Bus;
+use crate::stream::Drift;
+use crate::version::Version;
+
+/// What one bucket may have of watches.
+const WATCHES_MAX: u32 = 50_000;
+
+/// Why a bucket or stream cannot be used.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The server does not answer, or is not ready, for as long as we wait at the start.
+    #[error(
+        "stream {stream} cannot be opened: nats-server was not ready within {within:?}; \
+         check that JetStream is on and, on a cluster, that most servers run"
+    )]
+    Unavailable {
+        /// The stream.
+        stream: String,
+        /// How long it was tried.
+        within: Duration,
+        /// What the last try ended with.
+        #[source]
+        source: Cause,
+    },
+    /// The server does not make it.
+    #[error("stream {stream} cannot be opened: the server refuses it")]
+    Refused {
+        /// The stream.
+        stream: String,
+        /// Its reason.
+        #[source]
+        source: Cause,
+    },
+    /// A server of the cluster lacks what Berth rests on.
+    #[error(
+        "stream {stream} is kept by a server of API level {level}; Berth needs nats-server {oldest}"
+    )]
+    TooOld {
+        /// The stream.
+        stream: String,
+        /// The server's level.
+        level: u64,
+        /// The oldest version that will do.
+        oldest: Version,
+    },
+}
+
+/// An open bucket: a cheap handle.
+#[derive(Clone)]
+pub struct Bucket {
+    pub(crate) bus: Bus,
+    pub(crate) shape: Arc<Shape>,
+}
+
+/// What does not change while it is open.
+pub(crate) struct Shape {
+    pub(crate) name: String,
+    pub(crate) stream: String,
+    pub(crate) handle: jetstream::stream::Stream<()>,
+    pub(crate) history: u8,
+    pub(crate) marker_ttl: Duration,
+    drift: Vec<Drift>,
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Bucket").field(&self.shape.name).finish()
+    }
+}
+
+impl Bus {
+    /// Opens the bucket, made with `replicas` copies (1 or 3) when it is not there.
+    pub async fn bucket(&self, spec: &BucketSpec, replicas: u8) -> Result<Bucket, OpenError> {
+        let stream = format!("KV_{}", spec.name);
+        let drift = self.ensure(&stream, &config(spec, replicas)).await?;
+        let handle = self.jetstream().get_stream_no_info(&stream).await.map_err(|error| {
+            OpenError::Refused { stream: stream.clone(), source: Cause::new(error) }
+        })?;
+        let shape = Shape {
+            name: spec.name.to_owned(),
+            stream,
+            handle,
+            history: spec.history,
+            marker_ttl: spec.marker_ttl,
+            drift,
+        };
+        Ok(Bucket { bus: self.clone(), shape: Arc::new(shape) })
+    }
+}
+
+impl Bucket {
+    /// The bucket's name.
+    pub fn name(&self) -> &str {
+        &self.shape.name
+    }
+
+    /// The settings that were not as they are to be when the bucket was opened.
+    pub fn drift(&self) -> &[Drift] {
+        &self.shape.drift
+    }
+
+    /// The subject of a key or filter.
+    pub(crate) fn subject(&self, key: &str) -> String {
+        format!("$KV.{}.{key}", self.shape.name)
+    }
+
+    /// The key of a subject of this bucket.
+    pub(crate) fn key<'a>(&self, subject: &'a str) -> Option<&'a str> {
+        subject.strip_prefix("$KV.")?.strip_prefix(self.shape.name.as_str())?.strip_prefix('.')
+    }
+}
+
+fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
+    let config = json!({
+        "name": format!("KV_{}", spec.name),
+        "description": spec.description,
+        "metadata": { "berth.writer": spec.writer, "berth.schema": "1" },
+        "subjects": [format!("$KV.{}.>", spec.name)],
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": replicas,
+        "max_msgs_per_subject": spec.history,
+        "max_consumers": WATCHES_MAX,
+        "max_age": 0,
+        "max_bytes": -1,
+        "max_msgs": -1,
+        "discard": "new",
+        "deny_delete": true,
+        "allow_rollup_hdrs": true,
+        "allow_direct": true,
+        "allow_atomic": true,
+        "allow_msg_ttl": true,
+        "subject_delete_marker_ttl": nanoseconds(spec.marker_ttl),
+    });
+    match config {
+        Value::Object(config) => config,
+        _ => Map::new(),
+    }
+}
+
+/// A duration as the server's configuration has it.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

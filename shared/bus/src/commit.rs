@@ -1,0 +1,305 @@
+//! The guarded write, the only way in which state changes.
+//!
+//! **Owns** one write of one key under the condition that the newest revision below a filter (a key,
+//! or a whole subtree) is still the one the writer looked at.
+//!
+//! **Promises** that the answer is true whatever is lost on the way:
+//!
+//! - `Ok(revision)`: stored, once, at this revision.
+//! - [`CommitError::Conflict`]: not stored, and never will be: somebody else wrote below the filter.
+//! - [`CommitError::Refused`]: not stored, and never will be: the write itself is wrong.
+//! - [`CommitError::Unavailable`]: not stored, and never will be.
+//! - [`CommitError::Unknown`]: perhaps stored, and perhaps stored later. Read, and decide anew under
+//!   a guard: only one of the two writes can pass.
+//!
+//! A write whose acknowledgement is lost is not reported but resolved: the stream's leader is asked
+//! what came first below the filter after the guard's revision, since that is where ours must be if
+//! it was stored. Nothing there: the same write is sent again, and whichever copy comes second
+//! fails its guard. This goes on until [`Config::commit_timeout`](crate::Config::commit_timeout).
+//!
+//! A delete takes the key's history with it (KV purge). A plain delete marker over a key with
+//! history would, when the marker expires, bring the value before it back to life.
+//!
+//! **Never** writes without a guard, and never while disconnected.
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use berth_contract::header;
+use berth_contract::trace::TraceContext;
+use berth_contract::{code::Code, problem::Problem};
+use bytes::Bytes;
+use rand::RngExt as _;
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::bucket::Bucket;
+use crate::cause::Cause;
+use crate::exchange::{ApiError, ExchangeError, pause, refusal};
+use crate::read::chain;
+use crate::resolve::Trace;
+use crate::{filter, headers};
+
+/// What a write does to its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The key has this value.
+    Put(Bytes),
+    /// The key is gone, with its history; a marker of it stays for the bucket's marker TTL.
+    Delete,
+}
+
+/// What must still be so when the write arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guard<'a> {
+    /// The key that is written, or a filter that covers it, such as `default.v1.>`.
+    pub filter: &'a str,
+    /// The newest revision below the filter, markers included; 0 when nothing is there.
+    /// See [`Bucket::head`].
+    pub revision: u64,
+}
+
+/// One write of one key.
+#[derive(Debug, Clone)]
+pub struct Write<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// What happens to it.
+    pub change: Change,
+    /// What must still be so.
+    pub guard: Guard<'a>,
+    /// What made this write, for people who look at the record: a request's or an attempt's id.
+    pub operation: &'a str,
+    /// The trace that this write belongs to.
+    pub trace: TraceContext,
+}
+
+/// Why a write was not done, or not surely.
+#[derive(Debug, Error)]
+pub enum CommitError {
+    /// Not stored: something below the filter was written since.
+    #[error("{key}: {filter} is no longer at revision {revision}")]
+    Conflict {
+        /// The key that was to be written.
+        key: String,
+        /// The guard's filter.
+        filter: String,
+        /// The guard's revision.
+        revision: u64,
+    },
+    /// Not stored, and would not be next time.
+    #[error("{key}: the write is refused")]
+    Refused {
+        /// The key that was to be written.
+        key: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// Surely not stored: the bus cannot be reached, or has no leader.
+    #[error("{key}: the bus cannot store now; nothing was written")]
+    Unavailable {
+        /// The key that was to be written.
+        key: String,
+        /// What the last try ended with.
+        #[source]
+        source: Cause,
+    },
+    /// Perhaps stored.
+    #[error("{key}: no acknowledgement within {within:?}; it may or may not be written")]
+    Unknown {
+        /// The key that was to be written.
+        key: String,
+        /// How long it was pursued.
+        within: Duration,
+        /// What the last try ended with.
+        #[source]
+        source: Cause,
+    },
+}
+
+impl CommitError {
+    /// What a caller of ours is told, when the service itself does not try again.
+    pub fn into_problem(self, step: &str) -> Problem {
+        let (code, retryable) = match &self {
+            Self::Conflict { .. } => (Code::Overloaded, true),
+            Self::Refused { .. } => (Code::Internal, false),
+            Self::Unavailable { .. } => (Code::BusUnavailable, true),
+            Self::Unknown { .. } => (Code::NoAnswer, true),
+        };
+        let problem = Problem::new(code, chain(&self)).at(step);
+        if retryable { problem.retryable() } else { problem }
+    }
+}
+
+/// How one sending of the write ended.
+enum Sent {
+    Stored(u64),
+    /// The guard did not hold when this copy arrived.
+    Conflict,
+    /// This copy was not stored, nor would another be.
+    Refused(Cause),
+    /// This copy was not stored.
+    NotStored(Cause),
+    /// This copy may be stored.
+    Lost(Cause),
+}
+
+impl Bucket {
+    /// Writes one key under its guard; answers the revision it is stored at.
+    pub async fn commit(&self, write: Write<'_>) -> Result<u64, CommitError> {
+        let within = self.bus.config().commit_timeout;
+        self.commit_within(&write, None, within).await
+    }
+
+    /// Writes as [`commit`](Self::commit) does, with a TTL of the key's own and for so long.
+    pub(crate) async fn commit_within(
+        &self,
+        write: &Write<'_>,
+        ttl: Option<Duration>,
+        within: Duration,
+    ) -> Result<u64, CommitError> {
+        let key = || write.key.to_owned();
+        let conflict = || CommitError::Conflict {
+            key: key(),
+            filter: write.guard.filter.to_owned(),
+            revision: write.guard.revision,
+        };
+        check(write)?;
+        let copy = format!("{:016x}", rand::rng().random::<u64>());
+        let deadline = Instant::now() + within;
+        // Whether a copy may be on its way, or stored already.
+        let mut loose = false;
+        let mut tries = 0;
+        loop {
+            let sent = self.send(write, &copy, ttl).await;
+            let cause = match sent {
+                Sent::Stored(revision) => return Ok(revision),
+                Sent::Conflict if !loose => return Err(conflict()),
+                Sent::Refused(source) if !loose => {
+                    return Err(CommitError::Refused { key: key(), source });
+                }
+                Sent::Conflict => Cause::new("an earlier copy of the write may be under way"),
+                Sent::Refused(cause) | Sent::NotStored(cause) => cause,
+                Sent::Lost(cause) => {
+                    loose = true;
+                    cause
+                }
+            };
+            if loose {
+                match self.resolve(write, &copy, deadline).await {
+                    Trace::Stored(revision) => return Ok(revision),
+                    Trace::Beaten => return Err(conflict()),
+                    Trace::None => {}
+                    Trace::Lost(source) => {
+                        return Err(CommitError::Unknown { key: key(), within, source });
+                    }
+                }
+            }
+            if Instant::now() >= deadline || !(loose || self.bus.connected()) {
+                return Err(if loose {
+                    CommitError::Unknown { key: key(), within, source: cause }
+                } else {
+                    CommitError::Unavailable { key: key(), source: cause }
+                });
+            }
+            tracing::debug!(key = write.key, %cause, "the write is sent again");
+            tries += 1;
+            pause(tries).await;
+        }
+    }
+
+    async fn send(&self, write: &Write<'_>, copy: &str, ttl: Option<Duration>) -> Sent {
+        let (headers, body) = self.compose(write, copy, ttl);
+        let mut link = self.bus.link().changes();
+        let within = self.bus.config().request_timeout;
+        let answer = tokio::select! {
+            answer = self.bus.exchange(self.subject(write.key), headers, body, within) => answer,
+            // No answer comes over a new connection: ask at once what became of the write.
+            _ = link.changed() => return Sent::Lost(Cause::new("the connection broke")),
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error @ (ExchangeError::Disconnected | ExchangeError::NoResponder)) => {
+                return Sent::NotStored(Cause::new(error));
+            }
+            Err(error @ (ExchangeError::TooLarge | ExchangeError::Subject)) => {
+                return Sent::Refused(Cause::new(error));
+            }
+            Err(error @ (ExchangeError::TimedOut(_) | ExchangeError::Broken(_))) => {
+                return Sent::Lost(Cause::new(error));
+            }
+        };
+        match serde_json::from_slice(&answer.payload) {
+            Ok(Ack { error: Some(error), .. }) => judge(refusal(&error)),
+            Ok(Ack { seq: Some(revision), .. }) => Sent::Stored(revision),
+            Ok(_) => Sent::Lost(Cause::new("an acknowledgement without a revision")),
+            Err(error) => Sent::Lost(Cause::new(error)),
+        }
+    }
+
+    fn compose(&self, write: &Write<'_>, copy: &str, ttl: Option<Duration>) -> (HeaderMap, Bytes) {
+        let mut headers = HeaderMap::new();
+        headers::set(&mut headers, headers::EXPECTED_REVISION, write.guard.revision);
+        headers::set(&mut headers, headers::EXPECTED_FILTER, self.subject(write.guard.filter));
+        headers::set(&mut headers, header::OPERATION, write.operation);
+        headers::set(&mut headers, header::TRACEPARENT, write.trace);
+        headers::set(&mut headers, header::WRITE, copy);
+        let seconds = |ttl: Duration| format!("{}s", ttl.as_secs().max(1));
+        let body = match &write.change {
+            Change::Put(value) => {
+                if let Some(ttl) = ttl {
+                    headers::set(&mut headers, headers::TTL, seconds(ttl));
+                }
+                value.clone()
+            }
+            Change::Delete => {
+                headers::set(&mut headers, headers::KV_OPERATION, "PURGE");
+                headers::set(&mut headers, headers::ROLLUP, "sub");
+                headers::set(&mut headers, headers::TTL, seconds(self.shape.marker_ttl));
+                Bytes::new()
+            }
+        };
+        (headers, body)
+    }
+}
+
+/// An acknowledgement, or its opposite.
+#[derive(Deserialize)]
+struct Ack {
+    seq: Option<u64>,
+    error: Option<Value>,
+}
+
+/// The guard did not hold.
+const WRONG_LAST_SEQUENCE: u64 = 10071;
+/// The same as the leader of a cluster says it while another write to the key is under way. It also
+/// comes to a single writer with the right revision, about once in 200 000 writes.
+const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
+
+fn judge(refusal: ApiError) -> Sent {
+    match &refusal {
+        ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. } => {
+            Sent::Conflict
+        }
+        ApiError::Refused { unavailable: true, .. } => Sent::NotStored(refusal.into()),
+        _ => Sent::Refused(refusal.into()),
+    }
+}
+
+fn check(write: &Write<'_>) -> Result<(), CommitError> {
+    let refuse = |why: String| {
+        Err(CommitError::Refused { key: write.key.to_owned(), source: Cause::new(why) })
+    };
+    if !filter::is_key(write.key) {
+        return refuse(format!("{:?} is no key", write.key));
+    }
+    let filter = write.guard.filter;
+    if !filter::is_filter(filter) || !filter::covers(filter, write.key) {
+        // Where our own write is not below the filter, a lost acknowledgement could not be resolved.
+        return refuse(format!("the guard {filter:?} does not cover the key"));
+    }
+    Ok(())
+}

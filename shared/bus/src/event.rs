@@ -1,0 +1,312 @@
+//! Events: what happened, told to whoever wants to know, and never waited for.
+//!
+//! **Owns** the event stream, the queue in front of it, and the two ways to read it: the last few, and
+//! what comes.
+//!
+//! **Promises** that [`Events::publish`] takes no time: it hands the event to a bounded queue, and a full
+//! queue loses it, counted ([`Events::lost`]). Events may be lost; nothing decides by them.
+//!
+//! **Never** waits for the stream's acknowledgement, nor makes a claim wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use berth_contract::header;
+use berth_contract::stream::StreamSpec;
+use berth_contract::trace::TraceContext;
+use berth_domain::Timestamp;
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use crate::bucket::{OpenError, nanoseconds};
+use crate::cause::Cause;
+use crate::connect::Bus;
+use crate::exchange::pause;
+use crate::feed::{Delivery, Feed, FeedError, Follow, Item, Start};
+use crate::headers;
+use crate::stream::Drift;
+
+/// Events that may wait for the bus.
+const QUEUE: usize = 1024;
+/// What is printed at most when the last events are asked for.
+pub const LAST_MAX: usize = 10_000;
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// The event stream: a cheap handle.
+#[derive(Debug, Clone)]
+pub struct Events {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    bus: Bus,
+    stream: String,
+    queue: mpsc::Sender<Outgoing>,
+    lost: AtomicU64,
+    drift: Vec<Drift>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+enum Outgoing {
+    Event { subject: String, headers: HeaderMap, body: Bytes },
+    Flush(tokio::sync::oneshot::Sender<()>),
+}
+
+/// One event as it was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The subject.
+    pub subject: String,
+    /// Its place in the stream.
+    pub sequence: u64,
+    /// When the server stored it.
+    pub stored: Timestamp,
+    /// The trace it belongs to.
+    pub trace: Option<TraceContext>,
+    /// The event itself.
+    pub body: Bytes,
+}
+
+/// Why events cannot be read.
+#[derive(Debug, Error)]
+#[error("stream {stream} cannot be read now")]
+pub struct EventError {
+    stream: String,
+    #[source]
+    source: Cause,
+}
+
+impl Bus {
+    /// Opens the event stream, made with `replicas` copies (1 or 3) when it is not there.
+    pub async fn events(&self, spec: &StreamSpec, replicas: u8) -> Result<Events, OpenError> {
+        let drift = self.ensure(spec.name, &config(spec, replicas)).await?;
+        let (queue, outgoing) = mpsc::channel(QUEUE);
+        let task = tokio::spawn(send(self.clone(), outgoing));
+        let inner = Inner {
+            bus: self.clone(),
+            stream: spec.name.to_owned(),
+            queue,
+            lost: AtomicU64::new(0),
+            drift,
+            task,
+        };
+        Ok(Events { inner: Arc::new(inner) })
+    }
+}
+
+impl Events {
+    /// Tells an event; returns at once.
+    pub fn publish(&self, subject: &str, event: &impl Serialize, trace: TraceContext) {
+        let body = match serde_json::to_vec(event) {
+            Ok(body) => body.into(),
+            Err(error) => return self.lose(subject, &error),
+        };
+        let mut all = HeaderMap::new();
+        headers::set(&mut all, header::TRACEPARENT, trace);
+        let outgoing = Outgoing::Event { subject: subject.to_owned(), headers: all, body };
+        if let Err(error) = self.inner.queue.try_send(outgoing) {
+            self.lose(subject, &error);
+        }
+    }
+
+    /// How many events were lost because the queue was full.
+    pub fn lost(&self) -> u64 {
+        self.inner.lost.load(Ordering::Relaxed)
+    }
+
+    /// The settings that were not as they are to be when the stream was opened.
+    pub fn drift(&self) -> &[Drift] {
+        &self.inner.drift
+    }
+
+    /// Waits until what was told so far is handed to the bus, for so long.
+    pub async fn flush(&self, within: Duration) {
+        let (done, sent) = tokio::sync::oneshot::channel();
+        let flushed = timeout(within, async {
+            if self.inner.queue.send(Outgoing::Flush(done)).await.is_ok() {
+                // The task answers or is gone: both end the wait.
+                let _: Result<(), _> = sent.await;
+            }
+        });
+        if flushed.await.is_err() {
+            tracing::debug!(stream = self.inner.stream, "events were still waiting");
+        }
+    }
+
+    /// The last `count` events (at most [`LAST_MAX`]) on subjects that `filter` covers, oldest first.
+    pub async fn last(
+        &self,
+        filter: &str,
+        count: usize,
+        within: Duration,
+    ) -> Result<Vec<Event>, EventError> {
+        let read = timeout(within, self.read_last(filter, count.min(LAST_MAX))).await;
+        let read = read.unwrap_or(Err(FeedError::Silent(within)));
+        read.map_err(|error| self.error(Cause::new(error)))
+    }
+
+    /// Follows the events that come from now on.
+    pub async fn follow(&self, filter: &str) -> Result<EventFeed, EventError> {
+        let feed = self.open(filter, Start::New).await;
+        let feed = feed.map_err(|error| self.error(Cause::new(error)))?;
+        Ok(EventFeed { events: self.clone(), filter: filter.to_owned(), feed: Some(feed), next: 0 })
+    }
+
+    async fn open(&self, filter: &str, start: Start) -> Result<Feed, FeedError> {
+        let stream = &self.inner.stream;
+        let follow = Follow { stream, subject: filter, start, heartbeat: HEARTBEAT };
+        Feed::open(&self.inner.bus, follow).await
+    }
+
+    async fn read_last(&self, filter: &str, count: usize) -> Result<Vec<Event>, FeedError> {
+        let state = self.inner.bus.describe(&self.inner.stream).await?.state;
+        let mut back = count as u64;
+        // Each step back is four times the last: few steps, and not much more read than is wanted.
+        let mut feed = loop {
+            let from = (state.last_seq + 1).saturating_sub(back).max(state.first_seq);
+            let feed = self.open(filter, Start::From(from)).await?;
+            if feed.pending >= count as u64 || from <= state.first_seq {
+                break feed;
+            }
+            back = back.saturating_mul(4);
+        };
+        let mut last = VecDeque::with_capacity(count.min(64));
+        let mut pending = feed.pending;
+        while pending > 0 {
+            match feed.next().await? {
+                Item::Idle(_) => break,
+                Item::Message(message) => {
+                    pending = message.pending;
+                    if last.len() == count {
+                        last.pop_front();
+                    }
+                    if count > 0 {
+                        last.push_back(Event::from(message));
+                    }
+                }
+            }
+        }
+        Ok(last.into())
+    }
+
+    fn lose(&self, subject: &str, why: &impl std::fmt::Display) {
+        self.inner.lost.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(subject, %why, "an event is lost");
+    }
+
+    fn error(&self, source: Cause) -> EventError {
+        EventError { stream: self.inner.stream.clone(), source }
+    }
+}
+
+/// Events as they come.
+pub struct EventFeed {
+    events: Events,
+    filter: String,
+    feed: Option<Feed>,
+    /// The sequence after the last one that was given out; 0 before the first.
+    next: u64,
+}
+
+impl EventFeed {
+    /// The next event. Goes on by itself after the connection was away, without a gap.
+    pub async fn next(&mut self) -> Event {
+        let mut tries = 0;
+        loop {
+            let Some(feed) = &mut self.feed else {
+                let start = if self.next == 0 { Start::New } else { Start::From(self.next) };
+                self.feed = self.events.open(&self.filter, start).await.ok();
+                if self.feed.is_none() {
+                    tries += 1;
+                    pause(tries).await;
+                }
+                continue;
+            };
+            match feed.next().await {
+                Ok(Item::Message(message)) => {
+                    self.next = message.sequence + 1;
+                    return message.into();
+                }
+                Ok(Item::Idle(sequence)) => self.next = sequence + 1,
+                Err(error) => {
+                    tracing::debug!(%error, "events are followed anew");
+                    self.feed = None;
+                }
+            }
+        }
+    }
+}
+
+impl From<Delivery> for Event {
+    fn from(message: Delivery) -> Self {
+        Self {
+            subject: message.subject,
+            sequence: message.sequence,
+            stored: Timestamp::from_unix_ms(message.unix_nanos / 1_000_000),
+            trace: headers::get(&message.headers, header::TRACEPARENT)
+                .and_then(TraceContext::parse),
+            body: message.payload,
+        }
+    }
+}
+
+/// Hands events to the client one after another, while it is connected.
+async fn send(bus: Bus, mut outgoing: mpsc::Receiver<Outgoing>) {
+    while let Some(next) = outgoing.recv().await {
+        // What is queued in the client while it is away would stand in the way of everything else.
+        while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
+        match next {
+            Outgoing::Event { subject, headers, body } => {
+                let sent = bus.client().publish_with_headers(subject, headers, body).await;
+                if let Err(error) = sent {
+                    tracing::warn!(%error, "an event is lost");
+                }
+            }
+            Outgoing::Flush(done) => {
+                let _: Result<_, _> = timeout(HEARTBEAT, bus.client().flush()).await;
+                // Whoever waited may have given up.
+                let _: Result<(), ()> = done.send(());
+            }
+        }
+    }
+}
+
+fn config(spec: &StreamSpec, replicas: u8) -> Map<String, Value> {
+    let mut config = json!({
+        "name": spec.name,
+        "description": spec.description,
+        "metadata": { "berth.schema": "1" },
+        "subjects": spec.subjects,
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": replicas,
+        "max_age": nanoseconds(spec.max_age),
+        "max_bytes": spec.max_bytes,
+        "discard": "old",
+        "allow_direct": true,
+        "max_consumers": -1,
+    });
+    // The server takes this with one replica only, where it pays.
+    if spec.asynchronous && replicas == 1 {
+        config["persist_mode"] = "async".into();
+    }
+    match config {
+        Value::Object(config) => config,
+        _ => Map::new(),
+    }
+}

@@ -1,0 +1,140 @@
+//! One question to the server, one answer, by a deadline.
+//!
+//! **Owns** the rules that hold for each: refuse while disconnected, never wait longer than asked
+//! (also when the client's own queue is full), and tell "nobody is there" from "no answer".
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Message, RequestErrorKind};
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::time::{sleep, timeout};
+
+use crate::cause::Cause;
+use crate::connect::Bus;
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub(crate) enum ExchangeError {
+    /// Not sent.
+    #[error("the bus is not connected")]
+    Disconnected,
+    /// Sent, and nobody listens: not received.
+    #[error("nobody answers there")]
+    NoResponder,
+    /// Sent, perhaps received.
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    /// Not sent: larger than the server carries.
+    #[error("the message is larger than the server carries")]
+    TooLarge,
+    /// Not sent: a subject with a space, a line break or nothing in it.
+    #[error("the subject is not valid")]
+    Subject,
+    /// Sent, perhaps received; then the connection broke.
+    #[error("the connection broke")]
+    Broken(#[source] Cause),
+}
+
+/// Why the server's own interface (`$JS.API`) did not do what was asked.
+#[derive(Debug, Error)]
+pub(crate) enum ApiError {
+    /// The server said no.
+    #[error("{description} ({code})")]
+    Refused {
+        /// The server's number for the reason.
+        code: u64,
+        /// Whether the server says that it is only not ready.
+        unavailable: bool,
+        /// The server's words.
+        description: String,
+    },
+    /// No answer.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    /// An answer that is not one.
+    #[error("the server's answer cannot be read")]
+    Answer(#[source] serde_json::Error),
+}
+
+impl From<ApiError> for Cause {
+    fn from(error: ApiError) -> Self {
+        Self::new(error)
+    }
+}
+
+impl ApiError {
+    /// Whether asking again may help: elections end, clusters form.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Self::Refused { unavailable, .. } => *unavailable,
+            Self::Exchange(error) => {
+                !matches!(error, ExchangeError::TooLarge | ExchangeError::Subject)
+            }
+            Self::Answer(_) => false,
+        }
+    }
+}
+
+impl Bus {
+    pub(crate) async fn exchange(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<Message, ExchangeError> {
+        if !self.connected() {
+            return Err(ExchangeError::Disconnected);
+        }
+        let mut request = async_nats::Request::new().payload(body).timeout(None);
+        if !headers.is_empty() {
+            request = request.headers(headers);
+        }
+        // The client's own timeout starts only once its queue took the request: ours covers both.
+        let answer = timeout(within, self.client().send_request(subject, request)).await;
+        answer.map_err(|_| ExchangeError::TimedOut(within))?.map_err(|error| match error.kind() {
+            RequestErrorKind::NoResponders => ExchangeError::NoResponder,
+            RequestErrorKind::TimedOut => ExchangeError::TimedOut(within),
+            RequestErrorKind::MaxPayloadExceeded => ExchangeError::TooLarge,
+            RequestErrorKind::InvalidSubject => ExchangeError::Subject,
+            RequestErrorKind::Other => ExchangeError::Broken(Cause::new(error)),
+        })
+    }
+
+    /// Asks the server's own interface.
+    pub(crate) async fn api<T: DeserializeOwned>(
+        &self,
+        subject: String,
+        body: &Value,
+    ) -> Result<T, ApiError> {
+        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        let within = self.config().request_timeout;
+        let answer = self.exchange(subject, HeaderMap::new(), body, within).await?;
+        let answer: Value = serde_json::from_slice(&answer.payload).map_err(ApiError::Answer)?;
+        if let Some(error) = answer.get("error") {
+            return Err(refusal(error));
+        }
+        serde_json::from_value(answer).map_err(ApiError::Answer)
+    }
+}
+
+/// Reads an `{"code":…,"err_code":…,"description":…}`.
+pub(crate) fn refusal(error: &Value) -> ApiError {
+    let number = |name: &str| error.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let description = error.get("description").and_then(Value::as_str).unwrap_or("no reason given");
+    ApiError::Refused {
+        code: number("err_code"),
+        unavailable: number("code") == 503,
+        description: description.to_owned(),
+    }
+}
+
+/// A pause before trying again: 20 ms, doubled each time up to half a second, half of it random.
+pub(crate) async fn pause(tries: u32) {
+    let whole = Duration::from_millis(20) * 2_u32.pow(tries.min(5));
+    let jitter: f64 = rand::RngExt::random(&mut rand::rng());
+    sleep(whole.min(Duration::from_millis(500)).mul_f64(0.5 + jitter / 2.0)).await;
+}

@@ -1,0 +1,284 @@
+//! A stream's messages as they come: an ephemeral push consumer of our own.
+//!
+//! **Owns** one consumer for as long as it is good. Each message carries the consumer's count; a step
+//! in it, a silence of more than two heartbeats and a half, or a change of the connection ends the
+//! feed with an error, and whoever follows opens another one from where it stands. The client
+//! library's own watch takes ten seconds to notice the same, and may start over or go deaf.
+//!
+//! **Promises** messages in order without a gap, and how far the stream is known between them.
+//!
+//! **Never** leaves a consumer behind: it goes by itself a while after nobody listens.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Message, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use rand::RngExt as _;
+use serde::Deserialize;
+use serde_json::json;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::bucket::nanoseconds;
+use crate::cause::Cause;
+use crate::connect::Bus;
+use crate::exchange::ApiError;
+use crate::headers;
+
+/// The server forgets a consumer that nobody has listened to for so long.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
+
+/// Where a feed begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Start {
+    /// With the newest message of each subject, then what comes.
+    LastOfEach,
+    /// With this sequence.
+    From(u64),
+    /// With what comes.
+    New,
+}
+
+/// What to follow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Follow<'a> {
+    pub(crate) stream: &'a str,
+    pub(crate) subject: &'a str,
+    pub(crate) start: Start,
+    pub(crate) heartbeat: Duration,
+}
+
+/// What a feed brings.
+#[derive(Debug)]
+pub(crate) enum Item {
+    Message(Delivery),
+    /// Nothing more for now: everything up to this sequence was delivered.
+    Idle(u64),
+}
+
+/// One message of the stream.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) subject: String,
+    pub(crate) sequence: u64,
+    pub(crate) unix_nanos: u64,
+    /// How many more are waiting.
+    pub(crate) pending: u64,
+    pub(crate) headers: HeaderMap,
+    pub(crate) payload: Bytes,
+}
+
+/// Why a feed ended.
+#[derive(Debug, Error)]
+pub(crate) enum FeedError {
+    #[error("the consumer cannot be made")]
+    Open(#[source] Cause),
+    #[error("messages are missing")]
+    Gap,
+    #[error("nothing was heard for {0:?}")]
+    Silent(Duration),
+    #[error("the connection changed")]
+    Link,
+}
+
+impl From<ApiError> for FeedError {
+    fn from(error: ApiError) -> Self {
+        Self::Open(error.into())
+    }
+}
+
+pub(crate) struct Feed {
+    bus: Bus,
+    subscriber: Subscriber,
+    link: watch::Receiver<u64>,
+    /// How many messages were waiting when it began.
+    pub(crate) pending: u64,
+    /// The consumer's count of the last message.
+    count: u64,
+    silence: Duration,
+    heard: Instant,
+}
+
+#[derive(Deserialize)]
+struct Created {
+    num_pending: u64,
+}
+
+impl Feed {
+    pub(crate) async fn open(bus: &Bus, follow: Follow<'_>) -> Result<Self, FeedError> {
+        let Follow { stream, subject, start, heartbeat } = follow;
+        let link = bus.link().changes();
+        if !bus.connected() {
+            return Err(FeedError::Link);
+        }
+        // Heard by exactly this subject: the server does not deliver to a wildcard.
+        let inbox = bus.client().new_inbox();
+        let within = bus.config().request_timeout;
+        let subscriber = timeout(within, bus.client().subscribe(inbox.clone())).await;
+        let subscriber = subscriber
+            .map_err(|_| FeedError::Silent(within))?
+            .map_err(|error| FeedError::Open(Cause::new(error)))?;
+        let name = consumer_name(bus.name());
+        let mut config = json!({
+            "name": name,
+            "description": bus.name(),
+            "deliver_subject": inbox,
+            "filter_subject": subject,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "replay_policy": "instant",
+            "flow_control": true,
+            "idle_heartbeat": nanoseconds(heartbeat),
+            "inactive_threshold": nanoseconds(FORGOTTEN_AFTER),
+            "mem_storage": true,
+            "num_replicas": 1,
+        });
+        match start {
+            Start::LastOfEach => config["deliver_policy"] = "last_per_subject".into(),
+            Start::New => config["deliver_policy"] = "new".into(),
+            Start::From(sequence) => {
+                config["deliver_policy"] = "by_start_sequence".into();
+                config["opt_start_seq"] = sequence.max(1).into();
+            }
+        }
+        let created: Created = bus
+            .api(
+                format!("$JS.API.CONSUMER.CREATE.{stream}.{name}.{subject}"),
+                &json!({ "stream_name": stream, "config": config, "action": "create" }),
+            )
+            .await?;
+        Ok(Self {
+            bus: bus.clone(),
+            subscriber,
+            link,
+            pending: created.num_pending,
+            count: 0,
+            silence: heartbeat.mul_f64(2.5),
+            heard: Instant::now(),
+        })
+    }
+
+    /// The next message or heartbeat. May be dropped while it waits.
+    pub(crate) async fn next(&mut self) -> Result<Item, FeedError> {
+        loop {
+            let message = tokio::select! {
+                biased;
+                message = self.subscriber.next() => message.ok_or(FeedError::Link)?,
+                _ = self.link.changed() => return Err(FeedError::Link),
+                () = sleep_until(self.heard + self.silence) => {
+                    return Err(FeedError::Silent(self.silence));
+                }
+            };
+            self.heard = Instant::now();
+            match message.status {
+                None => return self.delivered(message),
+                Some(status) if status.as_u16() == 100 => {
+                    if let Some(idle) = self.heartbeat(&message).await? {
+                        return Ok(idle);
+                    }
+                }
+                // The server ends the consumer: its stream is deleted, or it shuts down.
+                Some(_) => return Err(FeedError::Gap),
+            }
+        }
+    }
+
+    fn delivered(&mut self, message: Message) -> Result<Item, FeedError> {
+        let ack = message.reply.as_deref().and_then(Position::parse).ok_or(FeedError::Gap)?;
+        if ack.count != self.count + 1 {
+            return Err(FeedError::Gap);
+        }
+        self.count = ack.count;
+        Ok(Item::Message(Delivery {
+            subject: message.subject.into_string(),
+            sequence: ack.sequence,
+            unix_nanos: ack.unix_nanos,
+            pending: ack.pending,
+            headers: message.headers.unwrap_or_default(),
+            payload: message.payload,
+        }))
+    }
+
+    /// Answers flow control; an idle heartbeat says how far the stream is.
+    async fn heartbeat(&mut self, message: &Message) -> Result<Option<Item>, FeedError> {
+        let empty = HeaderMap::new();
+        let all = message.headers.as_ref().unwrap_or(&empty);
+        let stalled = headers::get(all, headers::STALLED).map(str::to_owned);
+        let answer_to = message.reply.as_ref().map(ToString::to_string).or(stalled);
+        if let Some(subject) = answer_to {
+            let sent = self.bus.client().publish(subject, Bytes::new());
+            let _: Result<_, _> = timeout(self.silence, sent).await;
+            return Ok(None);
+        }
+        let last = headers::number(all, headers::LAST_CONSUMER);
+        if last.is_some_and(|last| last != self.count) {
+            return Err(FeedError::Gap);
+        }
+        Ok(headers::number(all, headers::LAST_STREAM).map(Item::Idle))
+    }
+}
+
+/// Where a delivered message stands, from the subject its acknowledgement would go to:
+/// `$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<count>.<time>.<pending>`, with a domain and an
+/// account before the stream in the longer form.
+struct Position {
+    sequence: u64,
+    count: u64,
+    unix_nanos: u64,
+    pending: u64,
+}
+
+impl Position {
+    fn parse(subject: &str) -> Option<Self> {
+        let tokens: Vec<&str> = subject.strip_prefix("$JS.ACK.")?.split('.').collect();
+        let from = match tokens.len() {
+            7 => 3,
+            9.. => 5,
+            _ => return None,
+        };
+        let number = |at: usize| tokens.get(from + at)?.parse().ok();
+        Some(Self {
+            sequence: number(0)?,
+            count: number(1)?,
+            unix_nanos: number(2)?,
+            pending: number(3)?,
+        })
+    }
+}
+
+/// `claim-host-1234-3f9a…`: who follows, as `nats consumer report` shows it.
+fn consumer_name(connection: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let who: String = connection.chars().map(plain).take(64).collect();
+    format!("{who}-{:016x}", rand::rng().random::<u64>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_tells_where_it_stands_in_both_forms() {
+        for subject in [
+            "$JS.ACK.KV_v.m1.1.5.2.1795244372639256138.3",
+            "$JS.ACK.hub.ACC.KV_v.m1.1.5.2.1795244372639256138.3.rnd",
+            "$JS.ACK._.ACC.KV_v.m1.1.5.2.1795244372639256138.3",
+        ] {
+            let position = Position::parse(subject).unwrap();
+            let Position { sequence, count, unix_nanos, pending } = position;
+            assert_eq!((sequence, count, pending), (5, 2, 3), "{subject}");
+            assert_eq!(unix_nanos, 1_795_244_372_639_256_138);
+        }
+        assert!(Position::parse("$JS.FC.x").is_none());
+        assert!(Position::parse("$JS.ACK.KV_v.m1.1.5.2.x.3").is_none());
+    }
+
+    #[test]
+    fn a_consumer_is_named_after_its_connection() {
+        let name = consumer_name("claim/host.local/17");
+        assert!(name.starts_with("claim-host-local-17-"), "{name}");
+        assert_ne!(name, consumer_name("claim/host.local/17"));
+    }
+}

@@ -1,0 +1,340 @@
+//! Leases: keys that go by themselves unless they are renewed.
+//!
+//! **Owns** acquiring, renewing and releasing by guarded writes with a TTL. The client library's own
+//! way drops the TTL when the key's last message is an expiry marker, so that the second holder of a
+//! lease would hold it for ever; here every write carries it.
+//!
+//! **Promises** that a holder counts itself out before the server can: the lease ends, by this host's
+//! monotonic clock, a TTL after the last renewal was *sent*, less a tenth for the clocks' rates.
+//!
+//! **Never** fences anything: a process that was stopped for a minute believes for an instant that it
+//! still holds. Put [`Lease::fence`] into what the lease guards, and let the guard of that write
+//! decide. The bucket must keep one value per key: with more, the server raises every TTL.
+
+use std::time::Duration;
+
+use berth_contract::trace::TraceContext;
+use berth_contract::{code::Code, problem::Problem};
+use bytes::Bytes;
+use rand::RngExt as _;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use crate::bucket::Bucket;
+use crate::cause::Cause;
+use crate::commit::{Change, CommitError, Guard, Write};
+use crate::exchange::pause;
+use crate::read::{Entry, ReadError, chain};
+
+/// The shortest TTL, which is also the server's.
+const TTL_MIN: Duration = Duration::from_secs(1);
+
+/// Why a lease was not got or kept.
+#[derive(Debug, Error)]
+pub enum LeaseError {
+    /// Somebody else holds it.
+    #[error("{key} is held by another since revision {}", holder.revision)]
+    Held {
+        /// The key.
+        key: String,
+        /// What the holder wrote.
+        holder: Box<Entry>,
+    },
+    /// It was ours, and is not any more: it ran out, or somebody else has it.
+    #[error("{key} is lost: it was not renewed in time, or was taken")]
+    Lost {
+        /// The key.
+        key: String,
+    },
+    /// It cannot be asked for like this.
+    #[error("{key} cannot be a lease: {why}")]
+    Refused {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The bus does not answer. Acquired or not, it ends by itself after its TTL.
+    #[error("{key} cannot be asked for now")]
+    Unavailable {
+        /// The key.
+        key: String,
+        /// What the last try ended with.
+        #[source]
+        source: Cause,
+    },
+}
+
+impl LeaseError {
+    /// What a caller of ours is told.
+    pub fn into_problem(self, step: &str) -> Problem {
+        let code = match &self {
+            Self::Held { .. } | Self::Lost { .. } => Code::Busy,
+            Self::Refused { .. } => Code::Internal,
+            Self::Unavailable { .. } => Code::BusUnavailable,
+        };
+        Problem::new(code, chain(&self)).retryable().at(step)
+    }
+}
+
+/// A lease that was got, and that ends by itself.
+#[derive(Debug)]
+pub struct Lease {
+    bucket: Bucket,
+    key: String,
+    value: Bytes,
+    ttl: Duration,
+    trace: TraceContext,
+    fence: u64,
+    revision: u64,
+    ends: Instant,
+}
+
+impl Bucket {
+    /// Takes the lease `key` for `ttl` (whole seconds, at least one), if nobody holds it. `value` says
+    /// who holds it, for people and for whoever finds it taken.
+    pub async fn acquire(
+        &self,
+        key: &str,
+        value: Bytes,
+        ttl: Duration,
+        trace: TraceContext,
+    ) -> Result<Lease, LeaseError> {
+        let refuse = |why: &str| LeaseError::Refused { key: key.to_owned(), why: why.to_owned() };
+        if ttl < TTL_MIN || ttl.subsec_nanos() != 0 {
+            return Err(refuse("its TTL must be whole seconds, at least one"));
+        }
+        if self.shape.history != 1 {
+            return Err(refuse("its bucket keeps more than one value per key"));
+        }
+        let revision = match self.get(key).await.map_err(|error| unreadable(key, error))? {
+            Some(entry) if entry.value.is_some() => return Err(held(entry)),
+            // A guard on nothing does not hold over a marker.
+            marker => marker.map_or(0, |marker| marker.revision),
+        };
+        let mut lease = Lease {
+            bucket: self.clone(),
+            key: key.to_owned(),
+            value,
+            ttl,
+            trace,
+            fence: 0,
+            revision,
+            ends: Instant::now() + ttl,
+        };
+        match lease.write(ttl).await {
+            Ok(()) => {
+                lease.fence = lease.revision;
+                Ok(lease)
+            }
+            Err(LeaseError::Lost { .. }) => {
+                match self.get(key).await.map_err(|error| unreadable(key, error))? {
+                    Some(entry) if entry.value.is_some() => Err(held(entry)),
+                    _ => Err(LeaseError::Lost { key: key.to_owned() }),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Lease {
+    /// The key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The revision at which it was acquired: higher than every earlier holder's, the same for as
+    /// long as it is held. This is what the records that the lease guards should carry.
+    pub fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// The revision of the last renewal.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Until when it is surely held, by this host's monotonic clock.
+    pub fn held_until(&self) -> Instant {
+        self.ends
+    }
+
+    /// Whether it is surely held now.
+    pub fn is_held(&self) -> bool {
+        Instant::now() < self.ends
+    }
+
+    /// Holds it for another TTL from now.
+    pub async fn renew(&mut self) -> Result<(), LeaseError> {
+        let left = self.ends.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(LeaseError::Lost { key: self.key.clone() });
+        }
+        self.write(left).await
+    }
+
+    /// Gives it up, so that the next holder need not wait for its end.
+    pub async fn release(self) -> Result<(), LeaseError> {
+        let write = Write {
+            key: &self.key,
+            change: Change::Delete,
+            guard: Guard { filter: &self.key, revision: self.revision },
+            operation: "lease.release",
+            trace: self.trace,
+        };
+        match self.bucket.commit(write).await {
+            // Taken by another meanwhile: it is given up all the same.
+            Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Renews it in the background, three times in each TTL, until it is lost or released.
+    pub fn keep(self) -> KeptLease {
+        let key = self.key.clone();
+        let fence = self.fence;
+        let (state, held) = watch::channel(Holding { until: Some(self.ends) });
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(keep(self, state, stopped));
+        KeptLease { key, fence, held, stop, task: Some(task) }
+    }
+
+    async fn write(&mut self, within: Duration) -> Result<(), LeaseError> {
+        // Counted from before the write is sent: the server's count begins later.
+        let ends = Instant::now() + self.ttl - self.ttl / 10;
+        let write = Write {
+            key: &self.key,
+            change: Change::Put(self.value.clone()),
+            guard: Guard { filter: &self.key, revision: self.revision },
+            operation: "lease.hold",
+            trace: self.trace,
+        };
+        let stored = self.bucket.commit_within(&write, Some(self.ttl), within).await;
+        self.revision = stored.map_err(|error| self.failed(error))?;
+        self.ends = ends;
+        Ok(())
+    }
+
+    fn failed(&self, error: CommitError) -> LeaseError {
+        let key = self.key.clone();
+        match error {
+            CommitError::Conflict { .. } => LeaseError::Lost { key },
+            error @ CommitError::Refused { .. } => LeaseError::Refused { key, why: chain(&error) },
+            error => LeaseError::Unavailable { key, source: Cause::new(error) },
+        }
+    }
+}
+
+/// Until when a kept lease is surely held; none once it is lost.
+#[derive(Debug, Clone, Copy)]
+struct Holding {
+    until: Option<Instant>,
+}
+
+/// A lease that is renewed in the background. Dropped without [`release`](Self::release), it ends
+/// by itself.
+#[derive(Debug)]
+pub struct KeptLease {
+    key: String,
+    fence: u64,
+    held: watch::Receiver<Holding>,
+    stop: watch::Sender<bool>,
+    task: Option<JoinHandle<Option<Lease>>>,
+}
+
+impl KeptLease {
+    /// The key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// See [`Lease::fence`].
+    pub fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// Whether it is surely held now. True also while a renewal is late but in time.
+    pub fn is_held(&self) -> bool {
+        self.held.borrow().until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Returns when it is lost. May be dropped while it waits.
+    pub async fn lost(&self) {
+        let mut held = self.held.clone();
+        loop {
+            let Some(until) = held.borrow_and_update().until else { return };
+            tokio::select! {
+                // Also when the task that renews did not run in time.
+                () = sleep_until(until) => if !self.is_held() { return },
+                changed = held.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Stops renewing and gives it up.
+    pub async fn release(mut self) -> Result<(), LeaseError> {
+        self.stop.send_replace(true);
+        let lease = match self.task.take() {
+            Some(task) => task.await.ok().flatten(),
+            None => None,
+        };
+        match lease {
+            Some(lease) => lease.release().await,
+            // It was lost before: there is nothing to give up.
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for KeptLease {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Renews until it is lost (none), or is to stop (the lease as it stands).
+async fn keep(
+    mut lease: Lease,
+    state: watch::Sender<Holding>,
+    mut stop: watch::Receiver<bool>,
+) -> Option<Lease> {
+    let third = lease.ttl / 3;
+    let mut tries = 0;
+    loop {
+        let spread = 0.9 + 0.2 * rand::rng().random::<f64>();
+        let due = Instant::now() + third.mul_f64(spread);
+        tokio::select! {
+            () = sleep_until(due), if tries == 0 => {}
+            () = pause(tries), if tries > 0 => {}
+            _ = stop.wait_for(|stop| *stop) => return Some(lease),
+        }
+        match lease.renew().await {
+            Ok(()) => {
+                tries = 0;
+                state.send_replace(Holding { until: Some(lease.ends) });
+            }
+            Err(error @ LeaseError::Unavailable { .. }) if lease.is_held() => {
+                tracing::debug!(key = lease.key, why = chain(&error), "the lease is not renewed");
+                tries += 1;
+            }
+            Err(error) => {
+                tracing::warn!(key = lease.key, why = chain(&error), "the lease is lost");
+                state.send_replace(Holding { until: None });
+                return None;
+            }
+        }
+    }
+}
+
+fn held(entry: Entry) -> LeaseError {
+    LeaseError::Held { key: entry.key.clone(), holder: Box::new(entry) }
+}
+
+fn unreadable(key: &str, error: ReadError) -> LeaseError {
+    LeaseError::Unavailable { key: key.to_owned(), source: Cause::new(error) }
+}

@@ -1,0 +1,116 @@
+//! What happens to the connection, noticed once for everybody.
+//!
+//! **Owns** the client's events: they are logged here, counted here, and turned into one number that
+//! grows with every drop and every return, which the watchers of a bucket wait on.
+//!
+//! **Promises** that a refused permission is seen: to its caller it is only a timeout.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_nats::{ClientError, Event, ServerError};
+use tokio::sync::watch;
+
+/// How often each trouble came since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections made, the first included.
+    pub connects: u64,
+    /// Connections lost.
+    pub disconnects: u64,
+    /// Publishes or subscriptions that the server's permissions refused.
+    pub permission_violations: u64,
+    /// Messages that came faster than they were taken, and were dropped.
+    pub slow_consumers: u64,
+    /// Other errors the server or the client told us of.
+    pub errors: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    changes: watch::Sender<u64>,
+    connects: AtomicU64,
+    disconnects: AtomicU64,
+    permission_violations: AtomicU64,
+    slow_consumers: AtomicU64,
+    errors: AtomicU64,
+    last_error: Mutex<Option<String>>,
+}
+
+impl Link {
+    /// A number that grows whenever the connection is lost or made.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        let mut changes = self.changes.subscribe();
+        changes.mark_unchanged();
+        changes
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts {
+            connects: read(&self.connects),
+            disconnects: read(&self.disconnects),
+            permission_violations: read(&self.permission_violations),
+            slow_consumers: read(&self.slow_consumers),
+            errors: read(&self.errors),
+        }
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn note(&self, connection: &str, event: &Event) {
+        let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
+        match event {
+            Event::Connected => {
+                count(&self.connects);
+                tracing::info!(connection, "connected to the bus");
+                self.changes.send_modify(|changes| *changes += 1);
+            }
+            Event::Disconnected => {
+                count(&self.disconnects);
+                tracing::warn!(connection, "the connection to the bus is lost; reconnecting");
+                self.changes.send_modify(|changes| *changes += 1);
+            }
+            Event::SlowConsumer(subscription) => {
+                count(&self.slow_consumers);
+                tracing::warn!(connection, subscription, "messages were dropped: taken too slowly");
+            }
+            Event::ServerError(ServerError::Other(error)) if is_permission(error) => {
+                count(&self.permission_violations);
+                self.keep(error);
+                // To its caller a refused publish is a timeout: without this line, an outage.
+                tracing::error!(connection, error, "the server's permissions do not allow this");
+            }
+            Event::ServerError(error) => {
+                count(&self.errors);
+                self.keep(error);
+                tracing::warn!(connection, %error, "the server reports an error");
+            }
+            Event::ClientError(ClientError::Other(error)) => {
+                count(&self.errors);
+                self.keep(error);
+                tracing::debug!(connection, error, "an attempt to connect failed");
+            }
+            Event::ClientError(error) => {
+                count(&self.errors);
+                self.keep(error);
+                tracing::warn!(connection, %error, "the client reports an error");
+            }
+            Event::LameDuckMode => {
+                tracing::info!(connection, "the server is leaving; another one takes over");
+            }
+            Event::Draining | Event::Closed => tracing::debug!(connection, "{event}"),
+        }
+    }
+
+    fn keep(&self, error: &impl ToString) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+}
+
+fn is_permission(error: &str) -> bool {
+    error.to_ascii_lowercase().contains("permissions violation")
+}

@@ -1,0 +1,186 @@
+//! All keys under a prefix, as they stood together.
+//!
+//! **Owns** [`Bucket::list`], for any number of keys. A subtree of up to a thousand keys is one
+//! batched read and one leader read; more keys come through a consumer.
+//!
+//! **Promises** of a [`List`] that is [`settled`](List::settled): it is what stood below the filter at
+//! the leader when the call ended, and a guard over the filter with [`head`](List::head) will hold
+//! until something below it is written. Where writes never pause, the list may end up not settled: then
+//! each key is as it stood at some moment of the call. A guard tells the difference.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_nats::Message;
+use berth_contract::header;
+use berth_domain::Timestamp;
+use futures_util::StreamExt as _;
+use serde_json::json;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::bucket::Bucket;
+use crate::cause::Cause;
+use crate::exchange::pause;
+use crate::feed::{Feed, Follow, Item, Start};
+use crate::read::{Entry, ReadError, value};
+use crate::{filter, headers};
+
+/// How often a list is read anew because something was written meanwhile.
+const TRIES: u32 = 5;
+/// A consumer that says nothing for longer is given up.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// All live keys below a filter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct List {
+    /// The live keys in order, each with a value.
+    pub entries: Vec<Entry>,
+    /// The newest revision below the filter, markers included: the one for a guard. 0 when there is
+    /// nothing.
+    pub head: u64,
+    /// Whether the entries are all of one moment, and nothing was written since.
+    pub settled: bool,
+}
+
+/// What one reading saw: the newest message of each key.
+#[derive(Default)]
+struct Seen {
+    newest: BTreeMap<String, Entry>,
+    head: u64,
+}
+
+impl Seen {
+    fn add(&mut self, entry: Entry) {
+        self.head = self.head.max(entry.revision);
+        self.newest.insert(entry.key.clone(), entry);
+    }
+
+    fn list(self, settled: bool) -> List {
+        let entries = self.newest.into_values().filter(|entry| entry.value.is_some()).collect();
+        List { entries, head: self.head, settled }
+    }
+}
+
+impl Bucket {
+    /// All live keys below `filter` (a key, or `prefix.>`).
+    pub async fn list(&self, filter: &str) -> Result<List, ReadError> {
+        if !filter::is_filter(filter) {
+            return Err(self.bad_filter(filter));
+        }
+        let mut tries = 0;
+        loop {
+            let seen = match self.read_batch(filter).await? {
+                Some(seen) => seen,
+                None => self.read_feed(filter).await?,
+            };
+            // Read after the list: when it is the same, nothing came in between.
+            let settled = self.head(filter).await? == seen.head;
+            tries += 1;
+            if settled || tries == TRIES {
+                return Ok(seen.list(settled));
+            }
+            pause(0).await;
+        }
+    }
+
+    /// One batched read, answered by whichever replica; none when there are too many keys for it.
+    async fn read_batch(&self, filter: &str) -> Result<Option<Seen>, ReadError> {
+        let deadline = Instant::now() + self.bus.config().request_timeout;
+        let failed = |cause: Cause| self.unavailable(cause);
+        if !self.bus.connected() {
+            return Err(failed(Cause::new("the bus is not connected")));
+        }
+        let silent = |_| failed(Cause::new("the batched read has no answer in time"));
+        let client = self.bus.client();
+        let inbox = client.new_inbox();
+        let body = json!({ "multi_last": [self.subject(filter)] }).to_string();
+        let asked = async {
+            let answers = client.subscribe(inbox.clone()).await.map_err(Cause::new)?;
+            let subject = format!("$JS.API.DIRECT.GET.{}", self.shape.stream);
+            client.publish_with_reply(subject, inbox, body.into()).await.map_err(Cause::new)?;
+            Ok::<_, Cause>(answers)
+        };
+        let mut answers = timeout_at(deadline, asked).await.map_err(silent)?.map_err(failed)?;
+        let mut seen = Seen::default();
+        loop {
+            let answer = timeout_at(deadline, answers.next()).await.map_err(silent)?;
+            let answer = answer.ok_or_else(|| failed(Cause::new("the connection ended")))?;
+            match answer.status.map(|status| status.as_u16()) {
+                None | Some(200) => {
+                    if let Some(entry) = self.direct(&answer) {
+                        seen.add(entry);
+                    }
+                }
+                // The end, or nothing there.
+                Some(204 | 404) => return Ok(Some(seen)),
+                Some(413) => return Ok(None),
+                Some(_) => {
+                    let said = answer.description.unwrap_or_default();
+                    return Err(failed(Cause::new(format!("the server answers {said:?}"))));
+                }
+            }
+        }
+    }
+
+    /// All messages through a consumer, until none is waiting and the head is among them.
+    async fn read_feed(&self, filter: &str) -> Result<Seen, ReadError> {
+        let within = self.bus.config().start_timeout;
+        let read = timeout(within, self.read_all(filter)).await;
+        read.unwrap_or_else(|_| Err(self.unavailable(Cause::new("the list does not end"))))
+    }
+
+    async fn read_all(&self, filter: &str) -> Result<Seen, ReadError> {
+        let failed = |cause| self.unavailable(cause);
+        let head = self.head(filter).await?;
+        let follow = Follow {
+            stream: &self.shape.stream,
+            subject: &self.subject(filter),
+            start: Start::LastOfEach,
+            heartbeat: HEARTBEAT,
+        };
+        let mut feed =
+            Feed::open(&self.bus, follow).await.map_err(|error| failed(Cause::new(error)))?;
+        let mut seen = Seen::default();
+        let (mut pending, mut known) = (feed.pending, 0);
+        // A replica that lags behind the head delivers it later; nothing is waited for twice.
+        while pending > 0 || known < head {
+            match feed.next().await.map_err(|error| failed(Cause::new(error)))? {
+                Item::Idle(sequence) => (pending, known) = (0, sequence),
+                Item::Message(message) => {
+                    (pending, known) = (message.pending, message.sequence);
+                    if let Some(entry) = self.delivered(message) {
+                        seen.add(entry);
+                    }
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    /// An entry of an answer to a direct read, whose facts are in its headers.
+    fn direct(&self, answer: &Message) -> Option<Entry> {
+        let all = answer.headers.as_ref()?;
+        let created = headers::get(all, headers::TIME).map(str::to_owned);
+        Some(Entry {
+            key: self.key(headers::get(all, headers::SUBJECT)?)?.to_owned(),
+            revision: headers::number(all, headers::SEQUENCE)?,
+            value: value(all, &answer.payload),
+            operation: headers::get(all, header::OPERATION).map(str::to_owned),
+            created: created.and_then(|time| time.try_into().ok()).unwrap_or_default(),
+        })
+    }
+
+    pub(crate) fn delivered(&self, message: crate::feed::Delivery) -> Option<Entry> {
+        Some(Entry {
+            key: self.key(&message.subject)?.to_owned(),
+            revision: message.sequence,
+            value: value(&message.headers, &message.payload),
+            operation: headers::get(&message.headers, header::OPERATION).map(str::to_owned),
+            created: Timestamp::from_unix_ms(message.unix_nanos / 1_000_000),
+        })
+    }
+
+    fn unavailable(&self, source: Cause) -> ReadError {
+        ReadError::Unavailable { bucket: self.shape.name.clone(), source }
+    }
+}

@@ -1,0 +1,251 @@
+//! The task that keeps a mirror: it reads, applies, and starts again when anything is not as it was.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rand::RngExt as _;
+use thiserror::Error;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Fold, Shared};
+use crate::exchange::{ApiError, pause};
+use crate::feed::{Delivery, Feed, FeedError, Follow, Item, Start};
+use crate::read::{ReadError, chain, value};
+
+/// Why following ended; it begins again.
+#[derive(Debug, Error)]
+enum Stop {
+    #[error(transparent)]
+    Feed(#[from] FeedError),
+    #[error("the stream cannot be looked at")]
+    Stream(#[from] ApiError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("the consumer lags behind the leader, which is at {0}")]
+    Lag(u64),
+    #[error("it is time to read all keys again")]
+    Resync,
+}
+
+/// The last message that was applied: while it stands, the stream is the one we know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Anchor {
+    sequence: u64,
+    unix_nanos: u64,
+}
+
+pub(super) struct Follower<F> {
+    shared: Arc<Shared<F>>,
+    /// When the stream was made; another time means another stream.
+    created: String,
+    anchor: Option<Anchor>,
+    resync_at: Instant,
+    /// Whether the next reading must be of all keys.
+    resync: bool,
+}
+
+/// One feed and what it was opened for.
+struct Pass {
+    /// Whether it brings all keys, so that what it does not bring is gone.
+    whole: bool,
+    /// The leader's head below the filter when it was opened: before this feed has come to it, it has
+    /// not caught up. A consumer may begin on a replica that lags behind.
+    head: u64,
+    /// The leader's last sequence just before: nothing below the filter stands between both.
+    last: u64,
+    /// How far this feed has come.
+    seen: u64,
+    caught_up: bool,
+}
+
+impl<F: Fold> Follower<F> {
+    pub(super) fn new(shared: Arc<Shared<F>>) -> Self {
+        Self {
+            shared,
+            created: String::new(),
+            anchor: None,
+            resync_at: Instant::now(),
+            resync: true,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut tries = 0;
+        loop {
+            let began = Instant::now();
+            let stop = match self.follow().await {
+                Ok(never) => match never {},
+                Err(stop) => stop,
+            };
+            if matches!(stop, Stop::Resync) {
+                // Nothing is wrong: the mirror goes on answering as current.
+                self.resync = true;
+                continue;
+            }
+            let bucket = self.shared.bucket.name();
+            let why = chain(&stop);
+            self.shared.progress.send_modify(|progress| {
+                if progress.started && progress.stale_since.is_none() {
+                    tracing::warn!(bucket, why, "the mirror is behind; it catches up");
+                }
+                progress.stale_since.get_or_insert_with(Instant::now);
+                progress.last_error = why;
+            });
+            if began.elapsed() > self.shared.options.heartbeat * 5 {
+                tries = 0;
+            }
+            tries += 1;
+            pause(tries).await;
+        }
+    }
+
+    async fn follow(&mut self) -> Result<std::convert::Infallible, Stop> {
+        let (start, mut pass) = self.plan().await?;
+        let shared = Arc::clone(&self.shared);
+        let bucket = &shared.bucket;
+        let follow = Follow {
+            stream: &bucket.shape.stream,
+            subject: &bucket.subject(&shared.filter),
+            start,
+            heartbeat: shared.options.heartbeat,
+        };
+        let mut feed = Feed::open(&bucket.bus, follow).await?;
+        let mut pending = feed.pending;
+        let mut probe_at = Instant::now() + shared.options.probe_every;
+        self.look_up(&mut pass, pending);
+        loop {
+            let item = tokio::select! {
+                item = feed.next() => item?,
+                () = sleep_until(self.resync_at), if pass.caught_up => return Err(Stop::Resync),
+                () = sleep_until(probe_at), if pass.caught_up => {
+                    // Messages wait in the feed meanwhile; the leader is asked seldom.
+                    pass = self.probe(pass).await?;
+                    probe_at = Instant::now() + shared.options.probe_every;
+                    continue;
+                }
+            };
+            match item {
+                Item::Message(message) => {
+                    (pending, pass.seen) = (message.pending, message.sequence);
+                    self.apply(&message);
+                }
+                Item::Idle(sequence) => {
+                    (pending, pass.seen) = (0, sequence);
+                    self.reached(sequence);
+                }
+            }
+            self.look_up(&mut pass, pending);
+        }
+    }
+
+    /// Looks at the stream and decides where to begin.
+    async fn plan(&mut self) -> Result<(Start, Pass), Stop> {
+        let shared = Arc::clone(&self.shared);
+        let bucket = &shared.bucket;
+        let stream = bucket.bus.describe(&bucket.shape.stream).await?;
+        let same = self.is_same(&stream.created, stream.state.last_seq).await?;
+        let away = self.stale_since().is_some_and(|since| {
+            // Markers of keys that were deleted meanwhile may have expired.
+            since.elapsed() > bucket.shape.marker_ttl / 2
+        });
+        let last = stream.state.last_seq;
+        let head = bucket.head(&shared.filter).await?;
+        let whole = self.resync || !same || away;
+        if whole {
+            let mut table = shared.table.write().unwrap_or_else(PoisonError::into_inner);
+            table.begin(!same);
+            if !same {
+                self.created = stream.created;
+                self.anchor = None;
+                shared.progress.send_modify(|progress| progress.applied = 0);
+            }
+            self.resync = true;
+            let pass = Pass { whole, head, last, seen: 0, caught_up: false };
+            return Ok((Start::LastOfEach, pass));
+        }
+        let applied = shared.progress.borrow().applied;
+        let pass = Pass { whole, head, last, seen: applied, caught_up: false };
+        Ok((Start::From(applied + 1), pass))
+    }
+
+    /// Whether the stream is the one we followed, with all that we applied still in it.
+    async fn is_same(&self, created: &str, last: u64) -> Result<bool, Stop> {
+        if self.created != created || last < self.shared.progress.borrow().applied {
+            return Ok(false);
+        }
+        let Some(anchor) = self.anchor else { return Ok(true) };
+        let Some(message) = self.shared.bucket.message(anchor.sequence).await? else {
+            // Overwritten or expired, as it should be, or restored without it: who knows.
+            return Ok(false);
+        };
+        let unix_nanos = u64::try_from(message.time.unix_timestamp_nanos()).unwrap_or(0);
+        Ok(Anchor { sequence: message.sequence, unix_nanos } == anchor)
+    }
+
+    fn apply(&mut self, message: &Delivery) {
+        let shared = &self.shared;
+        if let Some(key) = shared.bucket.key(&message.subject) {
+            let value = value(&message.headers, &message.payload);
+            shared.apply(key, message.sequence, value.as_deref());
+        }
+        let Delivery { sequence, unix_nanos, .. } = *message;
+        self.anchor = Some(Anchor { sequence, unix_nanos });
+        self.reached(sequence);
+    }
+
+    fn reached(&self, sequence: u64) {
+        let shared = &self.shared;
+        shared.progress.send_if_modified(|progress| {
+            let further = sequence > progress.applied;
+            progress.applied = progress.applied.max(sequence);
+            further
+        });
+        shared.table.write().unwrap_or_else(PoisonError::into_inner).reached(sequence);
+    }
+
+    /// Notes when the feed has brought all that the leader had when it was opened.
+    fn look_up(&mut self, pass: &mut Pass, pending: u64) {
+        if pass.caught_up || pending > 0 || pass.seen < pass.head {
+            return;
+        }
+        pass.caught_up = true;
+        let reached = pass.seen.max(pass.last);
+        self.reached(reached);
+        let shared = &self.shared;
+        if pass.whole {
+            let gone = {
+                let mut table = shared.table.write().unwrap_or_else(PoisonError::into_inner);
+                table.complete(reached)
+            };
+            if gone > 0 {
+                let bucket = shared.bucket.name();
+                tracing::info!(bucket, gone, "keys were deleted while the mirror did not look");
+                shared.changes.send_modify(|changes| *changes += 1);
+            }
+            self.resync = false;
+            self.resync_at = Instant::now() + jittered(shared.options.resync_every);
+        }
+        shared.progress.send_modify(|progress| {
+            progress.started = true;
+            progress.stale_since = None;
+        });
+    }
+
+    /// Asks the leader for its head. The next probe finds it applied, or the consumer lags.
+    async fn probe(&self, pass: Pass) -> Result<Pass, Stop> {
+        if pass.seen < pass.head {
+            return Err(Stop::Lag(pass.head));
+        }
+        let head = self.shared.bucket.head(&self.shared.filter).await?;
+        Ok(Pass { head, ..pass })
+    }
+
+    fn stale_since(&self) -> Option<Instant> {
+        self.shared.progress.borrow().stale_since
+    }
+}
+
+/// The time give or take a quarter, so that the services of a fleet do not read all at once.
+fn jittered(every: Duration) -> Duration {
+    every.mul_f64(0.75 + 0.5 * rand::rng().random::<f64>())
+}

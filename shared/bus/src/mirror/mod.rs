@@ -1,0 +1,259 @@
+//! Projections: what a bucket holds, kept at hand.
+//!
+//! **Owns** a [`Fold`] of the service's choice and keeps it equal to the bucket below a filter: all
+//! keys first, then each change as it comes.
+//!
+//! **Promises**
+//! - [`Mirror::start`] returns when the first reading is complete, for an empty bucket too.
+//! - A key never goes back: what is applied is newer than what was, also after a service applied its
+//!   own commit at once ([`Mirror::put`]) and the watch brings older news.
+//! - A silent watch is noticed within two heartbeats and a half, a broken connection at once; until
+//!   the mirror has caught up again, [`Mirror::stale_since`] says so.
+//! - After a gap it goes on from where it stood, if the last message it applied is still there
+//!   unchanged. If it is not (the bucket was made anew, restored from a backup, or too much time has
+//!   passed for delete markers to have stayed) all keys are read again and compared, so that deleted
+//!   keys are noticed. The same happens now and then without a reason.
+//!
+//! A mirror may be behind. Decide by it and write with a guard; answer by the leader
+//! ([`Bucket::get`], [`Bucket::list`]), or [`Mirror::reach`] its head first.
+//!
+//! **Never** keeps more than the fold itself does, and the revision of each live key.
+
+mod follow;
+mod table;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use berth_contract::{code::Code, problem::Problem};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use crate::bucket::Bucket;
+use crate::cause::Cause;
+use crate::filter;
+
+use follow::Follower;
+use table::Table;
+
+/// What a projection makes of each key.
+pub trait Fold: Send + Sync + 'static {
+    /// The key has this value now.
+    fn put(&mut self, key: &str, revision: u64, value: &[u8]);
+    /// The key is gone. Also told of keys that were never put.
+    fn delete(&mut self, key: &str, revision: u64);
+}
+
+/// How a mirror watches. The defaults suit a service; tests hurry it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MirrorOptions {
+    /// How long the first reading may take.
+    pub start_within: Duration,
+    /// How often the watch says that it lives; two and a half silences end it.
+    pub heartbeat: Duration,
+    /// How often all keys are read again and compared, give or take a quarter.
+    pub resync_every: Duration,
+    /// How often the leader is asked whether the mirror is behind.
+    pub probe_every: Duration,
+}
+
+impl Default for MirrorOptions {
+    fn default() -> Self {
+        Self {
+            start_within: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(1),
+            resync_every: Duration::from_secs(300),
+            probe_every: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why there is no mirror, or why it is behind.
+#[derive(Debug, Error)]
+pub enum MirrorError {
+    /// The filter is none.
+    #[error("{filter:?} is no key or filter of bucket {bucket}")]
+    Filter {
+        /// The bucket.
+        bucket: String,
+        /// The filter.
+        filter: String,
+    },
+    /// The first reading was not complete in time.
+    #[error("bucket {bucket} could not be read within {within:?}; check nats-server")]
+    Start {
+        /// The bucket.
+        bucket: String,
+        /// How long it was tried.
+        within: Duration,
+        /// What the last try ended with.
+        #[source]
+        source: Cause,
+    },
+    /// The mirror has not reached the revision in time.
+    #[error("the mirror of bucket {bucket} is at {applied}, and {wanted} did not come in time")]
+    Behind {
+        /// The bucket.
+        bucket: String,
+        /// Where it is.
+        applied: u64,
+        /// What was waited for.
+        wanted: u64,
+    },
+}
+
+impl MirrorError {
+    /// What a caller of ours is told.
+    pub fn into_problem(self, step: &str) -> Problem {
+        Problem::new(Code::BusUnavailable, crate::read::chain(&self)).retryable().at(step)
+    }
+}
+
+/// A projection that follows its bucket until the last handle is dropped.
+pub struct Mirror<F> {
+    shared: Arc<Shared<F>>,
+    task: Arc<Task>,
+}
+
+impl<F> Clone for Mirror<F> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), task: Arc::clone(&self.task) }
+    }
+}
+
+impl<F> fmt::Debug for Mirror<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mirror")
+            .field("bucket", &self.shared.bucket)
+            .field("progress", &*self.shared.progress.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Shared<F> {
+    bucket: Bucket,
+    filter: String,
+    options: MirrorOptions,
+    table: RwLock<Table<F>>,
+    progress: watch::Sender<Progress>,
+    changes: watch::Sender<u64>,
+}
+
+/// How far a mirror is.
+#[derive(Debug, Clone)]
+struct Progress {
+    /// Everything up to this revision is applied.
+    applied: u64,
+    /// Whether the first reading is complete.
+    started: bool,
+    stale_since: Option<Instant>,
+    /// What the last try to follow ended with.
+    last_error: String,
+}
+
+impl<F: Fold> Mirror<F> {
+    /// Reads all keys below `filter` (`>` for the whole bucket) into `fold`, then follows them.
+    pub async fn start(
+        bucket: &Bucket,
+        filter: &str,
+        fold: F,
+        options: MirrorOptions,
+    ) -> Result<Self, MirrorError> {
+        let name = bucket.name().to_owned();
+        if !filter::is_filter(filter) {
+            return Err(MirrorError::Filter { bucket: name, filter: filter.to_owned() });
+        }
+        let deadline = Instant::now() + options.start_within;
+        let progress = Progress {
+            applied: 0,
+            started: false,
+            stale_since: Some(Instant::now()),
+            last_error: "nothing was read yet".to_owned(),
+        };
+        let shared = Arc::new(Shared {
+            bucket: bucket.clone(),
+            filter: filter.to_owned(),
+            options,
+            table: RwLock::new(Table::new(fold)),
+            progress: watch::Sender::new(progress),
+            changes: watch::Sender::new(0),
+        });
+        let task = tokio::spawn(Follower::new(Arc::clone(&shared)).run());
+        let mirror = Self { shared, task: Arc::new(Task(task)) };
+        let mut progress = mirror.shared.progress.subscribe();
+        let started = timeout_at(deadline, progress.wait_for(|progress| progress.started)).await;
+        if matches!(started, Ok(Ok(_))) {
+            return Ok(mirror);
+        }
+        let source = Cause::new(mirror.shared.progress.borrow().last_error.clone());
+        Err(MirrorError::Start { bucket: name, within: options.start_within, source })
+    }
+
+    /// Looks at the projection. The watch waits meanwhile: look briefly, and copy what is kept.
+    pub fn read<T>(&self, look: impl FnOnce(&F) -> T) -> T {
+        look(self.shared.table.read().unwrap_or_else(PoisonError::into_inner).fold())
+    }
+
+    /// Applies an own commit at once, unless something newer is known of the key.
+    pub fn put(&self, key: &str, revision: u64, value: &[u8]) {
+        self.shared.apply(key, revision, Some(value));
+    }
+
+    /// Applies an own delete at once, unless something newer is known of the key.
+    pub fn delete(&self, key: &str, revision: u64) {
+        self.shared.apply(key, revision, None);
+    }
+
+    /// Everything below the filter up to this revision is applied.
+    pub fn applied(&self) -> u64 {
+        self.shared.progress.borrow().applied
+    }
+
+    /// Since when the mirror may be behind without knowing by how much; none while it follows.
+    pub fn stale_since(&self) -> Option<Instant> {
+        self.shared.progress.borrow().stale_since
+    }
+
+    /// Waits until everything up to `revision` is applied. For a revision of a key that the filter
+    /// does not cover this may take a heartbeat longer.
+    pub async fn reach(&self, revision: u64, deadline: Instant) -> Result<(), MirrorError> {
+        let mut progress = self.shared.progress.subscribe();
+        let reached = progress.wait_for(|progress| progress.applied >= revision);
+        match timeout_at(deadline, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(MirrorError::Behind {
+                bucket: self.shared.bucket.name().to_owned(),
+                applied: self.applied(),
+                wanted: revision,
+            }),
+        }
+    }
+
+    /// Woken at each change of the projection; the number counts them.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.shared.changes.subscribe()
+    }
+}
+
+impl<F: Fold> Shared<F> {
+    /// Applies what is newer than what is known of the key.
+    fn apply(&self, key: &str, revision: u64, value: Option<&[u8]>) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = table.apply(key, revision, value);
+        drop(table);
+        if changed {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+}

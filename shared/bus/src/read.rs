@@ -1,0 +1,201 @@
+//! Reads that are true: asked of the stream's leader, never of a replica.
+//!
+//! **Owns** [`Bucket::get`] and [`Bucket::head`]. A direct read may be answered by a replica that has
+//! not yet seen a write which was acknowledged (2 to 18 of 100 right after it, measured); these are
+//! not.
+//!
+//! **Promises** read-after-write: what was acknowledged to anybody before the call is seen. A leader
+//! that was deposed and does not know it yet may still answer an older state; whoever decides by an
+//! answer writes with a guard, and the guard finds out.
+
+use std::future::Future;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, RawMessageErrorKind};
+use berth_contract::header;
+use berth_contract::{code::Code, problem::Problem};
+use berth_domain::Timestamp;
+use bytes::Bytes;
+use thiserror::Error;
+use tokio::time::{Instant, timeout_at};
+
+use crate::bucket::Bucket;
+use crate::cause::Cause;
+use crate::exchange::pause;
+use crate::{filter, headers};
+
+/// A key as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The revision that wrote it: the bucket's own count, so later writes anywhere are higher.
+    pub revision: u64,
+    /// Its value; none for the marker of a delete or an expiry.
+    pub value: Option<Bytes>,
+    /// The operation that wrote it, when it was written by [`Bucket::commit`].
+    pub operation: Option<String>,
+    /// When the server stored it, by the server's clock.
+    pub created: Timestamp,
+}
+
+/// Why a read has no answer.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The leader does not answer; asking again may help.
+    #[error("bucket {bucket} cannot be read now; check nats-server and try again")]
+    Unavailable {
+        /// The bucket.
+        bucket: String,
+        /// What the last try ended with.
+        #[source]
+        source: Cause,
+    },
+    /// The key or filter is none.
+    #[error("{filter:?} is no key or filter of bucket {bucket}")]
+    Filter {
+        /// The bucket.
+        bucket: String,
+        /// What was asked for.
+        filter: String,
+    },
+}
+
+impl ReadError {
+    /// What a caller of ours is told.
+    pub fn into_problem(self, step: &str) -> Problem {
+        match self {
+            Self::Unavailable { .. } => {
+                Problem::new(Code::BusUnavailable, chain(&self)).retryable().at(step)
+            }
+            Self::Filter { .. } => Problem::new(Code::Internal, chain(&self)).at(step),
+        }
+    }
+}
+
+impl Bucket {
+    /// The key as it stands at the leader; none when it was never written or its marker is gone.
+    pub async fn get(&self, key: &str) -> Result<Option<Entry>, ReadError> {
+        if !filter::is_key(key) {
+            return Err(self.bad_filter(key));
+        }
+        let message = self.last(key).await?;
+        Ok(message.and_then(|message| self.entry(&message)))
+    }
+
+    /// The newest revision below `filter` (a key, or `prefix.>`) at the leader, markers included; 0
+    /// when there is none.
+    ///
+    /// This is what a guard over the same filter will be compared with. It may *fall* when a marker
+    /// expires: then a guard with the remembered revision fails once, and this mends it.
+    pub async fn head(&self, filter: &str) -> Result<u64, ReadError> {
+        if !filter::is_filter(filter) {
+            return Err(self.bad_filter(filter));
+        }
+        Ok(self.last(filter).await?.map_or(0, |message| message.sequence))
+    }
+
+    async fn last(&self, filter: &str) -> Result<Option<StreamMessage>, ReadError> {
+        let subject = self.subject(filter);
+        self.ask(|| async {
+            match self.shape.handle.get_last_raw_message_by_subject(&subject).await {
+                Ok(message) => Ok(Some(message)),
+                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+                Err(error) => Err(Cause::new(error)),
+            }
+        })
+        .await
+    }
+
+    /// The first message after a revision below a filter, at the leader.
+    pub(crate) async fn first_after(
+        &self,
+        filter: &str,
+        revision: u64,
+    ) -> Result<Option<StreamMessage>, ReadError> {
+        let subject = self.subject(filter);
+        self.ask(|| async {
+            let found = self.shape.handle.get_first_raw_message_by_subject(&subject, revision + 1);
+            match found.await {
+                Ok(message) => Ok(Some(message)),
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+                Err(error) => Err(Cause::new(error)),
+            }
+        })
+        .await
+    }
+
+    /// The message of a revision, at the leader; none when it was overwritten or has expired.
+    pub(crate) async fn message(&self, revision: u64) -> Result<Option<StreamMessage>, ReadError> {
+        self.ask(|| async {
+            match self.shape.handle.get_raw_message(revision).await {
+                Ok(message) => Ok(Some(message)),
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+                Err(error) => Err(Cause::new(error)),
+            }
+        })
+        .await
+    }
+
+    /// Asks until there is an answer, for as long as one exchange may take.
+    async fn ask<T, F>(&self, question: impl Fn() -> F) -> Result<T, ReadError>
+    where
+        F: Future<Output = Result<T, Cause>>,
+    {
+        let deadline = Instant::now() + self.bus.config().request_timeout;
+        let mut tries = 0;
+        let mut last = Cause::new("the bus is not connected");
+        loop {
+            if self.bus.connected() {
+                match timeout_at(deadline, question()).await {
+                    Ok(Ok(answer)) => return Ok(answer),
+                    Ok(Err(cause)) => last = cause,
+                    Err(_) => last = Cause::new("the stream's leader does not answer"),
+                }
+            }
+            tries += 1;
+            if timeout_at(deadline, pause(tries)).await.is_err() {
+                let bucket = self.shape.name.clone();
+                return Err(ReadError::Unavailable { bucket, source: last });
+            }
+        }
+    }
+
+    pub(crate) fn entry(&self, message: &StreamMessage) -> Option<Entry> {
+        let millis = message.time.unix_timestamp_nanos() / 1_000_000;
+        Some(Entry {
+            key: self.key(&message.subject)?.to_owned(),
+            revision: message.sequence,
+            value: value(&message.headers, &message.payload),
+            operation: headers::get(&message.headers, header::OPERATION).map(str::to_owned),
+            created: Timestamp::from_unix_ms(u64::try_from(millis).unwrap_or(0)),
+        })
+    }
+
+    pub(crate) fn bad_filter(&self, filter: &str) -> ReadError {
+        ReadError::Filter { bucket: self.shape.name.clone(), filter: filter.to_owned() }
+    }
+}
+
+/// The value that a message carries; none when it marks a delete or an expiry.
+pub(crate) fn value(headers: &HeaderMap, payload: &Bytes) -> Option<Bytes> {
+    let deleted = matches!(headers::get(headers, headers::KV_OPERATION), Some("DEL" | "PURGE"));
+    let expired = headers::get(headers, headers::MARKER_REASON).is_some();
+    (!deleted && !expired).then(|| payload.clone())
+}
+
+/// An error with its causes in one line, for a problem's message.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let said = next.to_string();
+        // Causes of other libraries repeat what is below them.
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = next.source();
+    }
+    text
+}

@@ -1,0 +1,213 @@
+//! One question to a service, asked once.
+//!
+//! **Owns** what goes with each: the trace, and the deadline after which no handler begins it.
+//!
+//! **Promises** an end by the deadline and an error that says whether it may have been done. It is
+//! not sent twice: whoever asks again decides so, since every request of ours is idempotent.
+//!
+//! **Never** queues: while disconnected it fails at once. The client would keep the request and
+//! deliver it after the reconnect, to somebody who thinks that it is still wanted.
+
+use std::time::{Duration, SystemTime};
+
+use async_nats::HeaderMap;
+use berth_contract::code::Code;
+use berth_contract::header;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::{Timestamp, limits};
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::cause::Cause;
+use crate::connect::Bus;
+use crate::exchange::ExchangeError;
+use crate::headers;
+use crate::read::chain;
+
+/// What goes with a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// The trace that it belongs to.
+    pub trace: TraceContext,
+    /// When the caller stops waiting.
+    pub deadline: Instant,
+}
+
+impl Call {
+    /// A call that may take so long from now.
+    pub fn within(trace: TraceContext, within: Duration) -> Self {
+        Self { trace, deadline: Instant::now() + within }
+    }
+}
+
+/// Why there is no result.
+#[derive(Debug, Error)]
+pub enum RequestError {
+    /// Not done: nobody listens there.
+    #[error("no service answers at {subject}")]
+    NoResponder {
+        /// The subject asked.
+        subject: String,
+    },
+    /// Perhaps done: nobody answered in time, or the connection broke.
+    #[error("no answer from {subject} within {within:?}")]
+    NoAnswer {
+        /// The subject asked.
+        subject: String,
+        /// How long was waited.
+        within: Duration,
+        /// What the waiting ended with.
+        #[source]
+        source: Cause,
+    },
+    /// Not done: the bus is not connected.
+    #[error("the bus is not connected, so {subject} was not asked")]
+    Unavailable {
+        /// The subject.
+        subject: String,
+    },
+    /// Not done: it cannot be sent.
+    #[error("the request to {subject} cannot be sent")]
+    Unsendable {
+        /// The subject.
+        subject: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// Not done: the body is larger than the bus carries.
+    #[error("the request to {subject} has {bytes} bytes, more than the bus carries")]
+    TooLarge {
+        /// The subject.
+        subject: String,
+        /// How large the body is.
+        bytes: usize,
+    },
+    /// Perhaps done: the answer cannot be read.
+    #[error("the answer from {subject} cannot be read")]
+    BadReply {
+        /// The subject asked.
+        subject: String,
+        /// What is wrong with it.
+        #[source]
+        source: Cause,
+    },
+    /// The service's own answer: not done, and why.
+    #[error(transparent)]
+    Problem(Box<Problem>),
+}
+
+impl RequestError {
+    /// What a caller of ours is told.
+    pub fn into_problem(self, step: &str) -> Problem {
+        let (code, retryable) = match self {
+            Self::Problem(problem) => return problem.at(step),
+            Self::NoResponder { .. } => (Code::NoResponder, true),
+            Self::NoAnswer { .. } => (Code::NoAnswer, true),
+            Self::Unavailable { .. } => (Code::BusUnavailable, true),
+            Self::TooLarge { .. } => (Code::BadInput, false),
+            Self::BadReply { .. } | Self::Unsendable { .. } => (Code::Internal, false),
+        };
+        let problem = Problem::new(code, chain(&self)).at(step);
+        if retryable { problem.retryable() } else { problem }
+    }
+}
+
+/// The error half of a reply.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Failure {
+    pub(crate) error: Problem,
+}
+
+impl Bus {
+    /// Asks a service: the body as JSON, the answer from JSON.
+    pub async fn request<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        body: &impl Serialize,
+        call: &Call,
+    ) -> Result<T, RequestError> {
+        let within = call.deadline.saturating_duration_since(Instant::now());
+        let subject = || subject.to_owned();
+        let body = serde_json::to_vec(body).map_err(|error| RequestError::Unsendable {
+            subject: subject(),
+            source: Cause::new(error),
+        })?;
+        let bytes = body.len();
+        if bytes > limits::MESSAGE_BYTES_MAX {
+            return Err(RequestError::TooLarge { subject: subject(), bytes });
+        }
+        let headers = call_headers(call, within);
+        let answer = self.exchange(subject(), headers, Bytes::from(body), within).await;
+        let answer = answer.map_err(|error| match error {
+            ExchangeError::Disconnected => RequestError::Unavailable { subject: subject() },
+            ExchangeError::NoResponder => RequestError::NoResponder { subject: subject() },
+            ExchangeError::TooLarge => RequestError::TooLarge { subject: subject(), bytes },
+            ExchangeError::Subject => {
+                RequestError::Unsendable { subject: subject(), source: Cause::new(error) }
+            }
+            ExchangeError::TimedOut(_) | ExchangeError::Broken(_) => {
+                RequestError::NoAnswer { subject: subject(), within, source: Cause::new(error) }
+            }
+        })?;
+        let empty = HeaderMap::new();
+        read(answer.headers.as_ref().unwrap_or(&empty), &answer.payload)
+            .map_err(|error| error.unwrap_or_else_bad(subject))
+    }
+}
+
+/// What an answer that is no result is.
+enum NoResult {
+    Problem(Box<Problem>),
+    Bad(Cause),
+}
+
+impl NoResult {
+    fn unwrap_or_else_bad(self, subject: impl Fn() -> String) -> RequestError {
+        match self {
+            Self::Problem(problem) => RequestError::Problem(problem),
+            Self::Bad(source) => RequestError::BadReply { subject: subject(), source },
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, NoResult> {
+    let failed = headers::get(all, headers::SERVICE_ERROR);
+    if failed.is_none() {
+        // An empty answer is a null one, so that a handler may have nothing to say.
+        let body = if body.is_empty() { b"null" } else { body };
+        match serde_json::from_slice(body) {
+            Ok(result) => return Ok(result),
+            Err(error) => {
+                return Err(failure(body).unwrap_or_else(|| NoResult::Bad(Cause::new(error))));
+            }
+        }
+    }
+    Err(failure(body).unwrap_or_else(|| {
+        // A service that is none of ours says no in a header only.
+        let said = failed.unwrap_or_default();
+        NoResult::Bad(Cause::new(format!("a service error without a problem: {said}")))
+    }))
+}
+
+fn failure(body: &[u8]) -> Option<NoResult> {
+    let failure: Failure = serde_json::from_slice(body).ok()?;
+    Some(NoResult::Problem(Box::new(failure.error)))
+}
+
+fn call_headers(call: &Call, within: Duration) -> HeaderMap {
+    let mut all = HeaderMap::new();
+    headers::set(&mut all, header::TRACEPARENT, call.trace);
+    headers::set(&mut all, header::DEADLINE, now().after(within).unix_ms());
+    all
+}
+
+/// The time of day: deadlines cross hosts as one.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,81 @@
+//! What became of a write whose acknowledgement is lost.
+//!
+//! **Owns** the reading of the stream's history after the guard's revision.
+//!
+//! **Rests on** this: the guard held when the write was stored, so nothing below its filter stands
+//! between the guard's revision and the write. Hence the first message after that revision is ours,
+//! or ours was never stored and never will be. One thing blurs it: ours may have been stored and then
+//! pushed out by later writes of the same key (a delete, or as many as the bucket keeps).
+
+use async_nats::jetstream::message::StreamMessage;
+use berth_contract::header;
+use tokio::time::Instant;
+
+use crate::bucket::Bucket;
+use crate::cause::Cause;
+use crate::commit::Write;
+use crate::exchange::pause;
+use crate::headers;
+use crate::read::ReadError;
+
+/// What was found of a write.
+pub(crate) enum Trace {
+    /// It is stored.
+    Stored(u64),
+    /// Another write came first: it is not stored and cannot be any more.
+    Beaten,
+    /// Nothing came since: it is not stored yet.
+    None,
+    /// It cannot be told.
+    Lost(Cause),
+}
+
+impl Bucket {
+    /// Looks for the write until the leader answers or the deadline comes.
+    pub(crate) async fn resolve(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> Trace {
+        let mut tries = 0;
+        loop {
+            let error = match self.look(write, copy).await {
+                Ok(trace) => return trace,
+                Err(error) => error,
+            };
+            if Instant::now() >= deadline {
+                return Trace::Lost(Cause::new(error));
+            }
+            tries += 1;
+            pause(tries).await;
+        }
+    }
+
+    async fn look(&self, write: &Write<'_>, copy: &str) -> Result<Trace, ReadError> {
+        let guard = write.guard;
+        let Some(first) = self.first_after(guard.filter, guard.revision).await? else {
+            // The head falls when the marker it stood on expires; then the guard cannot hold again.
+            let head = self.head(guard.filter).await?;
+            return Ok(if head < guard.revision { Trace::Beaten } else { Trace::None });
+        };
+        if is_copy(&first, copy) {
+            return Ok(Trace::Stored(first.sequence));
+        }
+        self.pushed_out(write).await
+    }
+
+    /// Whether later writes of the key may have pushed ours out.
+    async fn pushed_out(&self, write: &Write<'_>) -> Result<Trace, ReadError> {
+        let mut revision = write.guard.revision;
+        for _ in 0..self.shape.history {
+            let Some(next) = self.first_after(write.key, revision).await? else {
+                return Ok(Trace::Beaten);
+            };
+            if headers::get(&next.headers, headers::ROLLUP).is_some() {
+                break;
+            }
+            revision = next.sequence;
+        }
+        Ok(Trace::Lost(Cause::new("the key was overwritten before its history could be read")))
+    }
+}
+
+fn is_copy(message: &StreamMessage, copy: &str) -> bool {
+    headers::get(&message.headers, header::WRITE) == Some(copy)
+}

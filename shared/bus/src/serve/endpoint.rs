@@ -1,0 +1,277 @@
+//! One endpoint: its subscription, the requests under way, and how each is answered.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Message, PublishErrorKind, Subscriber};
+use berth_contract::code::Code;
+use berth_contract::header;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::{Timestamp, limits};
+use bytes::Bytes;
+use futures_util::{FutureExt as _, StreamExt as _};
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{EndpointSpec, Request, ServeError, listen};
+use crate::connect::Bus;
+use crate::headers;
+use crate::request::{Failure, now};
+
+/// What clients of the services API share work in when no group is named.
+const QUEUE_GROUP: &str = "q";
+
+/// What `nats micro stats` shows of an endpoint.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stats {
+    pub(super) requests: u64,
+    pub(super) errors: u64,
+    pub(super) last_error: String,
+    pub(super) busy: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) spec: EndpointSpec,
+    pub(super) queue_group: String,
+    stats: Mutex<Stats>,
+    room: Arc<Semaphore>,
+    slots: u32,
+    stop: watch::Sender<bool>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+pub(super) async fn start<R, F>(
+    bus: &Bus,
+    service: &str,
+    spec: EndpointSpec,
+    handler: impl Fn(Request) -> F + Send + Sync + 'static,
+) -> Result<Arc<Running>, ServeError>
+where
+    F: Future<Output = Result<R, Problem>> + Send + 'static,
+    R: Serialize + Send + 'static,
+{
+    let queue_group = spec.queue_group.clone().unwrap_or_else(|| QUEUE_GROUP.to_owned());
+    let requests = listen(bus, service, &spec.subject, Some(&queue_group)).await?;
+    let slots = spec.max_in_flight.max(1);
+    let (stop, stopping) = watch::channel(false);
+    let running = Arc::new(Running {
+        spec,
+        queue_group,
+        stats: Mutex::default(),
+        room: Arc::new(Semaphore::new(slots as usize)),
+        slots,
+        stop,
+        task: Mutex::default(),
+    });
+    let serving = serve(bus.clone(), Arc::clone(&running), requests, stopping, Arc::new(handler));
+    *running.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::spawn(serving));
+    Ok(running)
+}
+
+async fn serve<R, F, H>(
+    bus: Bus,
+    running: Arc<Running>,
+    mut requests: Subscriber,
+    mut stopping: watch::Receiver<bool>,
+    handler: Arc<H>,
+) where
+    H: Fn(Request) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<R, Problem>> + Send + 'static,
+    R: Serialize + Send + 'static,
+{
+    let mut drained = false;
+    loop {
+        let message = tokio::select! {
+            message = requests.next() => message,
+            () = told(&mut stopping), if !drained => None,
+        };
+        if !drained && *stopping.borrow() {
+            drained = true;
+            // What the server has sent already still comes; then the subscription ends.
+            let draining = timeout(bus.config().request_timeout, requests.drain()).await;
+            if !matches!(draining, Ok(Ok(()))) {
+                return;
+            }
+            if message.is_none() {
+                continue;
+            }
+        }
+        let Some(message) = message else { return };
+        let answering = Answering { bus: bus.clone(), running: Arc::clone(&running), message };
+        if let Ok(slot) = Arc::clone(&running.room).try_acquire_owned() {
+            let handler = Arc::clone(&handler);
+            tokio::spawn(async move { answering.handle(&*handler, slot).await });
+        } else {
+            let full = format!("{} requests are under way, as many as are taken", running.slots);
+            let problem = Problem::new(Code::Overloaded, full).retryable();
+            answering.answer(Err(problem), Duration::ZERO).await;
+        }
+    }
+}
+
+/// Returns when the endpoint is to stop.
+async fn told(stopping: &mut watch::Receiver<bool>) {
+    // An endpoint whose handle is gone is to stop as well.
+    let _: Result<(), _> = stopping.wait_for(|stop| *stop).await.map(drop);
+}
+
+impl Running {
+    pub(super) fn stats(&self) -> Stats {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        (self.slots as usize).saturating_sub(self.room.available_permits())
+    }
+
+    /// Ends the subscription, then waits for what is under way; false when it took too long.
+    pub(super) async fn stop(&self, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        self.stop.send_replace(true);
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut task) = task
+            && timeout_at(deadline, &mut task).await.is_err()
+        {
+            task.abort();
+        }
+        // All slots are free once every handler has answered.
+        timeout_at(deadline, self.room.acquire_many(self.slots)).await.is_ok()
+    }
+
+    pub(super) fn abort(&self) {
+        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+    }
+
+    fn note(&self, outcome: Result<(), &Problem>, busy: Duration) {
+        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.requests += 1;
+        stats.busy += busy;
+        if let Err(problem) = outcome {
+            stats.errors += 1;
+            stats.last_error =
+                format!("{}:{}", problem.code, headers::one_line(&problem.to_string()));
+        }
+    }
+}
+
+/// One request on its way to an answer.
+struct Answering {
+    bus: Bus,
+    running: Arc<Running>,
+    message: Message,
+}
+
+impl Answering {
+    async fn handle<R, F>(self, handler: &impl Fn(Request) -> F, slot: OwnedSemaphorePermit)
+    where
+        F: Future<Output = Result<R, Problem>>,
+        R: Serialize,
+    {
+        let began = Instant::now();
+        let outcome = match self.request() {
+            Err(problem) => Err(problem),
+            Ok(request) => {
+                let trace = request.trace.trace_id();
+                // A panic is ours to answer for: the caller must not wait for its deadline.
+                let answer = AssertUnwindSafe(async { handler(request).await });
+                match answer.catch_unwind().await {
+                    Ok(Ok(result)) => {
+                        serde_json::to_vec(&result).map(Bytes::from).map_err(|error| {
+                            Problem::new(Code::Internal, format!("the answer is no JSON: {error}"))
+                        })
+                    }
+                    Ok(Err(problem)) => Err(problem),
+                    Err(_) => {
+                        let endpoint = &self.running.spec.name;
+                        tracing::error!(endpoint, trace, "a handler panicked");
+                        Err(Problem::new(Code::Internal, format!("{endpoint} panicked")))
+                    }
+                }
+                .map_err(|problem| problem.trace(trace))
+            }
+        };
+        self.answer(outcome, began.elapsed()).await;
+        drop(slot);
+    }
+
+    /// The request, unless it comes too late.
+    fn request(&self) -> Result<Request, Problem> {
+        let empty = HeaderMap::new();
+        let all = self.message.headers.as_ref().unwrap_or(&empty);
+        let trace = headers::get(all, header::TRACEPARENT)
+            .and_then(TraceContext::parse)
+            .unwrap_or_else(|| TraceContext::begin(&mut rand::rng()));
+        let now = now();
+        let within = match headers::get(all, header::DEADLINE) {
+            // A person with the NATS CLI.
+            None => limits::REQUEST_TIMEOUT,
+            Some(given) => {
+                let deadline = given.parse().map(Timestamp::from_unix_ms).map_err(|_| {
+                    let message = format!("the header {} is no number", header::DEADLINE);
+                    Problem::new(Code::BadInput, message).trace(trace.trace_id())
+                })?;
+                deadline.since(now).min(limits::WAIT_MAX)
+            }
+        };
+        if within.is_zero() {
+            let problem = Problem::new(Code::Late, "the request came after its deadline");
+            return Err(problem.retryable().trace(trace.trace_id()));
+        }
+        Ok(Request {
+            subject: self.message.subject.to_string(),
+            body: self.message.payload.clone(),
+            trace,
+            deadline: Instant::now() + within,
+        })
+    }
+
+    async fn answer(&self, outcome: Result<Bytes, Problem>, busy: Duration) {
+        self.running.note(outcome.as_ref().map(|_| ()), busy);
+        let sent = match outcome {
+            Ok(body) => {
+                let bytes = body.len();
+                let sent = self.send(HeaderMap::new(), body).await;
+                if sent == Err(PublishErrorKind::MaxPayloadExceeded) {
+                    let message =
+                        format!("the answer has {bytes} bytes, more than the bus carries");
+                    let problem = Problem::new(Code::Internal, message);
+                    self.send_problem(&problem.next("ask for less at once")).await
+                } else {
+                    sent
+                }
+            }
+            Err(problem) => self.send_problem(&problem).await,
+        };
+        if let Err(kind) = sent {
+            let endpoint = &self.running.spec.name;
+            tracing::warn!(endpoint, %kind, "an answer could not be sent");
+        }
+    }
+
+    async fn send_problem(&self, problem: &Problem) -> Result<(), PublishErrorKind> {
+        let mut all = HeaderMap::new();
+        headers::set(&mut all, headers::SERVICE_ERROR, &problem.message);
+        headers::set(&mut all, headers::SERVICE_ERROR_CODE, problem.code);
+        let body = serde_json::to_vec(&Failure { error: problem.clone() }).unwrap_or_default();
+        self.send(all, body.into()).await
+    }
+
+    async fn send(&self, all: HeaderMap, body: Bytes) -> Result<(), PublishErrorKind> {
+        // Nobody waits for an answer: an event that was published at a service.
+        let Some(reply) = self.message.reply.clone() else { return Ok(()) };
+        let client = self.bus.client();
+        let sent = client.publish_with_headers(reply, all, body);
+        match timeout(self.bus.config().request_timeout, sent).await {
+            Ok(sent) => sent.map_err(|error| error.kind()),
+            Err(_) => Err(PublishErrorKind::Send),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Micro services: what answers requests on the bus, seen by `nats micro`.
+//!
+//! **Owns** a service, its endpoints and their bounds. Each request is handled in a task of its own;
+//! at most [`EndpointSpec::max_in_flight`] at once, and one more is answered "overloaded" at once
+//! rather than queued where nobody sees it.
+//!
+//! **Promises** an answer to every request that arrives in time: a handler that panics is answered for,
+//! a result too large is answered as a problem, and no text of a problem can end an endpoint (a line
+//! break in an error header ends the client library's own). A request past its deadline is answered
+//! "late" and not begun (safety rule 8). [`Service::stop`] takes nothing new and lets what is under way
+//! finish.
+//!
+//! **Never** ends because one answer could not be sent, or because the connection was away.
+
+mod endpoint;
+mod monitor;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use berth_contract::decode::{self, Decode};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use rand::RngExt as _;
+use serde::Serialize;
+use thiserror::Error;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use crate::cause::Cause;
+use crate::connect::Bus;
+use endpoint::Running;
+
+/// A service as `nats micro info` shows it.
+#[derive(Debug, Clone, Default)]
+pub struct ServiceSpec {
+    /// The name, `[A-Za-z0-9_-]+`.
+    pub name: String,
+    /// The version, `major.minor.patch`.
+    pub version: String,
+    /// What it does, in a line.
+    pub description: String,
+    /// Facts for people: host, build.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// An endpoint as `nats micro info` shows it.
+#[derive(Debug, Clone, Default)]
+pub struct EndpointSpec {
+    /// The name, `[A-Za-z0-9_-]+`, short: people ask by it (`nats micro req`).
+    pub name: String,
+    /// What it answers; may hold wildcards.
+    pub subject: String,
+    /// What it does, in a line.
+    pub description: String,
+    /// Facts for people: the shape of the request and of the reply.
+    pub metadata: BTreeMap<String, String>,
+    /// Who shares the work: one member of a group gets each request. `q` when none is named.
+    pub queue_group: Option<String>,
+    /// How many requests may be under way at once; at least 1.
+    pub max_in_flight: u32,
+}
+
+/// Why a service or endpoint cannot be started.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// A name, version or subject that tools would not take.
+    #[error("service {service}: {what} {given:?} is not valid; {rule}")]
+    Name {
+        /// The service.
+        service: String,
+        /// What it names.
+        what: &'static str,
+        /// What was given.
+        given: String,
+        /// What would be right.
+        rule: &'static str,
+    },
+    /// The bus does not take the subscription now.
+    #[error("service {service} cannot listen at {subject} now")]
+    Unavailable {
+        /// The service.
+        service: String,
+        /// The subject.
+        subject: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The subject it came on.
+    pub subject: String,
+    /// Its body.
+    pub body: Bytes,
+    /// The trace it belongs to; a new one when it carried none.
+    pub trace: TraceContext,
+    /// When its caller stops waiting: five seconds from its arrival when it does not say.
+    pub deadline: Instant,
+}
+
+impl Request {
+    /// The body as a message, or a problem that names every fault.
+    pub fn decode<T: Decode>(&self, step: &str) -> Result<T, Problem> {
+        decode::message(&self.body)
+            .map_err(|faults| Problem::bad_input(step, faults).trace(self.trace.trace_id()))
+    }
+
+    /// The token at `place` (from 0) of the subject.
+    pub fn token(&self, place: usize) -> Option<&str> {
+        self.subject.split('.').nth(place)
+    }
+
+    /// How long its caller still waits.
+    pub fn remaining(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+/// A running service. Dropped without [`stop`](Self::stop), it ends at once.
+#[derive(Debug)]
+pub struct Service {
+    bus: Bus,
+    state: Arc<State>,
+    monitor: JoinHandle<()>,
+}
+
+/// What the monitoring answers from.
+#[derive(Debug)]
+struct State {
+    spec: ServiceSpec,
+    id: String,
+    started: String,
+    endpoints: Mutex<Vec<Arc<Running>>>,
+}
+
+impl State {
+    fn endpoints(&self) -> Vec<Arc<Running>> {
+        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Bus {
+    /// Starts a service without endpoints, which `nats micro ls` shows from now on.
+    pub async fn service(&self, spec: ServiceSpec) -> Result<Service, ServeError> {
+        check_name(&spec.name, "name", &spec.name)?;
+        if crate::version::Version::parse(&spec.version).is_none() {
+            let rule = "write major.minor.patch";
+            return Err(invalid(&spec.name, "version", &spec.version, rule));
+        }
+        let state = Arc::new(State {
+            id: format!("{:016x}", rand::rng().random::<u64>()),
+            started: crate::request::now().to_string(),
+            endpoints: Mutex::default(),
+            spec,
+        });
+        let monitor = monitor::start(self, &state).await?;
+        Ok(Service { bus: self.clone(), state, monitor })
+    }
+}
+
+impl Service {
+    /// Answers a subject from now on, until the endpoint or the service is stopped.
+    pub async fn endpoint<R, F>(
+        &self,
+        spec: EndpointSpec,
+        handler: impl Fn(Request) -> F + Send + Sync + 'static,
+    ) -> Result<Endpoint, ServeError>
+    where
+        F: Future<Output = Result<R, Problem>> + Send + 'static,
+        R: Serialize + Send + 'static,
+    {
+        let service = &self.state.spec.name;
+        check_name(service, "endpoint name", &spec.name)?;
+        if !is_subject(&spec.subject) {
+            let rule = "write tokens between dots, `*` for one and a last `>` for all that follow";
+            return Err(invalid(service, "subject", &spec.subject, rule));
+        }
+        let running = endpoint::start(&self.bus, service, spec, handler).await?;
+        let mut endpoints = self.state.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.push(Arc::clone(&running));
+        drop(endpoints);
+        Ok(Endpoint { state: Arc::clone(&self.state), running })
+    }
+
+    /// How many requests are under way.
+    pub fn in_flight(&self) -> usize {
+        self.state.endpoints().iter().map(|endpoint| endpoint.in_flight()).sum()
+    }
+
+    /// Takes nothing new and waits until what is under way is answered; false when some was not by
+    /// the deadline, and was given up.
+    pub async fn stop(self, within: Duration) -> bool {
+        let endpoints = self.state.endpoints();
+        let stopped = join_all(endpoints.iter().map(|endpoint| endpoint.stop(within))).await;
+        stopped.into_iter().all(|stopped| stopped)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.monitor.abort();
+        for endpoint in self.state.endpoints() {
+            endpoint.abort();
+        }
+    }
+}
+
+/// A handle to one endpoint, for those that come and go while the service runs. It may be dropped:
+/// the endpoint goes on.
+#[derive(Debug)]
+pub struct Endpoint {
+    state: Arc<State>,
+    running: Arc<Running>,
+}
+
+impl Endpoint {
+    /// Takes nothing new and waits until what is under way is answered; false when some was not by
+    /// the deadline, and was given up.
+    pub async fn stop(self, within: Duration) -> bool {
+        let stopped = self.running.stop(within).await;
+        let mut endpoints = self.state.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.retain(|endpoint| !Arc::ptr_eq(endpoint, &self.running));
+        stopped
+    }
+}
+
+/// What tools hold a name to.
+fn check_name(service: &str, what: &'static str, name: &str) -> Result<(), ServeError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if !name.is_empty() && name.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err(invalid(service, what, name, "use letters, digits, - and _"))
+}
+
+fn invalid(service: &str, what: &'static str, given: &str, rule: &'static str) -> ServeError {
+    ServeError::Name { service: service.to_owned(), what, given: given.to_owned(), rule }
+}
+
+fn is_subject(subject: &str) -> bool {
+    let tokens: Vec<&str> = subject.split('.').collect();
+    let last = tokens.len() - 1;
+    tokens.iter().enumerate().all(|(at, token)| {
+        !token.is_empty()
+            && !token.contains(|c: char| c.is_whitespace() || c.is_control())
+            && (*token != ">" || at == last)
+    })
+}
+
+/// Subscribes, for as long as one exchange may take.
+async fn listen(
+    bus: &Bus,
+    service: &str,
+    subject: &str,
+    queue_group: Option<&str>,
+) -> Result<async_nats::Subscriber, ServeError> {
+    let client = bus.client();
+    let asked = timeout(bus.config().request_timeout, async {
+        match queue_group {
+            Some(group) => client.queue_subscribe(subject.to_owned(), group.to_owned()).await,
+            None => client.subscribe(subject.to_owned()).await,
+        }
+    });
+    let source = match asked.await {
+        Ok(Ok(subscriber)) => return Ok(subscriber),
+        Ok(Err(error)) => Cause::new(error),
+        Err(_) => Cause::new("the client's queue is full"),
+    };
+    Err(ServeError::Unavailable {
+        service: service.to_owned(),
+        subject: subject.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_subjects_are_what_tools_take() {
+        for name in ["claim", "plugin-registry", "a_1"] {
+            assert!(check_name("s", "name", name).is_ok(), "{name}");
+        }
+        for name in ["", "a.b", "a b", "é", "a\r\n"] {
+            assert!(check_name("s", "name", name).is_err(), "{name:?}");
+        }
+        for subject in ["a", "berth.v1.claim.take.*", "a.>", "a.b=2Ec"] {
+            assert!(is_subject(subject), "{subject}");
+        }
+        for subject in ["", "a.", "a..b", "a b", "a.>.b", "a\r\nb"] {
+            assert!(!is_subject(subject), "{subject:?}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Monitoring as the services API asks for it (NATS ADR-32): `$SRV.PING|INFO|STATS[.name[.id]]`.
+//!
+//! **Promises** to go on answering, also when one answer could not be sent.
+
+use std::sync::Arc;
+
+use async_nats::Message;
+use futures_util::StreamExt as _;
+use futures_util::stream::select_all;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::{ServeError, State, listen};
+use crate::connect::Bus;
+
+/// What may be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Ping,
+    Info,
+    Stats,
+}
+
+impl Verb {
+    const ALL: [Self; 3] = [Self::Ping, Self::Info, Self::Stats];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "PING",
+            Self::Info => "INFO",
+            Self::Stats => "STATS",
+        }
+    }
+}
+
+pub(super) async fn start(bus: &Bus, state: &Arc<State>) -> Result<JoinHandle<()>, ServeError> {
+    let name = &state.spec.name;
+    let mut questions = Vec::new();
+    for verb in Verb::ALL {
+        let all = format!("$SRV.{}", verb.name());
+        let ours = format!("{all}.{name}");
+        let this = format!("{ours}.{}", state.id);
+        for subject in [all, ours, this] {
+            let asked = listen(bus, name, &subject, None).await?;
+            questions.push(asked.map(move |message| (verb, message)));
+        }
+    }
+    let mut questions = select_all(questions);
+    let (bus, state) = (bus.clone(), Arc::clone(state));
+    Ok(tokio::spawn(async move {
+        while let Some((verb, question)) = questions.next().await {
+            reply(&bus, question, state.describe(verb)).await;
+        }
+    }))
+}
+
+async fn reply(bus: &Bus, question: Message, answer: Value) {
+    let Some(reply) = question.reply else { return };
+    let sent = bus.client().publish(reply, answer.to_string().into());
+    if !matches!(timeout(bus.config().request_timeout, sent).await, Ok(Ok(()))) {
+        tracing::debug!(subject = %question.subject, "a monitoring answer could not be sent");
+    }
+}
+
+impl State {
+    fn describe(&self, verb: Verb) -> Value {
+        let kind = verb.name().to_lowercase();
+        let mut answer = json!({
+            "type": format!("io.nats.micro.v1.{kind}_response"),
+            "name": self.spec.name,
+            "id": self.id,
+            "version": self.spec.version,
+            "metadata": self.spec.metadata,
+        });
+        if verb == Verb::Info {
+            answer["description"] = self.spec.description.clone().into();
+            answer["endpoints"] = self.endpoint_infos();
+        }
+        if verb == Verb::Stats {
+            answer["started"] = self.started.clone().into();
+            answer["endpoints"] = self.endpoint_stats();
+        }
+        answer
+    }
+
+    fn endpoint_infos(&self) -> Value {
+        let info = |endpoint: &Arc<super::Running>| {
+            let mut metadata = endpoint.spec.metadata.clone();
+            metadata.insert("description".to_owned(), endpoint.spec.description.clone());
+            json!({
+                "name": endpoint.spec.name,
+                "subject": endpoint.spec.subject,
+                "queue_group": endpoint.queue_group,
+                "metadata": metadata,
+            })
+        };
+        self.endpoints().iter().map(info).collect()
+    }
+
+    fn endpoint_stats(&self) -> Value {
+        let stats = |endpoint: &Arc<super::Running>| {
+            let stats = endpoint.stats();
+            let nanos = u64::try_from(stats.busy.as_nanos()).unwrap_or(u64::MAX);
+            json!({
+                "name": endpoint.spec.name,
+                "subject": endpoint.spec.subject,
+                "queue_group": endpoint.queue_group,
+                "num_requests": stats.requests,
+                "num_errors": stats.errors,
+                "last_error": stats.last_error,
+                "processing_time": nanos,
+                "average_processing_time": nanos.checked_div(stats.requests).unwrap_or(0),
+                "data": {
+                    "in_flight": endpoint.in_flight(),
+                    "max_in_flight": endpoint.spec.max_in_flight,
+                },
+            })
+        };
+        self.endpoints().iter().map(stats).collect()
+    }
+}

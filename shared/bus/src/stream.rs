@@ -1,0 +1,181 @@
+//! Streams as they are to be: made when missing, compared when there.
+//!
+//! **Owns** the creation, safe when many services start at once and while a cluster still forms, and
+//! the comparison: another tool may have dropped a setting (`nats kv edit` drops two).
+//!
+//! **Never** changes a stream that exists.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use crate::bucket::OpenError;
+use crate::connect::Bus;
+use crate::exchange::{ApiError, pause};
+use crate::version::{API_LEVEL, OLDEST};
+
+/// The server's reasons that have an answer of their own.
+const NOT_FOUND: u64 = 10059;
+const NAME_IN_USE: u64 = 10058;
+const NO_SUITABLE_PEERS: u64 = 10005;
+
+/// A setting of a stream that is not as it is to be. Nothing changes it but a person:
+/// `nats stream edit NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drift {
+    /// The setting's name in the stream's configuration.
+    pub field: String,
+    /// What it is to be, as JSON.
+    pub expected: String,
+    /// What it is, as JSON.
+    pub found: String,
+}
+
+impl fmt::Display for Drift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}, not {}", self.field, self.found, self.expected)
+    }
+}
+
+/// A stream as the server describes it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Description {
+    pub(crate) config: Map<String, Value>,
+    pub(crate) created: String,
+    pub(crate) state: State,
+}
+
+/// How far a stream is.
+#[derive(Debug, Deserialize)]
+pub(crate) struct State {
+    pub(crate) first_seq: u64,
+    pub(crate) last_seq: u64,
+}
+
+impl Bus {
+    /// Asks the stream's leader how the stream is.
+    pub(crate) async fn describe(&self, stream: &str) -> Result<Description, ApiError> {
+        self.api(format!("$JS.API.STREAM.INFO.{stream}"), &Value::Null).await
+    }
+
+    /// Makes the stream unless it is there; answers what differs.
+    pub(crate) async fn ensure(
+        &self,
+        stream: &str,
+        expected: &Map<String, Value>,
+    ) -> Result<Vec<Drift>, OpenError> {
+        let within = self.config().start_timeout;
+        let deadline = Instant::now() + within;
+        let create = Value::Object(expected.clone());
+        let mut tries = 0;
+        loop {
+            let found = match self.describe(stream).await {
+                Err(ApiError::Refused { code: NOT_FOUND, .. }) => {
+                    self.api(format!("$JS.API.STREAM.CREATE.{stream}"), &create).await
+                }
+                found => found,
+            };
+            let error = match found {
+                Ok(found) => return accept(stream, expected, &found),
+                Err(error) => error,
+            };
+            if !may_pass(&error) {
+                return Err(OpenError::Refused { stream: stream.to_owned(), source: error.into() });
+            }
+            if Instant::now() >= deadline {
+                let source = error.into();
+                return Err(OpenError::Unavailable { stream: stream.to_owned(), within, source });
+            }
+            tracing::debug!(stream, %error, "the stream cannot be opened yet");
+            tries += 1;
+            pause(tries).await;
+        }
+    }
+}
+
+fn may_pass(error: &ApiError) -> bool {
+    // Another service was faster and made it otherwise: look at what it made. And a cluster that
+    // forms has too few servers at first.
+    error.passes()
+        || matches!(error, ApiError::Refused { code: NAME_IN_USE | NO_SUITABLE_PEERS, .. })
+}
+
+fn accept(
+    stream: &str,
+    expected: &Map<String, Value>,
+    found: &Description,
+) -> Result<Vec<Drift>, OpenError> {
+    let level = found.config.get("metadata").and_then(|all| all.get("_nats.level")?.as_str());
+    let level = level.and_then(|level| level.parse().ok()).unwrap_or(API_LEVEL);
+    if level < API_LEVEL {
+        return Err(OpenError::TooOld { stream: stream.to_owned(), level, oldest: OLDEST });
+    }
+    let drift = compare(expected, &found.config);
+    for drift in &drift {
+        tracing::warn!(
+            stream,
+            %drift,
+            "a stream is not as it is to be; mend it with `nats stream edit {stream}`"
+        );
+    }
+    Ok(drift)
+}
+
+/// What of `found` is not as `expected`; what is expected of nobody may be anything.
+fn compare(expected: &Map<String, Value>, found: &Map<String, Value>) -> Vec<Drift> {
+    let mut drift = Vec::new();
+    for (field, expected) in expected {
+        let found = found.get(field).unwrap_or(&Value::Null);
+        if let (Value::Object(expected), Value::Object(found)) = (expected, found) {
+            // The server adds metadata of its own.
+            drift.extend(
+                compare(expected, found)
+                    .into_iter()
+                    .map(|inner| Drift { field: format!("{field}.{}", inner.field), ..inner }),
+            );
+        } else if expected != found && !(is_default(expected) && is_default(found)) {
+            drift.push(Drift {
+                field: field.clone(),
+                expected: expected.to_string(),
+                found: found.to_string(),
+            });
+        }
+    }
+    drift
+}
+
+/// Whether the server leaves such a value out, or would as well.
+fn is_default(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(value) => value.as_i64() == Some(0),
+        Value::String(value) => value.is_empty(),
+        Value::Array(value) => value.is_empty(),
+        Value::Object(value) => value.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fields(expected: Value, found: Value) -> Vec<String> {
+        let object = |value: Value| value.as_object().unwrap().clone();
+        compare(&object(expected), &object(found)).into_iter().map(|drift| drift.field).collect()
+    }
+
+    #[test]
+    fn only_what_is_expected_is_compared() {
+        let expected = json!({"a": true, "b": 3, "metadata": {"writer": "claim"}, "off": false});
+        let as_it_should =
+            json!({"a": true, "b": 3, "metadata": {"writer": "claim", "_nats.ver": "x"}, "c": 9});
+        assert!(fields(expected.clone(), as_it_should).is_empty());
+        let drifted = json!({"b": 4, "metadata": {}, "off": true});
+        assert_eq!(fields(expected, drifted), ["a", "b", "metadata.writer", "off"]);
+    }
+}
