@@ -1,1 +1,39 @@
-//! Registers volumes, grants claims, records every transition.
+//! `berth-claim`: registers volumes, grants claims, records every transition.
+//!
+//! **Owns** the buckets of volumes and allocs: nobody else writes them. Any number of replicas may
+//! run: each write is guarded, and whoever loses a race looks again and decides anew.
+//!
+//! **Promises** that a claim is recorded before the controller is called (B5), that what it answered
+//! as granted or released is stored, and that asking again is always safe: the same request gives the
+//! same claim (B4).
+//!
+//! **Never** decides by itself: `domain::volume::step` does, and this service loads, commits, calls,
+//! and feeds the outcome back. It never calls a node, and never detaches anything: releases are the
+//! volumewatcher's, who asks for each step through `claim.checkpoint`.
+
+mod alloc;
+mod checkpoint;
+mod config;
+mod endpoints;
+mod events;
+mod look;
+mod plan;
+mod refuse;
+mod register;
+mod state;
+mod take;
+mod transact;
+
+use berth_service::process::{Fatal, Process};
+
+pub use config::Config;
+
+/// Runs until told to end.
+pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
+    let shutdown = process.shutdown.clone();
+    let state = state::State::open(&config, &process).await?;
+    let service = endpoints::serve(&state, &process).await?;
+    shutdown.requested().await;
+    service.stop(config.drain).await;
+    Ok(())
+}

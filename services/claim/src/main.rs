@@ -1,3 +1,7 @@
 //! Thin main of `berth-claim`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    berth_service::process::run(berth_contract::service::CLAIM, berth_claim::run)
+}

@@ -72,6 +72,12 @@ pub fn decode<T: Decode>(value: Value, unknown: Unknown) -> Result<T, Vec<Fault>
 
 /// Reads a message: JSON in bytes, unknown fields ignored.
 pub fn message<T: Decode>(body: &[u8]) -> Result<T, Vec<Fault>> {
+    decode(json(body)?, Unknown::Ignore)
+}
+
+/// The JSON of a message's body; an empty one is an empty object, so that `nats req SUBJECT ''` works
+/// where nothing is needed.
+pub fn json(body: &[u8]) -> Result<Value, Vec<Fault>> {
     let whole = |problem: String| vec![Fault { path: String::new(), problem, line: None }];
     if body.len() > limits::MESSAGE_BYTES_MAX {
         return Err(whole(format!(
@@ -80,11 +86,8 @@ pub fn message<T: Decode>(body: &[u8]) -> Result<T, Vec<Fault>> {
             limits::MESSAGE_BYTES_MAX
         )));
     }
-    // An empty body is an empty object, so that `nats req SUBJECT ''` works where nothing is needed.
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
-    let value = serde_json::from_slice(body)
-        .map_err(|error| whole(format!("the body is not JSON: {error}")))?;
-    decode(value, Unknown::Ignore)
+    serde_json::from_slice(body).map_err(|error| whole(format!("the body is not JSON: {error}")))
 }
 
 /// Where a reading stands, and what it found wrong so far.

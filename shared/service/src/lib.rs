@@ -1,1 +1,23 @@
-//! What every Berth process needs: configuration, telemetry, health, drain, the reconcile loop.
+//! What every Berth process needs, so that each service's `main` is a few lines.
+//!
+//! **Owns** the way from a command line to a running service and back: configuration with all its
+//! faults at once, logs, the connection, shutdown and drain; and the two things several services do
+//! alike: making a call of the claim protocol ([`call`]) and working through keys ([`reconcile`]).
+//!
+//! **Promises** exit code 64 for bad configuration, with nothing started; that SIGTERM and SIGINT
+//! drain within the configured time.
+//!
+//! **Never** decides anything about volumes.
+
+pub mod call;
+pub mod clock;
+pub mod config;
+pub mod locks;
+pub mod process;
+pub mod projection;
+pub mod reconcile;
+pub mod shutdown;
+pub mod telemetry;
+
+pub use process::Process;
+pub use shutdown::Shutdown;

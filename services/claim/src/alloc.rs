@@ -1,0 +1,246 @@
+//! Allocs: registering, stopping, and looking one up for a claim.
+
+use berth_bus::{Change, CommitError, Guard, Write};
+use berth_contract::code::Code;
+use berth_contract::event::Event;
+use berth_contract::message::alloc::{AllocStatus, Allocs, List, Register, Stop};
+use berth_contract::message::claim::Take;
+use berth_contract::problem::Problem;
+use berth_contract::service::CLAIM;
+use berth_contract::trace::TraceContext;
+use berth_contract::{key, record};
+use berth_domain::access::Mode;
+use berth_domain::alloc::{Alloc, AllocState, differing_fields};
+use berth_domain::{AllocId, Namespace};
+use berth_service::clock;
+
+use crate::look;
+use crate::state::State;
+
+/// Races lost in a row before the caller is told.
+const RACES_MAX: u32 = 8;
+
+/// Registers an alloc. Again with the same content is nothing; with other content, or once it has
+/// ended, it is refused: an alloc is one run.
+pub async fn register(
+    state: &State,
+    namespace: Namespace,
+    request: Register,
+    trace: TraceContext,
+) -> Result<AllocStatus, Problem> {
+    let wanted = Alloc {
+        state: AllocState::Live,
+        node: request.node,
+        volumes: request.volumes,
+        since: clock::now(),
+        note: request.note,
+    };
+    check(&wanted).map_err(|problem| problem.at("alloc.register"))?;
+    let decide = |known: Option<&Alloc>| match known {
+        None => Ok(Some(wanted.clone())),
+        Some(known) if known.state.is_terminal() => Err(Problem::new(
+            Code::AllocTerminal,
+            format!("alloc {} is {} since {}", request.id, known.state, known.since),
+        )),
+        Some(known) => match differing_fields(known, &wanted) {
+            differing if differing.is_empty() => Ok(None),
+            differing => Err(Problem::new(
+                Code::UnsafeUpdate,
+                format!("alloc {} is registered with other {}", request.id, differing.join(", ")),
+            )),
+        },
+    };
+    state.change_alloc(&namespace, &request.id, "alloc.register", trace, decide).await
+}
+
+fn check(alloc: &Alloc) -> Result<(), Problem> {
+    for (at, request) in alloc.volumes.iter().enumerate() {
+        if alloc.volumes[..at].iter().any(|other| other.source == request.source) {
+            return Err(Problem::new(
+                Code::BadInput,
+                format!("`volumes[{at}].source` {} is asked for twice", request.source),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Says that an alloc has ended. From here on its claims are work for the watcher. An alloc nobody
+/// registered cannot be stopped; one that has ended stays as it ended.
+pub async fn stop(
+    state: &State,
+    namespace: Namespace,
+    request: Stop,
+    trace: TraceContext,
+) -> Result<AllocStatus, Problem> {
+    if !request.state.is_terminal() {
+        let problem = Problem::new(Code::BadInput, "`state` must be complete, failed or stopped");
+        return Err(problem.at("alloc.stop"));
+    }
+    let decide = |known: Option<&Alloc>| match known {
+        None => Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {}", request.id))),
+        Some(known) if known.state.is_terminal() => Ok(None),
+        Some(known) => Ok(Some(Alloc {
+            state: request.state,
+            since: clock::now(),
+            note: request.note.clone().or_else(|| known.note.clone()),
+            ..known.clone()
+        })),
+    };
+    state.change_alloc(&namespace, &request.id, "alloc.stop", trace, decide).await
+}
+
+/// Allocs of a namespace, all of them for `*`.
+pub fn list(state: &State, namespace: &Namespace, request: &List) -> Allocs {
+    let mut allocs: Vec<AllocStatus> = state.alloc_mirror.read(|allocs| {
+        allocs
+            .iter()
+            .filter(|(their, ..)| look::covers(namespace, their))
+            .filter(|(.., alloc)| request.node.as_ref().is_none_or(|node| *node == alloc.node))
+            .map(|(their, id, alloc)| status(their, id, alloc))
+            .collect()
+    });
+    allocs.sort_by(|a, b| (&a.namespace, &a.id).cmp(&(&b.namespace, &b.id)));
+    Allocs { allocs }
+}
+
+fn status(namespace: &Namespace, id: &AllocId, alloc: &Alloc) -> AllocStatus {
+    AllocStatus {
+        id: id.clone(),
+        namespace: namespace.clone(),
+        state: alloc.state,
+        node: alloc.node.clone(),
+        since: alloc.since,
+        note: alloc.note.clone(),
+        volumes: alloc.volumes.clone(),
+        claims: Vec::new(),
+    }
+}
+
+impl State {
+    /// One alloc with its claims, as the leader has it.
+    pub async fn alloc_status(
+        &self,
+        namespace: &Namespace,
+        id: &AllocId,
+    ) -> Result<AllocStatus, Problem> {
+        let (_, alloc) = self.read_alloc(namespace, id, "alloc.status").await?;
+        let alloc = alloc
+            .ok_or_else(|| Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")))
+            .map_err(|problem| problem.at("alloc.status"))?;
+        let claims = look::claims_of(self, namespace, id);
+        Ok(AllocStatus { claims, ..status(namespace, id, &alloc) })
+    }
+
+    /// The alloc a claim is asked for: there, not ended, placed where the request comes from, and
+    /// asking for the volume (B1).
+    pub async fn alloc_of(&self, namespace: &Namespace, request: &Take) -> Result<Alloc, Problem> {
+        let id = &request.alloc;
+        let known = self.alloc_mirror.read(|allocs| allocs.get(namespace, id).map(|a| a.1.clone()));
+        let alloc = match known {
+            Some(alloc) => alloc,
+            // This replica may be behind the one that registered it.
+            None => self
+                .read_alloc(namespace, id, "claim.take")
+                .await?
+                .1
+                .ok_or_else(|| Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")))?,
+        };
+        if alloc.state.is_terminal() {
+            let said = format!("alloc {id} is {} since {}", alloc.state, alloc.since);
+            return Err(Problem::new(Code::AllocTerminal, said));
+        }
+        if alloc.node != request.node {
+            let said = format!("alloc {id} is placed on node {}, not {}", alloc.node, request.node);
+            return Err(Problem::new(Code::AllocForeign, said));
+        }
+        let Some(asked) = alloc.volumes.iter().find(|asked| asked.source == request.volume) else {
+            let said = format!("alloc {id} did not ask for volume {}", request.volume);
+            return Err(Problem::new(Code::VolumeNotRequested, said));
+        };
+        if asked.read_only && request.mode == Some(Mode::Write) {
+            let said = format!("alloc {id} asked to read volume {} only", request.volume);
+            return Err(Problem::new(Code::VolumeNotRequested, said));
+        }
+        Ok(alloc)
+    }
+
+    async fn read_alloc(
+        &self,
+        namespace: &Namespace,
+        id: &AllocId,
+        step: &str,
+    ) -> Result<(u64, Option<Alloc>), Problem> {
+        let key = key::alloc(namespace, id);
+        let entry = self.allocs.get(&key).await.map_err(|error| error.into_problem(step))?;
+        let Some(entry) = entry else { return Ok((0, None)) };
+        let Some(value) = entry.value else { return Ok((entry.revision, None)) };
+        let read = record::read::<Alloc>(&value).map_err(|error| {
+            Problem::new(Code::NewerRecord, berth_service::process::chain(&error)).at(step)
+        })?;
+        Ok((entry.revision, Some(read.body)))
+    }
+
+    /// One guarded change of one alloc, decided on what the leader has.
+    async fn change_alloc(
+        &self,
+        namespace: &Namespace,
+        id: &AllocId,
+        step: &str,
+        trace: TraceContext,
+        decide: impl Fn(Option<&Alloc>) -> Result<Option<Alloc>, Problem>,
+    ) -> Result<AllocStatus, Problem> {
+        let key = key::alloc(namespace, id);
+        for _ in 0..RACES_MAX {
+            let (revision, known) = self.read_alloc(namespace, id, step).await?;
+            let changed = decide(known.as_ref()).map_err(|problem| problem.at(step))?;
+            let Some(alloc) = changed.as_ref().or(known.as_ref()) else {
+                return Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")).at(step));
+            };
+            if changed.is_some() {
+                let value = record::write(alloc, Some(trace.trace_id()))
+                    .map_err(|error| Problem::new(Code::Internal, error).at(step))?;
+                let stored = self
+                    .allocs
+                    .commit(Write {
+                        key: &key,
+                        change: Change::Put(value.clone().into()),
+                        guard: Guard { filter: &key, revision },
+                        operation: clock::new_attempt().as_str(),
+                        trace,
+                    })
+                    .await;
+                match stored {
+                    Ok(revision) => {
+                        self.alloc_mirror.put(&key, revision, &value);
+                        self.tell_alloc(namespace, id, alloc, trace);
+                    }
+                    Err(CommitError::Conflict { .. }) => continue,
+                    Err(error) => return Err(error.into_problem(step)),
+                }
+            }
+            let claims = look::claims_of(self, namespace, id);
+            return Ok(AllocStatus { claims, ..status(namespace, id, alloc) });
+        }
+        Err(Problem::new(Code::Overloaded, format!("alloc {id} changes too fast")).retryable())
+    }
+
+    fn tell_alloc(&self, namespace: &Namespace, id: &AllocId, alloc: &Alloc, trace: TraceContext) {
+        let event = Event {
+            event: match alloc.state {
+                AllocState::Live => "alloc.registered".to_owned(),
+                ended => format!("alloc.{ended}"),
+            },
+            at: clock::now(),
+            namespace: Some(namespace.clone()),
+            volume: None,
+            alloc: Some(id.clone()),
+            node: Some(alloc.node.clone()),
+            plugin: None,
+            detail: alloc.note.clone(),
+            service: CLAIM.name.to_owned(),
+            trace: Some(trace.trace_id()),
+        };
+        self.events.publish(&event.subject(), &event, trace);
+    }
+}

@@ -1,0 +1,126 @@
+//! `claim.release` and `claim.checkpoint`: how a claim goes, one recorded step at a time.
+
+use berth_contract::message::claim::{Checkpoint, Checkpointed, Release, Released};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::volume::{Command, Refusal};
+use berth_domain::{AllocId, Namespace, VolumeKey};
+
+use crate::plan;
+use crate::state::State;
+use crate::transact::{Committed, TransactError};
+
+/// Marks a claim as no longer wanted. When this is answered, the release will happen.
+pub async fn release(
+    state: &State,
+    namespace: Namespace,
+    request: Release,
+    trace: TraceContext,
+) -> Result<Released, Problem> {
+    let volume = VolumeKey::new(namespace, request.volume);
+    let reason = match request.reason.as_str() {
+        "" => "released",
+        reason => reason,
+    };
+    let command = Command::Release {
+        alloc: request.alloc.clone(),
+        epoch: request.epoch,
+        reason: reason.to_owned(),
+    };
+    match state.transact(&volume, trace, |_| Ok(command.clone())).await {
+        Ok(_) => Ok(Released { state: claim_state(state, &volume, &request.alloc) }),
+        // What is gone is released: asking again is harmless.
+        Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Released { state: None }),
+        Err(error) => Err(error.into_problem("claim.release", &volume)),
+    }
+}
+
+/// Records what came of a worker's call, and gives it the next.
+pub async fn checkpoint(
+    state: &State,
+    namespace: Namespace,
+    request: Checkpoint,
+    trace: TraceContext,
+) -> Result<Checkpointed, Problem> {
+    let volume = VolumeKey::new(namespace, request.volume);
+    let alloc = request.alloc;
+    let fail = |error: TransactError| error.into_problem("claim.checkpoint", &volume);
+    if let Some(report) = request.report {
+        let answer = Command::Answer {
+            alloc: alloc.clone(),
+            attempt: report.attempt.clone(),
+            outcome: report.into_outcome(),
+            worker: Some(request.worker.clone()),
+        };
+        match state.transact(&volume, trace, |_| Ok(answer.clone())).await {
+            // The write that ended one step named the next attempt too, if there is one.
+            Ok(done) if done.step.call.is_some() || done.step.write.is_some() => {
+                return Ok(checkpointed(state, &volume, &alloc, done));
+            }
+            Ok(_) => {}
+            // An old answer changes nothing (safety rule 7); the worker learns what is so now.
+            Err(TransactError::Refused(Refusal::StaleAttempt)) => {}
+            Err(error) => return Err(fail(error)),
+        }
+    }
+    let begun = state
+        .transact(&volume, trace, |_| {
+            Ok(Command::Begin {
+                alloc: alloc.clone(),
+                worker: request.worker.clone(),
+                wanted: state.is_wanted(&volume.namespace, &alloc),
+            })
+        })
+        .await;
+    match begun {
+        Ok(done) => Ok(checkpointed(state, &volume, &alloc, done)),
+        Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {
+            Ok(Checkpointed { state: None, call: None, next_try: None })
+        }
+        Err(TransactError::Refused(Refusal::NotDue { state, next_try })) => {
+            Ok(Checkpointed { state: Some(state), call: None, next_try })
+        }
+        Err(error) => Err(fail(error)),
+    }
+}
+
+fn checkpointed(
+    state: &State,
+    volume: &VolumeKey,
+    alloc: &AllocId,
+    done: Committed,
+) -> Checkpointed {
+    let namespace = &volume.namespace;
+    let record =
+        state.alloc_mirror.read(|allocs| allocs.get(namespace, alloc).map(|a| a.1.clone()));
+    state.volume_mirror.read(|volumes| {
+        let now = volumes.get(volume).map(|subtree| &subtree.volume);
+        let claim = now.and_then(|now| now.claims.get(alloc));
+        let spec = now.and_then(|now| now.spec.as_ref());
+        let call = match (done.step.call, claim, spec) {
+            (Some(attempt), Some(claim), Some(spec)) => Some(plan::call(
+                volume,
+                spec,
+                alloc,
+                claim,
+                record.as_ref(),
+                &attempt,
+                done.revision,
+            )),
+            _ => None,
+        };
+        Checkpointed {
+            state: claim.map(|claim| claim.state),
+            call,
+            next_try: claim.and_then(|claim| claim.next_try),
+        }
+    })
+}
+
+fn claim_state(
+    state: &State,
+    volume: &VolumeKey,
+    alloc: &AllocId,
+) -> Option<berth_domain::volume::State> {
+    state.volume_mirror.read(|volumes| Some(volumes.get(volume)?.volume.claims.get(alloc)?.state))
+}

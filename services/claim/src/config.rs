@@ -1,0 +1,108 @@
+//! The service's own configuration.
+
+use std::time::Duration;
+
+use berth_contract::decode::{Decode, Decoder};
+use berth_contract::decode_struct;
+use berth_domain::limits;
+use berth_domain::retry::Schedule;
+use berth_domain::volume::Policy;
+use serde_json::Value;
+
+/// What may be configured. All replicas must have the same policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// How long things take.
+    pub policy: Policy,
+    /// How long requests under way may go on after the shutdown.
+    pub drain: Duration,
+}
+
+struct PolicyFields {
+    call_timeout_ms: u64,
+    clock_margin_ms: u64,
+    abandoned_after_ms: u64,
+    retry_first_ms: u64,
+    retry_max_ms: u64,
+}
+decode_struct!(PolicyFields {
+    call_timeout_ms = ms(limits::CALL_TIMEOUT),
+    clock_margin_ms = ms(limits::CLOCK_MARGIN),
+    abandoned_after_ms = ms(limits::ABANDONED_AFTER),
+    retry_first_ms = ms(limits::RETRY_FIRST),
+    retry_max_ms = ms(limits::RETRY_MAX),
+});
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Decode for Config {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut object = decoder.object(value)?;
+        let policy = decoder.field::<Option<PolicyFields>>(&mut object, "policy");
+        let drain_ms = decoder.field::<Option<u64>>(&mut object, "drain_ms");
+        decoder.finish(&object, &["nats", "log", "policy", "drain_ms"]);
+        let policy = match policy? {
+            Some(fields) => fields.check(decoder)?,
+            None => Policy::default(),
+        };
+        Some(Self { policy, drain: Duration::from_millis(drain_ms?.unwrap_or(10_000)) })
+    }
+}
+
+impl PolicyFields {
+    fn check(self, decoder: &mut Decoder) -> Option<Policy> {
+        let mut sound = true;
+        let mut demand = |holds: bool, field: &str, problem: &str| {
+            if !holds {
+                sound = false;
+                decoder.at(format!(".policy.{field}"), |decoder| decoder.fault(problem));
+            }
+        };
+        demand(self.call_timeout_ms >= 100, "call_timeout_ms", "must be at least 100");
+        demand(self.clock_margin_ms >= 1, "clock_margin_ms", "must be at least 1");
+        demand(
+            self.clock_margin_ms < self.call_timeout_ms,
+            "clock_margin_ms",
+            "must be less than call_timeout_ms",
+        );
+        demand(self.retry_first_ms >= 1, "retry_first_ms", "must be at least 1");
+        demand(
+            self.retry_first_ms <= self.retry_max_ms,
+            "retry_max_ms",
+            "must not be less than retry_first_ms",
+        );
+        sound.then(|| Policy {
+            call_timeout: Duration::from_millis(self.call_timeout_ms),
+            clock_margin: Duration::from_millis(self.clock_margin_ms),
+            abandoned_after: Duration::from_millis(self.abandoned_after_ms),
+            retry: Schedule {
+                first: Duration::from_millis(self.retry_first_ms),
+                max: Duration::from_millis(self.retry_max_ms),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::decode::{Unknown, decode};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_that_contradicts_itself_is_refused_with_every_fault() {
+        let input = json!({"policy": {"call_timeout_ms": 50, "clock_margin_ms": 60,
+            "retry_first_ms": 9, "retry_max_ms": 3}});
+        let faults = decode::<Config>(input, Unknown::Fault).unwrap_err();
+        let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            ["policy.call_timeout_ms", "policy.clock_margin_ms", "policy.retry_max_ms"]
+        );
+        let config = decode::<Config>(json!({}), Unknown::Fault).unwrap();
+        assert_eq!(config.policy, Policy::default());
+    }
+}

@@ -1,0 +1,190 @@
+//! What the service answers: one endpoint per verb, for all namespaces.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+
+use berth_bus::{EndpointSpec, Request, Service, ServiceSpec, serve::ServeError};
+use berth_contract::code::Code;
+use berth_contract::decode::{self, Decode, Unknown};
+use berth_contract::message::{alloc, claim, volume};
+use berth_contract::problem::Problem;
+use berth_contract::subject::Namespaced;
+use berth_domain::{Namespace, VolumeKey};
+use berth_service::process::Process;
+use serde::Serialize;
+
+use crate::state::State;
+use crate::transact::TransactError;
+use crate::{checkpoint, look, register, take};
+
+/// Requests of one kind under way at once. Takes may wait for minutes, and cost little meanwhile.
+const MAX_IN_FLIGHT: u32 = 1024;
+
+/// Starts answering.
+pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeError> {
+    let service = process
+        .bus
+        .service(ServiceSpec {
+            name: process.name.name.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            description: process.name.description.to_owned(),
+            metadata: BTreeMap::from([("worker".to_owned(), process.worker.to_string())]),
+        })
+        .await?;
+    let on = Endpoints { service: &service, state };
+
+    on.verb(
+        Namespaced::VolumeRegister,
+        "Register or update a volume: its document",
+        |s, n, r| async move {
+            // A person's document, whoever sends it: an unknown field is a fault.
+            let request = document::<volume::Register>(&r)?;
+            register::register(&s, n, request, r.trace, r.deadline).await
+        },
+    )
+    .await?;
+    on.verb(
+        Namespaced::VolumeDeregister,
+        "Deregister a volume: id, force, reason",
+        |s, n, r| async move {
+            register::deregister(&s, n, r.decode("volume.deregister")?, r.trace).await
+        },
+    )
+    .await?;
+    on.verb(
+        Namespaced::VolumeStatus,
+        "One volume with its claims and health: id",
+        |s, n, r| async move {
+            let volume::Status { id } = r.decode("volume.status")?;
+            volume_status(&s, VolumeKey::new(n, id)).await
+        },
+    )
+    .await?;
+    on.verb(
+        Namespaced::VolumeList,
+        "Volumes, as stubs: prefix, plugin, node",
+        |s, n, r| async move {
+            let query: volume::List = r.decode("volume.list")?;
+            Ok(look::volumes(&s, &n, &query))
+        },
+    )
+    .await?;
+
+    on.verb(
+        Namespaced::ClaimTake,
+        "Take a claim: alloc, volume, node, mode, wait",
+        |s, n, r| async move {
+            let request: claim::Take = r.decode("claim.take")?;
+            take::take(&s, n, request, r.trace, r.deadline).await
+        },
+    )
+    .await?;
+    on.verb(Namespaced::ClaimRelease, "Give a claim up: alloc, volume, epoch, reason", |s, n, r| async move {
+        checkpoint::release(&s, n, r.decode("claim.release")?, r.trace).await
+    })
+    .await?;
+    on.verb(
+        Namespaced::ClaimCheckpoint,
+        "Record a call's outcome, learn the next call",
+        |s, n, r| async move {
+            checkpoint::checkpoint(&s, n, r.decode("claim.checkpoint")?, r.trace).await
+        },
+    )
+    .await?;
+    on.verb(Namespaced::ClaimStatus, "Claims: by volume, by alloc, or all", |s, n, r| async move {
+        let query: claim::Status = r.decode("claim.status")?;
+        Ok(look::claims(&s, &n, &query))
+    })
+    .await?;
+
+    on.verb(
+        Namespaced::AllocRegister,
+        "Register an alloc: id, node, volumes",
+        |s, n, r| async move {
+            crate::alloc::register(&s, n, r.decode("alloc.register")?, r.trace).await
+        },
+    )
+    .await?;
+    on.verb(
+        Namespaced::AllocStop,
+        "Say that an alloc has ended: id, state, note",
+        |s, n, r| async move { crate::alloc::stop(&s, n, r.decode("alloc.stop")?, r.trace).await },
+    )
+    .await?;
+    on.verb(Namespaced::AllocStatus, "One alloc with its claims: id", |s, n, r| async move {
+        let alloc::Status { id } = r.decode("alloc.status")?;
+        s.alloc_status(&n, &id).await
+    })
+    .await?;
+    on.verb(Namespaced::AllocList, "Allocs: by node, or all", |s, n, r| async move {
+        let query: alloc::List = r.decode("alloc.list")?;
+        Ok(crate::alloc::list(&s, &n, &query))
+    })
+    .await?;
+    Ok(service)
+}
+
+struct Endpoints<'a> {
+    service: &'a Service,
+    state: &'a State,
+}
+
+impl Endpoints<'_> {
+    async fn verb<R, F>(
+        &self,
+        verb: Namespaced,
+        description: &str,
+        handler: impl Fn(State, Namespace, Request) -> F + Send + Sync + 'static,
+    ) -> Result<(), ServeError>
+    where
+        R: Serialize + Send + 'static,
+        F: Future<Output = Result<R, Problem>> + Send + 'static,
+    {
+        let state = self.state.clone();
+        let handler = std::sync::Arc::new(handler);
+        self.service
+            .endpoint(
+                EndpointSpec {
+                    name: verb.endpoint(),
+                    subject: verb.all(),
+                    description: description.to_owned(),
+                    max_in_flight: MAX_IN_FLIGHT,
+                    ..EndpointSpec::default()
+                },
+                move |request| {
+                    let (state, handler) = (state.clone(), std::sync::Arc::clone(&handler));
+                    async move {
+                        let trace = request.trace;
+                        let Some(namespace) = verb.namespace(&request.subject) else {
+                            let said = format!("{:?} names no namespace", request.subject);
+                            return Err(Problem::new(Code::BadInput, said).at(verb.step()));
+                        };
+                        handler(state, namespace, request)
+                            .await
+                            .map_err(|problem| problem.at(verb.step()).trace(trace.trace_id()))
+                    }
+                },
+            )
+            .await?;
+        Ok(())
+    }
+}
+
+fn document<T: Decode>(request: &Request) -> Result<T, Problem> {
+    let value = decode::json(&request.body)
+        .and_then(|value| decode::decode(value, Unknown::Fault))
+        .map_err(|faults| Problem::bad_input("volume.register", faults))?;
+    Ok(value)
+}
+
+async fn volume_status(state: &State, volume: VolumeKey) -> Result<volume::VolumeStatus, Problem> {
+    const STEP: &str = "volume.status";
+    // Whoever asks after a write is answered with what was written, whichever replica answers.
+    state
+        .catch_up(&volume)
+        .await
+        .map_err(|error: TransactError| error.into_problem(STEP, &volume))?;
+    look::volume(state, &volume).ok_or_else(|| {
+        Problem::new(Code::NoSuchVolume, format!("no volume {volume}")).volume(&volume)
+    })
+}

@@ -1,0 +1,76 @@
+//! Calls as their executors need them: what the record says, put together; pure.
+
+use berth_contract::message::call::Call;
+use berth_contract::message::claim::Grant;
+use berth_domain::alloc::Alloc;
+use berth_domain::volume::{Attempt, Claim, MountOptions, VolumeSpec};
+use berth_domain::{AllocId, VolumeKey};
+
+/// The volume's mount options with those of the alloc's request over them (A11).
+fn mount(spec: &VolumeSpec, volume: &VolumeKey, alloc: Option<&Alloc>) -> MountOptions {
+    let request = alloc
+        .and_then(|alloc| alloc.volumes.iter().find(|request| request.source == volume.volume));
+    match request {
+        Some(request) => spec.mount.merged_with(&request.mount),
+        None => spec.mount.clone(),
+    }
+}
+
+/// What the plugin calls the volume (A10).
+pub fn external_id(volume: &VolumeKey, spec: &VolumeSpec) -> String {
+    spec.external_id.clone().unwrap_or_else(|| volume.volume.to_string())
+}
+
+/// The call of an attempt.
+pub fn call(
+    volume: &VolumeKey,
+    spec: &VolumeSpec,
+    alloc_id: &AllocId,
+    claim: &Claim,
+    alloc: Option<&Alloc>,
+    attempt: &Attempt,
+    revision: u64,
+) -> Call {
+    Call {
+        call: attempt.call,
+        attempt: attempt.id.clone(),
+        revision,
+        deadline: attempt.deadline,
+        namespace: volume.namespace.clone(),
+        volume: volume.volume.clone(),
+        external_id: external_id(volume, spec),
+        plugin: spec.plugin.clone(),
+        alloc: alloc_id.clone(),
+        epoch: claim.epoch,
+        node: claim.node.clone(),
+        external_node: claim.external_node.clone(),
+        access: claim.access,
+        attachment: claim.attachment,
+        mount: mount(spec, volume, alloc),
+        context: spec.context.clone(),
+    }
+}
+
+/// The grant of a claim that is taken.
+pub fn grant(
+    volume: &VolumeKey,
+    spec: &VolumeSpec,
+    alloc_id: &AllocId,
+    claim: &Claim,
+    alloc: &Alloc,
+) -> Grant {
+    Grant {
+        epoch: claim.epoch,
+        namespace: volume.namespace.clone(),
+        volume: volume.volume.clone(),
+        external_id: external_id(volume, spec),
+        plugin: spec.plugin.clone(),
+        alloc: alloc_id.clone(),
+        mode: claim.mode,
+        access: claim.access,
+        attachment: claim.attachment,
+        mount: mount(spec, volume, Some(alloc)),
+        context: spec.context.clone(),
+        publish_context: claim.publish_context.clone(),
+    }
+}

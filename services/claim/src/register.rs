@@ -1,0 +1,159 @@
+//! `volume.register` and `volume.deregister` (A3 to A5).
+
+use std::time::Duration;
+
+use berth_bus::{Call, RequestError};
+use berth_contract::code::Code;
+use berth_contract::message::call::{Validate, Validated};
+use berth_contract::message::volume::{Deregister, Deregistered, Register, Registered};
+use berth_contract::problem::Problem;
+use berth_contract::subject::ControllerRpc;
+use berth_contract::trace::TraceContext;
+use berth_domain::plugin::Half;
+use berth_domain::volume::{Command, Refusal, VolumeSpec};
+use berth_domain::{AllocId, Namespace, VolumeKey};
+use tokio::time::Instant;
+
+use crate::plan;
+use crate::state::State;
+use crate::transact::TransactError;
+
+const REGISTER: &str = "volume.register";
+const DEREGISTER: &str = "volume.deregister";
+
+/// Registers a volume that its plugin knows, or updates it. The plugin is asked first and may take
+/// its time: the write that follows is of the spec alone, so no claim made meanwhile is lost.
+pub async fn register(
+    state: &State,
+    namespace: Namespace,
+    request: Register,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Registered, Problem> {
+    let volume = VolumeKey::new(namespace, request.id.clone());
+    if let Some(other) = request.namespace.filter(|other| *other != volume.namespace) {
+        return Err(Problem::new(
+            Code::BadInput,
+            format!("`namespace` is {other}, but the request is for {}", volume.namespace),
+        )
+        .at(REGISTER)
+        .volume(&volume));
+    }
+    let spec = request.spec;
+    let place = |problem: Problem| problem.at(REGISTER).volume(&volume).plugin(&spec.plugin);
+    if !known_so(state, &volume, &spec) {
+        validate(state, &volume, &spec, trace, deadline).await.map_err(place)?;
+    }
+    let command = Command::Register(spec.clone());
+    let done = state
+        .transact(&volume, trace, |_| Ok(command.clone()))
+        .await
+        .map_err(|error| place(error.into_problem(REGISTER, &volume)))?;
+    Ok(Registered {
+        id: volume.volume.clone(),
+        namespace: volume.namespace.clone(),
+        changed: done.step.write.is_some(),
+        index: done.revision,
+    })
+}
+
+fn known_so(state: &State, volume: &VolumeKey, spec: &VolumeSpec) -> bool {
+    state.volume_mirror.read(|volumes| {
+        let known = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
+        known.is_some_and(|known| known.same_as(spec))
+    })
+}
+
+/// Asks the plugin whether the volume exists and can be used so.
+async fn validate(
+    state: &State,
+    volume: &VolumeKey,
+    spec: &VolumeSpec,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<(), Problem> {
+    let has_controller = state.nodes.read(|nodes| {
+        state.plugins.read(|plugins| {
+            let Some(plugin) = plugins.get(&spec.plugin) else {
+                return Err(Problem::new(
+                    Code::NoSuchPlugin,
+                    format!("no agent has reported plugin {}", spec.plugin),
+                )
+                .retryable());
+            };
+            if plugin.count(Half::Node, |node| nodes.is_ready(node)).healthy == 0 {
+                return Err(Problem::new(
+                    Code::PluginUnhealthy,
+                    format!("plugin {} has no healthy instance on any node", spec.plugin),
+                )
+                .retryable());
+            }
+            Ok(plugin.has_controller())
+        })
+    })?;
+    if !has_controller {
+        // A plugin without a controller has nobody to ask; its node service refuses at the mount.
+        return Ok(());
+    }
+    let question = Validate {
+        external_id: plan::external_id(volume, spec),
+        plugin: spec.plugin.clone(),
+        capabilities: spec.capabilities.clone(),
+        mount: spec.mount.clone(),
+        context: spec.context.clone(),
+        parameters: spec.parameters.clone(),
+    };
+    let left = deadline.saturating_duration_since(Instant::now());
+    let within = left.mul_f64(0.9).max(Duration::from_millis(100));
+    let subject = ControllerRpc::Validate.subject(&spec.plugin);
+    let trace = trace.child(&mut rand::rng());
+    match state.bus.request::<Validated>(&subject, &question, &Call::within(trace, within)).await {
+        Ok(Validated { confirmed: true, .. }) => Ok(()),
+        Ok(Validated { message, .. }) => Err(Problem::new(
+            Code::PluginRefused,
+            format!(
+                "the plugin does not confirm that the volume can be used so: {}",
+                message.as_deref().unwrap_or("it gave no reason")
+            ),
+        )),
+        Err(RequestError::NoResponder { .. }) => Err(Problem::new(
+            Code::PluginUnhealthy,
+            format!("plugin {} has no healthy controller", spec.plugin),
+        )
+        .retryable()),
+        Err(error) => Err(error.into_problem("controller.validate")),
+    }
+}
+
+/// Deregisters a volume; by force, once its claims are gone.
+pub async fn deregister(
+    state: &State,
+    namespace: Namespace,
+    request: Deregister,
+    trace: TraceContext,
+) -> Result<Deregistered, Problem> {
+    let volume = VolumeKey::new(namespace, request.id.clone());
+    let reason = match request.reason.as_str() {
+        "" => "deregistered by force",
+        reason => reason,
+    };
+    let command = |now: &berth_domain::volume::Volume| {
+        let running = now.claims.keys().filter(|id| state.is_wanted(&volume.namespace, id));
+        Ok(Command::Deregister {
+            force: request.force,
+            reason: reason.to_owned(),
+            running: running.cloned().collect(),
+        })
+    };
+    match state.transact(&volume, trace, command).await {
+        Ok(_) => {}
+        // What is gone is deregistered, when the caller said by force that it shall be gone.
+        Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}
+        Err(error) => return Err(error.into_problem(DEREGISTER, &volume)),
+    }
+    let releasing: Vec<AllocId> = state.volume_mirror.read(|volumes| {
+        let claims = volumes.get(&volume).map(|subtree| &subtree.volume.claims);
+        claims.map(|claims| claims.keys().cloned().collect()).unwrap_or_default()
+    });
+    Ok(Deregistered { id: request.id, gone: releasing.is_empty(), releasing })
+}

@@ -1,0 +1,210 @@
+//! `claim.take`: reserve, have the controller attach, grant.
+//!
+//! A caller that asks again joins what is under way; one that gives up leaves a record that says what
+//! to resume or undo. The publish runs in a task of its own, so that its answer is recorded also when
+//! nobody waits for it any more.
+
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::{Grant, Take};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::access::{Capability, Mode};
+use berth_domain::alloc::Alloc;
+use berth_domain::volume::{Attempt, Command, Outcome, Refusal, State as ClaimState};
+use berth_domain::volume::{Route, Take as TakeCommand};
+use berth_domain::{Namespace, VolumeKey};
+use berth_service::{call, clock};
+use tokio::time::Instant;
+
+use crate::plan;
+use crate::state::State;
+use crate::transact::TransactError;
+
+const STEP: &str = "claim.take";
+/// A change can be missed by a replica that lags; it is looked for this often anyway.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Grants the claim, or says why not by the caller's deadline.
+pub async fn take(
+    state: &State,
+    namespace: Namespace,
+    request: Take,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Grant, Problem> {
+    let volume = VolumeKey::new(namespace, request.volume.clone());
+    let place = |problem: Problem| problem.at(STEP).volume(&volume).node(&request.node);
+    let mut changes = state.volume_mirror.subscribe();
+    loop {
+        changes.mark_unchanged();
+        // Looked up anew each time: the alloc may end while its claim waits (B1).
+        let alloc = state.alloc_of(&volume.namespace, &request).await.map_err(place)?;
+        let taken = state
+            .transact(&volume, trace, |now| {
+                let plugin = now.spec.as_ref().map(|spec| &spec.plugin);
+                let route = plugin
+                    .map_or(Ok(Route::default()), |plugin| state.route(plugin, &request.node));
+                Ok(command(state, &request, &alloc, route))
+            })
+            .await;
+        let until = match taken {
+            Ok(done) => match done.step.call {
+                Some(attempt) => {
+                    publish(
+                        state,
+                        &volume,
+                        &request,
+                        &alloc,
+                        attempt,
+                        done.revision,
+                        trace,
+                        deadline,
+                    )
+                    .await
+                    .map_err(place)?;
+                    continue;
+                }
+                None => match granted(state, &volume, &request, &alloc) {
+                    Some(grant) => return Ok(grant),
+                    None => None,
+                },
+            },
+            Err(TransactError::Refused(Refusal::Busy { until, .. })) => Some(until),
+            Err(error) => return Err(place(error.into_problem(STEP, &volume))),
+        };
+        let pause = until.map_or(LOOK_AGAIN, |until| until.since(clock::now()).min(LOOK_AGAIN));
+        if Instant::now() + pause >= deadline {
+            return Err(place(standing(state, &volume, &request)));
+        }
+        tokio::select! {
+            _ = changes.changed() => {}
+            // A little more than the pause, so that what is due then is due.
+            () = tokio::time::sleep(pause + Duration::from_millis(1)) => {}
+        }
+    }
+}
+
+fn command(state: &State, request: &Take, alloc: &Alloc, route: Result<Route, String>) -> Command {
+    let asked = alloc.volumes.iter().find(|asked| asked.source == request.volume);
+    let capability = asked.and_then(|asked| {
+        let access = asked.access?;
+        let attachment =
+            asked.attachment.unwrap_or(berth_domain::access::AttachmentMode::FileSystem);
+        Some(Capability { access, attachment })
+    });
+    let mode = request.mode.or(asked.map(berth_domain::alloc::VolumeRequest::mode));
+    Command::Take(TakeCommand {
+        alloc: request.alloc.clone(),
+        node: request.node.clone(),
+        mode: mode.unwrap_or(Mode::Read),
+        capability,
+        wait: request.wait,
+        route,
+        worker: state.worker.clone(),
+    })
+}
+
+/// The grant, when the claim is taken.
+fn granted(state: &State, volume: &VolumeKey, request: &Take, alloc: &Alloc) -> Option<Grant> {
+    state.volume_mirror.read(|volumes| {
+        let now = &volumes.get(volume)?.volume;
+        let claim = now.claims.get(&request.alloc)?;
+        let spec = now.spec.as_ref()?;
+        (claim.state == ClaimState::Taken)
+            .then(|| plan::grant(volume, spec, &request.alloc, claim, alloc))
+    })
+}
+
+/// Calls the controller for an attempt that is on the record, and records what came of it.
+#[expect(clippy::too_many_arguments, reason = "each is one fact of the call")]
+async fn publish(
+    state: &State,
+    volume: &VolumeKey,
+    request: &Take,
+    alloc: &Alloc,
+    attempt: Attempt,
+    revision: u64,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<(), Problem> {
+    let call = state.volume_mirror.read(|volumes| {
+        let now = &volumes.get(volume)?.volume;
+        let (claim, spec) = (now.claims.get(&request.alloc)?, now.spec.as_ref()?);
+        Some(plan::call(volume, spec, &request.alloc, claim, Some(alloc), &attempt, revision))
+    });
+    // Somebody else undid the reservation already; the next look says what is so now.
+    let Some(call) = call else { return Ok(()) };
+    let (state, volume, id) = (state.clone(), volume.clone(), request.alloc.clone());
+    let published = tokio::spawn(async move {
+        let outcome = call::make(&state.bus, &call, trace).await;
+        let answer = Command::Answer {
+            alloc: id,
+            attempt: attempt.id.clone(),
+            outcome: outcome.clone(),
+            worker: None,
+        };
+        record(&state, &volume, answer, trace, &attempt).await;
+        outcome
+    });
+    match tokio::time::timeout_at(deadline, published).await {
+        Ok(Ok(Outcome::Refused(error))) => Err(Problem::new(Code::PluginRefused, error)),
+        Ok(Ok(Outcome::Done { .. } | Outcome::Failed(_) | Outcome::Unanswered(_))) => Ok(()),
+        Ok(Err(defect)) => Err(Problem::new(Code::Internal, defect)),
+        Err(_) => Err(Problem::new(
+            Code::Busy,
+            "the controller is still attaching the volume; its answer will be kept",
+        )
+        .retryable()),
+    }
+}
+
+/// Records an answer, for as long as it can be the current one. After that it does not matter: the
+/// attempt is no longer live, and whoever comes next makes another (rule 6).
+async fn record(
+    state: &State,
+    volume: &VolumeKey,
+    answer: Command,
+    trace: TraceContext,
+    attempt: &Attempt,
+) {
+    loop {
+        let error = match state.transact(volume, trace, |_| Ok(answer.clone())).await {
+            Ok(_) => return,
+            Err(TransactError::Refused(refusal)) => {
+                tracing::info!(%volume, attempt = %attempt.id, %refusal, "answer not applied");
+                return;
+            }
+            Err(error) => error,
+        };
+        if !attempt.may_still_act(clock::now(), state.policy.clock_margin) {
+            tracing::warn!(%volume, attempt = %attempt.id, %error, "answer not recorded in time");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// What a caller is told whose claim is not granted by its deadline: where the claim stands.
+fn standing(state: &State, volume: &VolumeKey, request: &Take) -> Problem {
+    let problem = state.volume_mirror.read(|volumes| {
+        let now = volumes.get(volume).map(|subtree| &subtree.volume)?;
+        let claim = now.claims.get(&request.alloc)?;
+        Some(match (&claim.error, claim.state) {
+            (_, ClaimState::Waiting) => {
+                let ahead = now
+                    .claims
+                    .values()
+                    .filter(|other| other.state == ClaimState::Waiting && other.epoch < claim.epoch)
+                    .count();
+                Problem::new(Code::Waiting, format!("in line for the volume, {ahead} ahead"))
+            }
+            (Some(error), _) => Problem::new(Code::PluginFailed, error),
+            (None, _) => Problem::new(Code::Busy, "the controller is attaching the volume"),
+        })
+    });
+    problem
+        .unwrap_or_else(|| Problem::new(Code::Busy, "another call is under way for the volume"))
+        .retryable()
+}

@@ -1,0 +1,181 @@
+//! One transition of one volume: load, step, commit under the guard, apply.
+//!
+//! **Promises** that what is returned as committed is stored and seen by the next decision here; that
+//! a lost race is decided anew; and that a refusal was not made on old news: before one is given, the
+//! stream's leader is asked whether this replica is behind.
+
+use std::time::Duration;
+
+use berth_bus::{Change, CommitError, Guard, MirrorError, ReadError, Write as BusWrite};
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_contract::{key, record};
+use berth_domain::VolumeKey;
+use berth_domain::volume::{Command, Refusal, Step, Volume, Write, step};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::state::Shared;
+use crate::{events, refuse};
+
+/// Races lost in a row before the caller is told that the volume is too busy. Each lost race means
+/// that somebody else's transition was stored.
+const RACES_MAX: u32 = 32;
+/// How long this replica may need to catch up with the leader.
+const CATCH_UP: Duration = Duration::from_secs(3);
+
+/// A transition that is stored, or that had nothing to store.
+#[derive(Debug)]
+pub struct Committed {
+    /// What was decided.
+    pub step: Step,
+    /// The revision of its write; the volume's newest when there was none.
+    pub revision: u64,
+}
+
+/// Why nothing was stored.
+#[derive(Debug, Error)]
+pub enum TransactError {
+    /// The decision was no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The command could not be made of the volume as it is.
+    #[error(transparent)]
+    Problem(#[from] Problem),
+    /// A record of the volume is of a newer version.
+    #[error("records of the volume cannot be read here: {0}")]
+    Unreadable(String),
+    /// The write.
+    #[error("the transition could not be stored")]
+    Commit(#[source] CommitError),
+    /// The leader's view.
+    #[error("the volume's newest revision could not be read")]
+    Head(#[source] ReadError),
+    /// The projection.
+    #[error("this replica is behind the bus")]
+    Behind(#[source] MirrorError),
+    /// Others were always faster.
+    #[error("{RACES_MAX} races in a row were lost")]
+    Contended,
+    /// A record could not be written as JSON.
+    #[error("the record could not be written")]
+    Record(#[source] serde_json::Error),
+}
+
+impl TransactError {
+    /// What the caller is told.
+    pub fn into_problem(self, step: &str, volume: &VolumeKey) -> Problem {
+        let problem = match self {
+            Self::Refused(refusal) => refuse::problem(&refusal),
+            Self::Problem(problem) => problem,
+            Self::Unreadable(why) => Problem::new(Code::NewerRecord, why),
+            Self::Commit(error) => error.into_problem(step),
+            Self::Head(error) => error.into_problem(step),
+            Self::Behind(error) => error.into_problem(step),
+            Self::Contended => Problem::new(Code::Overloaded, self).retryable(),
+            Self::Record(error) => Problem::new(Code::Internal, error),
+        };
+        problem.at(step).volume(volume)
+    }
+}
+
+impl Shared {
+    /// Decides and stores. `command` is made anew for each look at the volume.
+    pub async fn transact(
+        &self,
+        volume: &VolumeKey,
+        trace: TraceContext,
+        command: impl Fn(&Volume) -> Result<Command, Problem>,
+    ) -> Result<Committed, TransactError> {
+        let _turn = self.locks.lock(volume).await;
+        let empty = Volume::default();
+        // The leader's idea of the newest revision, once asked. It may be lower than ours: delete
+        // markers expire, and the guard is compared with what is left.
+        let mut leader_head = None;
+        for _ in 0..RACES_MAX {
+            let (head, command, decided) = self.volume_mirror.read(|volumes| {
+                let subtree = volumes.get(volume);
+                if let Some(why) = subtree.and_then(|subtree| subtree.unreadable.values().next()) {
+                    return Err(TransactError::Unreadable(why.clone()));
+                }
+                let now = subtree.map_or(&empty, |subtree| &subtree.volume);
+                let command = command(now)?;
+                let decided = step(now, &command, &self.context());
+                Ok((subtree.map_or(0, |subtree| subtree.head), command, decided))
+            })?;
+            let decided = match decided {
+                Ok(decided) => decided,
+                Err(refusal) if leader_head.is_some() => return Err(refusal.into()),
+                Err(_) => {
+                    leader_head = Some(self.catch_up(volume).await?);
+                    continue;
+                }
+            };
+            let Some(write) = &decided.write else {
+                return Ok(Committed { step: decided, revision: head });
+            };
+            match self.store(volume, write, leader_head.unwrap_or(head), trace).await? {
+                Some(revision) => {
+                    events::tell(&self.events, volume, &command, write, trace);
+                    return Ok(Committed { step: decided, revision });
+                }
+                None => leader_head = Some(self.catch_up(volume).await?),
+            }
+        }
+        Err(TransactError::Contended)
+    }
+
+    /// Applies everything up to the leader's newest revision of the volume, and returns that.
+    pub async fn catch_up(&self, volume: &VolumeKey) -> Result<u64, TransactError> {
+        let head = self.volumes.head(&key::subtree(volume)).await.map_err(TransactError::Head)?;
+        let deadline = Instant::now() + CATCH_UP;
+        self.volume_mirror.reach(head, deadline).await.map_err(TransactError::Behind)?;
+        Ok(head)
+    }
+
+    /// One guarded write; none when the race was lost.
+    async fn store(
+        &self,
+        volume: &VolumeKey,
+        write: &Write,
+        head: u64,
+        trace: TraceContext,
+    ) -> Result<Option<u64>, TransactError> {
+        let id = Some(trace.trace_id());
+        let (key, value) = match write {
+            Write::PutSpec(spec) => (key::spec(volume), Some(record::write(spec, id))),
+            Write::DeleteSpec => (key::spec(volume), None),
+            Write::PutClaim(alloc, claim) => {
+                (key::claim(volume, alloc), Some(record::write(claim, id)))
+            }
+            Write::DeleteClaim(alloc) => (key::claim(volume, alloc), None),
+        };
+        let value = value.transpose().map_err(TransactError::Record)?;
+        let operation = berth_service::clock::new_attempt();
+        let stored = self
+            .volumes
+            .commit(BusWrite {
+                key: &key,
+                change: match &value {
+                    Some(value) => Change::Put(value.clone().into()),
+                    None => Change::Delete,
+                },
+                guard: Guard { filter: &key::subtree(volume), revision: head },
+                operation: operation.as_str(),
+                trace,
+            })
+            .await;
+        match stored {
+            Ok(revision) => {
+                match value {
+                    Some(value) => self.volume_mirror.put(&key, revision, &value),
+                    None => self.volume_mirror.delete(&key, revision),
+                }
+                Ok(Some(revision))
+            }
+            Err(CommitError::Conflict { .. }) => Ok(None),
+            Err(error) => Err(TransactError::Commit(error)),
+        }
+    }
+}

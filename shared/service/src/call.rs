@@ -1,0 +1,85 @@
+//! Making a call of the claim protocol: once, and what came of it.
+//!
+//! **Promises** that each outcome says no more than is known (rule 6): only an answer is an answer.
+//!
+//! **Never** repeats a call: a repetition is a new attempt, and is written down first (rule 2).
+
+use std::time::Duration;
+
+use berth_bus::{Bus, RequestError};
+use berth_contract::code::Code;
+use berth_contract::message::call::{Call, Called};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::volume::Outcome;
+
+use crate::clock;
+
+/// Sends the call to its executor and waits for the answer until the call's deadline.
+pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
+    let left = call.deadline.since(clock::now());
+    if left.is_zero() {
+        // Nothing was sent, so this is known not to have happened.
+        return Outcome::Failed(format!("{}: its deadline passed before it was sent", call.call));
+    }
+    let trace = trace.child(&mut rand::rng());
+    let within = berth_bus::Call::within(trace, left);
+    let answer = bus.request::<Called>(&call.subject(), call, &within).await;
+    let outcome = outcome(call, answer, left);
+    tracing::info!(
+        call = %call.call,
+        volume = %call.volume_key(),
+        alloc = %call.alloc,
+        node = %call.node,
+        attempt = %call.attempt,
+        trace = trace.trace_id(),
+        outcome = describe(&outcome),
+        "called"
+    );
+    outcome
+}
+
+fn describe(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Done { .. } => "done",
+        Outcome::Refused(error) | Outcome::Failed(error) | Outcome::Unanswered(error) => error,
+    }
+}
+
+fn outcome(call: &Call, answer: Result<Called, RequestError>, left: Duration) -> Outcome {
+    let error = match answer {
+        Ok(called) => return Outcome::Done { publish_context: called.publish_context },
+        Err(error) => error,
+    };
+    let to = if call.call.is_controller() {
+        format!("the controller of plugin {}", call.plugin)
+    } else {
+        format!("the agent of node {}", call.node)
+    };
+    match error {
+        RequestError::Problem(problem) => answered(call, &problem),
+        RequestError::NoResponder { .. } => {
+            Outcome::Failed(format!("{}: {to} is not there: no responders", call.call))
+        }
+        RequestError::Unavailable { .. }
+        | RequestError::TooLarge { .. }
+        | RequestError::Unsendable { .. } => {
+            Outcome::Failed(format!("{}: not sent to {to}: {error}", call.call))
+        }
+        // It was sent. Whatever came back, the call may be at work.
+        RequestError::NoAnswer { .. } => {
+            Outcome::Unanswered(format!("{}: {to} did not answer within {left:?}", call.call))
+        }
+        RequestError::BadReply { .. } => {
+            Outcome::Unanswered(format!("{}: {to} answered what cannot be read", call.call))
+        }
+    }
+}
+
+fn answered(call: &Call, problem: &Problem) -> Outcome {
+    let error = format!("{}: {problem}", call.call);
+    match problem.code {
+        Code::PluginRefused => Outcome::Refused(error),
+        _ => Outcome::Failed(error),
+    }
+}

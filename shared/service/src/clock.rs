@@ -1,0 +1,29 @@
+//! The clock and the dice: read here, passed in wherever something is decided.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use berth_contract::trace::TraceContext;
+use berth_domain::{AttemptId, Timestamp};
+
+/// Now, by this host's clock.
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// An id for a new attempt: the time first, so that they sort; then chance.
+pub fn new_attempt() -> AttemptId {
+    let id = format!("{:012x}-{:016x}", now().unix_ms(), rand::random::<u64>());
+    // Hex digits and a dash are always an id.
+    AttemptId::new(id).unwrap_or_else(|_| unreachable!("a made id is an id"))
+}
+
+/// A random number for jitter.
+pub fn jitter() -> u32 {
+    rand::random()
+}
+
+/// A trace that begins here.
+pub fn begin_trace() -> TraceContext {
+    TraceContext::begin(&mut rand::rng())
+}

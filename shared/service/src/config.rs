@@ -1,0 +1,209 @@
+//! Configuration: a TOML file, overlaid by the environment, read whole.
+//!
+//! **Owns** where a service's configuration comes from. The file is given by `--config`; a variable
+//! `BERTH__NATS__URL` replaces `url` in `[nats]` (`__` separates the levels, case does not matter).
+//!
+//! **Promises** all faults at once, each with its field and, from the file, its line.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use berth_contract::decode::{Decode, Decoder, Fault, Unknown, decode};
+use berth_contract::decode_struct;
+use berth_contract::document::{Document, Format};
+use serde_json::{Map, Value};
+
+use crate::telemetry::LogConfig;
+
+/// Variables that begin so are configuration.
+const PREFIX: &str = "BERTH__";
+
+/// The `[nats]` part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NatsConfig {
+    /// Where the servers are: one URL, or several separated by commas.
+    pub url: String,
+    /// Copies of each stream: 1 on one server, 3 on a cluster.
+    pub replicas: u8,
+    /// A file with the service's nkey seed, where the server asks for one.
+    pub nkey_seed_file: Option<PathBuf>,
+}
+
+impl Decode for NatsConfig {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut object = decoder.object(value)?;
+        let url: Option<Option<String>> = decoder.field(&mut object, "url");
+        let replicas: Option<Option<u32>> = decoder.field(&mut object, "replicas");
+        let seed: Option<Option<String>> = decoder.field(&mut object, "nkey_seed_file");
+        decoder.finish(&object, &["url", "replicas", "nkey_seed_file"]);
+        let replicas = replicas?.unwrap_or(1);
+        if !matches!(replicas, 1 | 3) {
+            decoder.at(".replicas".to_owned(), |decoder| decoder.fault("must be 1 or 3"));
+            return None;
+        }
+        Some(Self {
+            url: url?.unwrap_or_else(|| Self::default().url),
+            replicas: u8::try_from(replicas).ok()?,
+            nkey_seed_file: seed?.map(PathBuf::from),
+        })
+    }
+}
+
+impl Default for NatsConfig {
+    fn default() -> Self {
+        Self { url: "nats://127.0.0.1:4222".to_owned(), replicas: 1, nkey_seed_file: None }
+    }
+}
+
+/// A service's configuration: what all have, and its own part beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config<Own> {
+    /// The bus.
+    pub nats: NatsConfig,
+    /// Logs.
+    pub log: LogConfig,
+    /// The service's own fields; at the top level of the file, like the others.
+    pub own: Own,
+}
+
+impl<Own: Decode> Decode for Config<Own> {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut object = decoder.object(value)?;
+        let nats: Option<Option<NatsConfig>> = decoder.field(&mut object, "nats");
+        let log: Option<Option<LogConfig>> = decoder.field(&mut object, "log");
+        // What is left is the service's own; it also reports what nobody knows.
+        let own = Own::decode(Value::Object(object), decoder);
+        Some(Self { nats: nats?.unwrap_or_default(), log: log?.unwrap_or_default(), own: own? })
+    }
+}
+
+/// A service without configuration of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Nothing {}
+decode_struct!(Nothing {});
+
+/// Why a configuration is not used.
+#[derive(Debug)]
+pub struct ConfigError {
+    /// The file, if one was given.
+    pub file: Option<PathBuf>,
+    /// Every fault.
+    pub faults: Vec<Fault>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.as_ref().map_or("environment".into(), |file| file.to_string_lossy());
+        for (at, fault) in self.faults.iter().enumerate() {
+            let newline = if at == 0 { "" } else { "\n" };
+            write!(f, "{newline}{file}: {fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Reads the configuration: the file, if one is given, and the variables over it.
+pub fn load<Own: Decode>(
+    file: Option<&Path>,
+    variables: impl IntoIterator<Item = (String, String)>,
+) -> Result<Config<Own>, ConfigError> {
+    let fail = |faults| ConfigError { file: file.map(Path::to_path_buf), faults };
+    let text = match file {
+        None => String::new(),
+        Some(path) => std::fs::read_to_string(path).map_err(|error| {
+            let problem = format!("cannot be read: {error}");
+            fail(vec![Fault { path: String::new(), problem, line: None }])
+        })?,
+    };
+    let mut document = Document::parse(&text, Format::Toml).map_err(fail)?;
+    overlay(&mut document.value, variables);
+    decode(document.value.clone(), Unknown::Fault)
+        .map_err(|faults| fail(document.with_lines(faults)))
+}
+
+fn overlay(value: &mut Value, variables: impl IntoIterator<Item = (String, String)>) {
+    for (name, text) in variables {
+        let Some(path) = name.strip_prefix(PREFIX) else { continue };
+        // Numbers and booleans are written as such; all else is text.
+        let leaf = match serde_json::from_str(&text) {
+            Ok(leaf @ (Value::Number(_) | Value::Bool(_))) => leaf,
+            _ => Value::String(text),
+        };
+        let levels: Vec<String> = path.split("__").map(str::to_ascii_lowercase).collect();
+        set(value, &levels, leaf);
+    }
+}
+
+fn set(value: &mut Value, levels: &[String], leaf: Value) {
+    let Some((name, below)) = levels.split_first() else {
+        *value = leaf;
+        return;
+    };
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    if let Value::Object(object) = value {
+        set(object.entry(name.clone()).or_insert(Value::Null), below, leaf);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq)]
+    struct Own {
+        node: String,
+        tries: u32,
+    }
+    decode_struct!(Own { node, tries = 3 });
+
+    fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_environment_goes_over_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "node = 'n1'\n[nats]\nurl = 'nats://a:1'\n").unwrap();
+        let given = variables(&[
+            ("BERTH__NATS__URL", "nats://b:2"),
+            ("BERTH__TRIES", "7"),
+            ("BERTH_NODE", "not ours"),
+            ("PATH", "/bin"),
+        ]);
+        let config: Config<Own> = load(Some(file.path()), given).unwrap();
+        assert_eq!(config.nats.url, "nats://b:2");
+        assert_eq!(config.own, Own { node: "n1".to_owned(), tries: 7 });
+    }
+
+    #[test]
+    fn every_fault_comes_at_once_with_its_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text =
+            "tries = 'many'\ncolour = 1\n[nats]\nreplicas = 2\nurls = 'x'\n[log]\nformat = 'xml'\n";
+        std::fs::write(file.path(), text).unwrap();
+        let error = load::<Own>(Some(file.path()), variables(&[])).unwrap_err();
+        let found: Vec<(&str, Option<usize>)> =
+            error.faults.iter().map(|fault| (fault.path.as_str(), fault.line)).collect();
+        assert_eq!(
+            found,
+            [
+                ("nats.urls", Some(5)),
+                ("nats.replicas", Some(4)),
+                ("log.format", Some(7)),
+                ("node", None),
+                ("tries", Some(1)),
+                ("colour", Some(2)),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_a_fault() {
+        let error = load::<Nothing>(Some(Path::new("/nonexistent")), variables(&[])).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent: cannot be read"), "{error}");
+    }
+}

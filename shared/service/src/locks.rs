@@ -1,0 +1,103 @@
+//! One lock per key, for as long as somebody wants it.
+//!
+//! **Promises** that two holders of one key never overlap in this process, and that a key nobody
+//! wants costs nothing.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::OwnedMutexGuard;
+
+/// Locks by key. Cheap to clone.
+#[derive(Debug)]
+pub struct KeyedLocks<K> {
+    locks: Arc<Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>>,
+}
+
+/// A held lock; it may be moved into another task.
+#[derive(Debug)]
+pub struct KeyGuard<K: Eq + Hash> {
+    key: K,
+    // Dropped before the map is looked at, so that the last holder sees itself alone.
+    guard: Option<OwnedMutexGuard<()>>,
+    locks: KeyedLocks<K>,
+}
+
+impl<K> Default for KeyedLocks<K> {
+    fn default() -> Self {
+        Self { locks: Arc::default() }
+    }
+}
+
+impl<K> Clone for KeyedLocks<K> {
+    fn clone(&self) -> Self {
+        Self { locks: Arc::clone(&self.locks) }
+    }
+}
+
+impl<K: Clone + Eq + Hash> KeyedLocks<K> {
+    /// Waits for the key. Bound the wait where it is called: a holder may hold it for minutes.
+    pub async fn lock(&self, key: &K) -> KeyGuard<K> {
+        let lock = {
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(locks.entry(key.clone()).or_default())
+        };
+        let guard = lock.lock_owned().await;
+        KeyGuard { key: key.clone(), guard: Some(guard), locks: self.clone() }
+    }
+
+    /// Takes the key if nobody has it.
+    pub fn try_lock(&self, key: &K) -> Option<KeyGuard<K>> {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = Arc::clone(locks.entry(key.clone()).or_default());
+        let guard = lock.try_lock_owned().ok()?;
+        Some(KeyGuard { key: key.clone(), guard: Some(guard), locks: self.clone() })
+    }
+}
+
+impl<K: Eq + Hash> Drop for KeyGuard<K> {
+    fn drop(&mut self) {
+        let mut locks = self.locks.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        self.guard = None;
+        // Under the map's lock nobody can begin to want the key: alone means forgotten.
+        if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            locks.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn holders_of_one_key_take_turns_and_leave_nothing() {
+        let locks = KeyedLocks::default();
+        let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let mut tasks = tokio::task::JoinSet::new();
+        for at in 0..64_u32 {
+            let (locks, inside) = (locks.clone(), Arc::clone(&inside));
+            tasks.spawn(async move {
+                let _guard = locks.lock(&(at % 2)).await;
+                assert!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < 2);
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            });
+        }
+        while let Some(task) = tasks.join_next().await {
+            task.unwrap();
+        }
+        assert!(locks.locks.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_held_key_is_not_taken_and_another_is() {
+        let locks = KeyedLocks::default();
+        let held = locks.lock(&1).await;
+        assert!(locks.try_lock(&1).is_none());
+        assert!(locks.try_lock(&2).is_some());
+        drop(held);
+        assert!(locks.try_lock(&1).is_some());
+    }
+}

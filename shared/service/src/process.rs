@@ -1,0 +1,152 @@
+//! A service's process: configuration, logs, connection, run, drain.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use berth_bus::{Bus, Credentials};
+use berth_contract::decode::Decode;
+use berth_contract::service::ServiceName;
+use berth_domain::WorkerId;
+use clap::{Arg, ArgAction, Command, value_parser};
+
+use crate::config::{self, Config, NatsConfig};
+use crate::shutdown::Shutdown;
+use crate::telemetry;
+
+/// How long the last messages may take to leave.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// Bad configuration (`EX_USAGE` of `sysexits.h`).
+const EXIT_CONFIG: u8 = 64;
+
+/// What a running service stands on.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// The bus.
+    pub bus: Bus,
+    /// When to end.
+    pub shutdown: Shutdown,
+    /// This process, as attempts name it.
+    pub worker: WorkerId,
+    /// What it is.
+    pub name: ServiceName,
+    /// Copies of each stream.
+    pub replicas: u8,
+}
+
+/// Any error that ends a service; its chain is joined once, when it is logged.
+pub type Fatal = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs a service from the command line to the end of the process: `main` is a call of this.
+pub fn run<Own, F>(name: ServiceName, service: impl FnOnce(Own, Process) -> F) -> ExitCode
+where
+    Own: Decode,
+    F: Future<Output = Result<(), Fatal>>,
+{
+    let arguments = command(name).get_matches();
+    let file = arguments.get_one::<PathBuf>("config").map(PathBuf::as_path);
+    let config: Config<Own> = match config::load(file, std::env::vars()) {
+        Ok(config) => config,
+        Err(error) => {
+            complain(name, &error);
+            return ExitCode::from(EXIT_CONFIG);
+        }
+    };
+    if arguments.get_flag("check-config") {
+        return ExitCode::SUCCESS;
+    }
+    if let Err(error) = telemetry::start(&config.log) {
+        complain(name, &error);
+        return ExitCode::from(EXIT_CONFIG);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(name, &error);
+            return ExitCode::FAILURE;
+        }
+    };
+    let Config { nats, own, .. } = config;
+    let ended = runtime.block_on(async {
+        let process = start(name, &nats).await?;
+        let bus = process.bus.clone();
+        tracing::info!(worker = %process.worker, url = %nats.url, "started");
+        let ended = service(own, process).await;
+        bus.drain(DRAIN).await;
+        ended
+    });
+    // Blocking calls (a hung unmount) must not keep a process that was told to end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match ended {
+        Ok(()) => {
+            tracing::info!("ended");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            tracing::error!(error = chain(error.as_ref()), "ended");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn start(name: ServiceName, nats: &NatsConfig) -> Result<Process, Fatal> {
+    let shutdown = Shutdown::on_signals()?;
+    let short = name.name.trim_start_matches("berth-");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => "unnamed-host",
+        host => host,
+    };
+    let worker = WorkerId::new(format!("{short}/{host}/{}", std::process::id()))?;
+    let mut config = berth_bus::Config::new(nats.url.split(','), worker.as_str());
+    if let Some(file) = &nats.nkey_seed_file {
+        config.credentials = Credentials::NkeySeedFile(file.clone());
+    }
+    let bus = tokio::select! {
+        bus = Bus::connect(config) => bus?,
+        () = shutdown.requested() => return Err("told to end before the bus was reached".into()),
+    };
+    Ok(Process { bus, shutdown, worker, name, replicas: nats.replicas })
+}
+
+fn command(name: ServiceName) -> Command {
+    Command::new(name.name)
+        .about(name.description)
+        .version(env!("CARGO_PKG_VERSION"))
+        .after_help(
+            "Every field of the configuration file can be given by a variable instead:\n\
+             BERTH__NATS__URL replaces `url` in `[nats]`.\n\n\
+             Exit codes: 0 ended when told to, 1 failed, 64 bad configuration.",
+        )
+        .arg(
+            Arg::new("config")
+                .long("config")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Configuration, in TOML"),
+        )
+        .arg(
+            Arg::new("check-config")
+                .long("check-config")
+                .action(ArgAction::SetTrue)
+                .help("Read the configuration, say what is wrong with it, and end"),
+        )
+}
+
+#[expect(clippy::print_stderr, reason = "before logs are configured there is nothing else")]
+fn complain(name: ServiceName, error: &dyn std::error::Error) {
+    eprintln!("{}: {}", name.name, chain(error));
+}
+
+/// An error with its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

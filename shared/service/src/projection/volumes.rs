@@ -1,0 +1,174 @@
+//! The volumes bucket, as volumes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use berth_bus::Fold;
+use berth_contract::key::{VolumeEntry, parse_volume};
+use berth_contract::record::{self, RecordError};
+use berth_domain::volume::{Claim, Volume, VolumeSpec};
+use berth_domain::{AllocId, VolumeKey};
+
+/// All volumes.
+#[derive(Debug, Default)]
+pub struct Volumes {
+    subtrees: HashMap<VolumeKey, Subtree>,
+}
+
+/// One volume's subtree.
+#[derive(Debug, Default, Clone)]
+pub struct Subtree {
+    /// The newest revision seen below the volume: what a write is guarded with.
+    pub head: u64,
+    /// The volume.
+    pub volume: Volume,
+    /// The trace of each claim's last change.
+    pub traces: BTreeMap<AllocId, String>,
+    /// Records of it that this version cannot read, by key; while there are any it is read-only.
+    pub unreadable: BTreeMap<String, String>,
+}
+
+impl Volumes {
+    /// A volume's subtree; none when nothing is below it.
+    pub fn get(&self, volume: &VolumeKey) -> Option<&Subtree> {
+        self.subtrees.get(volume)
+    }
+
+    /// All subtrees, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&VolumeKey, &Subtree)> {
+        self.subtrees.iter()
+    }
+
+    /// How many volumes there are.
+    pub fn len(&self) -> usize {
+        self.subtrees.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.subtrees.is_empty()
+    }
+
+    fn change(&mut self, volume: VolumeKey, revision: u64, change: impl FnOnce(&mut Subtree)) {
+        let subtree = self.subtrees.entry(volume.clone()).or_default();
+        change(subtree);
+        subtree.head = subtree.head.max(revision);
+        let gone = subtree.volume.spec.is_none()
+            && subtree.volume.claims.is_empty()
+            && subtree.unreadable.is_empty();
+        if gone {
+            self.subtrees.remove(&volume);
+        }
+    }
+}
+
+impl Fold for Volumes {
+    fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
+        match parse_volume(key) {
+            Some(VolumeEntry::Spec(volume)) => {
+                let read = record::read::<VolumeSpec>(value);
+                self.change(volume, revision, |subtree| {
+                    let Some((mut spec, _)) = subtree.readable(key, read) else { return };
+                    if spec.create_index == 0 {
+                        spec.create_index = revision;
+                    }
+                    subtree.volume.spec = Some(spec);
+                });
+            }
+            Some(VolumeEntry::Claim(volume, alloc)) => {
+                let read = record::read::<Claim>(value);
+                self.change(volume, revision, |subtree| {
+                    let Some((mut claim, trace)) = subtree.readable(key, read) else { return };
+                    if claim.epoch == 0 {
+                        claim.epoch = revision;
+                    }
+                    match trace {
+                        Some(trace) => subtree.traces.insert(alloc.clone(), trace),
+                        None => subtree.traces.remove(&alloc),
+                    };
+                    subtree.volume.claims.insert(alloc, claim);
+                });
+            }
+            None => tracing::warn!(key, "a key that is none of ours is in the volumes bucket"),
+        }
+    }
+
+    fn delete(&mut self, key: &str, revision: u64) {
+        match parse_volume(key) {
+            Some(VolumeEntry::Spec(volume)) => self.change(volume, revision, |subtree| {
+                subtree.unreadable.remove(key);
+                subtree.volume.spec = None;
+            }),
+            Some(VolumeEntry::Claim(volume, alloc)) => self.change(volume, revision, |subtree| {
+                subtree.unreadable.remove(key);
+                subtree.traces.remove(&alloc);
+                subtree.volume.claims.remove(&alloc);
+            }),
+            None => {}
+        }
+    }
+}
+
+impl Subtree {
+    fn readable<T>(
+        &mut self,
+        key: &str,
+        read: Result<record::Record<T>, RecordError>,
+    ) -> Option<(T, Option<String>)> {
+        match read {
+            Ok(record) => {
+                self.unreadable.remove(key);
+                Some((record.body, record.trace))
+            }
+            Err(error) => {
+                let why = crate::process::chain(&error);
+                tracing::error!(key, error = why, "the volume is read-only here");
+                self.unreadable.insert(key.to_owned(), why);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEC: &[u8] = br#"{"plugin":"p","capabilities":[{"access":"single-node-writer",
+        "attachment":"file-system"}],"schema":1}"#;
+    const CLAIM: &[u8] = br#"{"state":"taken","node":"n1","mode":"write",
+        "since":"2026-01-01T00:00:00Z","access":"single-node-writer","attachment":"file-system",
+        "controller":false,"trace":"t1","schema":1}"#;
+
+    fn volume() -> VolumeKey {
+        match parse_volume("default.data.spec") {
+            Some(VolumeEntry::Spec(volume)) => volume,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn keys_fold_into_volumes_and_epochs_are_filled_in() {
+        let mut volumes = Volumes::default();
+        volumes.put("default.data.spec", 3, SPEC);
+        volumes.put("default.data.claim.a", 7, CLAIM);
+        let subtree = volumes.get(&volume()).unwrap();
+        assert_eq!(subtree.head, 7);
+        assert_eq!(subtree.volume.spec.as_ref().unwrap().create_index, 3);
+        let claim = subtree.volume.claims.values().next().unwrap();
+        assert_eq!(claim.epoch, 7);
+        volumes.delete("default.data.claim.a", 9);
+        assert_eq!(volumes.get(&volume()).unwrap().head, 9);
+        volumes.delete("default.data.spec", 10);
+        assert!(volumes.is_empty());
+    }
+
+    #[test]
+    fn a_newer_record_makes_its_volume_read_only() {
+        let mut volumes = Volumes::default();
+        volumes.put("default.data.spec", 3, SPEC);
+        volumes.put("default.data.claim.a", 4, br#"{"schema":2}"#);
+        assert_eq!(volumes.get(&volume()).unwrap().unreadable.len(), 1);
+        volumes.put("default.data.claim.a", 5, CLAIM);
+        assert!(volumes.get(&volume()).unwrap().unreadable.is_empty());
+    }
+}

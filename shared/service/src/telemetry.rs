@@ -1,0 +1,61 @@
+//! Logs: structured, to standard error, with the trace id where there is one.
+
+use std::io::IsTerminal;
+
+use berth_contract::decode_leaf;
+use berth_contract::decode_struct;
+use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
+
+/// How logs are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object per line, for programs.
+    Json,
+}
+decode_leaf!(LogFormat);
+
+/// The `[log]` part of a service's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Which events, in the form of `RUST_LOG`, such as `info,berth_bus=debug`.
+    pub filter: String,
+    /// How they are written.
+    pub format: LogFormat,
+}
+decode_struct!(LogConfig { filter = "info".to_owned(), format = LogFormat::Text });
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { filter: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+/// Why logging could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The filter is none.
+    #[error("`log.filter` is no filter: {0}")]
+    Filter(String),
+    /// Somebody else logs already.
+    #[error("logging was started twice")]
+    Twice,
+}
+
+/// Starts logging; once per process.
+pub fn start(config: &LogConfig) -> Result<(), TelemetryError> {
+    let filter = EnvFilter::try_new(&config.filter)
+        .map_err(|error| TelemetryError::Filter(error.to_string()))?;
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    match config.format {
+        LogFormat::Text => logs.try_init(),
+        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+    }
+    .map_err(|_| TelemetryError::Twice)
+}
