@@ -155,6 +155,9 @@ pub struct Node {
     /// Changes with each boot of the host.
     #[serde(default)]
     pub boot_id: String,
+    /// The node's own clock in the last report that changed anything: an older one comes too late.
+    #[serde(default)]
+    pub reported: Timestamp,
     /// What it says of itself, such as its address.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,

@@ -38,8 +38,30 @@ pub struct ReportedInstance {
     /// What its agent last saw.
     pub instance: Instance,
 }
-decode_leaf!(Half, Instance);
+decode_leaf!(Half);
 decode_struct!(ReportedInstance { plugin, half, instance });
+decode_struct!(Instance { healthy, description, provider, version, since, controller, node });
+decode_struct!(ControllerAbilities {
+    publish_unpublish_volume,
+    publish_readonly = false,
+    create_delete_volume = false,
+    list_volumes = false,
+    create_delete_snapshot = false,
+    clone_volume = false,
+    expand_volume = false,
+    single_node_multi_writer = false,
+});
+decode_struct!(NodeAbilities {
+    external_node,
+    controller_service,
+    stage_unstage_volume,
+    get_volume_stats = false,
+    expand_volume = false,
+    volume_condition = false,
+    single_node_multi_writer = false,
+    max_volumes,
+    topology,
+});
 
 /// `node.report` was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +77,15 @@ pub struct Leave {
     pub node: NodeId,
 }
 decode_struct!(Leave { node });
+
+/// `node.leave` was done; again is nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// Whether the node was known until now.
+    pub known: bool,
+    /// How many plugin instances went with it.
+    pub instances: usize,
+}
 
 /// `plugin.status` and `node.status`: one by id, or all.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
