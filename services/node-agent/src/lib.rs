@@ -1,1 +1,5 @@
-//! Fingerprints plugins, stages and publishes on its node, answers for the controllers it hosts.
+//! wip
+pub mod journal;
+pub mod mount_table;
+pub mod paths;
+pub mod plan;

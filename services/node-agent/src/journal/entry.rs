@@ -1,0 +1,156 @@
+//! What an entry is, as a value and as bytes.
+//!
+//! Keys are `<ns>.<volume>.<alloc>.<kind>` with ids encoded as in the buckets; values are JSON, the
+//! state first, with the version of their form.
+
+use std::path::PathBuf;
+
+use berth_contract::token::{decode, encode};
+use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::{AllocId, Namespace, PluginId, Timestamp, VolumeId, VolumeKey};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+/// The form that this version writes.
+const SCHEMA: u32 = 1;
+
+/// How far a use has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UseState {
+    /// Begun: any of its calls may have been made.
+    Intent,
+    /// Every call succeeded.
+    Published,
+}
+
+/// An alloc's use of a volume on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Use {
+    /// How far it has got.
+    pub state: UseState,
+    /// The claim that it rests on.
+    pub epoch: u64,
+    /// Who mounts it.
+    pub plugin: PluginId,
+    /// What the plugin calls the volume.
+    pub external_id: String,
+    /// How the volume is shared.
+    pub access: AccessMode,
+    /// What it is to the workload.
+    pub attachment: AttachmentMode,
+    /// What the alloc may do.
+    pub mode: Mode,
+    /// Where it is staged; none when the plugin does not stage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging: Option<PathBuf>,
+    /// Where it is published.
+    pub target: PathBuf,
+    /// The boot of the host in which it was written.
+    pub boot_id: String,
+    /// Since when it is in this state.
+    pub since: Timestamp,
+}
+
+/// An alloc was told to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detached {
+    /// At this epoch: no grant of it or of an earlier one mounts anything (rule 10).
+    pub epoch: u64,
+    /// Whether nothing of it is left.
+    pub done: bool,
+}
+
+/// A change of one entry. That an alloc is gone also ends its use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A use begins or gets on.
+    Use(VolumeKey, AllocId, Use),
+    /// An alloc is told to go, or is gone.
+    Detached(VolumeKey, AllocId, Detached),
+}
+
+/// What is wrong with an entry.
+#[derive(Debug, Error)]
+pub enum EntryError {
+    /// The key is none of ours.
+    #[error("no key of this journal")]
+    Key,
+    /// A newer agent wrote it.
+    #[error("its form is {found}; this version reads up to {SCHEMA}")]
+    Newer {
+        /// Its form.
+        found: u64,
+    },
+    /// The value is none of ours.
+    #[error("no value of this journal")]
+    Value(#[source] serde_json::Error),
+}
+
+/// Which entry a key names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Use,
+    Detached,
+}
+
+impl Kind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Use => "use",
+            Self::Detached => "detached",
+        }
+    }
+}
+
+/// The key of an entry.
+pub(super) fn key(volume: &VolumeKey, alloc: &AllocId, kind: Kind) -> String {
+    let (namespace, id) = (encode(&volume.namespace), encode(&volume.volume));
+    format!("{namespace}.{id}.{}.{}", encode(alloc), kind.as_str())
+}
+
+impl Change {
+    /// The entry that was stored so.
+    pub(super) fn read(key: &[u8], value: &[u8]) -> Result<Self, EntryError> {
+        let (volume, alloc, kind) = parse_key(key).ok_or(EntryError::Key)?;
+        Ok(match kind {
+            Kind::Use => Self::Use(volume, alloc, parse_value(value)?),
+            Kind::Detached => Self::Detached(volume, alloc, parse_value(value)?),
+        })
+    }
+}
+
+fn parse_key(key: &[u8]) -> Option<(VolumeKey, AllocId, Kind)> {
+    let mut tokens = std::str::from_utf8(key).ok()?.split('.');
+    let namespace = Namespace::new(decode(tokens.next()?).ok()?).ok()?;
+    let volume = VolumeId::new(decode(tokens.next()?).ok()?).ok()?;
+    let alloc = AllocId::new(decode(tokens.next()?).ok()?).ok()?;
+    let kind = match tokens.next()? {
+        "use" => Kind::Use,
+        "detached" => Kind::Detached,
+        _ => return None,
+    };
+    tokens.next().is_none().then(|| (VolumeKey::new(namespace, volume), alloc, kind))
+}
+
+#[derive(Serialize)]
+struct Stored<'a, T> {
+    #[serde(flatten)]
+    entry: &'a T,
+    schema: u32,
+}
+
+/// A value as it is stored.
+pub(super) fn value<T: Serialize>(entry: &T) -> Result<Vec<u8>, serde_json::Error> {
+    serde_json::to_vec(&Stored { entry, schema: SCHEMA })
+}
+
+fn parse_value<T: DeserializeOwned>(value: &[u8]) -> Result<T, EntryError> {
+    let value: Value = serde_json::from_slice(value).map_err(EntryError::Value)?;
+    match value.get("schema").and_then(Value::as_u64) {
+        Some(found) if found > u64::from(SCHEMA) => Err(EntryError::Newer { found }),
+        _ => serde_json::from_value(value).map_err(EntryError::Value),
+    }
+}

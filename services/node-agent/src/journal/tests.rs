@@ -1,0 +1,99 @@
+//! The journal against a real disk: what was written is there after it is opened again.
+
+use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::{Namespace, PluginId, Timestamp, VolumeId};
+
+use super::*;
+
+fn volume(id: &str) -> VolumeKey {
+    VolumeKey::new(Namespace::new("team a").unwrap(), VolumeId::new(id).unwrap())
+}
+
+fn alloc(id: &str) -> AllocId {
+    AllocId::new(id).unwrap()
+}
+
+fn entry(state: UseState, epoch: u64) -> Use {
+    Use {
+        state,
+        epoch,
+        plugin: PluginId::new("dev.berth").unwrap(),
+        external_id: "vol-1".to_owned(),
+        access: AccessMode::MultiNodeMultiWriter,
+        attachment: AttachmentMode::FileSystem,
+        mode: Mode::Write,
+        staging: Some("/s/staging".into()),
+        target: "/s/a/target".into(),
+        boot_id: "boot".to_owned(),
+        since: Timestamp::from_unix_ms(1),
+    }
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_after_it_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let (data, logs) = (volume("data/1.x"), volume("logs"));
+    let published = entry(UseState::Published, 7);
+    {
+        let journal = Journal::open(path.clone()).await.unwrap();
+        journal.write_use(&data, &alloc("a"), entry(UseState::Intent, 7)).await.unwrap();
+        journal.write_use(&data, &alloc("a"), published.clone()).await.unwrap();
+        journal.write_use(&data, &alloc("b.2"), entry(UseState::Intent, 9)).await.unwrap();
+        journal.write_use(&logs, &alloc("a"), published.clone()).await.unwrap();
+        journal.begin_detach(&data, &alloc("b.2"), 9).await.unwrap();
+        journal.begin_detach(&logs, &alloc("a"), 7).await.unwrap();
+        journal.end_detach(&logs, &alloc("a"), 7).await.unwrap();
+    }
+    let journal = Journal::open(path).await.unwrap();
+    let mut expected = VolumeUses::default();
+    expected.uses.insert(alloc("a"), published);
+    expected.uses.insert(alloc("b.2"), entry(UseState::Intent, 9));
+    expected.detached.insert(alloc("b.2"), Detached { epoch: 9, done: false });
+    assert_eq!(journal.volume(&data), expected);
+    let mut expected = VolumeUses::default();
+    expected.detached.insert(alloc("a"), Detached { epoch: 7, done: true });
+    assert_eq!(journal.volume(&logs), expected);
+    assert_eq!(journal.uses().len(), 2);
+}
+
+#[tokio::test]
+async fn an_older_detach_does_not_lower_the_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path().join("journal")).await.unwrap();
+    journal.begin_detach(&volume("v"), &alloc("a"), 9).await.unwrap();
+    journal.begin_detach(&volume("v"), &alloc("a"), 4).await.unwrap();
+    assert_eq!(journal.volume(&volume("v")).detached[&alloc("a")].epoch, 9);
+}
+
+#[tokio::test]
+async fn a_second_agent_with_the_same_state_directory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let _first = Journal::open(dir.path().to_owned()).await.unwrap();
+    let second = Journal::open(dir.path().to_owned()).await.err().unwrap();
+    assert!(matches!(second, JournalError::InUse(_)), "{second}");
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_read_stops_the_start_and_is_named() {
+    let good = "team.data.a.use";
+    for (key, value) in [
+        ("team.data.use", "{}"),
+        ("team.data.a.other", "{}"),
+        ("te am.data.a.use", "{}"),
+        (good, "{"),
+        (good, r#"{"state":"intent","schema":1}"#),
+        (good, r#"{"state":"intent","schema":2}"#),
+        ("team.data.a.detached", r#"{"epoch":"seven","done":true,"schema":1}"#),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        {
+            let database = fjall::Database::builder(dir.path()).open().unwrap();
+            let keyspace = database.keyspace("volumes", Default::default).unwrap();
+            keyspace.insert(key, value).unwrap();
+        }
+        let error = Journal::open(dir.path().to_owned()).await.err().unwrap();
+        assert!(matches!(error, JournalError::Entry { .. }), "{error}");
+        assert!(error.to_string().contains(key), "{error}");
+    }
+}

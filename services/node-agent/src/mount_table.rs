@@ -1,0 +1,162 @@
+//! What is mounted here.
+//!
+//! **Owns** the reading of `/proc/self/mountinfo`.
+//!
+//! **Promises** a table that two readings in a row agree on, so that a mount is not missed because
+//! another came or went while the kernel wrote the table out; and that what cannot be read is an
+//! error, never an absence (unknown is in use).
+//!
+//! **Never** touches a mount point: a `stat` on a dead mount hangs for ever.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+const TABLE: &str = "/proc/self/mountinfo";
+/// The mount point's column (proc(5)).
+const MOUNT_POINT: usize = 4;
+/// How often the table is read in search of two equal readings.
+const READINGS_MAX: usize = 10;
+
+/// Why it is not known what is mounted.
+#[derive(Debug, Error)]
+pub enum MountTableError {
+    /// The kernel gave no table.
+    #[error("the mount table {TABLE} cannot be read")]
+    Read(#[source] io::Error),
+    /// A line of the table has too few columns.
+    #[error("the mount table {TABLE} has a line that is none: {0:?}")]
+    Line(String),
+    /// It changed between every two readings.
+    #[error("the mount table {TABLE} changed during each of {READINGS_MAX} readings")]
+    Restless,
+}
+
+/// Every mount point, as this process sees them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MountTable {
+    points: BTreeSet<PathBuf>,
+}
+
+impl MountTable {
+    /// Reads the table; off the async threads.
+    pub async fn read() -> Result<Self, MountTableError> {
+        let read = tokio::task::spawn_blocking(|| Self::read_settled(|| fs::read(TABLE)));
+        read.await.map_err(|error| MountTableError::Read(io::Error::other(error)))?
+    }
+
+    fn read_settled(
+        mut read: impl FnMut() -> io::Result<Vec<u8>>,
+    ) -> Result<Self, MountTableError> {
+        let mut last = read().map_err(MountTableError::Read)?;
+        for _ in 1..READINGS_MAX {
+            let next = read().map_err(MountTableError::Read)?;
+            if next == last {
+                return Self::parse(&next);
+            }
+            last = next;
+        }
+        Err(MountTableError::Restless)
+    }
+
+    fn parse(table: &[u8]) -> Result<Self, MountTableError> {
+        let lines = table.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let point = |line: &[u8]| {
+            let field = line.split(|byte| *byte == b' ').nth(MOUNT_POINT);
+            field
+                .map(unescape)
+                .ok_or_else(|| MountTableError::Line(String::from_utf8_lossy(line).into_owned()))
+        };
+        Ok(Self { points: lines.map(point).collect::<Result<_, _>>()? })
+    }
+
+    /// Whether something is mounted at exactly this path.
+    pub fn has(&self, path: &Path) -> bool {
+        self.points.contains(path)
+    }
+
+    /// What is mounted below this directory, itself not included.
+    pub fn beneath<'a>(&'a self, dir: &'a Path) -> impl Iterator<Item = &'a Path> {
+        // Paths sort by component, so that those below stand together, right after it.
+        let after = (std::ops::Bound::Excluded(dir), std::ops::Bound::Unbounded);
+        let points = self.points.range::<Path, _>(after).map(PathBuf::as_path);
+        points.take_while(move |point| point.starts_with(dir))
+    }
+}
+
+impl<P: Into<PathBuf>> FromIterator<P> for MountTable {
+    fn from_iter<I: IntoIterator<Item = P>>(points: I) -> Self {
+        Self { points: points.into_iter().map(Into::into).collect() }
+    }
+}
+
+/// The kernel writes space, tab, line break and backslash as `\` and three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let (byte, after) = match rest {
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), after)
+            }
+            _ => (first, after),
+        };
+        plain.push(byte);
+        rest = after;
+    }
+    OsString::from_vec(plain).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = "\
+        22 28 0:21 / /proc rw,nosuid - proc proc rw\n\
+        28 0 252:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n\
+        30 28 0:99 /x\\040y /s/csi/a\\040b rw - ext4 /dev/vda1 rw\n\
+        31 28 0:99 / /s/csi/a\\040b/deeper rw - ext4 /dev/vda1 rw\n\
+        32 28 0:99 / /s/csi/a\\040bc rw - ext4 /dev/vda1 rw\n";
+
+    #[test]
+    fn mount_points_are_read_as_they_are() {
+        let table = MountTable::parse(LINES.as_bytes()).unwrap();
+        assert!(table.has(Path::new("/")) && table.has(Path::new("/s/csi/a b")));
+        assert!(!table.has(Path::new("/s")));
+        let beneath: Vec<&Path> = table.beneath(Path::new("/s/csi/a b")).collect();
+        assert_eq!(beneath, [Path::new("/s/csi/a b/deeper")]);
+        assert_eq!(table.beneath(Path::new("/s/csi")).count(), 3);
+        assert_eq!(table.beneath(Path::new("/s/cs")).count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error() {
+        let error = MountTable::parse(b"22 28 0:21\n").unwrap_err();
+        assert!(matches!(error, MountTableError::Line(_)), "{error}");
+        let failed = MountTable::read_settled(|| Err(io::Error::other("no"))).unwrap_err();
+        assert!(matches!(failed, MountTableError::Read(_)), "{failed}");
+    }
+
+    #[test]
+    fn a_reading_that_differs_from_the_next_is_not_believed() {
+        let mut readings = [&LINES[..43], LINES, LINES].into_iter();
+        let table = MountTable::read_settled(|| Ok(readings.next().unwrap().into())).unwrap();
+        assert!(table.has(Path::new("/")));
+        let mut count = 0_usize;
+        let restless = MountTable::read_settled(|| {
+            count += 1;
+            Ok(vec![b' '; count])
+        });
+        assert!(matches!(restless, Err(MountTableError::Restless)));
+    }
+
+    #[tokio::test]
+    async fn the_kernels_own_table_is_understood() {
+        assert!(MountTable::read().await.unwrap().has(Path::new("/proc")));
+    }
+}

@@ -1,0 +1,78 @@
+//! Which plugin calls to make: decided here, made elsewhere.
+//!
+//! **Owns** the order of stage, publish, unpublish and unstage on this node, and who shares a staging
+//! (rules 10 and 11 of the claim protocol; CSI 1.12, volume lifecycle).
+//!
+//! **Promises** that a grant whose alloc was told to go makes no call, that a volume is unstaged with
+//! its last use and not before, that another alloc's use is seen by value in the journal and the
+//! mount table, and that unknown counts as in use.
+//!
+//! **Never** reads a clock, a disk or the mount table: all it needs is passed in.
+
+mod detach;
+mod mount;
+
+use std::path::PathBuf;
+
+use berth_domain::AllocId;
+
+use crate::journal::VolumeUses;
+use crate::mount_table::MountTable;
+use crate::paths::Place;
+
+pub use detach::{Departure, Newer, detach};
+pub use mount::{Arrival, Void, mount};
+
+/// One plugin call of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeCall {
+    /// `NodeStageVolume`.
+    Stage {
+        /// `staging_target_path`.
+        staging: PathBuf,
+    },
+    /// `NodePublishVolume`.
+    Publish {
+        /// `staging_target_path`; none when the plugin does not stage.
+        staging: Option<PathBuf>,
+        /// `target_path`.
+        target: PathBuf,
+    },
+    /// `NodeUnpublishVolume`.
+    Unpublish {
+        /// `target_path`.
+        target: PathBuf,
+    },
+    /// `NodeUnstageVolume`.
+    Unstage {
+        /// `staging_target_path`.
+        staging: PathBuf,
+    },
+}
+
+/// What is known of a volume on this node.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// What the journal says.
+    pub journal: &'a VolumeUses,
+    /// What the kernel says.
+    pub mounts: &'a MountTable,
+    /// Where this alloc's use of the volume is, by the ids.
+    pub place: &'a Place,
+}
+
+impl Scene<'_> {
+    /// Whether another alloc uses the volume here, or may: one that the journal names, whatever its
+    /// state, or a mount where another's target would be.
+    fn has_others(&self, alloc: &AllocId) -> bool {
+        let journalled = self.journal.uses.keys().any(|other| other != alloc);
+        let mut mounted = self.mounts.beneath(&self.place.volume_dir);
+        journalled
+            || mounted.any(|point| {
+                !point.starts_with(&self.place.staging) && !point.starts_with(&self.place.alloc_dir)
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests;

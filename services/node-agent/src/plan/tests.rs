@@ -1,0 +1,253 @@
+//! The plans as tables: what is known, what is asked, which calls follow.
+
+use std::path::Path;
+
+use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::{Namespace, PluginId, Timestamp, VolumeId, VolumeKey};
+
+use super::*;
+use crate::journal::{Detached, Use, UseState};
+use crate::paths::Paths;
+
+/// One volume on one node, as a row of a table describes it.
+#[derive(Default)]
+struct Known {
+    journal: VolumeUses,
+    mounts: Vec<PathBuf>,
+}
+
+fn place(alloc: &str) -> Place {
+    let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+    let plugin = PluginId::new("dev.berth").unwrap();
+    Paths::new(Path::new("/s")).place(&plugin, &volume, &id(alloc))
+}
+
+fn id(alloc: &str) -> AllocId {
+    AllocId::new(alloc).unwrap()
+}
+
+impl Known {
+    fn nothing() -> Self {
+        Self::default()
+    }
+
+    fn journalled(mut self, alloc: &str, epoch: u64, state: UseState) -> Self {
+        let place = place(alloc);
+        let entry = Use {
+            state,
+            epoch,
+            plugin: PluginId::new("dev.berth").unwrap(),
+            external_id: "vol-1".to_owned(),
+            access: AccessMode::MultiNodeMultiWriter,
+            attachment: AttachmentMode::FileSystem,
+            mode: Mode::Write,
+            staging: Some(place.staging),
+            target: place.target,
+            boot_id: "boot".to_owned(),
+            since: Timestamp::from_unix_ms(0),
+        };
+        self.journal.uses.insert(id(alloc), entry);
+        self
+    }
+
+    fn intent(self, alloc: &str, epoch: u64) -> Self {
+        self.journalled(alloc, epoch, UseState::Intent)
+    }
+
+    fn published(self, alloc: &str, epoch: u64) -> Self {
+        self.journalled(alloc, epoch, UseState::Published).mounted(alloc)
+    }
+
+    fn without_staging(mut self, alloc: &str) -> Self {
+        self.journal.uses.get_mut(&id(alloc)).unwrap().staging = None;
+        self
+    }
+
+    fn mounted(mut self, alloc: &str) -> Self {
+        self.mounts.push(place(alloc).target);
+        self
+    }
+
+    fn staged(mut self) -> Self {
+        self.mounts.push(place("any").staging);
+        self
+    }
+
+    fn rebooted(mut self) -> Self {
+        self.mounts.clear();
+        self
+    }
+
+    fn told(mut self, alloc: &str, epoch: u64, done: bool) -> Self {
+        self.journal.detached.insert(id(alloc), Detached { epoch, done });
+        self
+    }
+
+    /// What the grant of epoch 5 to alloc `a` leads to.
+    fn mount(&self, stages: bool) -> Result<String, Void> {
+        let mounts = self.mounts.iter().collect();
+        let place = place("a");
+        let scene = Scene { journal: &self.journal, mounts: &mounts, place: &place };
+        mount(scene, Arrival { alloc: &id("a"), epoch: 5, stages }).map(|calls| short(&calls))
+    }
+
+    /// What it takes to make alloc `a` of epoch 5 go.
+    fn detach(&self, stages: bool) -> Result<String, Newer> {
+        let mounts = self.mounts.iter().collect();
+        let place = place("a");
+        let scene = Scene { journal: &self.journal, mounts: &mounts, place: &place };
+        detach(scene, Departure { alloc: &id("a"), epoch: 5, stages }).map(|calls| short(&calls))
+    }
+}
+
+/// The calls in a few words; that their paths are alloc `a`'s is asserted on the way.
+fn short(calls: &[NodeCall]) -> String {
+    let (ours, words) = (place("a"), calls.iter());
+    let word = |call: &NodeCall| match call {
+        NodeCall::Stage { staging } => {
+            assert_eq!(*staging, ours.staging);
+            "stage"
+        }
+        NodeCall::Publish { staging, target } => {
+            assert_eq!(*target, ours.target);
+            match staging {
+                Some(staging) => {
+                    assert_eq!(*staging, ours.staging);
+                    "publish"
+                }
+                None => "publish-unstaged",
+            }
+        }
+        NodeCall::Unpublish { target } => {
+            assert_eq!(*target, ours.target);
+            "unpublish"
+        }
+        NodeCall::Unstage { staging } => {
+            assert_eq!(*staging, ours.staging);
+            "unstage"
+        }
+    };
+    words.map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_mount_makes_the_calls_that_are_missing() {
+    let nothing = Known::nothing;
+    let table = [
+        ("nothing is known", nothing(), "stage publish"),
+        ("an intent may have done anything", nothing().intent("a", 5), "stage publish"),
+        ("a staging mount proves nothing", nothing().intent("a", 5).staged(), "stage publish"),
+        ("it is there", nothing().published("a", 5).staged(), ""),
+        ("it is gone since a reboot", nothing().published("a", 5).rebooted(), "stage publish"),
+        ("a mount without a journal", nothing().mounted("a").staged(), "stage publish"),
+        ("another has it from the staging", nothing().published("b", 3), "publish"),
+        ("another may have staged it", nothing().intent("b", 3).staged(), "stage publish"),
+        ("another had it before a reboot", nothing().published("b", 3).rebooted(), "stage publish"),
+        (
+            "its own earlier claim was never undone here",
+            nothing().published("a", 4),
+            "unpublish unstage stage publish",
+        ),
+        (
+            "its own earlier claim, beside another",
+            nothing().published("a", 4).published("b", 3),
+            "unpublish publish",
+        ),
+        ("it was told to go before this claim", nothing().told("a", 4, true), "stage publish"),
+        ("another was told to go", nothing().told("b", 9, false), "stage publish"),
+    ];
+    for (case, known, calls) in table {
+        assert_eq!(known.mount(true).as_deref(), Ok(calls), "{case}");
+    }
+}
+
+#[test]
+fn a_plugin_that_does_not_stage_is_only_asked_to_publish() {
+    let nothing = Known::nothing;
+    let there = nothing().published("a", 5).without_staging("a");
+    let earlier = nothing().published("a", 4).without_staging("a");
+    for (known, calls) in [
+        (nothing(), "publish-unstaged"),
+        (nothing().published("b", 3).without_staging("b"), "publish-unstaged"),
+        (there, ""),
+        (earlier, "unpublish publish-unstaged"),
+    ] {
+        assert_eq!(known.mount(false).as_deref(), Ok(calls));
+    }
+    assert_eq!(nothing().detach(false).as_deref(), Ok("unpublish"));
+    // What the journal says counts, also when the plugin says otherwise by now.
+    let unstaged = nothing().published("a", 5).without_staging("a");
+    assert_eq!(unstaged.detach(true).as_deref(), Ok("unpublish"));
+    assert_eq!(nothing().published("a", 5).detach(false).as_deref(), Ok("unpublish unstage"));
+}
+
+/// Safety 3 and rule 10: without this, a grant that comes late mounts under the detach.
+#[test]
+fn a_grant_makes_no_call_once_the_alloc_was_told_to_go() {
+    let void = |told| Err(Void::Detached { told, granted: 5 });
+    for done in [false, true] {
+        assert_eq!(Known::nothing().told("a", 5, done).mount(true), void(5));
+        assert_eq!(Known::nothing().told("a", 6, done).mount(true), void(6));
+        assert_eq!(Known::nothing().published("a", 5).told("a", 5, done).mount(true), void(5));
+    }
+    let superseded = Known::nothing().published("a", 6).mount(true);
+    assert_eq!(superseded, Err(Void::Superseded { used: 6, granted: 5 }));
+}
+
+#[test]
+fn a_detach_undoes_what_is_there_or_may_be() {
+    let nothing = Known::nothing;
+    let table = [
+        ("the journal is lost", nothing(), "unpublish unstage"),
+        (
+            "the journal is lost, it is mounted",
+            nothing().mounted("a").staged(),
+            "unpublish unstage",
+        ),
+        ("an intent may have done anything", nothing().intent("a", 5), "unpublish unstage"),
+        ("it is there", nothing().published("a", 5).staged(), "unpublish unstage"),
+        (
+            "it was there before a reboot",
+            nothing().published("a", 5).rebooted(),
+            "unpublish unstage",
+        ),
+        ("by an earlier claim", nothing().published("a", 4), "unpublish unstage"),
+        ("another has it", nothing().published("a", 5).published("b", 3), "unpublish"),
+        ("another may have it", nothing().published("a", 5).intent("b", 3), "unpublish"),
+        ("another's mount, no journal", nothing().published("a", 5).mounted("b"), "unpublish"),
+        ("lost, another's mount", nothing().mounted("b").staged(), "unpublish"),
+        (
+            "another is on its way out, and will unstage",
+            nothing().published("a", 5).intent("b", 3).told("b", 3, false),
+            "unpublish",
+        ),
+        (
+            "told before, not done",
+            nothing().published("a", 5).told("a", 5, false),
+            "unpublish unstage",
+        ),
+        ("done", nothing().told("a", 5, true), ""),
+        ("done, for a later claim", nothing().told("a", 6, true), ""),
+        ("done, for an earlier claim", nothing().told("a", 4, true), "unpublish unstage"),
+        ("done, but it is mounted", nothing().told("a", 5, true).mounted("a"), "unpublish unstage"),
+        ("told, its use unknown", nothing().told("a", 5, false), "unpublish unstage"),
+    ];
+    for (case, known, calls) in table {
+        assert_eq!(known.detach(true).as_deref(), Ok(calls), "{case}");
+    }
+}
+
+#[test]
+fn a_detach_of_an_earlier_claim_leaves_a_later_one_alone() {
+    let later = Known::nothing().published("a", 6).told("a", 4, true);
+    assert_eq!(later.detach(true), Err(Newer { used: 6, told: 5 }));
+}
+
+/// By value, never by a count: whatever the order, the volume is unstaged once, by the last.
+#[test]
+fn a_shared_volume_is_unstaged_by_the_last_to_go() {
+    let both = Known::nothing().published("a", 5).published("b", 3).staged();
+    assert_eq!(both.detach(true).as_deref(), Ok("unpublish"));
+    let last = Known::nothing().published("a", 5).told("b", 3, true).staged();
+    assert_eq!(last.detach(true).as_deref(), Ok("unpublish unstage"));
+}
