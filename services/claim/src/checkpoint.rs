@@ -57,9 +57,8 @@ pub async fn checkpoint(
             Ok(done) if done.step.call.is_some() || done.step.write.is_some() => {
                 return Ok(checkpointed(state, &volume, &alloc, done));
             }
-            Ok(_) => {}
             // An old answer changes nothing (safety rule 7); the worker learns what is so now.
-            Err(TransactError::Refused(Refusal::StaleAttempt)) => {}
+            Ok(_) | Err(TransactError::Refused(Refusal::StaleAttempt)) => {}
             Err(error) => return Err(fail(error)),
         }
     }

@@ -18,6 +18,7 @@ pub struct Config {
     pub drain: Duration,
 }
 
+#[expect(clippy::struct_field_names, reason = "the unit stands last in every name")]
 struct PolicyFields {
     call_timeout_ms: u64,
     clock_margin_ms: u64,

@@ -1,3 +1,7 @@
 //! Thin main of `berth-volumewatcher`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    berth_service::process::run(berth_contract::service::VOLUMEWATCHER, berth_volumewatcher::run)
+}
