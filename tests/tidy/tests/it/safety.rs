@@ -13,7 +13,6 @@ const RULES: [&str; 8] = [
 const NOT_YET: &[(&str, &str)] = &[
     ("Safety 1", "a test of two writers over the running system, and one of the step"),
     ("Safety 2", "a test of attaching while the old node is attached, and one of the step"),
-    ("Safety 3", "a test that kills the agent between unpublish and unstage"),
     ("Safety 4", "a test that asks for two calls of one volume at once"),
     ("Safety 5", "a test that kills each process and one of three servers"),
     ("Safety 6", "a test that searches everything written for a secret"),
