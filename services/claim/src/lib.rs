@@ -3,13 +3,13 @@
 //! **Owns** the buckets of volumes and allocs: nobody else writes them. Any number of replicas may
 //! run: each write is guarded, and whoever loses a race looks again and decides anew.
 //!
-//! **Promises** that a claim is recorded before the controller is called (B5), that what it answered
-//! as granted or released is stored, and that asking again is always safe: the same request gives the
-//! same claim (B4).
+//! **Promises** that a claim is recorded before the controller is called (B5), that what it
+//! answered as granted or released is stored, and that asking again is always safe: the same
+//! request gives the same claim (B4).
 //!
-//! **Never** decides by itself: `domain::volume::step` does, and this service loads, commits, calls,
-//! and feeds the outcome back. It never calls a node, and never detaches anything: releases are the
-//! volumewatcher's, who asks for each step through `claim.checkpoint`.
+//! **Never** decides by itself: `domain::volume::step` does, and this service loads, commits,
+//! calls, and feeds the outcome back. It never calls a node, and never detaches anything: releases
+//! are the volumewatcher's, who asks for each step through `claim.checkpoint`.
 
 mod alloc;
 mod checkpoint;

@@ -1,8 +1,8 @@
 //! `claim.take`: reserve, have the controller attach, grant.
 //!
-//! A caller that asks again joins what is under way; one that gives up leaves a record that says what
-//! to resume or undo. The publish runs in a task of its own, so that its answer is recorded also when
-//! nobody waits for it any more.
+//! A caller that asks again joins what is under way; one that gives up leaves a record that says
+//! what to resume or undo. The publish runs in a task of its own, so that its answer is recorded
+//! also when nobody waits for it any more.
 
 use std::time::Duration;
 

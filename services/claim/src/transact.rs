@@ -1,8 +1,8 @@
 //! One transition of one volume: load, step, commit under the guard, apply.
 //!
-//! **Promises** that what is returned as committed is stored and seen by the next decision here; that
-//! a lost race is decided anew; and that a refusal was not made on old news: before one is given, the
-//! stream's leader is asked whether this replica is behind.
+//! **Promises** that what is returned as committed is stored and seen by the next decision here;
+//! that a lost race is decided anew; and that a refusal was not made on old news: before one is
+//! given, the stream's leader is asked whether this replica is behind.
 
 use std::time::Duration;
 

@@ -13,8 +13,8 @@ pub struct Config {
     pub max_in_flight: usize,
     /// How often everything is looked through, whatever was seen to change.
     pub rescan: Duration,
-    /// How long calls under way may go on after the shutdown; what is not done by then is taken over
-    /// from its record.
+    /// How long calls under way may go on after the shutdown; what is not done by then is taken
+    /// over from its record.
     pub drain: Duration,
 }
 

@@ -13,7 +13,8 @@ use berth_service::{call, clock};
 
 use crate::watch::{ClaimKey, WokenAllocs, WokenVolumes, is_work};
 
-/// How long the claim service may take to record a step: an election of three NATS servers included.
+/// How long the claim service may take to record a step: an election of three NATS servers
+/// included.
 const CHECKPOINT: Duration = Duration::from_secs(15);
 /// When the claim service cannot be asked, it is asked again after this, give or take half.
 const UNREACHABLE: Duration = Duration::from_millis(500);

@@ -1,16 +1,17 @@
 //! `berth-volumewatcher`: drives every release to its end.
 //!
-//! **Owns** no record. It looks at volumes and allocs, finds claims that are to go, and for each makes
-//! one call at a time: to the node's agent, then to the plugin's controller. Which call is next, and
-//! whether it may be made now, it asks the claim service, which writes it down first
+//! **Owns** no record. It looks at volumes and allocs, finds claims that are to go, and for each
+//! makes one call at a time: to the node's agent, then to the plugin's controller. Which call is
+//! next, and whether it may be made now, it asks the claim service, which writes it down first
 //! (`claim.checkpoint`).
 //!
-//! **Promises** that a claim whose alloc has ended is worked on as soon as that is seen, tried again
-//! for as long as it takes (C1), and taken over when another watcher died over it (C5): the work is in
-//! the record, and any watcher may ask for the next step once the last attempt can no longer act.
+//! **Promises** that a claim whose alloc has ended is worked on as soon as that is seen, tried
+//! again for as long as it takes (C1), and taken over when another watcher died over it (C5): the
+//! work is in the record, and any watcher may ask for the next step once the last attempt can no
+//! longer act.
 //!
-//! **Never** frees anything: a claim goes when the claim service writes that it is gone, after a call
-//! that succeeded. Never repeats a call by itself: a repetition is a new attempt.
+//! **Never** frees anything: a claim goes when the claim service writes that it is gone, after a
+//! call that succeeded. Never repeats a call by itself: a repetition is a new attempt.
 
 mod config;
 mod drive;

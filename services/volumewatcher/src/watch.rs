@@ -19,8 +19,8 @@ pub fn is_work(claim: &Claim, wanted: bool) -> bool {
     }
 }
 
-/// Volumes; a change of one wakes all its claims, because a call for one may have been in the way of
-/// another (rule 3).
+/// Volumes; a change of one wakes all its claims, because a call for one may have been in the way
+/// of another (rule 3).
 pub struct WokenVolumes {
     pub volumes: Volumes,
     waker: Waker<ClaimKey>,

@@ -75,8 +75,8 @@ pub fn message<T: Decode>(body: &[u8]) -> Result<T, Vec<Fault>> {
     decode(json(body)?, Unknown::Ignore)
 }
 
-/// The JSON of a message's body; an empty one is an empty object, so that `nats req SUBJECT ''` works
-/// where nothing is needed.
+/// The JSON of a message's body; an empty one is an empty object, so that `nats req SUBJECT ''`
+/// works where nothing is needed.
 pub fn json(body: &[u8]) -> Result<Value, Vec<Fault>> {
     let whole = |problem: String| vec![Fault { path: String::new(), problem, line: None }];
     if body.len() > limits::MESSAGE_BYTES_MAX {

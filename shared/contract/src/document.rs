@@ -1,6 +1,7 @@
 //! Documents that people write: volume specs and configuration, in TOML or JSON.
 //!
-//! **Owns** the way from text to a typed value with every fault at once, each with its line in TOML.
+//! **Owns** the way from text to a typed value with every fault at once, each with its line in
+//! TOML.
 //!
 //! **Promises** that an unknown field is a fault, and that a document with a fault gives no value.
 

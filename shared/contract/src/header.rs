@@ -6,6 +6,6 @@ pub const TRACEPARENT: &str = "traceparent";
 pub const DEADLINE: &str = "Berth-Deadline";
 /// The operation that made a write, so that a lost acknowledgement is resolved by one leader read.
 pub const OPERATION: &str = "Berth-Operation";
-/// One call of one writer: its copies share it, so that it knows its own write among others of the same
-/// operation.
+/// One call of one writer: its copies share it, so that it knows its own write among others of the
+/// same operation.
 pub const WRITE: &str = "Berth-Write";

@@ -1,7 +1,7 @@
 //! Keys of the buckets, written and read here only.
 //!
-//! **Promises** that each constructor has a parser that takes back what it wrote, and that a key that
-//! is none of ours is no key rather than a panic.
+//! **Promises** that each constructor has a parser that takes back what it wrote, and that a key
+//! that is none of ours is no key rather than a panic.
 
 use berth_domain::plugin::Half;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};

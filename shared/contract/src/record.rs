@@ -3,8 +3,8 @@
 //! **Owns** the envelope of every value: the thing itself first, state at the front, for people who
 //! look with `nats kv get`; then the trace id of its last change and the schema's version.
 //!
-//! **Promises** that a record of an older schema is upgraded when read, and that one of a newer schema
-//! is refused, so that an old process never drops what a new one wrote.
+//! **Promises** that a record of an older schema is upgraded when read, and that one of a newer
+//! schema is refused, so that an old process never drops what a new one wrote.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -57,8 +57,8 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<Record<T>, RecordError>
     serde_json::from_value(upgrade(value, found)).map_err(RecordError::Unreadable)
 }
 
-/// Brings a record to the present schema, one version at a time. There is one version so far; each new
-/// one adds an arm here and a golden file of the old form to the tests.
+/// Brings a record to the present schema, one version at a time. There is one version so far; each
+/// new one adds an arm here and a golden file of the old form to the tests.
 fn upgrade(value: Value, _found: u32) -> Value {
     value
 }

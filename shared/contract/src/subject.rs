@@ -1,10 +1,11 @@
 //! Subjects (blueprint 3), written and read here only.
 //!
-//! **Owns** `berth.v1.…`. A namespaced request ends in the namespace, so that permissions can be given
-//! per namespace; a call to a plugin's controller names the plugin and never a node: the bus finds the
-//! node by queue group.
+//! **Owns** `berth.v1.…`. A namespaced request ends in the namespace, so that permissions can be
+//! given per namespace; a call to a plugin's controller names the plugin and never a node: the bus
+//! finds the node by queue group.
 //!
-//! **Promises** a constructor and a parser for each subject with an id in it, with round-trip tests.
+//! **Promises** a constructor and a parser for each subject with an id in it, with round-trip
+//! tests.
 
 use berth_domain::{Namespace, NodeId, PluginId};
 
@@ -159,7 +160,8 @@ impl AgentVerb {
     }
 }
 
-/// What a plugin's controller does: `berth.v1.controller.<plugin>.<rpc>`, in the plugin's queue group.
+/// What a plugin's controller does: `berth.v1.controller.<plugin>.<rpc>`, in the plugin's queue
+/// group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControllerRpc {
     /// `ControllerPublishVolume`.

@@ -4,8 +4,8 @@
 //! written `=XX` (two upper-case hex digits); all others stand for themselves. `n1` stays `n1`,
 //! `ebs.csi.aws.com` becomes `ebs=2Ecsi=2Eaws=2Ecom`, `a b` becomes `a=20b`.
 //!
-//! **Promises** one spelling per id: [`decode`] takes back exactly what [`encode`] wrote and refuses
-//! any other spelling, so that one thing never has two keys.
+//! **Promises** one spelling per id: [`decode`] takes back exactly what [`encode`] wrote and
+//! refuses any other spelling, so that one thing never has two keys.
 //!
 //! **Never** makes a token that holds a dot, a space, a wildcard or anything outside
 //! `[-/_=a-zA-Z0-9]`, the characters that a KV key may hold.

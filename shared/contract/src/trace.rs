@@ -1,7 +1,7 @@
 //! W3C trace context, the thread through a distributed workflow (H3).
 //!
-//! **Owns** the `traceparent` header's form. Every message carries one, every record that changes by
-//! a request keeps the trace id of its last change, and every error names it.
+//! **Owns** the `traceparent` header's form. Every message carries one, every record that changes
+//! by a request keeps the trace id of its last change, and every error names it.
 //!
 //! **Promises** that a header we cannot read starts a new trace rather than fail a claim.
 

@@ -1,10 +1,10 @@
 //! Who may share a volume with whom.
 //!
-//! **Owns** the access modes of CSI (1.12, `VolumeCapability.AccessMode`) and the one table that says
-//! how many nodes, claims and writers each allows (A2, B3).
+//! **Owns** the access modes of CSI (1.12, `VolumeCapability.AccessMode`) and the one table that
+//! says how many nodes, claims and writers each allows (A2, B3).
 //!
-//! **Promises** safety rule 1: [`admit`] never lets a second writer onto a single-writer volume, nor a
-//! second node onto a single-node one, whatever state the first claim's release is in.
+//! **Promises** safety rule 1: [`admit`] never lets a second writer onto a single-writer volume,
+//! nor a second node onto a single-node one, whatever state the first claim's release is in.
 
 use std::fmt;
 

@@ -3,9 +3,10 @@
 //! **Owns** the meaning of every id, access rule, claim state and transition: what may happen to a
 //! volume next, and why not. The protocol is written down in `docs/claims.md`.
 //!
-//! **Promises** that [`volume::step()`] is total: each command in each state gives a [`volume::Step`]
-//! (one write, at most one call) or a named [`volume::Refusal`] with the facts an operator needs.
-//! The same function runs in the services, in the property tests and in the model checker.
+//! **Promises** that [`volume::step()`] is total: each command in each state gives a
+//! [`volume::Step`] (one write, at most one call) or a named [`volume::Refusal`] with the facts an
+//! operator needs. The same function runs in the services, in the property tests and in the model
+//! checker.
 //!
 //! **Never** reads the time, draws a random number, knows a subject or a key, or talks to anyone:
 //! services load, step, commit under the guard, then act and feed the outcome back.

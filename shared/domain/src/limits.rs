@@ -6,7 +6,8 @@ use std::time::Duration;
 
 /// The longest id, in bytes.
 pub const ID_BYTES_MAX: usize = 256;
-/// The longest text taken from a user or a plugin into a record (an error message, a name), in bytes.
+/// The longest text taken from a user or a plugin into a record (an error message, a name), in
+/// bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// The most entries in a map of parameters, context or topology segments.
 pub const MAP_ENTRIES_MAX: usize = 64;

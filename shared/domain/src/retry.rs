@@ -1,9 +1,11 @@
 //! When a failed step is tried again.
 //!
-//! **Owns** the schedule: exponential from [`Schedule::first`] to [`Schedule::max`], with full jitter
-//! over the upper half, so that a thousand claims that failed together do not come back together.
+//! **Owns** the schedule: exponential from [`Schedule::first`] to [`Schedule::max`], with full
+//! jitter over the upper half, so that a thousand claims that failed together do not come back
+//! together.
 //!
-//! **Never** gives up: a release is retried for as long as it takes (C1). The counter is on the record.
+//! **Never** gives up: a release is retried for as long as it takes (C1). The counter is on the
+//! record.
 
 use std::time::Duration;
 
@@ -25,8 +27,8 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// The wait after the `tries`-th failure (1 for the first), between half of the exponential step
-    /// and the whole of it; `jitter` is a random number of the caller's.
+    /// The wait after the `tries`-th failure (1 for the first), between half of the exponential
+    /// step and the whole of it; `jitter` is a random number of the caller's.
     pub fn wait(&self, tries: u32, jitter: u32) -> Duration {
         let doublings = tries.saturating_sub(1).min(20);
         let whole = self.first.saturating_mul(1 << doublings).min(self.max);

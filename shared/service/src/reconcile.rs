@@ -1,13 +1,14 @@
 //! The reconcile loop: work through keys, each one at a time, woken by changes and by time.
 //!
-//! **Owns** which key is worked on when. A key that is woken while it waits is not queued twice; one
-//! that is woken while it is worked on is worked on once more; no key is ever worked on twice at once.
+//! **Owns** which key is worked on when. A key that is woken while it waits is not queued twice;
+//! one that is woken while it is worked on is worked on once more; no key is ever worked on twice
+//! at once.
 //!
-//! **Promises** that a lost wake-up costs time and never the work: every key that is not at rest has
-//! a time at which it is looked at again.
+//! **Promises** that a lost wake-up costs time and never the work: every key that is not at rest
+//! has a time at which it is looked at again.
 //!
-//! **Never** knows what the work is, and passes it no input but the key: what is to be done is in the
-//! record.
+//! **Never** knows what the work is, and passes it no input but the key: what is to be done is in
+//! the record.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::future::Future;

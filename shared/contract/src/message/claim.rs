@@ -86,7 +86,8 @@ pub struct Released {
     pub state: Option<State>,
 }
 
-/// `claim.checkpoint`: a worker reports what came of its call, if it made one, and asks for the next.
+/// `claim.checkpoint`: a worker reports what came of its call, if it made one, and asks for the
+/// next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Whose claim.

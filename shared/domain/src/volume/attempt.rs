@@ -43,8 +43,8 @@ impl fmt::Display for CallKind {
     }
 }
 
-/// One call: written before it is sent, sent once (rule 2), and on the record until it is answered or
-/// replaced.
+/// One call: written before it is sent, sent once (rule 2), and on the record until it is answered
+/// or replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// New for every call.

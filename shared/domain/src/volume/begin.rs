@@ -122,9 +122,9 @@ pub(super) fn leave_controller(
     }
 }
 
-/// Rule 9: whether a claim on the same node is sure to make a *fresh* controller unpublish later. One
-/// whose own unpublish is under way or uncertain is not: between its call and its late answer, a
-/// third claim may have attached the node again.
+/// Rule 9: whether a claim on the same node is sure to make a *fresh* controller unpublish later.
+/// One whose own unpublish is under way or uncertain is not: between its call and its late answer,
+/// a third claim may have attached the node again.
 fn will_unpublish(other: &Claim) -> bool {
     other.controller
         && match other.state {

@@ -82,8 +82,8 @@ pub struct Claim {
     /// Whether the plugin's controller attaches it, and must detach it (B9). Kept here, because at
     /// release the plugin may be gone or answer otherwise.
     pub controller: bool,
-    /// What the plugin calls the node (`NodeGetInfo.node_id`); kept here, because at release the node
-    /// may be gone.
+    /// What the plugin calls the node (`NodeGetInfo.node_id`); kept here, because at release the
+    /// node may be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_node: Option<String>,
     /// What the controller said the node needs (`publish_context`), passed on untouched (B2).

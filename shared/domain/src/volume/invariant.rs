@@ -1,5 +1,6 @@
-//! What must hold of every volume record, whatever happened: checked after each step by the property
-//! tests and the model, and by a service before it writes (a defect must not reach the bucket).
+//! What must hold of every volume record, whatever happened: checked after each step by the
+//! property tests and the model, and by a service before it writes (a defect must not reach the
+//! bucket).
 
 use super::{State, Volume};
 use crate::access::{Mode, admit};

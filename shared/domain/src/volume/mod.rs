@@ -1,7 +1,8 @@
 //! A volume and its claims: the heart of the product.
 //!
-//! **Owns** the states of a claim, the commands that change a volume, and [`step()`], the one function
-//! that decides them. `docs/claims.md` states the protocol rule by rule; rules are cited by number.
+//! **Owns** the states of a claim, the commands that change a volume, and [`step()`], the one
+//! function that decides them. `docs/claims.md` states the protocol rule by rule; rules are cited
+//! by number.
 //!
 //! ```text
 //!  ask ─┬─ rules not met, caller waits ──▶ waiting ─┐ no conflict ahead of it any more
@@ -21,8 +22,8 @@
 //! **Promises** one guarded write per step, then at most one call; that every prefix of a flow is a
 //! valid state; that nothing is freed but by a call that succeeded.
 //!
-//! **Never** stores what can be derived: who holds the volume, where it is attached and in which mode
-//! are folds over the claims.
+//! **Never** stores what can be derived: who holds the volume, where it is attached and in which
+//! mode are folds over the claims.
 
 mod answer;
 mod attempt;

@@ -7,12 +7,12 @@ use super::take::holder;
 use super::{Holder, Volume};
 use crate::AllocId;
 
-/// Fields that may change while the volume is claimed: they take effect at the next claim, or are for
-/// people only.
+/// Fields that may change while the volume is claimed: they take effect at the next claim, or are
+/// for people only.
 const SAFE_WHILE_CLAIMED: [&str; 2] = ["name", "capacity_bytes"];
 
-/// Registers a volume; again with the same spec is nothing (A4). An update never touches a claim: they
-/// are other keys of the same guard.
+/// Registers a volume; again with the same spec is nothing (A4). An update never touches a claim:
+/// they are other keys of the same guard.
 pub(super) fn register(volume: &Volume, spec: &VolumeSpec) -> Result<Step, Refusal> {
     let Some(current) = &volume.spec else {
         return Ok(write(VolumeSpec { closing: None, create_index: 0, ..spec.clone() }));
@@ -33,8 +33,8 @@ pub(super) fn register(volume: &Volume, spec: &VolumeSpec) -> Result<Step, Refus
     Ok(write(VolumeSpec { closing: None, create_index: current.create_index, ..spec.clone() }))
 }
 
-/// Deregisters a volume without claims. With claims it refuses and names them; by force it closes the
-/// volume, so that its claims are released and it goes with the last of them.
+/// Deregisters a volume without claims. With claims it refuses and names them; by force it closes
+/// the volume, so that its claims are released and it goes with the last of them.
 pub(super) fn deregister(
     volume: &Volume,
     force: bool,

@@ -34,9 +34,9 @@ pub(super) fn release(
     }
 }
 
-/// A reservation that is undone. Nothing was granted, so nothing can be mounted by it, and the node is
-/// not asked. Its publish may still be under way: the attempt stays, and keeps the unpublish waiting
-/// (rule 3) and others from relying on this claim (rule 9).
+/// A reservation that is undone. Nothing was granted, so nothing can be mounted by it, and the node
+/// is not asked. Its publish may still be under way: the attempt stays, and keeps the unpublish
+/// waiting (rule 3) and others from relying on this claim (rule 9).
 pub(super) fn undo(claim: &Claim, reason: &str, context: &Context) -> Claim {
     Claim {
         attempt: claim.attempt.clone(),

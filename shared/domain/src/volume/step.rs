@@ -6,9 +6,9 @@ use super::{Volume, answer, begin, register, release, take};
 
 /// What `command` does to `volume`, or why it may not.
 ///
-/// Total: every command in every state gives a step or a named refusal. Pure: the same arguments give
-/// the same answer. The caller writes [`Step::write`] under the guard that the volume's subtree is
-/// still at the revision it was loaded at, and only then makes [`Step::call`], once.
+/// Total: every command in every state gives a step or a named refusal. Pure: the same arguments
+/// give the same answer. The caller writes [`Step::write`] under the guard that the volume's
+/// subtree is still at the revision it was loaded at, and only then makes [`Step::call`], once.
 pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Step, Refusal> {
     match command {
         Command::Register(spec) => register::register(volume, spec),

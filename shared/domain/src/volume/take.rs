@@ -130,8 +130,8 @@ fn offered(spec: &VolumeSpec, take: &Take) -> Result<Capability, Refusal> {
     }
 }
 
-/// Rules 7 and 13: no conflict with those who hold the volume, in whatever state, nor with those who
-/// are ahead in line for it. Whoever is not in line yet is behind all who are.
+/// Rules 7 and 13: no conflict with those who hold the volume, in whatever state, nor with those
+/// who are ahead in line for it. Whoever is not in line yet is behind all who are.
 fn admitted(
     volume: &Volume,
     take: &Take,
