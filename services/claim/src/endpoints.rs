@@ -33,90 +33,60 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
         .await?;
     let on = Endpoints { service: &service, state };
 
-    on.verb(
-        Namespaced::VolumeRegister,
-        "Register or update a volume: its document",
-        |s, n, r| async move {
-            // A person's document, whoever sends it: an unknown field is a fault.
-            let request = document::<volume::Register>(&r)?;
-            register::register(&s, n, request, r.trace, r.deadline).await
-        },
-    )
+    on.verb(Namespaced::VolumeRegister, |s, n, r| async move {
+        // A person's document, whoever sends it: an unknown field is a fault.
+        let request = document::<volume::Register>(&r)?;
+        register::register(&s, n, request, r.trace, r.deadline).await
+    })
     .await?;
-    on.verb(
-        Namespaced::VolumeDeregister,
-        "Deregister a volume: id, force, reason",
-        |s, n, r| async move {
-            register::deregister(&s, n, r.decode("volume.deregister")?, r.trace).await
-        },
-    )
+    on.verb(Namespaced::VolumeDeregister, |s, n, r| async move {
+        register::deregister(&s, n, r.decode("volume.deregister")?, r.trace).await
+    })
     .await?;
-    on.verb(
-        Namespaced::VolumeStatus,
-        "One volume with its claims and health: id",
-        |s, n, r| async move {
-            let volume::Status { id } = r.decode("volume.status")?;
-            volume_status(&s, VolumeKey::new(n, id)).await
-        },
-    )
+    on.verb(Namespaced::VolumeStatus, |s, n, r| async move {
+        let volume::Status { id } = r.decode("volume.status")?;
+        volume_status(&s, VolumeKey::new(n, id)).await
+    })
     .await?;
-    on.verb(
-        Namespaced::VolumeList,
-        "Volumes, as stubs: prefix, plugin, node",
-        |s, n, r| async move {
-            let query: volume::List = r.decode("volume.list")?;
-            Ok(look::volumes(&s, &n, &query))
-        },
-    )
+    on.verb(Namespaced::VolumeList, |s, n, r| async move {
+        let query: volume::List = r.decode("volume.list")?;
+        Ok(look::volumes(&s, &n, &query))
+    })
     .await?;
 
-    on.verb(
-        Namespaced::ClaimTake,
-        "Take a claim: alloc, volume, node, mode, wait",
-        |s, n, r| async move {
-            let request: claim::Take = r.decode("claim.take")?;
-            take::take(&s, n, request, r.trace, r.deadline).await
-        },
-    )
+    on.verb(Namespaced::ClaimTake, |s, n, r| async move {
+        let request: claim::Take = r.decode("claim.take")?;
+        take::take(&s, n, request, r.trace, r.deadline).await
+    })
     .await?;
-    on.verb(Namespaced::ClaimRelease, "Give a claim up: alloc, volume, epoch, reason", |s, n, r| async move {
+    on.verb(Namespaced::ClaimRelease, |s, n, r| async move {
         checkpoint::release(&s, n, r.decode("claim.release")?, r.trace).await
     })
     .await?;
-    on.verb(
-        Namespaced::ClaimCheckpoint,
-        "Record a call's outcome, learn the next call",
-        |s, n, r| async move {
-            checkpoint::checkpoint(&s, n, r.decode("claim.checkpoint")?, r.trace).await
-        },
-    )
+    on.verb(Namespaced::ClaimCheckpoint, |s, n, r| async move {
+        checkpoint::checkpoint(&s, n, r.decode("claim.checkpoint")?, r.trace).await
+    })
     .await?;
-    on.verb(Namespaced::ClaimStatus, "Claims: by volume, by alloc, or all", |s, n, r| async move {
+    on.verb(Namespaced::ClaimStatus, |s, n, r| async move {
         let query: claim::Status = r.decode("claim.status")?;
         Ok(look::claims(&s, &n, &query))
     })
     .await?;
 
-    on.verb(
-        Namespaced::AllocRegister,
-        "Register an alloc: id, node, volumes",
-        |s, n, r| async move {
-            crate::alloc::register(&s, n, r.decode("alloc.register")?, r.trace).await
-        },
-    )
+    on.verb(Namespaced::AllocRegister, |s, n, r| async move {
+        crate::alloc::register(&s, n, r.decode("alloc.register")?, r.trace).await
+    })
     .await?;
-    on.verb(
-        Namespaced::AllocStop,
-        "Say that an alloc has ended: id, state, note",
-        |s, n, r| async move { crate::alloc::stop(&s, n, r.decode("alloc.stop")?, r.trace).await },
-    )
+    on.verb(Namespaced::AllocStop, |s, n, r| async move {
+        crate::alloc::stop(&s, n, r.decode("alloc.stop")?, r.trace).await
+    })
     .await?;
-    on.verb(Namespaced::AllocStatus, "One alloc with its claims: id", |s, n, r| async move {
+    on.verb(Namespaced::AllocStatus, |s, n, r| async move {
         let alloc::Status { id } = r.decode("alloc.status")?;
         s.alloc_status(&n, &id).await
     })
     .await?;
-    on.verb(Namespaced::AllocList, "Allocs: by node, or all", |s, n, r| async move {
+    on.verb(Namespaced::AllocList, |s, n, r| async move {
         let query: alloc::List = r.decode("alloc.list")?;
         Ok(crate::alloc::list(&s, &n, &query))
     })
@@ -133,7 +103,6 @@ impl Endpoints<'_> {
     async fn verb<R, F>(
         &self,
         verb: Namespaced,
-        description: &str,
         handler: impl Fn(State, Namespace, Request) -> F + Send + Sync + 'static,
     ) -> Result<(), ServeError>
     where
@@ -147,7 +116,7 @@ impl Endpoints<'_> {
                 EndpointSpec {
                     name: verb.endpoint(),
                     subject: verb.all(),
-                    description: description.to_owned(),
+                    description: verb.description().to_owned(),
                     max_in_flight: MAX_IN_FLIGHT,
                     ..EndpointSpec::default()
                 },

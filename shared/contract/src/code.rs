@@ -164,7 +164,7 @@ codes! {
     AllocForeign = "BERTH0303", "the alloc is placed on another node",
         "claim from the node it is placed on";
     /// The alloc did not ask for this volume.
-    VolumeNotRequested = "BERTH0304", "the alloc did not ask for this volume when it was registered",
+    VolumeNotRequested = "BERTH0304", "the alloc did not ask for this volume",
         "name the volume when registering the alloc";
     /// The grant is void: the alloc was told to detach.
     GrantVoid = "BERTH0305", "the claim was released before the volume was mounted",

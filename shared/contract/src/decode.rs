@@ -297,7 +297,8 @@ macro_rules! decode_struct {
                 decoder: &mut $crate::decode::Decoder,
             ) -> Option<Self> {
                 let mut object = decoder.object(value)?;
-                $(let $field = $crate::decode_struct!(@field decoder, object, $field $(, $default)?);)*
+                $(let $field =
+                    $crate::decode_struct!(@field decoder, object, $field $(, $default)?);)*
                 decoder.finish(&object, &[$(stringify!($field)),*]);
                 Some(Self { $($field: $field?),* })
             }

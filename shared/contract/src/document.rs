@@ -173,7 +173,8 @@ mod tests {
     #[test]
     fn every_fault_of_a_bad_spec_comes_at_once_with_its_line() {
         let text = "id = \"\"\ncolour = \"red\"\ncapacity_bytes = -1\n\n[[capability]]\n\
-            access = \"single-writer\"\n\n[[capability]]\naccess = \"single-node-writer\"\nx = 1\n\n\
+            access = \"single-writer\"\n\n\
+            [[capability]]\naccess = \"single-node-writer\"\nx = 1\n\n\
             [mount]\nflags = [\"ro\", 7]\n";
         let faults = read::<Register>(text, Format::Toml).unwrap_err();
         let found: Vec<(&str, Option<usize>)> =

@@ -59,7 +59,25 @@ impl Namespaced {
         }
     }
 
-    /// The step's name in errors and endpoint names in `nats micro`: `volume-register`.
+    /// What a person reads in `nats micro info`.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::VolumeRegister => "Register or update a volume: its document",
+            Self::VolumeDeregister => "Deregister a volume: id, force, reason",
+            Self::VolumeStatus => "One volume with its claims and health: id",
+            Self::VolumeList => "Volumes, as stubs: prefix, plugin, node",
+            Self::ClaimTake => "Take a claim: alloc, volume, node, mode, wait",
+            Self::ClaimRelease => "Give a claim up: alloc, volume, epoch, reason",
+            Self::ClaimCheckpoint => "Record a call's outcome, learn the next call",
+            Self::ClaimStatus => "Claims: by volume, by alloc, or all",
+            Self::AllocRegister => "Register an alloc: id, node, volumes",
+            Self::AllocStop => "Say that an alloc has ended: id, state, note",
+            Self::AllocStatus => "One alloc with its claims: id",
+            Self::AllocList => "Allocs: by node, or all",
+        }
+    }
+
+    /// The endpoint's name in `nats micro`: `volume-register`.
     pub fn endpoint(self) -> String {
         let (noun, verb) = self.parts();
         format!("{noun}-{verb}")

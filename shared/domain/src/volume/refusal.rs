@@ -131,7 +131,7 @@ pub enum Refusal {
         next_try: Option<Timestamp>,
     },
     /// Claims remain.
-    #[error("{} still {} it: {}", holders.len(), if holders.len() == 1 { "claims" } else { "claim" }, list(holders))]
+    #[error("still claimed by {}", list(holders))]
     ClaimsLive {
         /// Whose.
         holders: Vec<Holder>,
