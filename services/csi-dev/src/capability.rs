@@ -44,9 +44,9 @@ impl AccessMode {
     /// Whether several nodes may have the volume at once.
     pub fn is_multi_node(self) -> bool {
         match self {
-            Self::MultiNodeReaderOnly | Self::MultiNodeSingleWriter | Self::MultiNodeMultiWriter => {
-                true
-            }
+            Self::MultiNodeReaderOnly
+            | Self::MultiNodeSingleWriter
+            | Self::MultiNodeMultiWriter => true,
             Self::SingleNodeWriter
             | Self::SingleNodeReaderOnly
             | Self::SingleNodeSingleWriter
@@ -134,7 +134,8 @@ impl Capability {
                     ));
                 }
                 if !mount.volume_mount_group.is_empty() {
-                    faults.push("mount.volume_mount_group: VOLUME_MOUNT_GROUP is not offered".into());
+                    faults
+                        .push("mount.volume_mount_group: VOLUME_MOUNT_GROUP is not offered".into());
                 }
                 for (index, name) in mount.mount_flags.iter().enumerate() {
                     match MountFlag::from_name(name) {
@@ -180,9 +181,11 @@ pub fn missing(field: &str, asked: Option<&v1::VolumeCapability>) -> Vec<String>
 
 #[cfg(test)]
 mod tests {
+    use berth_csi::v1::volume_capability::MountVolume;
+
     use super::*;
 
-    fn asked(mode: i32, mount: v1::volume_capability::MountVolume) -> v1::VolumeCapability {
+    fn asked(mode: i32, mount: MountVolume) -> v1::VolumeCapability {
         v1::VolumeCapability {
             access_mode: Some(v1::volume_capability::AccessMode { mode }),
             access_type: Some(AccessType::Mount(mount)),
@@ -191,7 +194,7 @@ mod tests {
 
     #[test]
     fn everything_unsupported_is_named_at_once_and_flags_are_not_repeated() {
-        let mount = v1::volume_capability::MountVolume {
+        let mount = MountVolume {
             fs_type: "ext4".into(),
             mount_flags: vec!["noexec".into(), "password=hunter2".into()],
             volume_mount_group: "100".into(),
@@ -208,7 +211,7 @@ mod tests {
     #[test]
     fn all_seven_modes_are_understood() {
         for number in 1..=7 {
-            let capability = Capability::supported(&asked(number, Default::default())).unwrap();
+            let capability = Capability::supported(&asked(number, MountVolume::default())).unwrap();
             assert_eq!(capability.mode.is_multi_node(), (3..=5).contains(&number), "{number}");
         }
     }
@@ -218,6 +221,6 @@ mod tests {
         assert_eq!(missing("c", None), ["c"]);
         let empty = v1::VolumeCapability { access_mode: None, access_type: None };
         assert_eq!(missing("c", Some(&empty)), ["c.access_type", "c.access_mode"]);
-        assert!(missing("c", Some(&asked(1, Default::default()))).is_empty());
+        assert!(missing("c", Some(&asked(1, MountVolume::default()))).is_empty());
     }
 }

@@ -19,11 +19,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use berth_csi::{Code, Rpc};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use crate::code::Code;
-use crate::rpc::Rpc;
 
 /// One entry of the fault file. Of those that fit a call, the first that is not used up is taken,
 /// one for before and one for after.
@@ -99,12 +97,12 @@ pub enum FaultError {
         source: io::Error,
     },
     /// It is no array of faults.
-    #[error("the fault file {} cannot be understood: {reason}", path.display())]
+    #[error("the fault file {} cannot be understood", path.display())]
     Content {
         /// Which file.
         path: PathBuf,
         /// What is wrong, with line and column.
-        reason: String,
+        source: serde_json::Error,
     },
 }
 
@@ -164,10 +162,7 @@ fn read(path: &Path) -> Result<Option<(Writing, Vec<Fault>)>, FaultError> {
     let meta = file.metadata().map_err(failed)?;
     let writing = (meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec());
     let text = io::read_to_string(file).map_err(failed)?;
-    let wrong = |error: serde_json::Error| FaultError::Content {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    };
+    let wrong = |source| FaultError::Content { path: path.to_owned(), source };
     Ok(Some((writing, serde_json::from_str(&text).map_err(wrong)?)))
 }
 
@@ -215,7 +210,8 @@ mod tests {
         for text in [r#"[{"rpc":"NodeStage"}]"#, r#"[{"delay":5}]"#, r#"[{"code":"BUSY"}]"#, "{"] {
             fs::write(&path, text).unwrap();
             let error = Faults::from_file(Some(path.clone())).fate(Rpc::Probe, None).unwrap_err();
-            assert!(error.to_string().contains("line 1"), "{error}");
+            let FaultError::Content { source, .. } = error else { panic!("{error}") };
+            assert!(source.to_string().contains("line 1"), "{source}");
         }
     }
 }

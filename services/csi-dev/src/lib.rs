@@ -1,1 +1,29 @@
 //! The development CSI driver: directories with real mounts, and a judge of call order.
+//!
+//! Owns: a CSI 1.12 plugin for trying out and testing a CO. Several instances, one per node, share
+//! one backend directory. Promises: real bind mounts, the protocol's own error codes, a log of every
+//! call; it survives SIGKILL at any point; and what a CO must never do is refused and recorded.
+//! Never: is fit for data that matters.
+//!
+//! ```text
+//! cli, serve, socket      the binary: settings, start, drain
+//! driver                  the calls, one file per pair that undo each other
+//! backend                 the shared directory: volumes, their state, who is working on them
+//! mounts                  bind mounts, and the kernel's mount table
+//! capability              what a CO asks of a volume
+//! faults                  what a test plants
+//! log                     one line per beginning and end of a call
+//! rules, judge            what a CO must never do; finding it in logs
+//! ```
+
+pub mod backend;
+pub mod capability;
+pub mod cli;
+pub mod driver;
+pub mod faults;
+pub mod judge;
+pub mod log;
+pub mod mounts;
+pub mod rules;
+pub mod serve;
+pub mod socket;

@@ -1,3 +1,7 @@
 //! Thin main of `berth-csi-dev`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    berth_csi_dev::cli::main()
+}

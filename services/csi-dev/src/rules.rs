@@ -11,7 +11,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Attachment, Running, State};
 use crate::capability::AccessMode;
-use crate::code::Code;
+use berth_csi::{Code, Rpc, Service};
+
+/// What two calls about one volume must not overlap on.
+///
+/// CSI makes the CO responsible for at most one call in flight per volume. Calls on different nodes
+/// of a shared volume go to different instances and are independent of each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// One call per volume, whichever instance serves it.
+    Volume,
+    /// One call per volume and node.
+    VolumeOnNode,
+}
+
+impl Scope {
+    /// The scope of `rpc`; `None` where calls may overlap freely.
+    pub fn of(rpc: Rpc) -> Option<Self> {
+        match rpc.service() {
+            Service::Controller => Some(Self::Volume),
+            Service::Node => Some(Self::VolumeOnNode),
+            Service::Identity | Service::GroupController | Service::SnapshotMetadata => None,
+        }
+    }
+}
 
 /// A rule that a CO broke, with the facts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -116,9 +139,8 @@ pub fn attach(
     }
     let single_writer =
         |mode: AccessMode, readonly: bool| mode == AccessMode::MultiNodeSingleWriter && !readonly;
-    let writers: Vec<_> = others()
-        .filter(|(_, held)| single_writer(held.capability.mode, held.readonly))
-        .collect();
+    let writers: Vec<_> =
+        others().filter(|(_, held)| single_writer(held.capability.mode, held.readonly)).collect();
     if single_writer(mode, readonly) && !writers.is_empty() {
         return Err(Violation::SecondWriter { node: node(), held_by: names(writers) });
     }
@@ -221,17 +243,20 @@ impl fmt::Display for Violation {
                 for target in published {
                     write!(f, " published at {target};")?;
                 }
-                for staging in staged {
+                if let Some(staging) = staged {
                     write!(f, " staged at {staging};")?;
                 }
-                for running in running {
+                if let Some(running) = running {
                     write!(f, " {running};")?;
                 }
                 write!(f, " unpublish and unstage it there first")
             }
             Self::UnstageBeforeUnpublish { node, published } => {
                 let published = published.join(", ");
-                write!(f, "still published on {node} at {published}; call NodeUnpublishVolume first")
+                write!(
+                    f,
+                    "still published on {node} at {published}; call NodeUnpublishVolume first"
+                )
             }
             Self::PublishBeforeStage { node, asked, staged } => {
                 match asked {
@@ -277,7 +302,6 @@ mod tests {
     use super::*;
     use crate::backend::{Published, Staged};
     use crate::capability::Capability;
-    use crate::rpc::Rpc;
 
     fn attached_to(nodes: &[(&str, AccessMode, bool)]) -> State {
         let mut state = State::default();

@@ -61,7 +61,9 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Backen
     let text = match fs::read(path) {
         Ok(text) => text,
         // Beneath a file there is nothing either: the path of an id may lead there.
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
             return Ok(None);
         }
         Err(source) => return Err(BackendError::io("read", path, source)),

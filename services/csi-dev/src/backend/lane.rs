@@ -9,10 +9,10 @@ use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use berth_csi::Rpc;
 use serde::{Deserialize, Serialize};
 
 use super::{BackendError, encoding, file};
-use crate::rpc::Rpc;
 
 /// What two calls about one volume must not share.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

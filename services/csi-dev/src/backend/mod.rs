@@ -197,10 +197,12 @@ impl BackendError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn meta(id: &str, capacity_bytes: i64) -> Meta {
-        Meta { volume_id: id.to_owned(), capacity_bytes, volume_context: Default::default() }
+        Meta { volume_id: id.to_owned(), capacity_bytes, volume_context: BTreeMap::new() }
     }
 
     #[test]

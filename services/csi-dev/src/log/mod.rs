@@ -10,12 +10,11 @@
 mod reader;
 mod recorder;
 
+use berth_csi::{Code, Rpc};
 use serde::{Deserialize, Serialize};
 
 use crate::capability::AccessMode;
-use crate::code::Code;
 use crate::faults::When;
-use crate::rpc::Rpc;
 use crate::rules::Violation;
 
 pub use reader::{Line, ReadError, read, read_lines};
@@ -174,6 +173,25 @@ pub struct End {
     /// Set where a planted fault made the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<When>,
+}
+
+impl Call {
+    /// A call about the volume that the request names; an empty id names none.
+    pub fn about(rpc: Rpc, volume_id: &str) -> Self {
+        let volume_id = Some(volume_id.to_owned()).filter(|id| !id.is_empty());
+        Self { rpc, volume_id, args: Args::default() }
+    }
+
+    /// A call about no volume, or none yet.
+    pub fn about_nothing(rpc: Rpc) -> Self {
+        Self { rpc, volume_id: None, args: Args::default() }
+    }
+
+    /// With these arguments.
+    #[must_use]
+    pub fn with(self, args: Args) -> Self {
+        Self { args, ..self }
+    }
 }
 
 impl Entry {

@@ -71,9 +71,9 @@ pub fn read_lines(path: &Path) -> Result<Vec<Line>, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::code::Code;
     use crate::log::{Args, Call, Effect, Outcome, Recorder};
-    use crate::rpc::Rpc;
+    use berth_csi::Code;
+    use berth_csi::Rpc;
 
     fn call() -> Call {
         let args = Args { node: Some("n2".into()), readonly: Some(true), ..Args::default() };

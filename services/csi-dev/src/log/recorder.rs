@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use berth_csi::Code;
+
 use super::{Begin, Call, Effect, End, Entry, Gone, Holding, Source, Start};
-use crate::code::Code;
 use crate::faults::When;
 use crate::rules::Violation;
 
@@ -85,9 +86,9 @@ impl Recorder {
     /// Now, but later than ever before: no two lines of an instance have the same time.
     fn time_us(&self) -> u64 {
         let next = |last: u64| now_us().max(last + 1);
-        let last = self.last_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
-            Some(next(last))
-        });
+        let last = self
+            .last_us
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
         last.map_or_else(|last| last, next)
     }
 

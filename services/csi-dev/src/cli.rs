@@ -1,0 +1,254 @@
+//! The command line of `berth-csi-dev`.
+//!
+//! Owns: arguments, exit codes, and what is printed. Promises: stdout is data, stderr is talk.
+//! Never: does the work itself.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgGroup, Args, Parser, Subcommand};
+use serde::Serialize;
+
+use crate::backend::{Backend, BackendError, Meta, Provisioned, State};
+use crate::driver::{Profile, chain};
+use crate::judge::judge_files;
+use crate::serve::{self, Config, ServeError};
+
+/// Everything went well; `judge` found nothing.
+pub const EXIT_OK: u8 = 0;
+/// The work failed; `judge` found violations.
+pub const EXIT_FAILED: u8 = 1;
+/// The arguments are wrong.
+pub const EXIT_USAGE: u8 = 64;
+
+/// The development CSI driver: directories with real mounts, and a judge of call order
+#[derive(Debug, Parser)]
+#[command(name = "berth-csi-dev", version)]
+#[command(after_help = "Exit codes: 0 done; 1 failed, or violations found; 64 wrong arguments.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the plugin for one node, until SIGTERM
+    Serve(ServeArgs),
+    /// Make a volume beforehand, or list the volumes
+    Provision(ProvisionArgs),
+    /// Find what a CO did wrong, in the logs of all instances together
+    Judge(JudgeArgs),
+}
+
+const FAULTS_HELP: &str = r#"A JSON file with faults to plant, read again at every call, like
+[{"rpc":"NodeStageVolume","volume":null,"when":"before","delay_ms":500,"code":"ABORTED","times":1}]
+(when: before or after the work; without rpc, volume or times: any; without code: only the delay)"#;
+
+#[derive(Args, Debug)]
+struct ServeArgs {
+    /// Where to listen, as `unix:///run/plugin/csi.sock`
+    #[arg(long, env = "CSI_ENDPOINT")]
+    endpoint: String,
+    /// The node that this instance serves, as `NodeGetInfo` tells it
+    #[arg(long)]
+    node_id: String,
+    /// The directory that all instances share
+    #[arg(long, value_name = "DIR")]
+    backend: PathBuf,
+    /// The file to append one line to for each beginning and end of a call
+    #[arg(long, value_name = "FILE")]
+    log: PathBuf,
+    /// The plugin's name
+    #[arg(long, value_name = "NAME", default_value = "dev.berth")]
+    driver_name: String,
+    /// How many volumes can be attached to this node; 0 means no limit
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_volumes: i64,
+    /// Do not attach: no `ControllerPublishVolume`
+    #[arg(long)]
+    no_attach: bool,
+    /// Do not stage: no `NodeStageVolume`
+    #[arg(long)]
+    no_stage: bool,
+    /// Do not serve the controller service; implies --no-attach
+    #[arg(long)]
+    no_controller: bool,
+    #[arg(long, value_name = "FILE", help = FAULTS_HELP)]
+    faults: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(group(ArgGroup::new("what").required(true).args(["volume", "list"])))]
+struct ProvisionArgs {
+    /// The directory that all instances share; made when missing
+    #[arg(long, value_name = "DIR")]
+    backend: PathBuf,
+    /// The id of the volume to make: 1 to 256 bytes of any content
+    #[arg(long, value_name = "ID")]
+    volume: Option<String>,
+    /// Its size in bytes, for the record
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "volume")]
+    capacity_bytes: i64,
+    /// What every call about it has to bring along as `volume_context`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair, requires = "volume")]
+    context: Vec<(String, String)>,
+    /// Print all volumes and where they are in use, one JSON object per line
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(Args, Debug)]
+struct JudgeArgs {
+    /// The logs of all instances
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<PathBuf>,
+}
+
+/// Runs the program with the arguments of this process.
+pub fn main() -> ExitCode {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => {
+            // Help and version come this way, too, and go to stdout.
+            let _ = error.print();
+            return if error.use_stderr() { EXIT_USAGE } else { EXIT_OK }.into();
+        }
+    };
+    let code = match command {
+        Command::Serve(args) => run_serve(args),
+        Command::Provision(args) => run_provision(args),
+        Command::Judge(args) => run_judge(&args),
+    };
+    code.into()
+}
+
+fn run_serve(args: ServeArgs) -> u8 {
+    let ServeArgs { endpoint, backend, log, faults, no_controller, .. } = args;
+    let profile = Profile {
+        driver_name: args.driver_name,
+        node_id: args.node_id,
+        max_volumes: args.max_volumes,
+        controller: !no_controller,
+        attach: !args.no_attach && !no_controller,
+        stage: !args.no_stage,
+    };
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(format_args!("no runtime: {error}")),
+    };
+    let config = Config { endpoint, profile, backend, log, faults };
+    let served = runtime.block_on(serve::serve(config));
+    // Work that outlived the drain is left to itself; the next instance copes with what it leaves.
+    runtime.shutdown_background();
+    match served {
+        Ok(()) => EXIT_OK,
+        Err(error @ ServeError::Config(_)) => {
+            fail(format_args!("{}", chain(&error)));
+            EXIT_USAGE
+        }
+        Err(error) => fail(format_args!("{}", chain(&error))),
+    }
+}
+
+fn run_provision(args: ProvisionArgs) -> u8 {
+    let done = match args.volume {
+        Some(volume_id) => {
+            let volume_context = args.context.into_iter().collect();
+            let meta = Meta { volume_id, capacity_bytes: args.capacity_bytes, volume_context };
+            provision(args.backend, &meta)
+        }
+        None => list(args.backend),
+    };
+    done.map_or_else(|message| fail(format_args!("{message}")), |()| EXIT_OK)
+}
+
+fn provision(backend: PathBuf, meta: &Meta) -> Result<(), String> {
+    let backend = Backend::open(backend).map_err(|error| chain(&error))?;
+    let what = match backend.provision(meta).map_err(|error| chain(&error))? {
+        Provisioned::Made => "made",
+        Provisioned::Existed => "was there already",
+    };
+    eprintln!("volume {:?} {what}", meta.volume_id);
+    Ok(())
+}
+
+/// A volume as `--list` prints it.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    meta: &'a Meta,
+    #[serde(flatten)]
+    state: State,
+}
+
+fn list(backend: PathBuf) -> Result<(), String> {
+    let list = || -> Result<Vec<String>, BackendError> {
+        let volumes = Backend::open(backend)?.volumes()?;
+        let line = |state, meta| serde_json::to_string(&Listed { meta, state });
+        let lines = volumes.iter().map(|volume| Ok(line(volume.glance()?, volume.meta())));
+        // Values of ours can always be written.
+        lines.map(|line| line.map(Result::unwrap_or_default)).collect()
+    };
+    let lines = list().map_err(|error| chain(&error))?;
+    print(&lines).map_err(|error| error.to_string())
+}
+
+fn run_judge(args: &JudgeArgs) -> u8 {
+    let findings = match judge_files(&args.logs) {
+        Ok(findings) => findings,
+        Err(error) => return fail(format_args!("{}", chain(&error))),
+    };
+    if let Err(error) = print(&findings) {
+        return fail(format_args!("{error}"));
+    }
+    match findings.len() {
+        0 => {
+            eprintln!("no violation");
+            EXIT_OK
+        }
+        count => fail(format_args!("{count} violation(s)")),
+    }
+}
+
+fn print<T: fmt::Display>(lines: &[T]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    out.flush()
+}
+
+fn fail(message: fmt::Arguments<'_>) -> u8 {
+    eprintln!("berth-csi-dev: {message}");
+    EXIT_FAILED
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let pair = pair.ok_or_else(|| format!("{text:?} does not have the form key=value"))?;
+    Ok((pair.0.to_owned(), pair.1.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn provision_needs_a_volume_or_list() {
+        let parse = |args: &str| Cli::try_parse_from(args.split_whitespace());
+        assert!(parse("x provision --backend b --list").is_ok());
+        assert!(parse("x provision --backend b --volume v --context a=b=c").is_ok());
+        for args in
+            ["--backend b", "--backend b --list --volume v", "--backend b --volume v --context a"]
+        {
+            assert!(parse(&format!("x provision {args}")).is_err(), "{args}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Attaching a volume to a node, and detaching it.
+//!
+//! Owns: `ControllerPublishVolume` and `ControllerUnpublishVolume`. Promises: an attachment is one
+//! record, made or removed in one step, so a killed call has done all or nothing. Never: touches
+//! the node itself.
+
+use berth_csi::v1::{
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse,
+    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
+};
+use berth_csi::{Code, Rpc};
+
+use crate::backend::{Attachment, Backend, BackendError, Lane, Node};
+use crate::capability::AccessMode;
+use crate::driver::Driver;
+use crate::driver::refusal::Refusal;
+use crate::driver::request::{Fields, check_context};
+use crate::log::{Args, Call};
+use crate::rules;
+
+pub(super) fn describe_publish(request: &ControllerPublishVolumeRequest) -> Call {
+    let mode = request.volume_capability.as_ref().and_then(|capability| capability.access_mode);
+    Call::about(Rpc::ControllerPublishVolume, &request.volume_id).with(Args {
+        node: Some(request.node_id.clone()),
+        readonly: Some(request.readonly),
+        access_mode: mode.and_then(|mode| AccessMode::from_number(mode.mode)),
+        ..Args::default()
+    })
+}
+
+pub(super) fn publish(
+    driver: &Driver,
+    request: &ControllerPublishVolumeRequest,
+) -> Result<ControllerPublishVolumeResponse, Refusal> {
+    let ControllerPublishVolumeRequest { volume_id, node_id, readonly, .. } = request;
+    let mut fields = Fields::default();
+    fields.id("volume_id", volume_id);
+    fields.id("node_id", node_id);
+    let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
+    let capability = fields.check(capability)?;
+
+    let volume = driver.volume(volume_id)?;
+    check_context(volume.meta(), &request.volume_context)?;
+    let node = driver.backend.node(node_id)?.ok_or_else(|| unknown_node(volume_id, node_id))?;
+    // Held until the attachment is noted, so that no two calls take the last place of a node.
+    let _counting = if node.max_volumes > 0 { Some(driver.backend.lock()?) } else { None };
+
+    let locked = volume.lock()?;
+    let mut state = locked.state()?;
+    if let Some(attachment) = state.attachments.get(node_id) {
+        if attachment.capability == capability && attachment.readonly == *readonly {
+            let publish_context = driver.publish_context(attachment);
+            return Ok(ControllerPublishVolumeResponse { publish_context });
+        }
+        return Err(incompatible(volume_id, node_id, attachment));
+    }
+    rules::attach(&state, node_id, capability.mode, *readonly)
+        .map_err(|broken| Refusal::violation(volume_id, broken))?;
+    check_limit(&driver.backend, &node, volume_id)?;
+
+    state.attached_so_far += 1;
+    let attachment = Attachment { capability, readonly: *readonly, number: state.attached_so_far };
+    let publish_context = driver.publish_context(&attachment);
+    state.attachments.insert(node_id.clone(), attachment);
+    locked.save(&state)?;
+    Ok(ControllerPublishVolumeResponse { publish_context })
+}
+
+fn unknown_node(volume_id: &str, node_id: &str) -> Refusal {
+    let message = format!(
+        "volume {volume_id:?}: node {node_id:?} is not known; an instance of this driver has to \
+         serve it first, and node_id has to be what its NodeGetInfo returns"
+    );
+    Refusal::new(Code::NotFound, message)
+}
+
+fn incompatible(volume_id: &str, node_id: &str, attachment: &Attachment) -> Refusal {
+    let Attachment { capability, readonly, .. } = attachment;
+    let message = format!(
+        "volume {volume_id:?}: attached to {node_id} otherwise ({}, readonly {readonly}); repeat \
+         the call with those, or call ControllerUnpublishVolume first",
+        capability.mode
+    );
+    Refusal::new(Code::AlreadyExists, message)
+}
+
+/// Refuses one attachment more than the node can have. The caller holds the backend's lock.
+fn check_limit(backend: &Backend, node: &Node, volume_id: &str) -> Result<(), Refusal> {
+    if node.max_volumes <= 0 {
+        return Ok(());
+    }
+    let attached = count_attached(backend, &node.node_id)?;
+    if attached < node.max_volumes {
+        return Ok(());
+    }
+    let message = format!(
+        "volume {volume_id:?}: node {} has {attached} volumes attached, which is its limit; detach \
+         one, or use another node",
+        node.node_id
+    );
+    Err(Refusal::new(Code::ResourceExhausted, message))
+}
+
+fn count_attached(backend: &Backend, node_id: &str) -> Result<i64, BackendError> {
+    let mut count = 0;
+    for volume in backend.volumes()? {
+        count += i64::from(volume.glance()?.attachments.contains_key(node_id));
+    }
+    Ok(count)
+}
+
+pub(super) fn describe_unpublish(request: &ControllerUnpublishVolumeRequest) -> Call {
+    let node = Some(request.node_id.clone()).filter(|node| !node.is_empty());
+    Call::about(Rpc::ControllerUnpublishVolume, &request.volume_id)
+        .with(Args { node, ..Args::default() })
+}
+
+pub(super) fn unpublish(
+    driver: &Driver,
+    request: &ControllerUnpublishVolumeRequest,
+) -> Result<ControllerUnpublishVolumeResponse, Refusal> {
+    let ControllerUnpublishVolumeRequest { volume_id, node_id, .. } = request;
+    let mut fields = Fields::default();
+    fields.id("volume_id", volume_id);
+    fields.optional_id("node_id", node_id);
+    fields.check(Some(()))?;
+
+    // The backend knows every attachment: one of a volume that it does not have cannot exist.
+    let Some(volume) = driver.backend.volume(volume_id)? else {
+        return Ok(ControllerUnpublishVolumeResponse {});
+    };
+    let locked = volume.lock()?;
+    let mut state = locked.state()?;
+    // No node means all nodes.
+    let mut nodes: Vec<String> = state.attachments.keys().cloned().collect();
+    if !node_id.is_empty() {
+        nodes.retain(|attached| attached == node_id);
+    }
+    for node in &nodes {
+        let running = locked.running(&Lane::Node(node.clone()))?;
+        rules::detach(&state, node, running)
+            .map_err(|broken| Refusal::violation(volume_id, broken))?;
+    }
+    if !nodes.is_empty() {
+        state.attachments.retain(|node, _| !nodes.contains(node));
+        locked.save(&state)?;
+    }
+    Ok(ControllerUnpublishVolumeResponse {})
+}

@@ -1,0 +1,60 @@
+//! What a volume can do.
+//!
+//! Owns: `ValidateVolumeCapabilities`. Promises: confirms only what later calls will accept, field
+//! by field, and says why not otherwise. Never: changes anything.
+
+use berth_csi::v1::validate_volume_capabilities_response::Confirmed;
+use berth_csi::v1::{ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse};
+
+use crate::backend::Meta;
+use crate::capability::Capability;
+use crate::driver::Driver;
+use crate::driver::refusal::Refusal;
+use crate::driver::request::{Fields, wrong_context};
+
+pub(super) fn validate(
+    driver: &Driver,
+    request: ValidateVolumeCapabilitiesRequest,
+) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
+    let mut fields = Fields::default();
+    fields.id("volume_id", &request.volume_id);
+    fields.required_list("volume_capabilities", &request.volume_capabilities);
+    for (index, capability) in request.volume_capabilities.iter().enumerate() {
+        fields.whole_capability(&format!("volume_capabilities[{index}]"), Some(capability));
+    }
+    fields.check(Some(()))?;
+
+    let volume = driver.volume(&request.volume_id)?;
+    let doubts = doubts(volume.meta(), &request);
+    if !doubts.is_empty() {
+        let message = doubts.join("; ");
+        return Ok(ValidateVolumeCapabilitiesResponse { confirmed: None, message });
+    }
+    let confirmed = Confirmed {
+        volume_context: request.volume_context,
+        volume_capabilities: request.volume_capabilities,
+        parameters: request.parameters,
+        mutable_parameters: request.mutable_parameters,
+    };
+    let message = String::new();
+    Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message })
+}
+
+/// Everything in the request that the volume does not have or cannot do.
+fn doubts(meta: &Meta, request: &ValidateVolumeCapabilitiesRequest) -> Vec<String> {
+    let mut doubts = Vec::new();
+    for (index, capability) in request.volume_capabilities.iter().enumerate() {
+        let faults = Capability::supported(capability).err().unwrap_or_default();
+        doubts.extend(faults.iter().map(|fault| format!("volume_capabilities[{index}].{fault}")));
+    }
+    for key in wrong_context(meta, &request.volume_context) {
+        doubts.push(format!("volume_context[{key:?}] is not the volume's"));
+    }
+    // No volume of this driver has parameters.
+    for (field, parameters) in
+        [("parameters", &request.parameters), ("mutable_parameters", &request.mutable_parameters)]
+    {
+        doubts.extend(parameters.keys().map(|key| format!("{field}[{key:?}] is not known")));
+    }
+    doubts
+}

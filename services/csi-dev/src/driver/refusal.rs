@@ -1,0 +1,96 @@
+//! Why a call fails.
+//!
+//! Owns: the code and message of a failed call, and what the log has to say about it. Promises: the
+//! message is one line and names the volume. Never: carries a secret.
+
+use std::error::Error;
+use std::fmt::Write;
+
+use berth_csi::Code;
+
+use crate::backend::BackendError;
+use crate::faults::{Fault, FaultError, When};
+use crate::log::Effect;
+use crate::mounts::MountError;
+use crate::rules::Violation;
+
+/// The failure of a call.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub code: Code,
+    pub message: String,
+    /// What was changed nevertheless.
+    pub effect: Effect,
+    /// Boxed: it is rare, and would make every result large.
+    pub violation: Option<Box<Violation>>,
+    pub fault: Option<When>,
+}
+
+impl Refusal {
+    /// A failure before anything was changed.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        let (effect, violation, fault) = (Effect::None, None, None);
+        Self { code, message: message.into(), effect, violation, fault }
+    }
+
+    /// A failure in the midst of changing something.
+    pub fn uncertain(message: impl Into<String>) -> Self {
+        Self { effect: Effect::Unknown, ..Self::new(Code::Internal, message) }
+    }
+
+    /// A call that its caller must never make.
+    pub fn violation(volume_id: &str, violation: Violation) -> Self {
+        let message = format!("volume {volume_id:?}: {violation}");
+        Self {
+            violation: Some(Box::new(violation.clone())),
+            ..Self::new(violation.code(), message)
+        }
+    }
+
+    /// A call that a test has doomed, after it had this effect.
+    pub fn planted(code: Code, fault: &Fault, effect: Effect) -> Self {
+        let message = match fault.when {
+            When::Before => "planted fault: nothing was done",
+            When::After => "planted fault: the work was done, the answer is a lie",
+        };
+        Self { effect, fault: Some(fault.when), ..Self::new(code, message) }
+    }
+
+    /// A mount that could not be made or undone for this volume.
+    pub fn mount(volume_id: &str, error: &MountError) -> Self {
+        let message = format!("volume {volume_id:?}: {}", chain(error));
+        match error {
+            MountError::Path { .. } => Self::new(Code::InvalidArgument, message),
+            _ if error.is_refusal() => Self::new(Code::FailedPrecondition, message),
+            _ => Self::uncertain(message),
+        }
+    }
+}
+
+impl From<BackendError> for Refusal {
+    fn from(error: BackendError) -> Self {
+        let message = chain(&error);
+        match error {
+            BackendError::Id => Self::new(Code::InvalidArgument, message),
+            BackendError::Locked { .. } => Self { code: Code::Aborted, ..Self::uncertain(message) },
+            BackendError::Io { .. } | BackendError::Damaged { .. } => Self::uncertain(message),
+        }
+    }
+}
+
+impl From<FaultError> for Refusal {
+    fn from(error: FaultError) -> Self {
+        Self::new(Code::Internal, chain(&error))
+    }
+}
+
+/// An error with all its causes, on one line.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,142 @@
+//! Fields of requests.
+//!
+//! Owns: checking that what CSI requires is there and well-formed. Promises: one answer names every
+//! fault of a request. Never: looks at a volume's state.
+
+use std::collections::BTreeMap;
+
+use berth_csi::Code;
+use berth_csi::v1;
+
+use super::refusal::Refusal;
+use crate::backend::Meta;
+use crate::backend::encoding::LONGEST_ID_BYTES;
+use crate::capability::{self, Capability};
+
+/// The faults of one request.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    missing: Vec<String>,
+    invalid: Vec<String>,
+}
+
+impl Fields {
+    /// A field that must not be empty.
+    pub fn required(&mut self, name: &str, value: &str) {
+        if value.is_empty() {
+            self.missing.push(name.to_owned());
+        }
+    }
+
+    /// An id that must not be empty.
+    pub fn id(&mut self, name: &str, value: &str) {
+        self.required(name, value);
+        self.optional_id(name, value);
+    }
+
+    /// An id that may be empty.
+    pub fn optional_id(&mut self, name: &str, value: &str) {
+        if value.len() > LONGEST_ID_BYTES {
+            self.invalid.push(format!("{name} is longer than {LONGEST_ID_BYTES} bytes"));
+        }
+    }
+
+    /// A list that must not be empty.
+    pub fn required_list<T>(&mut self, name: &str, value: &[T]) {
+        if value.is_empty() {
+            self.missing.push(name.to_owned());
+        }
+    }
+
+    /// A capability that must be whole, whether or not a directory can do it.
+    pub fn whole_capability(&mut self, name: &str, value: Option<&v1::VolumeCapability>) {
+        self.missing.extend(capability::missing(name, value));
+    }
+
+    /// A capability that must be whole, and one that a directory can do.
+    pub fn capability(
+        &mut self,
+        name: &str,
+        value: Option<&v1::VolumeCapability>,
+    ) -> Option<Capability> {
+        let missing = self.missing.len();
+        self.whole_capability(name, value);
+        if self.missing.len() > missing {
+            return None;
+        }
+        let faults = match Capability::supported(value?) {
+            Ok(capability) => return Some(capability),
+            Err(faults) => faults,
+        };
+        self.invalid.extend(faults.into_iter().map(|fault| format!("{name}.{fault}")));
+        None
+    }
+
+    /// `value`, or everything that is wrong with the request.
+    pub fn check<T>(self, value: Option<T>) -> Result<T, Refusal> {
+        let mut faults = Vec::new();
+        if !self.missing.is_empty() {
+            faults.push(format!("missing: {}", self.missing.join(", ")));
+        }
+        faults.extend(self.invalid);
+        match value {
+            Some(value) if faults.is_empty() => Ok(value),
+            _ => Err(Refusal::new(Code::InvalidArgument, faults.join("; "))),
+        }
+    }
+}
+
+/// The keys of the volume's context that `given` lacks or has otherwise. Keys that are not the
+/// volume's are passed over: some COs add their own.
+pub(crate) fn wrong_context(meta: &Meta, given: &BTreeMap<String, String>) -> Vec<String> {
+    let right = |key, value| given.get(key) == Some(value);
+    let wrong = meta.volume_context.iter().filter(|(key, value)| !right(*key, *value));
+    wrong.map(|(key, _)| key.clone()).collect()
+}
+
+/// Refuses a request that does not bring the volume's context.
+pub(crate) fn check_context(meta: &Meta, given: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    let wrong = wrong_context(meta, given);
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "volume {:?}: volume_context does not have the volume's own {}; register the volume with \
+         the context it was made with",
+        meta.volume_id,
+        wrong.join(", ")
+    );
+    Err(Refusal::new(Code::InvalidArgument, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_faults_of_a_request_are_named_at_once() {
+        let mut fields = Fields::default();
+        fields.id("volume_id", "");
+        fields.id("node_id", &"n".repeat(LONGEST_ID_BYTES + 1));
+        fields.required("target_path", "");
+        let capability = fields.capability("volume_capability", None);
+        let refusal = fields.check(capability).unwrap_err();
+        assert_eq!(refusal.code, Code::InvalidArgument);
+        assert_eq!(
+            refusal.message,
+            "missing: volume_id, target_path, volume_capability; node_id is longer than 256 bytes"
+        );
+    }
+
+    #[test]
+    fn a_volumes_context_must_come_back_and_more_may() {
+        let map = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let volume_context = map(&[("a", "1"), ("b", "2")]);
+        let meta = Meta { volume_id: "v".into(), capacity_bytes: 0, volume_context };
+        assert!(check_context(&meta, &map(&[("a", "1"), ("b", "2"), ("co", "x")])).is_ok());
+        assert_eq!(wrong_context(&meta, &map(&[("a", "1"), ("b", "3")])), ["b"]);
+        assert_eq!(wrong_context(&meta, &map(&[])), ["a", "b"]);
+    }
+}
