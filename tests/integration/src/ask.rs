@@ -1,0 +1,168 @@
+//! Asking as a user would: over the bus, again while the answer is "later".
+
+use std::time::Duration;
+
+use berth_bus::{Call, RequestError};
+use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::alloc::{self, AllocStatus};
+use berth_contract::message::claim::{self, Claims};
+use berth_contract::message::registry::{Nodes, Plugins};
+use berth_contract::message::volume::{self, Registered, VolumeStatus};
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_domain::alloc::{AllocState, VolumeRequest};
+use berth_domain::volume::MountOptions;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
+use berth_harness::process::binary;
+use berth_harness::wait;
+use berth_service::clock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::system::{PLUGIN, System};
+
+const REQUEST: Duration = Duration::from_secs(10);
+/// How long a system that was hurt may need to do what it was asked.
+pub const RECOVERY: Duration = Duration::from_secs(60);
+
+fn volume_id(id: &str) -> VolumeId {
+    VolumeId::new(id).expect("the test's volume has an id")
+}
+
+fn alloc_id(id: &str) -> AllocId {
+    AllocId::new(id).expect("the test's alloc has an id")
+}
+
+fn node_id(node: usize) -> NodeId {
+    NodeId::new(format!("n{}", node + 1)).expect("the test's node has an id")
+}
+
+impl System {
+    /// One request, asked once.
+    pub async fn ask<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Problem> {
+        let call = Call::within(clock::begin_trace(), REQUEST);
+        self.bus.request(subject, body, &call).await.map_err(|error| match error {
+            RequestError::Problem(problem) => *problem,
+            error => error.into_problem("test"),
+        })
+    }
+
+    /// One request, asked until it is answered otherwise than by "later".
+    pub async fn persist<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Problem> {
+        wait::until(subject, RECOVERY, || async {
+            match self.ask(subject, body).await {
+                Err(problem) if problem.retryable => Err(problem.to_string()),
+                answer => Ok(answer),
+            }
+        })
+        .await
+    }
+
+    async fn about<T: DeserializeOwned>(
+        &self,
+        verb: Namespaced,
+        body: &impl Serialize,
+    ) -> Result<T, Problem> {
+        self.persist(&verb.subject(&Namespace::default()), body).await
+    }
+
+    /// Makes a volume on the storage, and registers it with these access modes.
+    pub async fn volume(&self, id: &str, access: &[&str]) -> Registered {
+        self.provision(id);
+        let capability: Vec<Value> = access.iter().map(|mode| json!({"access": mode})).collect();
+        let document = json!({"id": id, "plugin": PLUGIN, "capability": capability});
+        self.about(Namespaced::VolumeRegister, &document).await.expect("the volume is registered")
+    }
+
+    /// Makes a volume on the storage.
+    pub fn provision(&self, id: &str) {
+        let made = std::process::Command::new(binary("berth-csi-dev"))
+            .args(["provision", "--volume", id, "--backend"])
+            .arg(self.backend())
+            .output()
+            .expect("the driver runs");
+        assert!(made.status.success(), "{made:?}");
+    }
+
+    /// Registers an alloc on a node (from 0) that asks for a volume.
+    pub async fn alloc(&self, id: &str, node: usize, volume: &str, read_only: bool) -> AllocStatus {
+        let register = alloc::Register {
+            id: alloc_id(id),
+            node: node_id(node),
+            volumes: vec![VolumeRequest {
+                source: volume_id(volume),
+                read_only,
+                access: None,
+                attachment: None,
+                mount: MountOptions::default(),
+            }],
+            note: None,
+        };
+        self.about(Namespaced::AllocRegister, &register).await.expect("the alloc is registered")
+    }
+
+    /// Has the node's agent claim and mount the volume; asked until it is done or refused.
+    pub async fn mount(&self, alloc: &str, node: usize, volume: &str) -> Result<Mounted, Problem> {
+        let mount = Mount {
+            namespace: Namespace::default(),
+            alloc: alloc_id(alloc),
+            volume: volume_id(volume),
+            wait: false,
+        };
+        self.persist(&AgentVerb::Mount.subject(&node_id(node)), &mount).await
+    }
+
+    /// Registers an alloc and mounts its volume.
+    pub async fn run(&self, alloc: &str, node: usize, volume: &str) -> Mounted {
+        self.alloc(alloc, node, volume, false).await;
+        self.mount(alloc, node, volume).await.expect("the volume is mounted")
+    }
+
+    /// Says that an alloc has ended.
+    pub async fn stop(&self, alloc: &str) -> AllocStatus {
+        let stop = alloc::Stop { id: alloc_id(alloc), state: AllocState::Complete, note: None };
+        self.about(Namespaced::AllocStop, &stop).await.expect("the alloc is stopped")
+    }
+
+    /// All claims on a volume.
+    pub async fn claims(&self, volume: &str) -> Claims {
+        let query = claim::Status { volume: Some(volume_id(volume)), alloc: None };
+        self.about(Namespaced::ClaimStatus, &query).await.expect("claims are shown")
+    }
+
+    /// A volume.
+    pub async fn volume_status(&self, id: &str) -> Result<VolumeStatus, Problem> {
+        self.about(Namespaced::VolumeStatus, &volume::Status { id: volume_id(id) }).await
+    }
+
+    /// Waits until nobody claims the volume.
+    pub async fn freed(&self, volume: &str) {
+        wait::until(&format!("{volume} is free"), RECOVERY, || async {
+            let claims = self.claims(volume).await.claims;
+            if claims.is_empty() {
+                return Ok(());
+            }
+            Err(serde_json::to_string_pretty(&claims).unwrap_or_default())
+        })
+        .await;
+    }
+
+    /// All plugins.
+    pub async fn plugins(&self) -> Result<Plugins, Problem> {
+        self.ask(&Global::PluginStatus.subject(), &json!({})).await
+    }
+
+    /// All nodes.
+    pub async fn nodes(&self) -> Result<Nodes, Problem> {
+        self.ask(&Global::NodeStatus.subject(), &json!({})).await
+    }
+}

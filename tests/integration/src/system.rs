@@ -1,0 +1,282 @@
+//! The processes.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use berth_bus::Bus;
+use berth_harness::dirs::Dir;
+use berth_harness::nats::{Cluster, Server};
+use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::wait;
+
+/// The plugin of every test.
+pub const PLUGIN: &str = "dev.berth";
+
+/// What kind of system.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Nodes `n1`, `n2`, …, each with an agent and a driver.
+    pub nodes: usize,
+    /// NATS servers: 1 or 3.
+    pub servers: usize,
+    /// Whether the driver has a controller that attaches.
+    pub attach: bool,
+    /// Whether the driver stages.
+    pub stage: bool,
+    /// Whether the driver has a controller service at all.
+    pub controller: bool,
+    /// Claim services and watchers of each kind.
+    pub replicas: usize,
+    /// How long a call may take.
+    pub call_timeout_ms: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            nodes: 2,
+            servers: 1,
+            attach: true,
+            stage: true,
+            controller: true,
+            replicas: 1,
+            call_timeout_ms: 3_000,
+        }
+    }
+}
+
+/// One process of the system, by what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// nats-server; the only one, or the first of three.
+    Nats,
+    /// The first claim service.
+    Claim,
+    /// The plugin registry.
+    Registry,
+    /// The first volumewatcher.
+    Watcher,
+    /// The collector.
+    Gc,
+    /// The agent of a node, from 0.
+    Agent(usize),
+    /// The driver of a node, from 0.
+    Driver(usize),
+}
+
+/// A running system.
+pub struct System {
+    /// What kind it is.
+    pub options: Options,
+    /// The test's own connection.
+    pub bus: Bus,
+    claims: Vec<Daemon>,
+    watchers: Vec<Daemon>,
+    registry: Daemon,
+    gc: Daemon,
+    agents: Vec<Daemon>,
+    drivers: Vec<Daemon>,
+    servers: Servers,
+    // Last: it unmounts and removes what the processes left.
+    dir: Dir,
+}
+
+enum Servers {
+    One(Server),
+    Three(Cluster),
+}
+
+impl Servers {
+    fn url(&self) -> String {
+        match self {
+            Self::One(server) => server.url(),
+            Self::Three(cluster) => cluster.url(),
+        }
+    }
+
+    fn first(&self) -> &Server {
+        match self {
+            Self::One(server) => server,
+            Self::Three(cluster) => &cluster.servers()[0],
+        }
+    }
+}
+
+impl System {
+    /// Starts everything and waits until the plugin is healthy on every node.
+    pub async fn start(options: Options) -> Self {
+        let dir = Dir::new("flow");
+        let servers = if options.servers == 1 {
+            Servers::One(Server::start().await)
+        } else {
+            Servers::Three(Cluster::start(options.servers).await)
+        };
+        let start = Start { dir: &dir, url: servers.url(), options };
+        let each = |what: &str| -> Vec<Daemon> {
+            (0..options.replicas).map(|at| start.service(what, &format!("{what}-{at}"))).collect()
+        };
+        let (claims, watchers) = (each("claim"), each("volumewatcher"));
+        let registry = start.service("plugin-registry", "plugin-registry");
+        let gc = start.service("gc", "gc");
+        let drivers = (0..options.nodes).map(|at| start.driver(at)).collect();
+        let agents = (0..options.nodes).map(|at| start.agent(at)).collect();
+        let bus = Bus::connect(berth_bus::Config::new([servers.url()], "test"))
+            .await
+            .expect("the test reaches the bus");
+        let system =
+            Self { options, bus, claims, watchers, registry, gc, agents, drivers, servers, dir };
+        system.healthy().await;
+        system
+    }
+
+    /// Waits until every node serves the plugin.
+    pub async fn healthy(&self) {
+        wait::until("the plugin is healthy on every node", Duration::from_secs(60), || async {
+            self.count_healthy().await
+        })
+        .await;
+    }
+
+    async fn count_healthy(&self) -> Result<(), String> {
+        let plugins = self.plugins().await.map_err(|problem| problem.to_string())?;
+        let plugin = plugins.plugins.first().ok_or("no plugin is known")?;
+        let controllers = plugin.controllers.map_or(0, |count| count.healthy);
+        let wanted = if self.options.controller { self.options.nodes } else { 0 };
+        if plugin.nodes.healthy == self.options.nodes && controllers == wanted {
+            Ok(())
+        } else {
+            Err(format!("{} nodes, {controllers} controllers are healthy", plugin.nodes.healthy))
+        }
+    }
+
+    fn daemon(&self, part: Part) -> &Daemon {
+        match part {
+            Part::Nats => self.servers.first().daemon(),
+            Part::Claim => &self.claims[0],
+            Part::Registry => &self.registry,
+            Part::Watcher => &self.watchers[0],
+            Part::Gc => &self.gc,
+            Part::Agent(node) => &self.agents[node],
+            Part::Driver(node) => &self.drivers[node],
+        }
+    }
+
+    /// Kills a process with SIGKILL, and starts it again.
+    pub async fn kill9_and_restart(&self, part: Part) {
+        if part == Part::Nats {
+            self.servers.first().kill9();
+            self.servers.first().restart().await;
+        } else {
+            self.daemon(part).kill9();
+            self.daemon(part).restart();
+        }
+    }
+
+    /// Kills a process with SIGKILL and leaves it dead.
+    pub fn kill9(&self, part: Part) {
+        self.daemon(part).kill9();
+    }
+
+    /// Starts a killed process again.
+    pub fn restart(&self, part: Part) {
+        self.daemon(part).restart();
+    }
+
+    /// Plants faults in a node's driver; the file is read at each call.
+    pub fn plant(&self, node: usize, faults: &serde_json::Value) {
+        let file = self.faults(node);
+        let fresh = file.with_extension("new");
+        std::fs::write(&fresh, faults.to_string()).expect("faults can be written");
+        std::fs::rename(&fresh, &file).expect("faults can be put in place");
+    }
+
+    fn faults(&self, node: usize) -> PathBuf {
+        self.dir.join(format!("faults-{}.json", node + 1))
+    }
+
+    /// The call logs of all drivers.
+    pub fn call_logs(&self) -> Vec<PathBuf> {
+        (0..self.options.nodes).map(|at| self.dir.join(format!("calls-{}", at + 1))).collect()
+    }
+
+    /// Where the storage itself is.
+    pub fn backend(&self) -> PathBuf {
+        self.dir.join("backend")
+    }
+
+    /// Everything the test runs in.
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+}
+
+struct Start<'a> {
+    dir: &'a Dir,
+    url: String,
+    options: Options,
+}
+
+impl Start<'_> {
+    fn service(&self, what: &str, name: &str) -> Daemon {
+        let own = match what {
+            "claim" => format!(
+                "[policy]\ncall_timeout_ms = {}\nclock_margin_ms = 300\nabandoned_after_ms = 2000\n\
+                 retry_first_ms = 200\nretry_max_ms = 2000\n",
+                self.options.call_timeout_ms
+            ),
+            "volumewatcher" => "[watcher]\nrescan_ms = 500\ndrain_ms = 500\n".to_owned(),
+            "gc" => "[gc]\ninterval_ms = 1000\ngrace_ms = 1000\n".to_owned(),
+            _ => String::new(),
+        };
+        self.run(&format!("berth-{what}"), name, &own)
+    }
+
+    fn agent(&self, at: usize) -> Daemon {
+        let node = at + 1;
+        let dir = self.dir.path().display();
+        let own = format!(
+            "node = \"n{node}\"\nstate_dir = \"{dir}/n{node}\"\nlease_ttl_s = 3\n\
+             probe_interval_ms = 200\n\n[[plugin]]\nid = \"{PLUGIN}\"\nsocket = \"{dir}/d{node}.sock\"\n"
+        );
+        self.run("berth-node-agent", &format!("agent-{node}"), &own)
+    }
+
+    fn run(&self, program: &str, name: &str, own: &str) -> Daemon {
+        let replicas = if self.options.servers == 1 { 1 } else { 3 };
+        let mut text = own.to_owned();
+        // Its own fields first: in TOML what follows a table belongs to it.
+        write!(
+            text,
+            "\n[nats]\nurl = \"{}\"\nreplicas = {replicas}\n[log]\nfilter = \"debug,async_nats=warn\"\n",
+            self.url
+        )
+        .expect("text can be written");
+        let file = self.dir.join(format!("{name}.toml"));
+        std::fs::write(&file, text).expect("the configuration can be written");
+        Program::new(name, binary(program), self.dir.join(format!("{name}.log")))
+            .arg("--config")
+            .arg(file)
+            .start()
+    }
+
+    fn driver(&self, at: usize) -> Daemon {
+        let node = at + 1;
+        let dir = self.dir.path().display().to_string();
+        let Options { attach, stage, controller, .. } = self.options;
+        let off = [("--no-attach", attach), ("--no-stage", stage), ("--no-controller", controller)];
+        Program::new(
+            &format!("driver-{node}"),
+            binary("berth-csi-dev"),
+            self.dir.join(format!("driver-{node}.log")),
+        )
+        .args(["serve", "--endpoint"])
+        .arg(format!("unix://{dir}/d{node}.sock"))
+        .args(["--node-id".to_owned(), format!("external-n{node}")])
+        .args(["--backend".to_owned(), format!("{dir}/backend")])
+        .args(["--log".to_owned(), format!("{dir}/calls-{node}")])
+        .args(["--faults".to_owned(), format!("{dir}/faults-{node}.json")])
+        .args(off.into_iter().filter(|(_, on)| !on).map(|(flag, _)| flag))
+        .start()
+    }
+}

@@ -1,0 +1,54 @@
+//! Bad input on the bus: every fault at once, nothing written, nobody harmed.
+
+use berth_contract::code::Code;
+use berth_contract::message::volume::Volumes;
+use berth_contract::subject::Namespaced;
+use berth_domain::Namespace;
+use berth_integration::{Options, System};
+use serde_json::{Value, json};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
+    let system = System::start(Options { nodes: 0, ..Options::default() }).await;
+    let namespace = Namespace::default();
+    let register = Namespaced::VolumeRegister.subject(&namespace);
+
+    let bad = json!({"id": "", "plugin": 7, "capability": [{"access": "all"}], "colour": "red"});
+    let problem = system.ask::<Value>(&register, &bad).await.unwrap_err();
+    assert_eq!(problem.code, Code::BadInput, "{problem}");
+    let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
+    assert_eq!(paths, ["id", "plugin", "capability[0].access", "colour"]);
+
+    // A message ignores what it does not know: it may come from a newer version.
+    let list = Namespaced::VolumeList.subject(&namespace);
+    let listed: Volumes = system.ask(&list, &json!({"newer": true})).await.unwrap();
+    assert!(listed.volumes.is_empty());
+
+    let take = Namespaced::ClaimTake.subject(&namespace);
+    let problem = system.ask::<Value>(&take, &json!({"alloc": "a\u{0}"})).await.unwrap_err();
+    let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
+    assert_eq!(paths, ["alloc", "volume", "node"]);
+
+    for body in [json!(null), json!([]), json!("x"), json!(7), json!({"id": {"deep": [[[]]]}})] {
+        for verb in [
+            Namespaced::VolumeRegister,
+            Namespaced::VolumeStatus,
+            Namespaced::ClaimTake,
+            Namespaced::ClaimCheckpoint,
+            Namespaced::AllocRegister,
+            Namespaced::AllocStop,
+        ] {
+            let problem = system.ask::<Value>(&verb.subject(&namespace), &body).await.unwrap_err();
+            assert_eq!(problem.code, Code::BadInput, "{verb:?} {body}: {problem}");
+        }
+    }
+
+    // A good request for a plugin nobody has is refused by name.
+    let good =
+        json!({"id": "v", "plugin": "none", "capability": [{"access": "single-node-writer"}]});
+    let problem = system.ask::<Value>(&register, &good).await.unwrap_err();
+    assert_eq!(problem.code, Code::NoSuchPlugin, "{problem}");
+    assert_eq!(problem.volume.as_deref(), Some("default/v"));
+    let listed: Volumes = system.ask(&list, &json!({})).await.unwrap();
+    assert!(listed.volumes.is_empty(), "nothing was written");
+}

@@ -1,0 +1,116 @@
+//! A volume's whole life, with and without controller, with and without staging.
+
+use berth_contract::code::Code;
+use berth_harness::root::or_skip;
+use berth_integration::{Options, System};
+use serde_json::Value;
+
+/// Writes on one node, reads on the other, and is free at the end.
+async fn whole_life(options: Options) {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(options).await;
+    let registered = system.volume("data", &["single-node-writer"]).await;
+    assert!(registered.changed);
+    assert!(!system.volume("data", &["single-node-writer"]).await.changed, "A4: equal is nothing");
+
+    let mounted = system.run("writer", 0, "data").await;
+    std::fs::write(format!("{}/hello", mounted.path), "from node 1").unwrap();
+    let again = system.mount("writer", 0, "data").await.unwrap();
+    assert_eq!(again, mounted, "B4: asking again is answered with the same");
+    system.stop("writer").await;
+    system.freed("data").await;
+
+    let mounted = system.run("reader", 1, "data").await;
+    let read = std::fs::read_to_string(format!("{}/hello", mounted.path)).unwrap();
+    assert_eq!(read, "from node 1");
+
+    // Safety 1: while it is held nobody else gets it, and is told who has it.
+    system.alloc("third", 0, "data", false).await;
+    let refused = system.mount("third", 0, "data").await.unwrap_err();
+    assert_eq!(refused.code, Code::Held, "{refused}");
+    assert!(refused.message.contains("alloc reader on node n2"), "{refused}");
+    assert!(refused.trace.is_some() && !refused.next.is_empty(), "{refused:?}");
+    system.stop("third").await;
+
+    let status = system.volume_status("data").await.unwrap();
+    assert!(status.health.healthy, "{:?}", status.health);
+    assert_eq!(status.claims.len(), 1);
+    system.stop("reader").await;
+    system.settle("data").await;
+    in_order(&system);
+}
+
+/// The driver's log shows the CSI order, once each.
+fn in_order(system: &System) {
+    let Options { attach, stage, controller, .. } = system.options;
+    let attach = attach && controller;
+    let mut wanted = Vec::new();
+    for _life in 0..2 {
+        wanted.extend(attach.then_some("ControllerPublishVolume"));
+        wanted.extend(stage.then_some("NodeStageVolume"));
+        wanted.push("NodePublishVolume");
+        wanted.push("NodeUnpublishVolume");
+        wanted.extend(stage.then_some("NodeUnstageVolume"));
+        wanted.extend(attach.then_some("ControllerUnpublishVolume"));
+    }
+    let changes = |rpc: &&str| rpc.contains("ublishVolume") || rpc.contains("tageVolume");
+    let calls = system.calls();
+    let begun = calls.iter().filter(|call| call["entry"] == "begin");
+    let rpcs: Vec<&str> = begun.filter_map(|c| c["rpc"].as_str()).filter(changes).collect();
+    assert_eq!(rpcs, wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_controller_and_staging() {
+    whole_life(Options::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_staging() {
+    whole_life(Options { stage: false, ..Options::default() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_controller_that_does_not_attach() {
+    whole_life(Options { attach: false, ..Options::default() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_controller_and_staging() {
+    whole_life(Options { controller: false, stage: false, ..Options::default() }).await;
+}
+
+/// Several allocs share a volume on two nodes: staged once per node, unstaged after the last (C3).
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_by_many() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("shared", &["multi-node-multi-writer"]).await;
+    for (alloc, node) in [("a", 0), ("b", 0), ("c", 1)] {
+        let mounted = system.run(alloc, node, "shared").await;
+        std::fs::write(format!("{}/{alloc}", mounted.path), alloc).unwrap();
+    }
+    let mounted = system.mount("c", 1, "shared").await.unwrap();
+    for alloc in ["a", "b", "c"] {
+        let read = std::fs::read_to_string(format!("{}/{alloc}", mounted.path)).unwrap();
+        assert_eq!(read, alloc);
+    }
+    system.stop("a").await;
+    system.stop("c").await;
+    let left = system.mount("b", 0, "shared").await.unwrap();
+    assert!(std::fs::exists(format!("{}/c", left.path)).unwrap(), "b still has it");
+    system.stop("b").await;
+    system.settle("shared").await;
+    let count = |rpc: &str| {
+        let calls = system.calls();
+        let is = |call: &&Value| call["entry"] == "begin" && call["rpc"] == rpc;
+        calls.iter().filter(is).count()
+    };
+    assert_eq!(count("NodeStageVolume"), 2);
+    assert_eq!(count("NodeUnstageVolume"), 2);
+    assert_eq!(count("ControllerUnpublishVolume"), 2);
+}

@@ -1,0 +1,8 @@
+//! Flows over real servers, real processes and real mounts. They need root, for the mounts.
+
+#![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
+
+mod input;
+mod kills;
+mod life;
+mod names;
