@@ -1,3 +1,10 @@
 //! Thin main of `berth-plugin-registry`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    berth_service::process::run(
+        berth_contract::service::PLUGIN_REGISTRY,
+        berth_plugin_registry::run,
+    )
+}

@@ -1,0 +1,170 @@
+//! What a report changes, decided over what stands; pure.
+//!
+//! **Owns** the rules of a report: what counts as a change, what stays as it was, and which report
+//! comes too late.
+//!
+//! **Promises** that a report decided over what it made is no change at all, and that two reports of
+//! one node end the same in whichever order they are worked through, once the newer has been told
+//! apart by its clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use berth_contract::decode::Fault;
+use berth_contract::message::registry::{Report, ReportedInstance};
+use berth_domain::plugin::{Half, Instance, Node, NodeState};
+use berth_domain::{PluginId, Timestamp, limits};
+
+/// A clock that differs by less from the one on the record is the same: the time that reports are on
+/// their way varies, and each difference would be a write.
+const SKEW_STEP_MS: u64 = 50;
+
+/// A report that is older than the newest one by more does not come late (no request lives so long):
+/// its node's clock was set back, and it counts.
+const LATE_MAX: Duration = Duration::from_secs(30);
+
+const _: () = assert!(LATE_MAX.as_millis() > limits::REQUEST_TIMEOUT.as_millis());
+
+/// Which instance on a node: of which plugin, and which half of it.
+pub type Place = (PluginId, Half);
+
+/// What is known of one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Its record.
+    pub node: Option<Node>,
+    /// Its plugin instances.
+    pub instances: BTreeMap<Place, Instance>,
+}
+
+/// A report, and our clock when it came.
+#[derive(Debug, Clone)]
+pub struct Arrived {
+    /// The report.
+    pub report: Report,
+    /// When it came, by our clock.
+    pub at: Timestamp,
+}
+
+/// What a report comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// A newer report of the node has been worked in already: this one changes nothing.
+    Late,
+    /// These writes, in this order; none when the report says nothing new.
+    Write(Vec<Write>),
+}
+
+/// A write of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// The node's record.
+    Node(Node),
+    /// An instance that is new or not as it was.
+    Put(Place, Instance),
+    /// An instance that has left.
+    Delete(Place),
+}
+
+impl Arrived {
+    /// How far the node's clock is ahead of ours, in milliseconds; negative when it is behind.
+    ///
+    /// What is measured is the clock in the report less ours when the report came: the true difference
+    /// less the time the report was on its way. So a slow report makes its node look behind by that
+    /// time, and never ahead.
+    pub fn skew_ms(&self) -> i64 {
+        let (sent, came) = (self.report.clock.unix_ms(), self.at.unix_ms());
+        let ms = i64::try_from(sent.abs_diff(came)).unwrap_or(i64::MAX);
+        if sent < came { -ms } else { ms }
+    }
+}
+
+/// What is wrong with a report that could be read: an instance told twice.
+pub fn faults(report: &Report) -> Vec<Fault> {
+    let mut told: BTreeMap<(&PluginId, Half), usize> = BTreeMap::new();
+    let mut faults = Vec::new();
+    for (at, ReportedInstance { plugin, half, .. }) in report.instances.iter().enumerate() {
+        if let Some(first) = told.get(&(plugin, *half)) {
+            let problem = format!("is the {half} of {plugin} again, after instances[{first}]");
+            faults.push(Fault { path: format!("instances[{at}]"), problem, line: None });
+        } else {
+            told.insert((plugin, *half), at);
+        }
+    }
+    faults
+}
+
+/// What the report changes.
+///
+/// The node's record comes first whenever anything changes, and carries the report's clock: a late
+/// report that reads the node's record *after* the instances finds it there, or its guards fail.
+pub fn decide(standing: &Standing, arrived: &Arrived) -> Verdict {
+    let report = &arrived.report;
+    if standing.node.as_ref().is_some_and(|node| is_late(node, report)) {
+        return Verdict::Late;
+    }
+    let mut writes = Vec::new();
+    for told in &report.instances {
+        let place = (told.plugin.clone(), told.half);
+        let known = standing.instances.get(&place);
+        let next = instance(known, &told.instance, arrived.at);
+        if known != Some(&next) {
+            writes.push(Write::Put(place, next));
+        }
+    }
+    let told: BTreeSet<(&PluginId, Half)> =
+        report.instances.iter().map(|told| (&told.plugin, told.half)).collect();
+    let left = standing.instances.keys().filter(|(plugin, half)| !told.contains(&(plugin, *half)));
+    writes.extend(left.cloned().map(Write::Delete));
+
+    let next = node(standing.node.as_ref(), arrived);
+    let changed = standing.node.as_ref().is_none_or(|known| differs(known, &next));
+    if changed || !writes.is_empty() {
+        writes.insert(0, Write::Node(next));
+    }
+    Verdict::Write(writes)
+}
+
+fn is_late(known: &Node, report: &Report) -> bool {
+    known.boot_id == report.boot_id
+        && report.clock < known.reported
+        && known.reported.since(report.clock) <= LATE_MAX
+}
+
+/// The instance as it is to stand: since when it is healthy, or not, stays while that stays.
+fn instance(known: Option<&Instance>, told: &Instance, at: Timestamp) -> Instance {
+    let since = match known {
+        Some(known) if known.healthy == told.healthy => known.since,
+        // A node whose clock is ahead must not have things happen in our future.
+        _ => told.since.min(at),
+    };
+    Instance { since, ..told.clone() }
+}
+
+/// The node as it is to stand. Its state is no report's to change: that is the lease's.
+fn node(known: Option<&Node>, arrived: &Arrived) -> Node {
+    let Report { version, boot_id, clock, attributes, .. } = &arrived.report;
+    let skew_ms = arrived.skew_ms();
+    let (state, since) =
+        known.map_or((NodeState::Down, arrived.at), |known| (known.state, known.since));
+    let as_before = known
+        .map(|known| known.clock_skew_ms)
+        .filter(|before| before.abs_diff(skew_ms) <= SKEW_STEP_MS);
+    Node {
+        state,
+        since,
+        clock_skew_ms: as_before.unwrap_or(skew_ms),
+        version: version.clone(),
+        boot_id: boot_id.clone(),
+        reported: *clock,
+        attributes: attributes.clone(),
+    }
+}
+
+/// Whether the node's record is worth a write: not for the clock of a report alone.
+fn differs(known: &Node, next: &Node) -> bool {
+    *known != Node { reported: known.reported, ..next.clone() }
+}
+
+#[cfg(test)]
+mod tests;

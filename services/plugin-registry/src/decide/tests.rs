@@ -1,0 +1,174 @@
+//! What reports change, row by row.
+
+use super::*;
+use berth_domain::NodeId;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_unix_ms(1_000_000 + ms)
+}
+
+fn plugin(id: &str) -> PluginId {
+    PluginId::new(id).unwrap()
+}
+
+fn told(healthy: bool, since: u64) -> Instance {
+    Instance {
+        healthy,
+        description: if healthy { "ready" } else { "no answer" }.to_owned(),
+        provider: "csi.example".to_owned(),
+        version: "1.0".to_owned(),
+        since: at(since),
+        controller: None,
+        node: None,
+    }
+}
+
+/// A report sent at `clock` and received as it was sent.
+fn arrived(clock: u64, instances: &[(&str, Half, Instance)]) -> Arrived {
+    let instances = instances.iter().map(|(id, half, instance)| ReportedInstance {
+        plugin: plugin(id),
+        half: *half,
+        instance: instance.clone(),
+    });
+    let report = Report {
+        node: NodeId::new("n1").unwrap(),
+        version: "1".to_owned(),
+        boot_id: "boot".to_owned(),
+        clock: at(clock),
+        attributes: BTreeMap::new(),
+        instances: instances.collect(),
+    };
+    Arrived { report, at: at(clock) }
+}
+
+fn writes(standing: &Standing, arrived: &Arrived) -> Vec<Write> {
+    match decide(standing, arrived) {
+        Verdict::Write(writes) => writes,
+        Verdict::Late => panic!("late"),
+    }
+}
+
+/// What stands after the writes.
+fn after(standing: &Standing, arrived: &Arrived) -> Standing {
+    let mut standing = standing.clone();
+    for write in writes(&standing, arrived) {
+        match write {
+            Write::Node(node) => standing.node = Some(node),
+            Write::Put(place, instance) => drop(standing.instances.insert(place, instance)),
+            Write::Delete(place) => drop(standing.instances.remove(&place)),
+        }
+    }
+    standing
+}
+
+#[test]
+fn a_first_report_makes_the_node_down_and_its_instances() {
+    let first = arrived(100, &[("p", Half::Node, told(true, 40))]);
+    let writes = writes(&Standing::default(), &first);
+    let [Write::Node(node), Write::Put(place, instance)] = writes.as_slice() else {
+        panic!("{writes:?}")
+    };
+    assert_eq!((node.state, node.since), (NodeState::Down, at(100)));
+    assert_eq!((node.reported, node.clock_skew_ms), (at(100), 0));
+    assert_eq!(*place, (plugin("p"), Half::Node));
+    assert_eq!(instance.since, at(40));
+}
+
+#[test]
+fn a_report_that_says_nothing_new_writes_nothing() {
+    let first = arrived(100, &[("p", Half::Node, told(true, 40))]);
+    let standing = after(&Standing::default(), &first);
+    assert_eq!(writes(&standing, &first), []);
+    // Later, by an agent that began to count anew: the same health since the same time.
+    assert_eq!(writes(&standing, &arrived(900, &[("p", Half::Node, told(true, 890))])), []);
+}
+
+#[test]
+fn since_is_kept_while_health_is_and_changes_with_it() {
+    let standing = after(&Standing::default(), &arrived(100, &[("p", Half::Node, told(true, 40))]));
+    let renamed = Instance { description: "still ready".to_owned(), ..told(true, 190) };
+    let ill = told(false, 180);
+    for (now, since) in [(renamed, at(40)), (ill, at(180))] {
+        let writes = writes(&standing, &arrived(200, &[("p", Half::Node, now.clone())]));
+        let expected = Write::Put((plugin("p"), Half::Node), Instance { since, ..now });
+        assert_eq!(writes.get(1), Some(&expected));
+        assert!(matches!(writes[0], Write::Node(Node { reported, .. }) if reported == at(200)));
+    }
+    // A node's clock may be ahead: nothing happens in our future.
+    let writes = writes(&standing, &arrived(200, &[("p", Half::Node, told(false, 5000))]));
+    assert!(matches!(&writes[1], Write::Put(_, Instance { since, .. }) if *since == at(200)));
+}
+
+#[test]
+fn what_a_report_does_not_name_has_left() {
+    let both = [("p", Half::Node, told(true, 1)), ("p", Half::Controller, told(true, 1))];
+    let standing = after(&Standing::default(), &arrived(100, &both));
+    let writes = writes(&standing, &arrived(200, &both[..1]));
+    assert_eq!(writes[1..], [Write::Delete((plugin("p"), Half::Controller))]);
+    assert!(after(&standing, &arrived(300, &[])).instances.is_empty());
+}
+
+#[test]
+fn the_skew_is_rewritten_when_it_changes_by_more_than_50_ms() {
+    let skewed = |ms: i64, clock: u64| {
+        let sent = arrived(clock, &[]);
+        Arrived { at: at(clock.checked_add_signed(-ms).unwrap()), ..sent }
+    };
+    assert_eq!(skewed(700, 10_000).skew_ms(), 700);
+    assert_eq!(skewed(-700, 10_000).skew_ms(), -700);
+    let standing = after(&Standing::default(), &skewed(700, 10_000));
+    assert_eq!(standing.node.as_ref().unwrap().clock_skew_ms, 700);
+    for (ms, written) in
+        [(700, None), (650, None), (750, None), (751, Some(751)), (649, Some(649)), (-1, Some(-1))]
+    {
+        let writes = writes(&standing, &skewed(ms, 20_000));
+        let rewritten = writes.first().map(|write| match write {
+            Write::Node(node) => node.clock_skew_ms,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(rewritten, written, "{ms}");
+    }
+    let far = Arrived { at: at(0), ..arrived(u64::MAX / 2, &[]) };
+    assert!(far.skew_ms() > 0);
+}
+
+#[test]
+fn a_report_older_than_the_newest_comes_too_late_unless_the_clock_was_set_back() {
+    let standing =
+        after(&Standing::default(), &arrived(100_000, &[("p", Half::Node, told(true, 1))]));
+    let late_max = u64::try_from(LATE_MAX.as_millis()).unwrap();
+    for (clock, boot, late) in [
+        (100_001, "boot", false),
+        (100_000, "boot", false),
+        (99_999, "boot", true),
+        (100_000 - late_max, "boot", true),
+        (100_000 - late_max - 1, "boot", false),
+        (99_999, "another boot", false),
+    ] {
+        let mut report = arrived(clock, &[]);
+        report.report.boot_id = boot.to_owned();
+        let verdict = decide(&standing, &report);
+        assert_eq!(verdict == Verdict::Late, late, "{clock} {boot}");
+    }
+}
+
+#[test]
+fn a_report_never_changes_a_nodes_state() {
+    let mut standing = after(&Standing::default(), &arrived(100, &[]));
+    let node = standing.node.as_mut().unwrap();
+    (node.state, node.since) = (NodeState::Ready, at(150));
+    let mut next = arrived(200, &[]);
+    next.report.version = "2".to_owned();
+    let node = after(&standing, &next).node.unwrap();
+    assert_eq!((node.state, node.since, node.version.as_str()), (NodeState::Ready, at(150), "2"));
+}
+
+#[test]
+fn an_instance_told_twice_is_a_fault_each_time() {
+    let one = ("p", Half::Node, told(true, 1));
+    let report = arrived(1, &[one.clone(), ("q", Half::Node, told(true, 1)), one.clone(), one]);
+    let faults = faults(&report.report);
+    let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+    assert_eq!(paths, ["instances[2]", "instances[3]"]);
+    assert!(faults[0].problem.contains("instances[0]"), "{:?}", faults[0]);
+}

@@ -1,0 +1,86 @@
+//! What is told of plugins and nodes. Fire and forget: no report ever waits for an event.
+
+use berth_bus::Events;
+use berth_contract::event::Event;
+use berth_contract::service::PLUGIN_REGISTRY;
+use berth_contract::trace::TraceContext;
+use berth_domain::plugin::{Instance, NodeState};
+use berth_domain::{NodeId, Timestamp};
+
+use crate::decide::{Place, Standing, Write};
+
+/// Tells an event.
+pub fn tell(events: &Events, event: &Event, trace: TraceContext) {
+    events.publish(&event.subject(), event, trace);
+}
+
+/// What a write means to others; none when it only mends the record.
+pub fn of_write(
+    node: &NodeId,
+    before: &Standing,
+    write: &Write,
+    at: Timestamp,
+    trace: TraceContext,
+) -> Option<Event> {
+    match write {
+        Write::Node(_) => None,
+        Write::Put(place, instance) => {
+            let known = before.instances.get(place);
+            let flips = known.is_none_or(|known| known.healthy != instance.healthy);
+            flips.then(|| health(node, place, instance, at, trace))
+        }
+        Write::Delete(place) => Some(instance_left(node, place, at, trace)),
+    }
+}
+
+fn health(
+    node: &NodeId,
+    place: &Place,
+    instance: &Instance,
+    at: Timestamp,
+    trace: TraceContext,
+) -> Event {
+    let (plugin, half) = place;
+    let name = if instance.healthy { "plugin.healthy" } else { "plugin.unhealthy" };
+    let detail = format!("{half} {}: {}", instance.version, instance.description);
+    Event { plugin: Some(plugin.clone()), detail: Some(detail), ..event(name, node, at, trace) }
+}
+
+/// An instance is no longer there.
+pub fn instance_left(node: &NodeId, place: &Place, at: Timestamp, trace: TraceContext) -> Event {
+    let (plugin, half) = place;
+    Event {
+        plugin: Some(plugin.clone()),
+        detail: Some(half.to_string()),
+        ..event("plugin.instance-left", node, at, trace)
+    }
+}
+
+/// A node's agent is there, or is not.
+pub fn presence(node: &NodeId, state: NodeState, at: Timestamp, trace: TraceContext) -> Event {
+    let (name, detail) = match state {
+        NodeState::Ready => ("node.ready", "its agent holds its lease"),
+        NodeState::Down => ("node.down", "its agent's lease has ended"),
+    };
+    Event { detail: Some(detail.to_owned()), ..event(name, node, at, trace) }
+}
+
+/// A node has left for good.
+pub fn node_left(node: &NodeId, at: Timestamp, trace: TraceContext) -> Event {
+    event("node.left", node, at, trace)
+}
+
+fn event(name: &str, node: &NodeId, at: Timestamp, trace: TraceContext) -> Event {
+    Event {
+        event: name.to_owned(),
+        at,
+        namespace: None,
+        volume: None,
+        alloc: None,
+        node: Some(node.clone()),
+        plugin: None,
+        detail: None,
+        service: PLUGIN_REGISTRY.name.to_owned(),
+        trace: Some(trace.trace_id()),
+    }
+}

@@ -1,0 +1,163 @@
+//! Ready and down: each node's record follows its lease.
+//!
+//! **Owns** the state of nodes. Whatever woke it, it compares each node's record with the lease and
+//! writes the difference; several replicas do so side by side, and the first one's write is the
+//! others' "already so".
+//!
+//! **Promises** a look at every change of a lease or a node, and one at all of them now and then.
+
+use std::time::Duration;
+
+use berth_contract::{key, trace::TraceContext};
+use berth_domain::plugin::{Node, NodeState};
+use berth_domain::{NodeId, Timestamp};
+use berth_service::projection::Nodes;
+use berth_service::reconcile::{self, Next, Options, Waker};
+use berth_service::{Shutdown, clock, process};
+
+use crate::decide::Write;
+use crate::events;
+use crate::leases::Leases;
+use crate::state::State;
+use crate::store::StoreError;
+
+/// Changes that come within this are looked at together: leases are renewed all the time.
+const PAUSE: Duration = Duration::from_millis(50);
+/// After a failure the node is looked at again after this, or up to twice as long.
+const AGAIN: Duration = Duration::from_millis(500);
+
+const OPTIONS: Options = Options { max_in_flight: 32, drain: Duration::from_secs(5) };
+
+/// Keeps the state of all nodes until the shutdown.
+pub async fn keep(state: &State, rescan: Duration, shutdown: Shutdown) {
+    let waker = Waker::default();
+    let work = |node: NodeId| {
+        let state = state.clone();
+        async move { work(&state, &node).await }
+    };
+    tokio::select! {
+        () = look(state, rescan, &waker) => {}
+        () = reconcile::run(waker.clone(), OPTIONS, shutdown, work) => {}
+    }
+}
+
+/// Wakes every node whose record and lease do not agree, whenever one of them changes.
+async fn look(state: &State, rescan: Duration, waker: &Waker<NodeId>) {
+    let mut nodes = state.node_mirror.subscribe();
+    let mut leases = state.lease_mirror.subscribe();
+    loop {
+        let unsettled =
+            state.node_mirror.read(|nodes| state.lease_mirror.read(|held| unsettled(nodes, held)));
+        for node in unsettled {
+            waker.wake(node);
+        }
+        tokio::time::sleep(PAUSE).await;
+        // The mirrors live as long as the state, so neither of these can fail.
+        tokio::select! {
+            _ = nodes.changed() => {}
+            _ = leases.changed() => {}
+            () = tokio::time::sleep(rescan) => {}
+        }
+    }
+}
+
+fn unsettled(nodes: &Nodes, leases: &Leases) -> Vec<NodeId> {
+    let wrong = |(id, node): &(&NodeId, &Node)| node.state != demanded(leases.is_held(id));
+    nodes.iter().filter(wrong).map(|(id, _)| id.clone()).collect()
+}
+
+fn demanded(held: bool) -> NodeState {
+    if held { NodeState::Ready } else { NodeState::Down }
+}
+
+/// The node as it is to be; none when it is so already.
+fn settled(known: &Node, held: bool, now: Timestamp) -> Option<Node> {
+    let state = demanded(held);
+    (known.state != state).then(|| Node { state, since: now, ..known.clone() })
+}
+
+async fn work(state: &State, node: &NodeId) -> Next {
+    match settle(state, node, clock::begin_trace()).await {
+        Ok(()) => Next::AwaitChange,
+        Err(error) if error.is_lost_race() => Next::After(PAUSE),
+        Err(error) => {
+            tracing::warn!(%node, error = process::chain(&error), "the state is not written yet");
+            Next::After(AGAIN + AGAIN.mul_f64(f64::from(clock::jitter()) / f64::from(u32::MAX)))
+        }
+    }
+}
+
+/// Looks at the leader and writes what differs. The lease is read first: if it changes after that,
+/// the change wakes this node once more.
+async fn settle(state: &State, node: &NodeId, trace: TraceContext) -> Result<(), StoreError> {
+    let lease = state.leases.get(&key::node_lease(node)).await?;
+    let held = lease.is_some_and(|lease| lease.value.is_some());
+    let seen = state.look(node, std::collections::BTreeSet::new()).await?;
+    let now = clock::now();
+    let Some(next) = seen.standing.node.as_ref().and_then(|known| settled(known, held, now)) else {
+        return Ok(());
+    };
+    let to = next.state;
+    state.store(node, &seen, &Write::Node(next), trace).await?;
+    tracing::info!(%node, state = %to, "the node's lease has changed");
+    events::tell(&state.events, &events::presence(node, to, now, trace), trace);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_bus::Fold;
+    use berth_contract::record;
+
+    use super::*;
+
+    fn node(state: NodeState) -> Node {
+        Node {
+            state,
+            since: Timestamp::from_unix_ms(5),
+            clock_skew_ms: 7,
+            version: "1".to_owned(),
+            boot_id: "b".to_owned(),
+            reported: Timestamp::from_unix_ms(4),
+            attributes: [("zone".to_owned(), "a".to_owned())].into(),
+        }
+    }
+
+    #[test]
+    fn a_nodes_state_follows_its_lease_and_nothing_else_changes() {
+        let now = Timestamp::from_unix_ms(9);
+        let (ready, down) = (node(NodeState::Ready), node(NodeState::Down));
+        for (known, held, next) in [
+            (&ready, true, None),
+            (&down, false, None),
+            (&ready, false, Some(Node { since: now, ..down.clone() })),
+            (&down, true, Some(Node { since: now, ..ready.clone() })),
+        ] {
+            assert_eq!(settled(known, held, now), next, "{} held {held}", known.state);
+        }
+    }
+
+    #[test]
+    fn every_node_that_does_not_agree_with_its_lease_is_named() {
+        let (mut nodes, mut leases) = (Nodes::default(), Leases::default());
+        for (id, state, held) in [
+            ("ready-held", NodeState::Ready, true),
+            ("ready-ended", NodeState::Ready, false),
+            ("down.held", NodeState::Down, true),
+            ("down-ended", NodeState::Down, false),
+        ] {
+            let id = NodeId::new(id).unwrap();
+            nodes.put(&key::node(&id), 1, &record::write(node(state), None).unwrap());
+            leases.put(&key::node_lease(&id), 1, b"{}");
+            if !held {
+                leases.delete(&key::node_lease(&id), 2);
+            }
+        }
+        // A lease without a node, and a key that is none of ours.
+        leases.put("node.other", 3, b"{}");
+        leases.put("node.a.b", 4, b"{}");
+        let named: Vec<String> =
+            unsettled(&nodes, &leases).iter().map(ToString::to_string).collect();
+        assert_eq!(named, ["down.held", "ready-ended"]);
+    }
+}

@@ -1,0 +1,91 @@
+//! `node.report`: what an agent says of its node, worked in.
+
+use std::collections::BTreeSet;
+
+use berth_contract::code::Code;
+use berth_contract::message::registry::{Report, Reported};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::Timestamp;
+use tokio::time::Instant;
+
+use crate::decide::{Arrived, Place, Verdict, decide, faults};
+use crate::events;
+use crate::state::State;
+use crate::store::{RACES_MAX, StoreError};
+
+const STEP: &str = "node.report";
+
+/// Works a report in that came `at` this time.
+///
+/// What it changes is decided twice by the same rules: by the mirrors, which costs nothing and ends
+/// most reports, and over what the leader has, under whose guards it is written. A crash between two
+/// writes leaves the rest to the next report.
+pub async fn report(
+    state: &State,
+    report: Report,
+    at: Timestamp,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Reported, Problem> {
+    let faults = faults(&report);
+    if !faults.is_empty() {
+        return Err(Problem::bad_input(STEP, faults).node(&report.node));
+    }
+    let arrived = Arrived { report, at };
+    let node = &arrived.report.node;
+    let reported = Reported { clock_skew_ms: arrived.skew_ms() };
+    for _ in 0..RACES_MAX {
+        let standing = state.standing(node);
+        match decide(&standing, &arrived) {
+            Verdict::Late => return Ok(late(&arrived, reported)),
+            Verdict::Write(writes) if writes.is_empty() => return Ok(reported),
+            Verdict::Write(_) => {}
+        }
+        if Instant::now() >= deadline {
+            let said = "its caller gave up while it was worked in";
+            return Err(Problem::new(Code::Late, said).retryable().at(STEP).node(node));
+        }
+        let told = arrived.report.instances.iter().map(|told| (told.plugin.clone(), told.half));
+        let places: BTreeSet<Place> = told.chain(standing.instances.into_keys()).collect();
+        match work_in(state, &arrived, places, trace).await {
+            Ok(Worked::In) => return Ok(reported),
+            Ok(Worked::TooLate) => return Ok(late(&arrived, reported)),
+            Err(error) if error.is_lost_race() => {}
+            Err(error) => return Err(error.into_problem(STEP, node)),
+        }
+    }
+    Err(StoreError::Contended { node: node.clone() }.into_problem(STEP, node))
+}
+
+enum Worked {
+    In,
+    TooLate,
+}
+
+async fn work_in(
+    state: &State,
+    arrived: &Arrived,
+    places: BTreeSet<Place>,
+    trace: TraceContext,
+) -> Result<Worked, StoreError> {
+    let node = &arrived.report.node;
+    let seen = state.look(node, places).await?;
+    let Verdict::Write(writes) = decide(&seen.standing, arrived) else {
+        return Ok(Worked::TooLate);
+    };
+    for write in &writes {
+        state.store(node, &seen, write, trace).await?;
+        let event = events::of_write(node, &seen.standing, write, arrived.at, trace);
+        if let Some(event) = event {
+            events::tell(&state.events, &event, trace);
+        }
+    }
+    Ok(Worked::In)
+}
+
+fn late(arrived: &Arrived, reported: Reported) -> Reported {
+    let Report { node, clock, .. } = &arrived.report;
+    tracing::debug!(%node, sent = %clock, "a report came after a newer one, and changes nothing");
+    reported
+}

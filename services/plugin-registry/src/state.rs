@@ -1,0 +1,109 @@
+//! What the handlers share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_bus::{Bucket, Events, Mirror, MirrorOptions};
+use berth_contract::problem::Problem;
+use berth_contract::{bucket, stream};
+use berth_domain::NodeId;
+use berth_domain::plugin::Half;
+use berth_service::process::{Fatal, Process};
+use berth_service::projection::{Instances, Nodes};
+use tokio::time::Instant;
+
+use crate::decide::Standing;
+use crate::leases::Leases;
+
+/// How far ahead of a caller's deadline an answer is given up, so that it still arrives.
+const ANSWER_BEFORE: Duration = Duration::from_millis(200);
+
+/// What the handlers share. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct State(Arc<Shared>);
+
+/// See [`State`].
+#[derive(Debug)]
+pub struct Shared {
+    /// Where instances are written.
+    pub plugins: Bucket,
+    /// Where nodes are written.
+    pub nodes: Bucket,
+    /// Where agents hold their leases.
+    pub leases: Bucket,
+    /// The instances, as plugins.
+    pub plugin_mirror: Mirror<Instances>,
+    /// The nodes.
+    pub node_mirror: Mirror<Nodes>,
+    /// The nodes with a lease.
+    pub lease_mirror: Mirror<Leases>,
+    /// What is told to others.
+    pub events: Events,
+}
+
+impl std::ops::Deref for State {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl State {
+    /// Opens the buckets and reads them.
+    pub async fn open(process: &Process) -> Result<Self, Fatal> {
+        let (bus, replicas) = (&process.bus, process.replicas);
+        let plugins = bus.bucket(&bucket::PLUGINS, replicas).await?;
+        let nodes = bus.bucket(&bucket::NODES, replicas).await?;
+        let leases = bus.bucket(&bucket::LEASES, replicas).await?;
+        for opened in [&plugins, &nodes, &leases] {
+            for drift in opened.drift() {
+                tracing::warn!(bucket = opened.name(), %drift, "the bucket is not as it should be");
+            }
+        }
+        let options = MirrorOptions::default();
+        Ok(Self(Arc::new(Shared {
+            plugin_mirror: Mirror::start(&plugins, ">", Instances::default(), options).await?,
+            node_mirror: Mirror::start(&nodes, ">", Nodes::default(), options).await?,
+            lease_mirror: Mirror::start(&leases, Leases::FILTER, Leases::default(), options)
+                .await?,
+            events: bus.events(&stream::EVENTS, replicas).await?,
+            plugins,
+            nodes,
+            leases,
+        })))
+    }
+}
+
+impl Shared {
+    /// What the mirrors know of a node.
+    pub fn standing(&self, node: &NodeId) -> Standing {
+        let mut standing = Standing {
+            node: self.node_mirror.read(|nodes| nodes.get(node).cloned()),
+            ..Standing::default()
+        };
+        self.plugin_mirror.read(|plugins| {
+            for (id, plugin) in plugins.iter() {
+                for half in [Half::Controller, Half::Node] {
+                    if let Some(instance) = plugin.instances.get(&(node.clone(), half)) {
+                        standing.instances.insert((id.clone(), half), instance.clone());
+                    }
+                }
+            }
+        });
+        standing
+    }
+
+    /// Waits until the mirrors show everything that was stored before the call, whichever replica
+    /// stored it.
+    pub async fn catch_up(&self, step: &str, deadline: Instant) -> Result<(), Problem> {
+        let deadline = deadline.checked_sub(ANSWER_BEFORE).unwrap_or(deadline);
+        let (plugins, nodes) = tokio::join!(self.plugins.head(">"), self.nodes.head(">"));
+        let plugins = plugins.map_err(|error| error.into_problem(step))?;
+        let nodes = nodes.map_err(|error| error.into_problem(step))?;
+        let (plugins, nodes) = tokio::join!(
+            self.plugin_mirror.reach(plugins, deadline),
+            self.node_mirror.reach(nodes, deadline),
+        );
+        plugins.and(nodes).map_err(|error| error.into_problem(step))
+    }
+}

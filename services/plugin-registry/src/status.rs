@@ -1,0 +1,93 @@
+//! `plugin.status` and `node.status`: records put together as they are shown; pure.
+//!
+//! **Promises** that whether an instance is healthy is worked out here, from what it said and whether
+//! its node is there, and that the result is another type than any record (D8).
+
+use std::collections::BTreeSet;
+
+use berth_contract::message::registry::{InstanceStatus, NodeStatus, PluginStatus};
+use berth_domain::plugin::{Half, Instance, Node, NodeState, Plugin};
+use berth_domain::{NodeId, PluginId};
+use berth_service::projection::{Instances, Nodes};
+
+/// A plugin as it is shown.
+pub fn plugin(id: &PluginId, plugin: &Plugin, nodes: &Nodes) -> PluginStatus {
+    let count = |half| plugin.count(half, |node| nodes.is_ready(node));
+    let versions: BTreeSet<&String> =
+        plugin.instances.values().map(|instance| &instance.version).collect();
+    let instances = plugin.instances.iter().map(|((node, half), instance)| {
+        instance_status((id, node, *half), instance, nodes.get(node))
+    });
+    PluginStatus {
+        id: id.clone(),
+        provider: provider(plugin).to_owned(),
+        versions: versions.into_iter().cloned().collect(),
+        controllers: plugin.has_controller().then(|| count(Half::Controller)),
+        nodes: count(Half::Node),
+        attaches: plugin.controller_attaches().unwrap_or(false),
+        instances: instances.collect(),
+    }
+}
+
+/// A node as it is shown.
+pub fn node(id: &NodeId, node: &Node, plugins: &Instances) -> NodeStatus {
+    let mut instances = Vec::new();
+    for (plugin, found) in plugins.iter() {
+        for half in [Half::Controller, Half::Node] {
+            if let Some(instance) = found.instances.get(&(id.clone(), half)) {
+                instances.push(instance_status((plugin, id, half), instance, Some(node)));
+            }
+        }
+    }
+    NodeStatus {
+        id: id.clone(),
+        state: node.state,
+        since: node.since,
+        clock_skew_ms: node.clock_skew_ms,
+        version: node.version.clone(),
+        boot_id: node.boot_id.clone(),
+        attributes: node.attributes.clone(),
+        instances,
+    }
+}
+
+/// What its instances call it: what a healthy one says, if there is one.
+fn provider(plugin: &Plugin) -> &str {
+    let mut all = plugin.instances.values();
+    let healthy = all.clone().find(|instance| instance.healthy);
+    healthy.or_else(|| all.next()).map_or("", |instance| &instance.provider)
+}
+
+fn instance_status(
+    (plugin, node, half): (&PluginId, &NodeId, Half),
+    instance: &Instance,
+    on: Option<&Node>,
+) -> InstanceStatus {
+    let said = &instance.description;
+    let absent = match on {
+        Some(Node { state: NodeState::Ready, .. }) => None,
+        Some(Node { state: NodeState::Down, .. }) => {
+            Some(format!("its node is down: the agent's lease has ended; before that: {said}"))
+        }
+        None => Some(format!("its node is not known; it said: {said}")),
+    };
+    // A healthy instance comes and goes with its node.
+    let since = match on {
+        Some(on) if instance.healthy => on.since.max(instance.since),
+        _ => instance.since,
+    };
+    InstanceStatus {
+        plugin: plugin.clone(),
+        node: node.clone(),
+        half,
+        healthy: instance.healthy && absent.is_none(),
+        description: absent.unwrap_or_else(|| said.clone()),
+        version: instance.version.clone(),
+        since,
+        controller: instance.controller,
+        abilities: instance.node.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! Counts against a recomputation, and what an absent node does to its instances.
+
+use std::collections::BTreeMap;
+
+use berth_bus::Fold;
+use berth_contract::message::registry::{Report, ReportedInstance};
+use berth_contract::{key, record};
+use berth_domain::Timestamp;
+use berth_domain::plugin::Count;
+use proptest::prelude::*;
+
+use super::*;
+use crate::decide::{Arrived, Standing, Verdict, Write, decide};
+
+const NODES: usize = 4;
+const PLUGINS: usize = 3;
+
+/// What may happen to one node.
+#[derive(Debug, Clone)]
+enum Happening {
+    /// It reports these instances: by plugin and half, healthy or not.
+    Report(BTreeMap<(usize, Half), bool>),
+    /// Its newest report comes once more.
+    Again,
+    Lease(bool),
+    Leave,
+}
+
+/// The registry's buckets, in the very form in which they are stored.
+#[derive(Default)]
+struct Buckets {
+    instances: Instances,
+    nodes: Nodes,
+    revision: u64,
+}
+
+/// What each node said last, and whether it holds its lease: all that a count may depend on.
+type Truth = BTreeMap<NodeId, (BTreeMap<(usize, Half), bool>, bool)>;
+
+fn node_id(at: usize) -> NodeId {
+    NodeId::new(format!("n{at}.example")).unwrap()
+}
+
+fn plugin_id(at: usize) -> PluginId {
+    PluginId::new(format!("csi.plugin/{at}")).unwrap()
+}
+
+fn instance(healthy: bool) -> Instance {
+    Instance {
+        healthy,
+        description: "said".to_owned(),
+        provider: "csi.example".to_owned(),
+        version: "1.0".to_owned(),
+        since: Timestamp::from_unix_ms(1),
+        controller: None,
+        node: None,
+    }
+}
+
+fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Arrived {
+    let instances = told.iter().map(|((plugin, half), healthy)| ReportedInstance {
+        plugin: plugin_id(*plugin),
+        half: *half,
+        instance: instance(*healthy),
+    });
+    let report = Report {
+        node: node.clone(),
+        version: "1".to_owned(),
+        boot_id: "boot".to_owned(),
+        clock: Timestamp::from_unix_ms(clock),
+        attributes: BTreeMap::new(),
+        instances: instances.collect(),
+    };
+    Arrived { at: report.clock, report }
+}
+
+impl Buckets {
+    fn standing(&self, node: &NodeId) -> Standing {
+        let mut standing = Standing { node: self.nodes.get(node).cloned(), ..Standing::default() };
+        for (plugin, found) in self.instances.iter() {
+            for ((on, half), instance) in &found.instances {
+                if on == node {
+                    standing.instances.insert((plugin.clone(), *half), instance.clone());
+                }
+            }
+        }
+        standing
+    }
+
+    fn work_in(&mut self, arrived: &Arrived) -> usize {
+        let node = &arrived.report.node;
+        let Verdict::Write(writes) = decide(&self.standing(node), arrived) else {
+            panic!("nothing comes late here")
+        };
+        for write in &writes {
+            self.write(node, write);
+        }
+        writes.len()
+    }
+
+    fn write(&mut self, node: &NodeId, write: &Write) {
+        self.revision += 1;
+        let revision = self.revision;
+        match write {
+            Write::Node(record) => {
+                let value = record::write(record, None).unwrap();
+                self.nodes.put(&key::node(node), revision, &value);
+            }
+            Write::Put((plugin, half), record) => {
+                let value = record::write(record, None).unwrap();
+                self.instances.put(&key::instance(plugin, node, *half), revision, &value);
+            }
+            Write::Delete((plugin, half)) => {
+                self.instances.delete(&key::instance(plugin, node, *half), revision);
+            }
+        }
+    }
+
+    fn lease(&mut self, node: &NodeId, held: bool) {
+        if let Some(known) = self.nodes.get(node).cloned() {
+            let state = if held { NodeState::Ready } else { NodeState::Down };
+            self.write(node, &Write::Node(Node { state, ..known }));
+        }
+    }
+
+    fn leave(&mut self, node: &NodeId) {
+        for (place, _) in self.standing(node).instances {
+            self.write(node, &Write::Delete(place));
+        }
+        self.nodes.delete(&key::node(node), self.revision);
+    }
+}
+
+fn recount(truth: &Truth, plugin: usize, half: Half) -> Count {
+    let mut count = Count::default();
+    for (said, held) in truth.values() {
+        if let Some(healthy) = said.get(&(plugin, half)) {
+            count.expected += 1;
+            count.healthy += usize::from(*healthy && *held);
+        }
+    }
+    count
+}
+
+fn happening() -> impl Strategy<Value = (usize, Happening)> {
+    let half = prop_oneof![Just(Half::Controller), Just(Half::Node)];
+    let told = prop::collection::btree_map((0..PLUGINS, half), any::<bool>(), 0..5);
+    let what = prop_oneof![
+        5 => told.prop_map(Happening::Report),
+        1 => Just(Happening::Again),
+        2 => any::<bool>().prop_map(Happening::Lease),
+        1 => Just(Happening::Leave),
+    ];
+    (0..NODES, what)
+}
+
+proptest! {
+    /// D1 and D3: whatever was reported, in whatever order and however often.
+    #[test]
+    fn counts_are_what_a_recount_gives(story in prop::collection::vec(happening(), 1..60)) {
+        let (mut buckets, mut truth) = (Buckets::default(), Truth::new());
+        for (clock, (at, what)) in story.into_iter().enumerate() {
+            let (node, clock) = (node_id(at), 1_000 * (clock as u64 + 1));
+            match what {
+                Happening::Report(said) => {
+                    buckets.work_in(&report(&node, clock, &said));
+                    truth.entry(node).or_default().0 = said;
+                }
+                Happening::Again => {
+                    if let Some((said, _)) = truth.get(&node) {
+                        let again = report(&node, clock, said);
+                        prop_assert_eq!(buckets.work_in(&again), 0, "a repeated report writes");
+                    }
+                }
+                Happening::Lease(held) => {
+                    buckets.lease(&node, held);
+                    if let Some((_, known)) = truth.get_mut(&node) {
+                        *known = held;
+                    }
+                }
+                Happening::Leave => {
+                    buckets.leave(&node);
+                    truth.remove(&node);
+                }
+            }
+            for at in 0..PLUGINS {
+                let id = plugin_id(at);
+                let (controllers, nodes) =
+                    (recount(&truth, at, Half::Controller), recount(&truth, at, Half::Node));
+                let shown = buckets.instances.get(&id).map(|p| plugin(&id, p, &buckets.nodes));
+                let Some(shown) = shown else {
+                    // D4: without an instance there is no plugin.
+                    prop_assert_eq!(controllers.expected + nodes.expected, 0);
+                    continue;
+                };
+                prop_assert_eq!(shown.nodes, nodes);
+                prop_assert_eq!(shown.controllers.unwrap_or_default(), controllers);
+                let healthy = shown.instances.iter().filter(|one| one.healthy).count();
+                prop_assert_eq!(healthy, nodes.healthy + controllers.healthy);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_instance_is_healthy_only_while_its_node_is_there() {
+    let (n1, p) = (node_id(1), plugin_id(1));
+    let at = Timestamp::from_unix_ms;
+    let node_in = |state, since| Node {
+        state,
+        since: at(since),
+        clock_skew_ms: 0,
+        version: String::new(),
+        boot_id: String::new(),
+        reported: at(1),
+        attributes: BTreeMap::new(),
+    };
+    let (ready, down) = (node_in(NodeState::Ready, 50), node_in(NodeState::Down, 90));
+    let well = Instance { since: at(70), ..instance(true) };
+    let ill = Instance { since: at(70), ..instance(false) };
+    let old = Instance { since: at(20), ..instance(true) };
+    for (on, instance, healthy, since) in [
+        (Some(&ready), &well, true, 70),
+        (Some(&ready), &old, true, 50),
+        (Some(&ready), &ill, false, 70),
+        (Some(&down), &well, false, 90),
+        (Some(&down), &ill, false, 70),
+        (None, &well, false, 70),
+    ] {
+        let shown = instance_status((&p, &n1, Half::Node), instance, on);
+        assert_eq!((shown.healthy, shown.since), (healthy, at(since)), "{on:?} {instance:?}");
+        assert!(shown.description.ends_with("said"), "{}", shown.description);
+        let node_is_named = on.is_none_or(|on| on.state == NodeState::Down);
+        assert_eq!(shown.description.contains("node"), node_is_named, "{}", shown.description);
+    }
+}
+
+#[test]
+fn a_plugin_shows_what_its_instances_say() {
+    let mut buckets = Buckets::default();
+    let id = plugin_id(0);
+    for (node, version, healthy) in [(1, "2.0", true), (2, "1.0", false), (3, "2.0", true)] {
+        let (node, half) = (node_id(node), Half::Node);
+        let told = Instance { version: version.to_owned(), ..instance(healthy) };
+        buckets.write(&node, &Write::Put((id.clone(), half), told));
+    }
+    let shown = plugin(&id, buckets.instances.get(&id).unwrap(), &buckets.nodes);
+    assert_eq!(shown.versions, ["1.0", "2.0"]);
+    assert_eq!((shown.provider.as_str(), shown.attaches), ("csi.example", false));
+    assert_eq!(shown.controllers, None);
+    assert_eq!(shown.nodes, Count { healthy: 0, expected: 3 });
+    let order: Vec<&str> = shown.instances.iter().map(|one| one.node.as_str()).collect();
+    assert_eq!(order, ["n1.example", "n2.example", "n3.example"]);
+}

@@ -1,0 +1,206 @@
+//! Reading at the leader and writing one key at a time.
+//!
+//! **Promises** that each write is guarded by the revision at which its key was read, so that a lost
+//! race stores nothing, and that a record of a newer version is never written over.
+
+use std::collections::{BTreeSet, HashMap};
+
+use berth_bus::{Bucket, Change, CommitError, Fold, Guard, Mirror, ReadError, Write as BusWrite};
+use berth_contract::code::Code;
+use berth_contract::key;
+use berth_contract::problem::Problem;
+use berth_contract::record::{self, RecordError};
+use berth_contract::trace::TraceContext;
+use berth_domain::NodeId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::decide::{Place, Standing, Write};
+use crate::state::Shared;
+
+/// How often a lost race is run again before the caller is told to come back.
+pub const RACES_MAX: u32 = 5;
+
+/// Why a record was not written.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// A newer version wrote the record.
+    #[error("the record {key} is read-only here")]
+    Newer {
+        /// Its key.
+        key: String,
+        /// Which version.
+        #[source]
+        source: RecordError,
+    },
+    /// It could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It could not be stored, or somebody was faster.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// Somebody was faster too often.
+    #[error("others changed the records of node {node} {RACES_MAX} times in a row")]
+    Contended {
+        /// The node.
+        node: NodeId,
+    },
+    /// It could not be written as JSON.
+    #[error("the record could not be written")]
+    Record(#[from] serde_json::Error),
+}
+
+impl StoreError {
+    /// Whether looking again is all that is needed.
+    pub fn is_lost_race(&self) -> bool {
+        matches!(self, Self::Commit(CommitError::Conflict { .. }))
+    }
+
+    /// What the caller is told.
+    pub fn into_problem(self, step: &str, node: &NodeId) -> Problem {
+        let problem = match self {
+            Self::Newer { .. } => {
+                Problem::new(Code::NewerRecord, berth_service::process::chain(&self))
+            }
+            Self::Read(error) => error.into_problem(step),
+            Self::Commit(error) => error.into_problem(step),
+            Self::Contended { .. } => Problem::new(Code::Overloaded, self).retryable(),
+            Self::Record(_) => Problem::new(Code::Internal, berth_service::process::chain(&self)),
+        };
+        problem.at(step).node(node)
+    }
+}
+
+/// What the leader has of a node, each key at its revision.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// What stands.
+    pub standing: Standing,
+    revisions: HashMap<String, u64>,
+}
+
+impl Seen {
+    /// What a write of the key is guarded with; 0 where nothing is.
+    pub fn revision(&self, key: &str) -> u64 {
+        self.revisions.get(key).copied().unwrap_or(0)
+    }
+}
+
+impl Shared {
+    /// Reads these instances of the node at the leader, and then the node's own record: a report that
+    /// was worked in meanwhile has written it before any instance (see [`crate::decide`]).
+    pub async fn look(&self, node: &NodeId, places: BTreeSet<Place>) -> Result<Seen, StoreError> {
+        let mut seen = Seen::default();
+        for place in places {
+            let key = key::instance(&place.0, node, place.1);
+            if let Some(instance) = read(&self.plugins, key, &mut seen.revisions).await? {
+                seen.standing.instances.insert(place, instance);
+            }
+        }
+        seen.standing.node = read(&self.nodes, key::node(node), &mut seen.revisions).await?;
+        Ok(seen)
+    }
+
+    /// Writes one key, if it still stands as it was seen.
+    pub async fn store(
+        &self,
+        node: &NodeId,
+        seen: &Seen,
+        write: &Write,
+        trace: TraceContext,
+    ) -> Result<(), StoreError> {
+        let instance = |(plugin, half): &Place| key::instance(plugin, node, *half);
+        match write {
+            Write::Node(record) => {
+                let slot = Slot::new(&self.nodes, &self.node_mirror, key::node(node));
+                slot.put(seen, record, trace).await
+            }
+            Write::Put(place, record) => {
+                let slot = Slot::new(&self.plugins, &self.plugin_mirror, instance(place));
+                slot.put(seen, record, trace).await
+            }
+            Write::Delete(place) => {
+                let slot = Slot::new(&self.plugins, &self.plugin_mirror, instance(place));
+                slot.delete(seen, trace).await
+            }
+        }
+    }
+
+    /// Deletes the node's own record, if it still stands as it was seen.
+    pub async fn delete_node(
+        &self,
+        node: &NodeId,
+        seen: &Seen,
+        trace: TraceContext,
+    ) -> Result<(), StoreError> {
+        Slot::new(&self.nodes, &self.node_mirror, key::node(node)).delete(seen, trace).await
+    }
+}
+
+/// Reads one record and notes its revision, also that of a delete marker.
+async fn read<T: DeserializeOwned>(
+    bucket: &Bucket,
+    key: String,
+    revisions: &mut HashMap<String, u64>,
+) -> Result<Option<T>, StoreError> {
+    let Some(entry) = bucket.get(&key).await? else { return Ok(None) };
+    revisions.insert(key.clone(), entry.revision);
+    let Some(value) = entry.value else { return Ok(None) };
+    match record::read::<T>(&value) {
+        Ok(record) => Ok(Some(record.body)),
+        Err(source @ RecordError::Newer { .. }) => Err(StoreError::Newer { key, source }),
+        Err(error @ RecordError::Unreadable(_)) => {
+            // The next report says it all again, so what cannot be read is written over.
+            tracing::error!(key, error = berth_service::process::chain(&error), "written over");
+            Ok(None)
+        }
+    }
+}
+
+/// One key, in its bucket and in the mirror of it.
+struct Slot<'a, F> {
+    bucket: &'a Bucket,
+    mirror: &'a Mirror<F>,
+    key: String,
+}
+
+impl<'a, F: Fold> Slot<'a, F> {
+    fn new(bucket: &'a Bucket, mirror: &'a Mirror<F>, key: String) -> Self {
+        Self { bucket, mirror, key }
+    }
+
+    async fn put<T: Serialize>(
+        &self,
+        seen: &Seen,
+        body: &T,
+        trace: TraceContext,
+    ) -> Result<(), StoreError> {
+        let value = record::write(body, Some(trace.trace_id()))?;
+        let revision = self.commit(seen, Change::Put(value.clone().into()), trace).await?;
+        self.mirror.put(&self.key, revision, &value);
+        Ok(())
+    }
+
+    async fn delete(&self, seen: &Seen, trace: TraceContext) -> Result<(), StoreError> {
+        let revision = self.commit(seen, Change::Delete, trace).await?;
+        self.mirror.delete(&self.key, revision);
+        Ok(())
+    }
+
+    async fn commit(
+        &self,
+        seen: &Seen,
+        change: Change,
+        trace: TraceContext,
+    ) -> Result<u64, StoreError> {
+        let write = BusWrite {
+            key: &self.key,
+            change,
+            guard: Guard { filter: &self.key, revision: seen.revision(&self.key) },
+            operation: &trace.trace_id(),
+            trace,
+        };
+        Ok(self.bucket.commit(write).await?)
+    }
+}
