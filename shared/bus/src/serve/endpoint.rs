@@ -221,6 +221,11 @@ impl Answering {
                 deadline.since(now).min(limits::WAIT_MAX)
             }
         };
+        let within = if within.is_zero() && self.running.spec.any_clock {
+            limits::REQUEST_TIMEOUT
+        } else {
+            within
+        };
         if within.is_zero() {
             let problem = Problem::new(Code::Late, "the request came after its deadline");
             return Err(problem.retryable().trace(trace.trace_id()));

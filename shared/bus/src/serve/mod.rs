@@ -7,8 +7,9 @@
 //! **Promises** an answer to every request that arrives in time: a handler that panics is answered for,
 //! a result too large is answered as a problem, and no text of a problem can end an endpoint (a line
 //! break in an error header ends the client library's own). A request past its deadline is answered
-//! "late" and not begun (safety rule 8). [`Service::stop`] takes nothing new and lets what is under way
-//! finish.
+//! "late" and not begun (safety rule 8), unless the endpoint is for
+//! [any clock](EndpointSpec::any_clock). [`Service::stop`] takes nothing new and lets what is under
+//! way finish.
 //!
 //! **Never** ends because one answer could not be sent, or because the connection was away.
 
@@ -63,6 +64,9 @@ pub struct EndpointSpec {
     pub queue_group: Option<String>,
     /// How many requests may be under way at once; at least 1.
     pub max_in_flight: u32,
+    /// Whether a request past its deadline is taken all the same, like one that says none: for what
+    /// must be heard also from a host whose clock is wrong, and does no harm when it comes late.
+    pub any_clock: bool,
 }
 
 /// Why a service or endpoint cannot be started.
