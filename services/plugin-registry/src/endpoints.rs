@@ -85,6 +85,8 @@ impl Endpoints<'_> {
             subject: verb.subject(),
             description: description.to_owned(),
             max_in_flight: MAX_IN_FLIGHT,
+            // A node whose clock is wrong must be heard, or nobody would learn that it is.
+            any_clock: verb == Global::NodeReport,
             ..EndpointSpec::default()
         };
         self.service
