@@ -3,6 +3,8 @@
 //! **Owns** the numbers and their one-line titles; `berth explain CODE` and `docs/errors.md` say
 //! more. A number is never reused; a new reason gets the next one of its group.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 
 macro_rules! codes {
@@ -177,9 +179,34 @@ impl std::fmt::Display for Code {
     }
 }
 
+/// The reference page, `docs/errors.md`.
+pub fn page() -> String {
+    let mut page = String::from(
+        "# Error codes\n\n\
+         Made from `shared/contract/src/code.rs`. `berth explain CODE` says the same. A code is never \
+         reused.\n\n\
+         | code | what it means | what to try next |\n| --- | --- | --- |\n",
+    );
+    for code in Code::ALL {
+        // Writing to a String cannot fail.
+        let _ = writeln!(page, "| {code} | {} | {} |", code.title(), code.next());
+    }
+    page
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reference_page_is_current() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md");
+        if std::env::var_os("BERTH_WRITE_DOCS").is_some() {
+            std::fs::write(file, page()).unwrap();
+        }
+        let written = std::fs::read_to_string(file).unwrap_or_default();
+        assert!(written == page(), "run BERTH_WRITE_DOCS=1 cargo test -p berth-contract");
+    }
 
     #[test]
     fn codes_are_unique_and_in_order() {
