@@ -9,8 +9,8 @@ use std::fmt;
 use berth_csi::v1;
 use serde::{Deserialize, Serialize};
 
-use v1::volume_capability::AccessType;
 use v1::volume_capability::access_mode::Mode;
+use v1::volume_capability::{AccessType, MountVolume};
 
 /// Who may use a volume at the same time (CSI `VolumeCapability.AccessMode.Mode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -126,29 +126,7 @@ impl Capability {
         let mut faults = Vec::new();
         let mut flags = BTreeSet::new();
         match &asked.access_type {
-            Some(AccessType::Mount(mount)) => {
-                if !mount.fs_type.is_empty() {
-                    faults.push(format!(
-                        "mount.fs_type {:?}: the volume is a directory, leave fs_type empty",
-                        mount.fs_type
-                    ));
-                }
-                if !mount.volume_mount_group.is_empty() {
-                    faults
-                        .push("mount.volume_mount_group: VOLUME_MOUNT_GROUP is not offered".into());
-                }
-                for (index, name) in mount.mount_flags.iter().enumerate() {
-                    match MountFlag::from_name(name) {
-                        Some(flag) => _ = flags.insert(flag),
-                        // The default of every mount here.
-                        None if name == "rw" => {}
-                        None => faults.push(format!(
-                            "mount.mount_flags[{index}]: only rw, ro, nosuid, nodev, noexec, noatime, \
-                             nodiratime and relatime are supported"
-                        )),
-                    }
-                }
-            }
+            Some(AccessType::Mount(mount)) => flags = read_mount(mount, &mut faults),
             Some(AccessType::Block(_)) => {
                 faults.push("block: the volume is a directory and can only be mounted".into());
             }
@@ -166,6 +144,32 @@ impl Capability {
     }
 }
 
+/// The flags of a mount; what a directory cannot do is added to `faults`.
+fn read_mount(mount: &MountVolume, faults: &mut Vec<String>) -> BTreeSet<MountFlag> {
+    let MountVolume { fs_type, mount_flags, volume_mount_group } = mount;
+    if !fs_type.is_empty() {
+        faults.push(format!(
+            "mount.fs_type {fs_type:?}: the volume is a directory, leave fs_type empty"
+        ));
+    }
+    if !volume_mount_group.is_empty() {
+        faults.push("mount.volume_mount_group: VOLUME_MOUNT_GROUP is not offered".to_owned());
+    }
+    let mut flags = BTreeSet::new();
+    for (index, name) in mount_flags.iter().enumerate() {
+        match MountFlag::from_name(name) {
+            Some(flag) => _ = flags.insert(flag),
+            // What every mount here is anyway.
+            None if name == "rw" => {}
+            None => faults.push(format!(
+                "mount.mount_flags[{index}]: only rw, ro, nosuid, nodev, noexec, noatime, \
+                 nodiratime and relatime are supported"
+            )),
+        }
+    }
+    flags
+}
+
 /// The required fields that a `VolumeCapability`, itself called `field`, leaves out.
 pub fn missing(field: &str, asked: Option<&v1::VolumeCapability>) -> Vec<String> {
     let Some(asked) = asked else { return vec![field.to_owned()] };
@@ -181,8 +185,6 @@ pub fn missing(field: &str, asked: Option<&v1::VolumeCapability>) -> Vec<String>
 
 #[cfg(test)]
 mod tests {
-    use berth_csi::v1::volume_capability::MountVolume;
-
     use super::*;
 
     fn asked(mode: i32, mount: MountVolume) -> v1::VolumeCapability {

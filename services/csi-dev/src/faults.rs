@@ -2,12 +2,13 @@
 //!
 //! Owns: the fault file and how often each of its entries was used. Promises: the file is read
 //! again at every call, so it can change while the driver runs; a file that cannot be understood
-//! fails every call, so a mistyped fault is noticed. Never: waits or fails itself; it says what to do.
+//! fails every call, so a mistyped fault is noticed. Never: waits or fails by itself.
 //!
 //! The file is a JSON array; no file means no faults. Write it in one step ([`write`]).
 //!
 //! ```json
-//! [{"rpc":"NodeStageVolume","volume":"v1","when":"after","delay_ms":500,"code":"UNAVAILABLE","times":2}]
+//! [{"rpc": "NodeStageVolume", "volume": "v1", "when": "after",
+//!   "delay_ms": 500, "code": "UNAVAILABLE", "times": 2}]
 //! ```
 //!
 //! Each instance counts `times` for itself, and starts again whenever the file is written anew.

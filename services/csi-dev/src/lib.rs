@@ -1,8 +1,8 @@
 //! The development CSI driver: directories with real mounts, and a judge of call order.
 //!
 //! Owns: a CSI 1.12 plugin for trying out and testing a CO. Several instances, one per node, share
-//! one backend directory. Promises: real bind mounts, the protocol's own error codes, a log of every
-//! call; it survives SIGKILL at any point; and what a CO must never do is refused and recorded.
+//! one backend directory. Promises: real bind mounts, the protocol's own error codes, a log of
+//! every call; it survives SIGKILL at any point; what a CO must never do is refused and recorded.
 //! Never: is fit for data that matters.
 //!
 //! ```text

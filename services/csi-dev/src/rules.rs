@@ -5,6 +5,7 @@
 //!
 //! The rules are those of CSI's volume lifecycle and of safety rules 1 to 4.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -47,12 +48,19 @@ pub enum Violation {
         /// Where the volume is attached.
         held_by: Vec<String>,
     },
-    /// A volume with one writer at a time was to be attached for writing to a second node
-    /// (safety 1).
+    /// A volume for one node at a time was to be staged or published on a second one (safety 1).
+    ExclusiveUse {
+        /// The second node.
+        node: String,
+        /// Where the volume is or may be staged or published.
+        held_by: Vec<String>,
+    },
+    /// A volume with one writer at a time was to be attached or published for writing on a second
+    /// node (safety 1).
     SecondWriter {
         /// The second node.
         node: String,
-        /// Where the volume is attached for writing.
+        /// Where the volume is attached or published for writing.
         held_by: Vec<String>,
     },
     /// A volume was to be detached from a node that may still use it (safety 3).
@@ -124,25 +132,70 @@ pub fn attach(
     mode: AccessMode,
     readonly: bool,
 ) -> Result<(), Violation> {
-    let others = || state.attachments.iter().filter(|(other, _)| *other != node);
-    let names = |attached: Vec<(&String, &Attachment)>| {
-        attached.into_iter().map(|(other, _)| other.clone()).collect()
-    };
-    let node = || node.to_owned();
+    let held = state.attachments.iter().map(|(node, attachment)| Held {
+        node,
+        mode: attachment.capability.mode,
+        readonly: attachment.readonly,
+    });
+    let exclusive =
+        |node: &str, held_by| Violation::ExclusiveAttach { node: node.to_owned(), held_by };
+    share(held, &Held { node, mode, readonly }, exclusive)
+}
 
-    let all: Vec<_> = others().collect();
-    let exclusive = |held: &Attachment| !held.capability.mode.is_multi_node();
-    if !all.is_empty()
-        && (!mode.is_multi_node() || all.iter().any(|(_, attached)| exclusive(attached)))
-    {
-        return Err(Violation::ExclusiveAttach { node: node(), held_by: names(all) });
+/// A use on a node beside those on other nodes: a stage, which writes nothing by itself (so
+/// `readonly`), or a publication. Where volumes are attached, [`attach`] comes first; where they
+/// are not, this is the only guard.
+pub fn use_on(
+    state: &State,
+    node: &str,
+    mode: AccessMode,
+    readonly: bool,
+) -> Result<(), Violation> {
+    let may_only_read =
+        |node: &str| state.attachments.get(node).is_some_and(|attached| attached.readonly);
+    let held = state.nodes.iter().flat_map(|(node, on)| {
+        let staged = on.staged.iter().map(|staged| (staged.capability.mode, true));
+        let published = on.published.values();
+        let published = published.map(|one| (one.capability.mode, one.readonly));
+        staged.chain(published).map(|(mode, readonly)| Held {
+            node,
+            mode,
+            readonly: readonly || may_only_read(node),
+        })
+    });
+    let exclusive =
+        |node: &str, held_by| Violation::ExclusiveUse { node: node.to_owned(), held_by };
+    share(held, &Held { node, mode, readonly: readonly || may_only_read(node) }, exclusive)
+}
+
+/// One node's hold on a volume.
+struct Held<'a> {
+    node: &'a str,
+    mode: AccessMode,
+    readonly: bool,
+}
+
+/// Whether `wanted` may be beside what other nodes hold.
+fn share<'a>(
+    held: impl Iterator<Item = Held<'a>>,
+    wanted: &Held<'_>,
+    exclusive: impl FnOnce(&str, Vec<String>) -> Violation,
+) -> Result<(), Violation> {
+    let names = |held: Vec<&Held<'a>>| {
+        held.into_iter().map(|held| held.node.to_owned()).collect::<BTreeSet<_>>()
+    };
+    let others: Vec<_> = held.filter(|held| held.node != wanted.node).collect();
+    let all_shared = others.iter().chain([wanted]).all(|held| held.mode.is_multi_node());
+    if !others.is_empty() && !all_shared {
+        let held_by = names(others.iter().collect());
+        return Err(exclusive(wanted.node, held_by.into_iter().collect()));
     }
-    let single_writer =
-        |mode: AccessMode, readonly: bool| mode == AccessMode::MultiNodeSingleWriter && !readonly;
-    let writers: Vec<_> =
-        others().filter(|(_, held)| single_writer(held.capability.mode, held.readonly)).collect();
-    if single_writer(mode, readonly) && !writers.is_empty() {
-        return Err(Violation::SecondWriter { node: node(), held_by: names(writers) });
+    let is_writer =
+        |held: &Held<'_>| held.mode == AccessMode::MultiNodeSingleWriter && !held.readonly;
+    let writers = names(others.iter().filter(|held| is_writer(held)).collect());
+    if is_writer(wanted) && !writers.is_empty() {
+        let (node, held_by) = (wanted.node.to_owned(), writers.into_iter().collect());
+        return Err(Violation::SecondWriter { node, held_by });
     }
     Ok(())
 }
@@ -204,6 +257,7 @@ impl Violation {
                 Code::Aborted
             }
             Self::ExclusiveAttach { .. }
+            | Self::ExclusiveUse { .. }
             | Self::SecondWriter { .. }
             | Self::DetachBeforeUnstage { .. }
             | Self::UnstageBeforeUnpublish { .. }
@@ -230,12 +284,20 @@ impl fmt::Display for Violation {
                      ControllerUnpublishVolume for {held_by} first"
                 )
             }
+            Self::ExclusiveUse { node, held_by } => {
+                let held_by = held_by.join(", ");
+                write!(
+                    f,
+                    "in use on {held_by}, and not for many nodes, so not on {node}; unpublish and \
+                     unstage it on {held_by} first"
+                )
+            }
             Self::SecondWriter { node, held_by } => {
                 let held_by = held_by.join(", ");
                 write!(
                     f,
-                    "attached for writing to {held_by}, and only for one writer, so to {node} \
-                     read-only; or call ControllerUnpublishVolume for {held_by} first"
+                    "used for writing on {held_by}, and only for one writer, so on {node} \
+                     read-only; or end the use on {held_by} first"
                 )
             }
             Self::DetachBeforeUnstage { node, staged, published, running } => {
@@ -360,6 +422,39 @@ mod tests {
             attach(&held, "n3", MultiNodeSingleWriter, false),
             Err(Violation::SecondWriter { node: "n3".into(), held_by })
         );
+    }
+
+    #[test]
+    fn exclusive_use_where_nothing_is_attached() {
+        // Staged, published, or perhaps so: each is a use.
+        let mut published = State::default();
+        publish_at(&mut published, "/t", false);
+        for state in [staged_at("/s", true), staged_at("/s", false), published] {
+            assert_eq!(use_on(&state, "n1", SingleNodeWriter, false), Ok(()), "the same node");
+            let held_by = vec!["n1".to_owned()];
+            assert_eq!(
+                use_on(&state, "n2", SingleNodeWriter, true),
+                Err(Violation::ExclusiveUse { node: "n2".into(), held_by })
+            );
+        }
+    }
+
+    #[test]
+    fn second_writer_where_nothing_is_attached() {
+        let mut state = State::default();
+        let capability = Capability::mount(MultiNodeSingleWriter);
+        let published = Published { capability, readonly: false, settled: true };
+        state.publish("n1", "/t", published.clone());
+        assert_eq!(use_on(&state, "n2", MultiNodeSingleWriter, true), Ok(()));
+        let violation = use_on(&state, "n2", MultiNodeSingleWriter, false).unwrap_err();
+        assert!(matches!(violation, Violation::SecondWriter { .. }), "{violation}");
+        // What is attached for reading cannot be published for writing, whatever was asked.
+        let mut state = attached_to(&[
+            ("n1", MultiNodeSingleWriter, true),
+            ("n2", MultiNodeSingleWriter, false),
+        ]);
+        state.publish("n1", "/t", published);
+        assert_eq!(use_on(&state, "n2", MultiNodeSingleWriter, false), Ok(()));
     }
 
     #[test]

@@ -35,7 +35,10 @@ pub enum SocketError {
         wrong: &'static str,
     },
     /// Another process serves it.
-    #[error("{} is served by another process; stop that one, or choose another endpoint", path.display())]
+    #[error(
+        "{} is served by another process; stop that one, or choose another endpoint",
+        path.display()
+    )]
     Served {
         /// Which socket.
         path: PathBuf,

@@ -62,7 +62,10 @@ pub enum BackendError {
         source: serde_json::Error,
     },
     /// Another instance holds a lock for longer than its work can take.
-    #[error("{} was held by another process for {waited_ms} ms; is that process stopped?", path.display())]
+    #[error(
+        "{} was held by another process for {waited_ms} ms; is that process stopped?",
+        path.display()
+    )]
     Locked {
         /// Which lock.
         path: PathBuf,

@@ -5,7 +5,7 @@
 //! caller leaves meanwhile; its end is in the log, and its lane free, before it is answered.
 //! Never: knows what a call is about.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use berth_csi::Code;
@@ -17,7 +17,7 @@ use super::Driver;
 use super::refusal::Refusal;
 use crate::backend::{InFlight, Lane, Running};
 use crate::faults::{Fate, Fault};
-use crate::log::{Begin, Call, Effect, Outcome};
+use crate::log::{Begin, Call, Effect, Outcome, Recorder};
 use crate::rules::{Scope, Violation};
 
 impl Driver {
@@ -51,12 +51,19 @@ impl Driver {
     /// Writes the beginning of the call, enters its lane, and asks what befalls it.
     fn begin(&self, call: Call, caller: &Caller) -> Result<(Begin, Result<Fate, Refusal>), Status> {
         let begin = self.recorder.begin(call).map_err(not_logged)?;
-        caller.lock().seq = Some(begin.seq);
-        let entered = self.enter(&begin).and_then(|lane| {
-            caller.lock().lane = lane;
+        let lane = self.enter(&begin);
+        let (lane, entered) = lane.map_or_else(|busy| (None, Err(busy)), |lane| (lane, Ok(())));
+        {
+            let mut caller = caller.lock();
+            (caller.seq, caller.lane) = (Some(begin.seq), lane);
+            if caller.gone {
+                caller.note_gone(&self.recorder);
+            }
+        }
+        let fate = entered.and_then(|()| {
             Ok(self.faults.fate(begin.call.rpc, begin.call.volume_id.as_deref())?)
         });
-        Ok((begin, entered))
+        Ok((begin, fate))
     }
 
     /// Enters the lane of the call, if it has one.
@@ -212,15 +219,29 @@ struct CallerState {
     /// The lane it is in, from its beginning to its end.
     lane: Option<InFlight>,
     answered: bool,
+    gone: bool,
 }
 
 impl Caller {
-    fn lock(&self) -> std::sync::MutexGuard<'_, CallerState> {
+    fn lock(&self) -> MutexGuard<'_, CallerState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Lives while the caller waits. Dropped earlier than the answer, it notes that the caller left.
+impl CallerState {
+    /// Notes, for the next call and for the log, that nobody waits for this one.
+    fn note_gone(&self, recorder: &Recorder) {
+        // Where that fails, the next call is told of a waiting caller, which is the safe side.
+        if let Some(lane) = &self.lane {
+            _ = lane.caller_gone();
+        }
+        if let Some(seq) = self.seq {
+            _ = recorder.gone(seq);
+        }
+    }
+}
+
+/// Lives while the caller waits. Dropped before there is an answer, it notes that the caller left.
 struct Waiting {
     driver: Arc<Driver>,
     caller: Arc<Caller>,
@@ -228,13 +249,11 @@ struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let caller = self.caller.lock();
-        let CallerState { seq: Some(seq), ref lane, answered: false } = *caller else { return };
-        // Two short writes, right here: a call that follows at once has to see them. Where they
-        // fail, that call is told of a waiting caller, which is the safe side.
-        if let Some(lane) = lane {
-            let _ = lane.caller_gone();
+        let mut caller = self.caller.lock();
+        if !caller.answered {
+            caller.gone = true;
+            // Two short writes, right here: a call that follows at once has to see them.
+            caller.note_gone(&self.driver.recorder);
         }
-        let _ = self.driver.recorder.gone(seq);
     }
 }

@@ -42,6 +42,16 @@ enum Thing {
     Publication { node: String, target: String },
 }
 
+impl Thing {
+    fn node(&self) -> &String {
+        match self {
+            Self::Attachment { node }
+            | Self::Stage { node, .. }
+            | Self::Publication { node, .. } => node,
+        }
+    }
+}
+
 /// The call that made a thing, or may have.
 #[derive(Clone, Copy, Debug)]
 struct Maker {
@@ -77,6 +87,10 @@ impl History {
         let on_node = |node: &str| self.open_on_node(calls, node, begin.begin_us);
         let attached =
             || if needs.attach { rules::attached(state, node).map(drop) } else { Ok(()) };
+        let used = |readonly| match args.access_mode {
+            Some(mode) => rules::use_on(state, node, mode, readonly),
+            None => Ok(()),
+        };
         let staged = || {
             let asked = args.staging.as_deref();
             if needs.stage { rules::publish_from(state, node, asked) } else { Ok(()) }
@@ -92,9 +106,11 @@ impl History {
             }),
             Rpc::NodeStageVolume => {
                 let path = args.staging.as_deref().unwrap_or_default();
-                attached().and_then(|()| rules::stage(state, node, path))
+                attached().and_then(|()| used(true)).and_then(|()| rules::stage(state, node, path))
             }
-            Rpc::NodePublishVolume => attached().and_then(|()| staged()),
+            Rpc::NodePublishVolume => attached()
+                .and_then(|()| used(args.readonly.unwrap_or_default()))
+                .and_then(|()| staged()),
             Rpc::NodeUnstageVolume => rules::unstage(state, node),
             _ => Ok(()),
         };
@@ -181,7 +197,7 @@ impl History {
     fn make(&mut self, begin: &Begin, thing: Thing, maker: Maker) {
         let Args { readonly, access_mode, .. } = begin.call.args;
         let readonly = readonly.unwrap_or_default();
-        // Only attaching is judged by the mode; where none was given, by the strictest.
+        // Where no mode was given, the strictest.
         let capability = Capability::mount(access_mode.unwrap_or(AccessMode::SingleNodeWriter));
         let settled = maker.sure;
         match &thing {
@@ -242,9 +258,15 @@ impl History {
                 .map(|target| Thing::Publication { node: node.clone(), target: target.clone() });
             stage.into_iter().chain(targets).collect()
         };
+        let on_nodes = |nodes: &[String]| {
+            let is_there = |thing: &&Thing| nodes.contains(thing.node());
+            self.makers.keys().filter(is_there).cloned().collect()
+        };
         let things: Vec<Thing> = match violation {
-            Violation::ExclusiveAttach { held_by, .. }
-            | Violation::SecondWriter { held_by, .. } => attached(held_by),
+            Violation::ExclusiveAttach { held_by, .. } => attached(held_by),
+            Violation::ExclusiveUse { held_by, .. } | Violation::SecondWriter { held_by, .. } => {
+                on_nodes(held_by)
+            }
             Violation::DetachBeforeUnstage { node, staged, published, .. } => {
                 used(node, staged.as_ref(), published)
             }

@@ -66,7 +66,8 @@ impl Log {
     fn start(self, node: &str, start_us: u64, holds: Value) -> Self {
         self.push(json!({
             "entry": "start", "start_us": start_us,
-            "node_id": node.trim_end_matches('\''), "instance": node, "attach": true, "stage": true, "holds": holds,
+            "node_id": node.trim_end_matches('\''), "instance": node,
+            "attach": true, "stage": true, "holds": holds,
         }))
     }
 
@@ -182,6 +183,17 @@ fn shared_volumes_may_be_on_many_nodes_but_one_may_write() {
         .ok("n1", (10, 19), ATTACH, mode("n1", "MULTI_NODE_SINGLE_WRITER"))
         .ok("n2", (20, 29), ATTACH, mode("n2", "MULTI_NODE_SINGLE_WRITER"))
         .proves("second-writer", &[3, 4, 1, 2]);
+}
+
+#[test]
+fn exclusive_volume_used_on_two_nodes_without_attach() {
+    let args = || json!({"target": "/t", "access_mode": "SINGLE_NODE_WRITER"});
+    let used = || Log::default().ok("n1", (10, 19), PUBLISH, args());
+    used().call("n2", (20, 29), PUBLISH, args(), "none").proves("exclusive-use", &[3, 4, 1, 2]);
+    used()
+        .ok("n1", (20, 29), UNPUBLISH, args())
+        .ok("n2", (30, 39), PUBLISH, args())
+        .proves_nothing();
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub(super) fn publish(
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
+    rules::use_on(&state, node, capability.mode, *readonly)
+        .map_err(|broken| Refusal::violation(volume_id, broken))?;
     let source = source(driver, &volume, &state, &request.staging_target_path)?;
     let wanted = Published { capability, readonly: *readonly, settled: true };
     let flags = flags(&wanted, attached);

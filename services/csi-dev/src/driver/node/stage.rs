@@ -51,7 +51,10 @@ pub(super) fn stage(
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     driver.check_attached(volume.meta(), &state, &request.publish_context)?;
-    rules::stage(&state, node, path).map_err(|broken| Refusal::violation(volume_id, broken))?;
+    // A stage writes nothing by itself.
+    rules::use_on(&state, node, capability.mode, true)
+        .and_then(|()| rules::stage(&state, node, path))
+        .map_err(|broken| Refusal::violation(volume_id, broken))?;
     let before = state.staged_on(node).cloned();
     if let Some(staged) = before.as_ref().filter(|staged| staged.settled) {
         if staged.capability != capability {

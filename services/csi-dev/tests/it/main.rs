@@ -1,0 +1,17 @@
+//! The real binary, as two nodes on one backend, with real mounts.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests stop where they fail"
+)]
+
+mod cli;
+mod codes;
+mod crash;
+mod life;
+mod namespace;
+mod order;
+mod request;
+mod world;
