@@ -154,6 +154,9 @@ codes! {
     /// Mounting failed on the node.
     MountFailed = "BERTH0210", "the volume could not be made available on the node",
         "see the message; a volume half mounted is taken down when the alloc stops";
+    /// Taking a volume down failed on the node.
+    UnmountFailed = "BERTH0211", "the volume could not be taken down on the node",
+        "see the message for what still holds it; it is tried again";
 
     // 03xx: allocs.
     /// No such alloc.
