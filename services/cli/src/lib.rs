@@ -1,1 +1,92 @@
 //! The operator's CLI, and the whole system on one machine.
+//!
+//! **Owns** the command line ([`args`]), the exit codes ([`exit`]), how answers look ([`show`],
+//! [`output`], [`table`]), running a command with volumes ([`run`]) and running everything on one
+//! machine ([`dev`]).
+//!
+//! **Promises** that stdout is data and stderr is talk, that every error says what to try next, and
+//! that a command ends: each wait has a deadline, `--timeout` or a default.
+//!
+//! **Never** writes a bucket or decides about a volume: it asks the services.
+
+pub mod args;
+pub mod command;
+pub mod dev;
+pub mod exit;
+pub mod failure;
+mod mount_table;
+pub mod output;
+mod privilege;
+pub mod release;
+pub mod run;
+pub mod session;
+pub mod show;
+pub mod span;
+pub mod table;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use args::{AllocCommand, ClaimCommand, Cli, Command, NodeCommand, PluginCommand, VolumeCommand};
+use failure::Failure;
+use output::Output;
+use session::Session;
+
+/// Runs `berth` from its command line to its exit code.
+pub fn run_process() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output { json: cli.global.json };
+    // One thread: the kernel ends children of `berth dev` when the *thread* that started them ends.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = match runtime {
+        Ok(runtime) => runtime.block_on(perform(cli)),
+        Err(error) => Err(Failure::here(error, "look at the limits of this shell: ulimit -a")),
+    };
+    ExitCode::from(outcome.unwrap_or_else(|failure| {
+        output.failure(&failure);
+        failure.exit()
+    }))
+}
+
+/// Does what was asked; the exit code, when it is not a failure's.
+async fn perform(cli: Cli) -> Result<u8, Failure> {
+    let Cli { global, command } = cli;
+    let session = async || Session::open(&global).await;
+    match command {
+        Command::Run(args) => return run::run(&args, &global).await,
+        Command::Dev(args) => return dev::dev(&args).await,
+        Command::Explain(args) => command::explain::explain(&args, Output { json: global.json }),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "berth", &mut script);
+            output::data(String::from_utf8_lossy(&script).trim_end());
+        }
+        Command::Volume(VolumeCommand::Init(args)) => command::volume::init(&args, global.json)?,
+        Command::Volume(VolumeCommand::Register(args)) => {
+            command::volume::register(&args, &global).await?;
+        }
+        Command::Volume(VolumeCommand::Status(args)) => {
+            command::volume::status(&args, &session().await?).await?;
+        }
+        Command::Volume(VolumeCommand::Deregister(args)) => {
+            command::volume::deregister(&args, &session().await?).await?;
+        }
+        Command::Plugin(PluginCommand::Status(args)) => {
+            command::plugin::status(&args, &session().await?).await?;
+        }
+        Command::Node(NodeCommand::Status(args)) => {
+            command::node::status(&args, &session().await?).await?;
+        }
+        Command::Alloc(AllocCommand::Status(args)) => {
+            command::alloc::status(&args, &session().await?).await?;
+        }
+        Command::Alloc(AllocCommand::Stop(args)) => {
+            command::alloc::stop(&args, &session().await?).await?;
+        }
+        Command::Claim(ClaimCommand::Status(args)) => {
+            command::claim::status(&args, &session().await?).await?;
+        }
+    }
+    Ok(exit::OK)
+}

@@ -1,3 +1,7 @@
-//! Thin main of `berth`.
+//! `berth`: the operator's CLI.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    berth_cli::run_process()
+}

@@ -1,0 +1,249 @@
+//! The command line: what may be asked, and the help that teaches it.
+//!
+//! **Owns** names, defaults and help texts. **Promises** that every command explains itself in a
+//! paragraph and shows examples, and that ids are checked before anything is sent.
+//!
+//! **Never** acts.
+
+mod dev;
+mod run;
+mod volume;
+
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+pub use dev::Dev;
+pub use run::Run;
+pub use volume::{Deregister, Init, List, Register, VolumeCommand};
+
+use crate::{exit, span};
+
+/// Volumes for any fleet of Linux hosts
+///
+/// Berth hands out volumes from any CSI storage plugin: claimed by workloads, attached and mounted
+/// where the workload runs, released safely when it ends. Its services talk over NATS; this
+/// program asks them, runs a command with volumes (`berth run`), and runs the whole system on one
+/// machine to try it (`berth dev`).
+#[derive(Debug, Parser)]
+#[command(name = "berth", version, propagate_version = false, max_term_width = 100)]
+#[command(after_long_help = exit::HELP, after_help = "More, with exit codes: berth --help")]
+pub struct Cli {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub struct Global {
+    /// Where the bus is: one nats:// URL, or several separated by commas
+    #[arg(long, global = true, value_name = "URL", env = "BERTH_NATS_URL")]
+    #[arg(default_value = "nats://127.0.0.1:4222", hide_env_values = true)]
+    pub nats: String,
+
+    /// The namespace of volumes, claims and allocs [default: default]
+    #[arg(long, global = true, value_name = "NAME", env = "BERTH_NAMESPACE")]
+    #[arg(hide_env_values = true)]
+    pub namespace: Option<Namespace>,
+
+    /// Print the reply as one JSON document on stdout; words for people stay on stderr
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// How long to keep asking: 500ms, 30s, 5m [default: 5s; for `run` and `stop --wait` 5m]
+    #[arg(long, global = true, value_name = "SPAN", value_parser = span::parse)]
+    pub timeout: Option<Duration>,
+}
+
+impl Global {
+    /// The namespace, also when none was given.
+    pub fn namespace(&self) -> Namespace {
+        self.namespace.clone().unwrap_or_default()
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Register, look at and deregister volumes
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// See which storage plugins there are, and how they are
+    #[command(subcommand)]
+    Plugin(PluginCommand),
+    /// See which hosts run an agent, and how they are
+    #[command(subcommand)]
+    Node(NodeCommand),
+    /// Look at allocs, the placed runs of workloads, and stop them
+    #[command(subcommand)]
+    Alloc(AllocCommand),
+    /// See who holds what, and where a release stands
+    #[command(subcommand)]
+    Claim(ClaimCommand),
+    /// Run a command with volumes mounted, and release them when it ends
+    Run(Run),
+    /// Run the whole system on this machine, to try it
+    Dev(Dev),
+    /// Say more about an error code
+    ///
+    /// Every error of Berth has a code, the same on the bus, in logs and here. Without a code, all
+    /// of them are listed.
+    #[command(after_long_help = "EXAMPLES\n    berth explain BERTH0106\n    berth explain")]
+    Explain(Explain),
+    /// Print completions for a shell
+    ///
+    /// The script goes to stdout; where it belongs is the shell's affair.
+    #[command(after_long_help = COMPLETIONS)]
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+}
+
+const COMPLETIONS: &str = "EXAMPLES
+    # bash, for this shell
+    source <(berth completions bash)
+
+    # zsh, for good
+    berth completions zsh > \"${fpath[1]}/_berth\"
+
+    # fish, for good
+    berth completions fish > ~/.config/fish/completions/berth.fish";
+
+/// `berth plugin …`
+#[derive(Debug, Subcommand)]
+pub enum PluginCommand {
+    /// List plugins, or show one with its instances
+    ///
+    /// A plugin is what its instances on the nodes add up to: how many controllers and node
+    /// services are healthy of how many there are, whether volumes are attached by the controller,
+    /// and what each instance said when it was last probed.
+    #[command(after_long_help = "EXAMPLES
+    berth plugin status
+    berth plugin status ebs.csi.aws.com
+    berth plugin status --json | jq '.plugins[].nodes'")]
+    Status(PluginStatus),
+}
+
+/// `berth node …`
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// List nodes, or show one with its plugin instances
+    ///
+    /// A node is ready while its agent holds its lease. SKEW is how far the node's clock is from
+    /// the registry's; too far, and the node gets no new claims.
+    #[command(after_long_help = "EXAMPLES
+    berth node status
+    berth node status n1")]
+    Status(NodeStatus),
+}
+
+/// `berth plugin status`
+#[derive(Debug, Args)]
+pub struct PluginStatus {
+    /// Only this one, in detail
+    pub id: Option<PluginId>,
+}
+
+/// `berth node status`
+#[derive(Debug, Args)]
+pub struct NodeStatus {
+    /// Only this one, in detail
+    pub id: Option<NodeId>,
+}
+
+/// `berth alloc …`
+#[derive(Debug, Subcommand)]
+pub enum AllocCommand {
+    /// List allocs, or show one with its claims
+    ///
+    /// An alloc is one placed run of a workload on one node; it is what holds claims. `berth run`
+    /// registers one for its command, a scheduler one for each of its placements.
+    #[command(after_long_help = "EXAMPLES
+    berth alloc status
+    berth alloc status --node n1
+    berth alloc status run-7f3a91c2")]
+    Status(AllocStatus),
+    /// Say that an alloc has ended, so that its volumes are released
+    ///
+    /// Stopping is a statement, not a kill: end the workload first. From here on the volumes are
+    /// unmounted, detached and freed, one recorded step at a time; a failed step is repeated for as
+    /// long as it takes. With --wait each step is told as it happens, until all is freed or
+    /// --timeout has passed; the release goes on in either case.
+    #[command(after_long_help = "EXAMPLES
+    berth alloc stop run-7f3a91c2
+    berth alloc stop run-7f3a91c2 --wait --timeout 10m")]
+    Stop(AllocStop),
+}
+
+/// `berth alloc status`
+#[derive(Debug, Args)]
+pub struct AllocStatus {
+    /// Only this one, in detail
+    pub id: Option<AllocId>,
+    /// Only allocs on this node
+    #[arg(long, value_name = "NODE", conflicts_with = "id")]
+    pub node: Option<NodeId>,
+}
+
+/// `berth alloc stop`
+#[derive(Debug, Args)]
+pub struct AllocStop {
+    /// Which alloc has ended
+    pub id: AllocId,
+    /// Tell each step of the release until all its volumes are freed
+    #[arg(long)]
+    pub wait: bool,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+/// `berth claim …`
+#[derive(Debug, Subcommand)]
+pub enum ClaimCommand {
+    /// List claims: of a volume, of an alloc, or all
+    ///
+    /// A claim is an alloc's right to use a volume. One that is being released says which step it
+    /// is at, what it waits for, how often the step has been tried, what the last try said and when
+    /// the next comes.
+    #[command(after_long_help = "EXAMPLES
+    berth claim status
+    berth claim status --volume data
+    berth claim status --alloc run-7f3a91c2 --json")]
+    Status(ClaimStatus),
+}
+
+/// `berth claim status`
+#[derive(Debug, Args)]
+pub struct ClaimStatus {
+    /// Only claims on this volume
+    #[arg(long, value_name = "ID")]
+    pub volume: Option<VolumeId>,
+    /// Only claims of this alloc
+    #[arg(long, value_name = "ID")]
+    pub alloc: Option<AllocId>,
+}
+
+/// `berth explain`
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// Which code: BERTH0106, or 106
+    #[arg(value_parser = code)]
+    pub code: Option<Code>,
+}
+
+fn code(text: &str) -> Result<Code, String> {
+    let upper = text.to_ascii_uppercase();
+    let digits = upper.strip_prefix("BERTH").unwrap_or(&upper);
+    let found = Code::ALL.iter().find(|code| code.as_str() == format!("BERTH{digits:0>4}"));
+    found.copied().ok_or_else(|| "no such code; `berth explain` lists them".to_owned())
+}

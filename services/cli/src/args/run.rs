@@ -1,0 +1,74 @@
+//! `berth run`
+
+use std::ffi::OsString;
+
+use berth_domain::access::AccessMode;
+use berth_domain::{AllocId, NodeId};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+
+use crate::run::VolumeArg;
+
+/// Run a command with volumes mounted, and release them when it ends
+///
+/// Registers an alloc, has the node's agent claim and mount each volume, runs CMD, and when it ends
+/// stops the alloc and tells each step of the release. CMD never starts unless all its volumes are
+/// mounted; when one is refused, what was claimed is released again.
+///
+/// CMD finds each volume at `$BERTH_VOLUME_<SOURCE>` (upper case, every other character as _). With
+/// :PATH the volume is also at PATH, in a mount namespace that only CMD sees; PATH must exist. TERM,
+/// INT and HUP are passed on to CMD, and its exit code is returned.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Run {
+    /// A volume: its id, where CMD shall find it, and whether CMD only reads it; a backslash makes
+    /// a colon part of the id or the path
+    #[arg(long = "volume", short = 'v', value_name = "SOURCE[:PATH][:ro]", required = true)]
+    pub volumes: Vec<VolumeArg>,
+
+    /// This machine, by the name its agent goes by [default: the host name]
+    #[arg(long, value_name = "ID", env = "BERTH_NODE", hide_env_values = true)]
+    pub node: Option<NodeId>,
+
+    /// The alloc's id, unique in the namespace [default: run- and eight random digits]
+    #[arg(long, value_name = "ID")]
+    pub alloc: Option<AllocId>,
+
+    /// Get in line for a volume that others hold, until --timeout
+    #[arg(long)]
+    pub wait: bool,
+
+    /// How the volumes are to be shared [default: each volume's first capability]
+    #[arg(long, value_name = "MODE", value_parser = access_modes())]
+    pub access: Option<AccessMode>,
+
+    /// Return as soon as CMD has ended and the alloc is stopped; the release goes on by itself
+    #[arg(long)]
+    pub no_wait_release: bool,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "EXAMPLES
+    # a shell with the volume
+    berth run --volume data -- bash
+
+    # the volume at a path of its own, to write; another one to read
+    berth run --volume data:/srv/data --volume models:/models:ro -- ./serve
+
+    # wait up to an hour until the others have finished
+    berth run --volume data --wait --timeout 1h -- sh -c 'backup $BERTH_VOLUME_DATA'
+
+EXIT CODE
+    That of CMD, 128 + n when signal n ended it; 124 others hold a volume, 125 not started for
+    another reason, 126 could not be executed, 127 not found.";
+
+/// The access modes by name, listed when none of them is given.
+fn access_modes() -> impl clap::builder::TypedValueParser<Value = AccessMode> {
+    let names = AccessMode::ALL.map(AccessMode::as_str);
+    PossibleValuesParser::new(names).try_map(|name| {
+        AccessMode::ALL.into_iter().find(|mode| mode.as_str() == name).ok_or("no such mode")
+    })
+}

@@ -1,0 +1,92 @@
+//! `berth volume …`
+
+use std::path::PathBuf;
+
+use berth_domain::{NodeId, PluginId, VolumeId};
+use clap::{Args, Subcommand};
+
+/// `berth volume …`
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Write an example of a volume's document, to be edited
+    ///
+    /// Every field is there, explained by a comment. With --json the example is JSON, which has no
+    /// comments. A file that exists is not overwritten.
+    #[command(after_long_help = "EXAMPLES
+    berth volume init
+    berth volume init data.toml && $EDITOR data.toml && berth volume register data.toml
+    berth volume init --json -")]
+    Init(Init),
+    /// Register a volume, or update it
+    ///
+    /// The document is TOML or JSON; `berth volume init` writes an example. It is checked here
+    /// first: every fault is told at once, by file, line and field, and nothing is sent. Registering
+    /// the same again is nothing; what may change of a volume in use is decided by the service.
+    #[command(after_long_help = "EXAMPLES
+    berth volume register data.toml
+    generate-spec | berth volume register -")]
+    Register(Register),
+    /// List volumes, or show one with its claims
+    ///
+    /// Shows each volume's health (derived from its plugin now, not stored), how it is in use, and
+    /// for each claim its state, what it waits for, tries, the last error and the next try.
+    #[command(after_long_help = "EXAMPLES
+    berth volume status
+    berth volume status --plugin ebs.csi.aws.com --node n1
+    berth volume status data
+    berth volume status data --json | jq '.claims[].state'")]
+    Status(List),
+    /// Deregister a volume; its data stays where it is
+    ///
+    /// Refused while claims remain. With --force the claims of allocs that have ended are released
+    /// first, by the same steps as ever, and the volume goes with the last of them; a claim whose
+    /// alloc still runs is not taken away.
+    #[command(after_long_help = "EXAMPLES
+    berth volume deregister data
+    berth volume deregister data --force --reason 'host n7 was scrapped'")]
+    Deregister(Deregister),
+}
+
+/// `berth volume init`
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Where to: a file, or - for stdout [default: volume.toml; volume.json with --json]
+    pub file: Option<PathBuf>,
+}
+
+/// `berth volume register`
+#[derive(Debug, Args)]
+pub struct Register {
+    /// The volume's document, or - for stdin
+    pub file: PathBuf,
+}
+
+/// `berth volume status`
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only this one, in detail
+    #[arg(conflicts_with_all = ["prefix", "plugin", "node"])]
+    pub id: Option<VolumeId>,
+    /// Only volumes whose id begins so
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub prefix: String,
+    /// Only volumes of this plugin
+    #[arg(long, value_name = "ID")]
+    pub plugin: Option<PluginId>,
+    /// Only volumes with a claim on this node
+    #[arg(long, value_name = "ID")]
+    pub node: Option<NodeId>,
+}
+
+/// `berth volume deregister`
+#[derive(Debug, Args)]
+pub struct Deregister {
+    /// Which volume
+    pub id: VolumeId,
+    /// Release the claims of allocs that have ended, rather than refuse
+    #[arg(long)]
+    pub force: bool,
+    /// Why, for the history
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub reason: String,
+}

@@ -1,0 +1,18 @@
+//! `berth claim …`
+
+use berth_contract::message::claim::{Claims, Status};
+use berth_contract::subject::Namespaced;
+use berth_service::clock;
+
+use crate::args::ClaimStatus;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::show;
+
+/// Lists claims.
+pub async fn status(args: &ClaimStatus, session: &Session) -> Result<(), Failure> {
+    let body = Status { volume: args.volume.clone(), alloc: args.alloc.clone() };
+    let claims: Claims = session.ask(&session.about(Namespaced::ClaimStatus), &body).await?;
+    session.output.reply(&claims, |claims| show::claims(&claims.claims, clock::now()));
+    Ok(())
+}

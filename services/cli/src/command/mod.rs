@@ -1,0 +1,12 @@
+//! The commands that ask a service and print its answer.
+//!
+//! **Promises** that stdout holds the answer and nothing else, and that nothing is sent while the
+//! input has a fault.
+
+pub mod alloc;
+pub mod claim;
+pub mod explain;
+pub mod node;
+pub mod plugin;
+pub mod spec;
+pub mod volume;

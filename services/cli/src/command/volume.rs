@@ -1,0 +1,108 @@
+//! `berth volume …`
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_contract::message::volume::{
+    self as message, Deregistered, Registered, VolumeStatus, Volumes,
+};
+use berth_contract::subject::Namespaced;
+use berth_domain::VolumeId;
+use berth_service::clock;
+
+use super::spec::{self, Spec};
+use crate::args::{Deregister, Global, Init, List, Register};
+use crate::failure::Failure;
+use crate::output::{data, say};
+use crate::session::{Question, Session};
+use crate::{show, table};
+
+/// The service asks the plugin before it registers.
+const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Writes the example.
+pub fn init(args: &Init, json: bool) -> Result<(), Failure> {
+    let text = if json { spec::example_json()? } else { spec::EXAMPLE.to_owned() };
+    let default = if json { "volume.json" } else { "volume.toml" };
+    let file = args.file.clone().unwrap_or_else(|| PathBuf::from(default));
+    if file == Path::new("-") {
+        data(text.trim_end());
+        return Ok(());
+    }
+    let name = file.display();
+    let created = OpenOptions::new().write(true).create_new(true).open(&file);
+    created.and_then(|mut created| created.write_all(text.as_bytes())).map_err(|error| {
+        let next = match error.kind() {
+            ErrorKind::AlreadyExists => "name another file, or - for stdout",
+            _ => "name a file in a directory that you may write",
+        };
+        Failure::here(format!("{name} cannot be written: {error}"), next)
+    })?;
+    say(format_args!("wrote {name}; edit it, then: berth volume register {name}"));
+    Ok(())
+}
+
+/// Registers a volume. Nothing is sent, not even a connection made, while the document has a fault.
+pub async fn register(args: &Register, global: &Global) -> Result<(), Failure> {
+    let spec = Spec::load(&args.file)?;
+    let namespace = spec.namespace(global.namespace.as_ref())?;
+    let session = Session::open(global).await?;
+    let question = Question::namespaced(Namespaced::VolumeRegister, &namespace);
+    let patience = session.patience(REGISTER_PATIENCE);
+    let asked =
+        session.pursue(&question, &spec.document.value, patience, |problem| problem.retryable);
+    let registered: Registered = asked.await.map_err(|failure| match failure {
+        // The service knows more rules than this program: its faults are shown like ours.
+        Failure::Problem(problem) if !problem.faults.is_empty() => spec.faulty(problem.faults),
+        other => other,
+    })?;
+    session.output.reply(&registered, |registered| {
+        let Registered { id, namespace, changed, .. } = registered;
+        let what = if *changed { "registered" } else { "was registered so already" };
+        format!("volume {namespace}/{id} {what}")
+    });
+    Ok(())
+}
+
+/// Lists volumes, or shows one.
+pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
+    if let Some(id) = &args.id {
+        let body = message::Status { id: id.clone() };
+        let volume: VolumeStatus =
+            session.ask(&session.about(Namespaced::VolumeStatus), &body).await?;
+        session.output.reply(&volume, |volume| show::volume(volume, clock::now()));
+        return Ok(());
+    }
+    let body = message::List {
+        prefix: args.prefix.clone(),
+        plugin: args.plugin.clone(),
+        node: args.node.clone(),
+    };
+    let volumes: Volumes = session.ask(&session.about(Namespaced::VolumeList), &body).await?;
+    session.output.reply(&volumes, show::volumes);
+    Ok(())
+}
+
+/// Deregisters a volume.
+pub async fn deregister(args: &Deregister, session: &Session) -> Result<(), Failure> {
+    let Deregister { id, force, reason } = args;
+    let body = message::Deregister { id: id.clone(), force: *force, reason: reason.clone() };
+    let gone: Deregistered =
+        session.ask(&session.about(Namespaced::VolumeDeregister), &body).await?;
+    session.output.reply(&gone, |gone| told(id, gone));
+    Ok(())
+}
+
+fn told(id: &VolumeId, gone: &Deregistered) -> String {
+    if gone.gone {
+        return format!("volume {id} is deregistered");
+    }
+    let releasing: Vec<&str> = gone.releasing.iter().map(AsRef::as_ref).collect();
+    format!(
+        "volume {id} is being deregistered; it goes with the last claim of {}\n\
+         follow it with: berth volume status {id}",
+        table::plain(&releasing.join(", "))
+    )
+}

@@ -1,0 +1,130 @@
+//! The configuration files of a `berth dev`.
+//!
+//! **Promises** that the nats-server runs with the configuration that is shipped for real use, with
+//! its syncs, and only the address and the store changed; and that calls fail within seconds, so that
+//! whoever tries something sees the retries.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::layout::Layout;
+
+/// What is shipped for one server.
+const SHIPPED: &str = include_str!("../../../../deploy/nats/nats.conf");
+const SHIPPED_LISTEN: &str = "listen: \"127.0.0.1:4222\"";
+const SHIPPED_STORE: &str = "store_dir: \"/var/lib/berth/nats\"";
+
+/// The plugin that the development driver is to Berth.
+pub const PLUGIN: &str = "dev.berth";
+
+/// How far clocks on one machine may differ.
+const MARGIN_MS: u64 = 500;
+/// A reservation nobody came back for is undone after this.
+const ABANDONED_MS: u64 = 5000;
+
+/// What the files say.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// The port of the nats-server.
+    pub port: u16,
+    /// How long one plugin call may take.
+    pub call_timeout: Duration,
+}
+
+impl Settings {
+    /// Where the bus is.
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+}
+
+/// Writes every file.
+pub fn write(layout: &Layout, nodes: &[String], settings: Settings) -> io::Result<()> {
+    fs::write(layout.config("nats-server", "conf"), nats(layout, settings.port))?;
+    for (name, own) in services(settings) {
+        fs::write(layout.config(name, "toml"), service(settings, own)?)?;
+    }
+    for node in nodes {
+        let name = format!("agent-{node}");
+        fs::write(layout.config(&name, "toml"), service(settings, agent(layout, node))?)?;
+    }
+    Ok(())
+}
+
+/// The shipped configuration, on this port and with this store.
+fn nats(layout: &Layout, port: u16) -> String {
+    // The server takes strings as JSON does.
+    let store = json!(layout.store());
+    SHIPPED
+        .replace(SHIPPED_LISTEN, &format!("listen: \"127.0.0.1:{port}\""))
+        .replace(SHIPPED_STORE, &format!("store_dir: {store}"))
+}
+
+/// Each service and what it is told besides where the bus is.
+fn services(settings: Settings) -> [(&'static str, Value); 4] {
+    let call_timeout_ms = u64::try_from(settings.call_timeout.as_millis()).unwrap_or(u64::MAX);
+    let policy = json!({
+        "call_timeout_ms": call_timeout_ms,
+        "clock_margin_ms": MARGIN_MS,
+        "abandoned_after_ms": ABANDONED_MS,
+        "retry_first_ms": 200,
+        "retry_max_ms": 5000,
+    });
+    [
+        ("claim", json!({ "policy": policy })),
+        ("plugin-registry", json!({ "registry": { "rescan_ms": 5000 } })),
+        ("volumewatcher", json!({ "watcher": { "rescan_ms": 1000 } })),
+        ("gc", json!({ "gc": { "interval_ms": 5000 } })),
+    ]
+}
+
+fn agent(layout: &Layout, node: &str) -> Value {
+    json!({
+        "node": node,
+        "state_dir": layout.state(node),
+        "lease_ttl_s": 3,
+        "probe_interval_ms": 500,
+        "report_interval_ms": 2000,
+        "plugin": [{ "id": PLUGIN, "socket": layout.socket(node) }],
+    })
+}
+
+fn service(settings: Settings, mut own: Value) -> io::Result<String> {
+    own["nats"] = json!({ "url": settings.url() });
+    let text = toml::to_string(&own).map_err(io::Error::other)?;
+    Ok(format!("# Written anew by each `berth dev`.\n{text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    const SETTINGS: Settings = Settings { port: 20_123, call_timeout: Duration::from_secs(4) };
+
+    #[test]
+    fn the_nats_server_is_configured_as_shipped_but_for_address_and_store() {
+        let conf = nats(&Layout::of(PathBuf::from("/d/\"q\"")), 20_123);
+        assert!(conf.contains("listen: \"127.0.0.1:20123\"\n"), "{conf}");
+        assert!(conf.contains("store_dir: \"/d/\\\"q\\\"/nats\"\n"), "{conf}");
+        assert!(conf.contains("sync_interval: always"), "{conf}");
+        assert!(!conf.contains("4222\"") && !conf.contains("/var/lib"), "{conf}");
+    }
+
+    #[test]
+    fn the_files_look_as_they_did() {
+        let dir = tempfile::tempdir().unwrap();
+        let (layout, _claimed) = Layout::make(dir.path(), &["n1".to_owned()]).unwrap();
+        write(&layout, &["n1".to_owned()], SETTINGS).unwrap();
+        let names = ["claim", "plugin-registry", "volumewatcher", "gc", "agent-n1"];
+        let file = |name| fs::read_to_string(layout.config(name, "toml")).unwrap();
+        let all: Vec<String> =
+            names.iter().map(|name| format!("==> {name}.toml\n{}", file(name))).collect();
+        let all = all.join("\n").replace(layout.dir().to_str().unwrap(), "DIR");
+        insta::assert_snapshot!(all);
+    }
+}

@@ -1,0 +1,62 @@
+//! Whether the whole system works, asked as any client would.
+
+use std::time::Duration;
+
+use berth_bus::{Bus, Call, Config, RequestError};
+use berth_contract::message::alloc::{Allocs, List};
+use berth_contract::message::registry::{Plugins, Status};
+use berth_contract::subject::{Global, Namespaced};
+use berth_domain::{Namespace, PluginId};
+use berth_service::clock;
+use berth_service::process::chain;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::config::PLUGIN;
+
+/// How long one question may take.
+const ASK: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Waits until every node's driver and controller are healthy and claims are served; `missing` is
+/// told what is not there yet, in words. Does not end before.
+pub async fn wait(url: &str, nodes: usize, missing: &watch::Sender<String>) {
+    let bus = loop {
+        let mut config = Config::new([url], "berth-dev");
+        config.start_timeout = ASK;
+        match Bus::connect(config).await {
+            Ok(bus) => break bus,
+            Err(error) => _ = missing.send_replace(chain(&error)),
+        }
+        sleep(PAUSE).await;
+    };
+    while let Err(not_yet) = look(&bus, nodes).await {
+        missing.send_replace(not_yet);
+        sleep(PAUSE).await;
+    }
+    bus.drain(ASK).await;
+}
+
+async fn look(bus: &Bus, nodes: usize) -> Result<(), String> {
+    let call = || Call::within(clock::begin_trace(), ASK);
+    let failed = |error: RequestError| chain(&error);
+    let subject = Namespaced::AllocList.subject(&Namespace::default());
+    let _: Allocs = bus.request(&subject, &List::default(), &call()).await.map_err(failed)?;
+    let every = Status::<PluginId> { id: None };
+    let subject = Global::PluginStatus.subject();
+    let Plugins { plugins } = bus.request(&subject, &every, &call()).await.map_err(failed)?;
+    let plugin = plugins.iter().find(|plugin| plugin.id.as_str() == PLUGIN);
+    let plugin = plugin.ok_or_else(|| format!("no agent has reported {PLUGIN}"))?;
+    let controllers = plugin.controllers.unwrap_or_default();
+    if plugin.nodes.healthy == nodes && controllers.healthy == nodes {
+        return Ok(());
+    }
+    let sick = plugin.instances.iter().find(|instance| !instance.healthy);
+    let why = sick.map(|one| format!("; {} on {}: {}", one.half, one.node, one.description));
+    Err(format!(
+        "{PLUGIN} has {} healthy nodes and {} healthy controllers of {nodes}{}",
+        plugin.nodes.healthy,
+        controllers.healthy,
+        why.unwrap_or_default()
+    ))
+}

@@ -1,0 +1,154 @@
+//! The directory of a `berth dev`: what lies where.
+//!
+//! **Promises** that every path is absolute, that no socket's path is too long to be bound, and that
+//! two `berth dev` never share a directory.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
+const SOCKET_BYTES_MAX: usize = 107;
+
+/// Where things are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    dir: PathBuf,
+}
+
+/// The directory, held against a second `berth dev` for as long as this lives.
+#[derive(Debug)]
+pub struct Claimed(#[expect(dead_code, reason = "held for its lock")] File);
+
+impl Layout {
+    /// The layout in `dir`, which is absolute.
+    pub fn of(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Makes the directories and takes the directory for this process.
+    pub fn make(dir: &Path, nodes: &[String]) -> Result<(Self, Claimed), Failure> {
+        let fail = |what: &Path| {
+            let what = what.display().to_string();
+            move |error: io::Error| {
+                let next = "name a directory that you may write with --dir";
+                Failure::here(format!("{what} cannot be made or used: {error}"), next)
+            }
+        };
+        fs::create_dir_all(dir).map_err(fail(dir))?;
+        let layout = Self::of(fs::canonicalize(dir).map_err(fail(dir))?);
+        layout.check_sockets(nodes)?;
+        for dir in ["config", "log", "pids", "nats", "backend", "calls", "run"] {
+            let dir = layout.dir.join(dir);
+            fs::create_dir_all(&dir).map_err(fail(&dir))?;
+        }
+        let lock = layout.dir.join("lock");
+        let file = File::create(&lock).map_err(fail(&lock))?;
+        match file.try_lock() {
+            Ok(()) => Ok((layout, Claimed(file))),
+            Err(TryLockError::Error(error)) => Err(fail(&lock)(error)),
+            Err(TryLockError::WouldBlock) => Err(Failure::here(
+                format!("another `berth dev` runs in {}", layout.dir.display()),
+                "use that one, end it, or name another directory with --dir",
+            )),
+        }
+    }
+
+    fn check_sockets(&self, nodes: &[String]) -> Result<(), Failure> {
+        let longest = nodes.iter().map(|node| self.socket(node).as_os_str().len()).max();
+        let beyond = longest.unwrap_or_default().saturating_sub(SOCKET_BYTES_MAX);
+        if beyond == 0 {
+            return Ok(());
+        }
+        let message =
+            format!("{} is {beyond} bytes too long for the sockets in it", self.dir.display());
+        Err(Failure::here(message, "name a shorter directory, such as --dir /tmp/berth"))
+    }
+
+    /// The directory itself.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The configuration file of a process.
+    pub fn config(&self, name: &str, extension: &str) -> PathBuf {
+        self.dir.join("config").join(format!("{name}.{extension}"))
+    }
+
+    /// The log of a process, over all its starts.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.dir.join("log").join(format!("{name}.log"))
+    }
+
+    /// The file with the process id of a process, written anew at each start.
+    pub fn pid(&self, name: &str) -> PathBuf {
+        self.dir.join("pids").join(format!("{name}.pid"))
+    }
+
+    /// The nats-server's store.
+    pub fn store(&self) -> PathBuf {
+        self.dir.join("nats")
+    }
+
+    /// The storage that all instances of the driver share.
+    pub fn backend(&self) -> PathBuf {
+        self.dir.join("backend")
+    }
+
+    /// The driver's log of calls on a node: what `berth-csi-dev judge` reads.
+    pub fn calls(&self, node: &str) -> PathBuf {
+        self.dir.join("calls").join(format!("{node}.jsonl"))
+    }
+
+    /// The file that faults are planted in.
+    pub fn faults(&self) -> PathBuf {
+        self.dir.join("faults.json")
+    }
+
+    /// The driver's socket on a node.
+    pub fn socket(&self, node: &str) -> PathBuf {
+        self.dir.join("run").join(format!("{node}.sock"))
+    }
+
+    /// An agent's journal and mounts. Right here, because paths handed to plugins must be short.
+    pub fn state(&self, node: &str) -> PathBuf {
+        self.dir.join(node)
+    }
+
+    /// The file to source in a shell.
+    pub fn env(&self) -> PathBuf {
+        self.dir.join("env")
+    }
+
+    /// The bus's port, to be the same after a restart.
+    pub fn port(&self) -> PathBuf {
+        self.dir.join("nats.port")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_serves_one_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let nodes = ["n1".to_owned()];
+        let (layout, claimed) = Layout::make(dir.path(), &nodes).unwrap();
+        assert!(layout.dir().is_absolute());
+        let second = Layout::make(dir.path(), &nodes).unwrap_err().to_string();
+        assert!(second.contains("another `berth dev`"), "{second}");
+        drop(claimed);
+        Layout::make(dir.path(), &nodes).unwrap();
+    }
+
+    #[test]
+    fn a_directory_too_deep_for_sockets_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d".repeat(100));
+        let failure = Layout::make(&deep, &["n1".to_owned()]).unwrap_err().to_string();
+        assert!(failure.contains("too long") && failure.contains("--dir"), "{failure}");
+    }
+}

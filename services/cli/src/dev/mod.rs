@@ -1,0 +1,211 @@
+//! `berth dev`: the whole system on one machine, as child processes.
+//!
+//! **Owns** one directory, and the processes it starts there. **Promises** that they are real ones,
+//! configured like those of a fleet; that one that dies is started again; that none outlives us; and
+//! that a second `berth dev` in the same directory goes on where the first one stopped.
+//!
+//! **Never** touches what it did not start, and listens on loopback only.
+
+mod config;
+mod health;
+mod layout;
+mod namespace;
+mod nats;
+mod program;
+mod supervisor;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use berth_service::Shutdown;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::args::Dev;
+use crate::exit;
+use crate::failure::Failure;
+use crate::mount_table;
+use crate::output::say;
+use crate::span;
+use config::Settings;
+use layout::Layout;
+use program::Binaries;
+use supervisor::{Ended, Supervisor};
+
+/// How long everything may take to become healthy.
+const START: Duration = Duration::from_secs(60);
+/// What a process of ours ends with when its configuration has faults.
+const BAD_CONFIG: i32 = 64;
+/// How much of a log is shown when the start fails.
+const TAIL_LINES: usize = 12;
+
+/// Runs the system until it is told to end.
+pub async fn dev(args: &Dev) -> Result<u8, Failure> {
+    namespace::enter_unless_root()?;
+    let binaries = Binaries::beside_our_own()?;
+    let nats = nats::find()?;
+    let nodes: Vec<String> = (1..=args.nodes).map(|number| format!("n{number}")).collect();
+    let (layout, _claimed) = Layout::make(&args.dir, &nodes)?;
+    let port = nats::choose_port(&layout, rand::random())?;
+    let settings = Settings { port, call_timeout: args.volume_timeout };
+    if let Some(file) = &args.ready_file {
+        forget(file)?;
+    }
+    let written = config::write(&layout, &nodes, settings)
+        .and_then(|()| fs::write(layout.env(), env_file(&settings.url())));
+    written.map_err(|error| Failure::here(error, "name a directory that you may write"))?;
+
+    let shutdown = Shutdown::on_signals()
+        .map_err(|error| Failure::here(error, "look at the limits of this shell: ulimit -a"))?;
+    let url = settings.url();
+    let started = Instant::now();
+    let mut system = Supervisor::start(program::all(&nats, &binaries, &layout, &nodes));
+    let outcome = tokio::select! {
+        outcome = until_healthy(&mut system, &layout, &url, nodes.len()) => outcome,
+        () = shutdown.requested() => {
+            system.stop().await;
+            return Ok(exit::OK);
+        }
+    };
+    if outcome.is_ok() {
+        say(summary(&layout, &nodes, &url, started.elapsed()));
+        if let Some(file) = &args.ready_file {
+            write_whole(file, &format!("{url}\n"))?;
+        }
+        loop {
+            tokio::select! {
+                Some(ended) = system.ended() => say(restarted(&ended)),
+                () = shutdown.requested() => break,
+            }
+        }
+        say("stopping");
+    }
+    system.stop().await;
+    outcome?;
+    say_what_stays(&layout);
+    Ok(exit::OK)
+}
+
+/// Waits until everything is healthy; says what is missing when it does not come.
+async fn until_healthy(
+    system: &mut Supervisor,
+    layout: &Layout,
+    url: &str,
+    nodes: usize,
+) -> Result<(), Failure> {
+    let deadline = Instant::now() + START;
+    let missing = watch::Sender::new("nothing answered".to_owned());
+    let mut last_ended: Option<Ended> = None;
+    let healthy = health::wait(url, nodes, &missing);
+    tokio::pin!(healthy);
+    loop {
+        tokio::select! {
+            () = &mut healthy => return Ok(()),
+            Some(ended) = system.ended() => {
+                say(restarted(&ended));
+                let hopeless = ended.code == Some(BAD_CONFIG);
+                last_ended = Some(ended);
+                if hopeless {
+                    break;
+                }
+            }
+            () = sleep_until(deadline) => break,
+        }
+    }
+    Err(not_healthy(layout, &missing.borrow(), last_ended.as_ref()))
+}
+
+fn not_healthy(layout: &Layout, missing: &str, ended: Option<&Ended>) -> Failure {
+    let log = ended.map(|ended| {
+        let path = layout.log(&ended.name);
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
+        format!("\n{} {}; the end of its log:\n{tail}", ended.name, ended.how)
+    });
+    Failure::Here {
+        exit: exit::UNAVAILABLE,
+        message: format!("the system did not become healthy: {missing}{}", log.unwrap_or_default()),
+        next: format!("read the logs in {}", layout.dir().join("log").display()),
+    }
+}
+
+fn restarted(ended: &Ended) -> String {
+    let Ended { name, how, times, again_in, .. } = ended;
+    format!("{name} {how} (end {times}); starting it again in {}", span::short(*again_in))
+}
+
+fn summary(layout: &Layout, nodes: &[String], url: &str, after: Duration) -> String {
+    let dir = layout.dir().display();
+    let join = if namespace::is_entered() {
+        format!(
+            "  join     {} bash\n           (the volumes are mounted in there only)\n",
+            namespace::how_to_join()
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "healthy after {}: nodes {}, each with a driver of plugin {plugin}\n  \
+           bus      {url}\n  \
+           state    {dir}; a log per process in {dir}/log\n\
+         {join}  \
+           next     source {dir}/env\n           \
+                    berth plugin status\n           \
+                    berth-csi-dev provision --backend {dir}/backend --volume data\n           \
+                    berth volume init && berth volume register volume.toml\n           \
+                    berth run --node {} --volume data -- sh -c 'date >> $BERTH_VOLUME_DATA/log'\n\
+         Ctrl-C stops everything in order; the state stays.",
+        span::short(after),
+        nodes.join(", "),
+        nodes.first().map_or("n1", String::as_str),
+        plugin = config::PLUGIN,
+    )
+}
+
+fn env_file(url: &str) -> String {
+    let how = namespace::how_to_join();
+    let join = if namespace::is_entered() {
+        format!("\n# Join its namespaces, where its volumes are mounted:\n#   {how} bash\n")
+    } else {
+        String::new()
+    };
+    format!(
+        "# Written anew by each `berth dev`. To source in a shell: `berth` and `nats` find the bus.\n\
+         export BERTH_NATS_URL={url}\nexport NATS_URL={url}\n{join}"
+    )
+}
+
+/// Mounts outlive the processes where the mount namespace does.
+fn say_what_stays(layout: &Layout) {
+    let left = mount_table::beneath(layout.dir()).unwrap_or_default();
+    if left.is_empty() || namespace::is_entered() {
+        return say("stopped");
+    }
+    say("stopped; volumes that were in use are still mounted, for the next `berth dev` here:");
+    for mount in left {
+        say(format_args!("  {mount}"));
+    }
+}
+
+fn forget(file: &Path) -> Result<(), Failure> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            let message = format!("{} cannot be removed: {error}", file.display());
+            Err(Failure::here(message, "name another --ready-file"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whoever waits for the file finds it whole.
+fn write_whole(file: &Path, text: &str) -> Result<(), Failure> {
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    fs::write(&part, text).and_then(|()| fs::rename(&part, file)).map_err(|error| {
+        let message = format!("{} cannot be written: {error}", file.display());
+        Failure::here(message, "name another --ready-file")
+    })
+}

@@ -1,0 +1,167 @@
+//! The processes of a `berth dev`: what each is, and starting one.
+//!
+//! **Promises** that a child cannot outlive this process: the kernel kills it when the thread that
+//! started it ends (`setpriv --pdeathsig`), and that is the main thread.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::{Child, Command};
+
+use super::layout::Layout;
+use crate::failure::Failure;
+
+/// When a process is stopped, in this order; the bus is last, because all others talk over it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// Node agents: they end their plugin calls while the plugins still answer.
+    Agents,
+    /// The driver's instances.
+    Drivers,
+    /// The control services.
+    Services,
+    /// The bus.
+    Bus,
+}
+
+impl Tier {
+    /// All, in the order of stopping.
+    pub const STOPPING: [Self; 4] = [Self::Agents, Self::Drivers, Self::Services, Self::Bus];
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// What its log and pid files are called.
+    pub name: String,
+    /// When it is stopped.
+    pub tier: Tier,
+    path: PathBuf,
+    args: Vec<OsString>,
+    log: PathBuf,
+    /// Where its pid is written.
+    pub pid: PathBuf,
+}
+
+/// The binaries beside our own.
+#[derive(Debug, Clone)]
+pub struct Binaries(PathBuf);
+
+const SERVICES: [&str; 4] = ["claim", "plugin-registry", "volumewatcher", "gc"];
+
+impl Binaries {
+    /// Where this executable is, all others must be.
+    pub fn beside_our_own() -> Result<Self, Failure> {
+        let next = "build them all (cargo build --bins), or install them beside `berth`";
+        let own = std::env::current_exe().map_err(|error| Failure::here(error, next))?;
+        let dir = own.parent().unwrap_or(Path::new("/")).to_owned();
+        let missing: Vec<String> = SERVICES
+            .into_iter()
+            .chain(["node-agent", "csi-dev"])
+            .map(|name| format!("berth-{name}"))
+            .filter(|name| !dir.join(name).is_file())
+            .collect();
+        if missing.is_empty() {
+            return Ok(Self(dir));
+        }
+        let message = format!("missing in {}: {}", dir.display(), missing.join(", "));
+        Err(Failure::here(message, next))
+    }
+
+    fn get(&self, name: &str) -> PathBuf {
+        self.0.join(format!("berth-{name}"))
+    }
+}
+
+/// Every process of the system, in the order of starting.
+pub fn all(nats: &Path, binaries: &Binaries, layout: &Layout, nodes: &[String]) -> Vec<Program> {
+    let program = |name: &str, tier, path: PathBuf, args: Vec<OsString>| Program {
+        name: name.to_owned(),
+        tier,
+        path,
+        args,
+        log: layout.log(name),
+        pid: layout.pid(name),
+    };
+    let config = |name: &str| vec!["--config".into(), layout.config(name, "toml").into()];
+    let conf = vec!["-c".into(), layout.config("nats-server", "conf").into()];
+    let mut programs = vec![program("nats-server", Tier::Bus, nats.to_owned(), conf)];
+    for name in SERVICES {
+        programs.push(program(name, Tier::Services, binaries.get(name), config(name)));
+    }
+    for node in nodes {
+        let mut endpoint = OsString::from("unix://");
+        endpoint.push(layout.socket(node));
+        let args: Vec<OsString> = vec![
+            "serve".into(),
+            "--endpoint".into(),
+            endpoint,
+            "--node-id".into(),
+            node.into(),
+            "--backend".into(),
+            layout.backend().into(),
+            "--log".into(),
+            layout.calls(node).into(),
+            "--faults".into(),
+            layout.faults().into(),
+        ];
+        let name = format!("driver-{node}");
+        programs.push(program(&name, Tier::Drivers, binaries.get("csi-dev"), args));
+    }
+    for node in nodes {
+        let name = format!("agent-{node}");
+        let path = binaries.get("node-agent");
+        programs.push(program(&name, Tier::Agents, path, config(&name)));
+    }
+    programs
+}
+
+impl Program {
+    /// Starts it, its output appended to its log.
+    pub fn start(&self) -> io::Result<Child> {
+        let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path).args(&self.args);
+        // What the user's shell says to `berth` is not meant for the services.
+        for (key, _) in std::env::vars_os() {
+            if key.to_string_lossy().starts_with("BERTH_") {
+                command.env_remove(key);
+            }
+        }
+        // A group of its own: Ctrl-C is for us, who stop the others in order.
+        command.process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.spawn()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_process_is_there_once_and_the_bus_goes_first_and_last() {
+        let nodes = ["n1".to_owned(), "n2".to_owned()];
+        let layout = Layout::of(PathBuf::from("/d"));
+        let programs = all(Path::new("/nats-server"), &Binaries("/b".into()), &layout, &nodes);
+        let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
+        let expected = [
+            "nats-server",
+            "claim",
+            "plugin-registry",
+            "volumewatcher",
+            "gc",
+            "driver-n1",
+            "driver-n2",
+            "agent-n1",
+            "agent-n2",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(programs[0].tier, Tier::Bus);
+        assert_eq!(Tier::STOPPING.last(), Some(&Tier::Bus));
+        assert!(Tier::STOPPING.is_sorted());
+    }
+}

@@ -1,0 +1,149 @@
+//! Keeping processes running, and stopping them in order.
+//!
+//! **Promises** that a process that ends is started again, soon at first and then more slowly, and
+//! that stopping ends: whoever does not follow SIGTERM in time is killed.
+
+use std::fs;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use berth_domain::retry::Schedule;
+use berth_service::clock;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::Child;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::program::{Program, Tier};
+
+/// When a process that ended is started again.
+const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+/// Whoever ran for so long starts again as if for the first time.
+const CALM: Duration = Duration::from_secs(10);
+/// How long a process may take to drain after SIGTERM.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Reports that may wait to be read.
+const QUEUE: usize = 256;
+
+/// A process ended, and will be started again.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// Which.
+    pub name: String,
+    /// How, in words.
+    pub how: String,
+    /// Its exit code, if it ended by itself.
+    pub code: Option<i32>,
+    /// How often it has ended in all.
+    pub times: u32,
+    /// When it is started again.
+    pub again_in: Duration,
+}
+
+/// Everything that is kept running.
+#[derive(Debug)]
+pub struct Supervisor {
+    tiers: Vec<(Tier, watch::Sender<bool>, JoinSet<()>)>,
+    ended: mpsc::Receiver<Ended>,
+}
+
+impl Supervisor {
+    /// Starts all, and starts again whatever ends.
+    pub fn start(programs: Vec<Program>) -> Self {
+        let (tell, ended) = mpsc::channel(QUEUE);
+        let mut tiers: Vec<_> = Tier::STOPPING
+            .into_iter()
+            .map(|tier| (tier, watch::Sender::new(false), JoinSet::new()))
+            .collect();
+        for program in programs {
+            for (tier, stop, tasks) in &mut tiers {
+                if *tier == program.tier {
+                    tasks.spawn(keep_running(program.clone(), stop.subscribe(), tell.clone()));
+                }
+            }
+        }
+        Self { tiers, ended }
+    }
+
+    /// The next end of a process.
+    pub async fn ended(&mut self) -> Option<Ended> {
+        self.ended.recv().await
+    }
+
+    /// Stops all, tier by tier.
+    pub async fn stop(self) {
+        for (_, stop, mut tasks) in self.tiers {
+            stop.send_replace(true);
+            while tasks.join_next().await.is_some() {}
+        }
+    }
+}
+
+async fn keep_running(
+    program: Program,
+    mut stop: watch::Receiver<bool>,
+    tell: mpsc::Sender<Ended>,
+) {
+    let mut times = 0;
+    let mut in_a_row = 0;
+    loop {
+        let started = Instant::now();
+        let (how, code) = match program.start() {
+            Err(error) => (format!("could not be started: {error}"), None),
+            Ok(mut child) => {
+                // Who reads the file gets a whole one or the old one; losing it stops nothing.
+                let pid = child.id().unwrap_or_default();
+                let _ = fs::write(&program.pid, format!("{pid}\n"));
+                let ended = tokio::select! {
+                    ended = child.wait() => ended,
+                    () = told(&mut stop) => {
+                        end(&mut child).await;
+                        let _ = fs::remove_file(&program.pid);
+                        return;
+                    }
+                };
+                match ended {
+                    Ok(status) => (in_words(status), status.code()),
+                    Err(error) => (format!("was lost: {error}"), None),
+                }
+            }
+        };
+        times += 1;
+        in_a_row = if started.elapsed() >= CALM { 1 } else { in_a_row + 1 };
+        let again_in = AGAIN.wait(in_a_row, clock::jitter());
+        // A full queue loses a line of talk, nothing else.
+        let _ = tell.try_send(Ended { name: program.name.clone(), how, code, times, again_in });
+        tokio::select! {
+            () = sleep(again_in) => {}
+            () = told(&mut stop) => return,
+        }
+    }
+}
+
+/// Ends when the process is to stop. A sender that is gone says so too.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn end(child: &mut Child) {
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    if let Some(pid) = pid {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+    if timeout(DRAIN, child.wait()).await.is_err() {
+        // Ended meanwhile, or it is beyond our reach: nothing is left to do either way.
+        let _ = child.kill().await;
+    }
+}
+
+/// `ended with exit code 64`, `was killed by signal 9`.
+fn in_words(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}

@@ -1,0 +1,141 @@
+//! What a command ends with when it does not succeed.
+//!
+//! **Promises** that each failure names what happened, where, and the next thing to try (H5), and
+//! maps to one exit code.
+
+use std::fmt;
+
+use berth_contract::code::Code;
+use berth_contract::decode::Fault;
+use berth_contract::problem::Problem;
+use serde_json::{Value, json};
+
+use crate::exit;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// A service said no, or could not be reached.
+    Problem(Box<Problem>),
+    /// A document has faults; nothing was sent.
+    Document {
+        /// The file, or `-`.
+        name: String,
+        /// Every fault.
+        faults: Vec<Fault>,
+    },
+    /// This machine, or the command line, is in the way.
+    Here {
+        /// The exit code.
+        exit: u8,
+        /// What happened.
+        message: String,
+        /// What to try; may have several lines.
+        next: String,
+    },
+}
+
+impl Failure {
+    /// Something on this machine failed.
+    pub fn here(message: impl fmt::Display, next: impl fmt::Display) -> Self {
+        Self::Here { exit: exit::FAILED, message: message.to_string(), next: next.to_string() }
+    }
+
+    /// The command line makes no sense.
+    pub fn usage(message: impl fmt::Display, next: impl fmt::Display) -> Self {
+        Self::Here { exit: exit::USAGE, message: message.to_string(), next: next.to_string() }
+    }
+
+    /// The problem that a service answered with, if it was one.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Problem(problem) => Some(problem.code),
+            Self::Document { .. } | Self::Here { .. } => None,
+        }
+    }
+
+    /// The exit code.
+    pub fn exit(&self) -> u8 {
+        match self {
+            Self::Problem(problem) => exit::of(problem.code),
+            Self::Document { .. } => exit::BAD_DOCUMENT,
+            Self::Here { exit, .. } => *exit,
+        }
+    }
+
+    /// The failure as a reply on the bus would say it: what `--json` prints.
+    pub fn json(&self) -> Value {
+        let problem = match self {
+            Self::Problem(problem) => return json!({ "error": problem }),
+            Self::Document { name, faults } => {
+                let problem = Problem::bad_input("read", faults.clone());
+                let message = format!("{name}: {}", problem.message);
+                Problem { message, ..problem }
+            }
+            Self::Here { message, next, .. } => Problem::new(Code::BadInput, message).next(next),
+        };
+        let mut value = json!({ "error": problem });
+        if let (Self::Here { .. }, Some(error)) = (self, value["error"].as_object_mut()) {
+            // It never was on the bus, so no code of the bus's fits.
+            error.remove("code");
+        }
+        value
+    }
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(Box::new(problem))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Problem(problem) => display_problem(problem, f),
+            Self::Document { name, faults } => {
+                for fault in faults {
+                    writeln!(f, "{}", in_file(name, fault))?;
+                }
+                let s = if faults.len() == 1 { "" } else { "s" };
+                writeln!(f, "error: {} fault{s} in {name}; nothing was sent", faults.len())?;
+                write!(f, "  next:   mend what is listed; `berth volume init -` prints an example")
+            }
+            Self::Here { message, next, .. } => {
+                write!(f, "error: {message}\n  next:   {}", next.replace('\n', "\n          "))
+            }
+        }
+    }
+}
+
+/// `FILE:LINE: field: problem`, as compilers say it, so that editors can jump there.
+fn in_file(name: &str, fault: &Fault) -> String {
+    let line = fault.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let field = if fault.path.is_empty() { String::new() } else { format!(" {}:", fault.path) };
+    format!("{name}{line}:{field} {}", fault.problem)
+}
+
+fn display_problem(problem: &Problem, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "error: {}", problem.message)?;
+    for (what, value) in [
+        ("step", &problem.step),
+        ("volume", &problem.volume),
+        ("plugin", &problem.plugin),
+        ("node", &problem.node),
+    ] {
+        if let Some(value) = value {
+            write!(f, "\n  {:<8}{value}", format!("{what}:"))?;
+        }
+    }
+    write!(
+        f,
+        "\n  code:   {} ({})\n  next:   {}",
+        problem.code,
+        problem.code.title(),
+        problem.next
+    )?;
+    if let Some(trace) = &problem.trace {
+        write!(f, "\n  trace:  {trace}")?;
+    }
+    Ok(())
+}

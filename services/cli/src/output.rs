@@ -1,0 +1,53 @@
+//! Where words go: data to stdout, talk to stderr.
+//!
+//! **Promises** that stdout holds nothing but what was asked for: a table for people, or with
+//! `--json` exactly one JSON document, which is the reply as it came over the bus.
+//!
+//! **Never** panics on a closed pipe: `berth volume status | head -1` ends well.
+
+use std::fmt;
+use std::io::{self, Write as _};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// How to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Output {
+    /// One JSON document instead of tables.
+    pub json: bool,
+}
+
+impl Output {
+    /// Prints a reply: as it is, or as `table` puts it.
+    pub fn reply<T: Serialize>(self, reply: &T, table: impl FnOnce(&T) -> String) {
+        if self.json {
+            // Replies are plain data; one that could not be written would be a defect of its type.
+            let text =
+                serde_json::to_string_pretty(reply).unwrap_or_else(|error| error.to_string());
+            data(&text);
+        } else {
+            data(table(reply).trim_end());
+        }
+    }
+
+    /// Prints a failure: for people on stderr, and for programs on stdout.
+    pub fn failure(self, failure: &Failure) {
+        if self.json {
+            data(&failure.json().to_string());
+        }
+        say(failure);
+    }
+}
+
+/// Writes a line, or several, to stdout. A reader that went away is no error.
+pub fn data(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// Writes a line to stderr.
+pub fn say(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}

@@ -1,0 +1,209 @@
+//! What has been told of a release, so that each step is told once and in order.
+
+use std::collections::BTreeMap;
+
+use berth_contract::code::Code;
+use berth_contract::event::Event;
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::problem::Problem;
+use berth_domain::volume::State;
+use berth_domain::{Timestamp, VolumeId};
+
+use crate::span::until;
+use crate::table::plain;
+
+/// How far one claim has been told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Told {
+    stage: Stage,
+    /// The event's own words: which call, by whom.
+    detail: String,
+    tries: u32,
+    error: Option<String>,
+}
+
+/// A claim's way, in the order in which a release goes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    #[default]
+    Unheard,
+    Held(State),
+    Free,
+}
+
+/// What has been told so far.
+#[derive(Debug, Default)]
+pub struct Steps {
+    told: BTreeMap<VolumeId, Told>,
+    silence: Option<Code>,
+}
+
+impl Steps {
+    /// The line for an event, unless it tells nothing new.
+    pub fn event(&mut self, event: &Event) -> Option<String> {
+        let volume = event.volume.clone()?;
+        let name = event.event.strip_prefix("claim.")?;
+        let stage = stage(name)?;
+        let detail = event.detail.as_deref().filter(|detail| !detail.is_empty());
+        let detail = detail.map(plain).unwrap_or_default();
+        let told = self.told.entry(volume.clone()).or_default();
+        if stage < told.stage
+            || (stage == told.stage && (detail.is_empty() || detail == told.detail))
+        {
+            return None;
+        }
+        let line = match (stage > told.stage, detail.as_str()) {
+            (true, "") => format!("{volume}: {}", word(stage)),
+            (true, detail) => format!("{volume}: {} ({detail})", word(stage)),
+            (false, detail) => format!("{volume}: {detail}"),
+        };
+        *told = Told { stage, detail, ..Told::default() };
+        Some(line)
+    }
+
+    /// The lines for what the status says that was not told yet.
+    pub fn status(&mut self, claims: &[ClaimStatus], now: Timestamp) -> Vec<String> {
+        self.silence = None;
+        let mut lines = Vec::new();
+        for claim in claims {
+            let told = self.told.entry(claim.volume.clone()).or_default();
+            let seen = Told {
+                stage: Stage::Held(claim.state),
+                detail: told.detail.clone(),
+                tries: claim.tries,
+                error: claim.error.clone(),
+            };
+            // Asked before an event came that is already told: old news.
+            if seen.stage < told.stage || seen == *told {
+                continue;
+            }
+            lines.push(describe(claim, now));
+            *told = seen;
+        }
+        for (volume, told) in &mut self.told {
+            let held = claims.iter().any(|claim| claim.volume == *volume);
+            if !held && told.stage != Stage::Free {
+                told.stage = Stage::Free;
+                lines.push(format!("{volume}: {}", word(Stage::Free)));
+            }
+        }
+        lines
+    }
+
+    /// The line for a status that could not be had, once per reason.
+    pub fn silence(&mut self, problem: &Problem) -> Option<String> {
+        let new = self.silence != Some(problem.code);
+        self.silence = Some(problem.code);
+        new.then(|| format!("cannot look now: {problem}; the release goes on without us"))
+    }
+}
+
+/// A claim in one line.
+pub fn describe(claim: &ClaimStatus, now: Timestamp) -> String {
+    let where_it_is = format!("{}: {}", claim.volume, word(Stage::Held(claim.state)));
+    if let Some(error) = &claim.error {
+        let again = claim.next_try.map(|at| format!(", next {}", until(at, now)));
+        let (error, again) = (plain(error), again.unwrap_or_default());
+        return format!("{where_it_is}; try {} failed: {error}{again}", claim.tries);
+    }
+    match &claim.waits_for {
+        Some(waits_for) => format!("{where_it_is}; waits for {}", plain(waits_for)),
+        None => where_it_is,
+    }
+}
+
+fn stage(name: &str) -> Option<Stage> {
+    [State::Unpublishing, State::NodeDetached]
+        .into_iter()
+        .find_map(|state| (state.as_str() == name).then_some(Stage::Held(state)))
+        .or_else(|| (name == "freed").then_some(Stage::Free))
+}
+
+/// The state, and in words what it means for a release.
+fn word(at: Stage) -> String {
+    match at {
+        Stage::Unheard => "unknown".to_owned(),
+        Stage::Free => "free".to_owned(),
+        Stage::Held(state @ State::Unpublishing) => format!("{state}: to be unmounted on its node"),
+        Stage::Held(state @ State::NodeDetached) => format!("{state}: unmounted on its node"),
+        Stage::Held(state) => state.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::access::Mode;
+    use berth_domain::{AllocId, Namespace, NodeId};
+
+    use super::*;
+
+    fn event(name: &str, detail: &str) -> Event {
+        Event {
+            event: name.to_owned(),
+            at: Timestamp::default(),
+            namespace: Some(Namespace::default()),
+            volume: Some(VolumeId::new("data").unwrap()),
+            alloc: Some(AllocId::new("a").unwrap()),
+            node: Some(NodeId::new("n1").unwrap()),
+            plugin: None,
+            detail: Some(detail.to_owned()),
+            service: "berth-claim".to_owned(),
+            trace: None,
+        }
+    }
+
+    fn claim(state: State, tries: u32, error: Option<&str>) -> ClaimStatus {
+        ClaimStatus {
+            namespace: Namespace::default(),
+            volume: VolumeId::new("data").unwrap(),
+            alloc: AllocId::new("a").unwrap(),
+            state,
+            node: NodeId::new("n1").unwrap(),
+            mode: Mode::Write,
+            since: Timestamp::default(),
+            waits_for: Some("the agent of n1".to_owned()),
+            tries,
+            error: error.map(str::to_owned),
+            next_try: Some(Timestamp::from_unix_ms(4000)),
+            reason: None,
+            attempt: None,
+            epoch: 7,
+            trace: None,
+        }
+    }
+
+    #[test]
+    fn each_step_is_told_once_whoever_tells_it_first() {
+        let mut steps = Steps::default();
+        let now = Timestamp::from_unix_ms(1000);
+        let told = steps.event(&event("claim.unpublishing", "agent.detach by w"));
+        assert_eq!(
+            told.unwrap(),
+            "data: unpublishing: to be unmounted on its node (agent.detach by w)"
+        );
+        assert!(steps.status(&[claim(State::Unpublishing, 0, None)], now).is_empty());
+        let told = steps.status(&[claim(State::NodeDetached, 0, None)], now);
+        assert_eq!(told, ["data: node-detached: unmounted on its node; waits for the agent of n1"]);
+        // Events that come late are old news; a call that is named now is not.
+        assert_eq!(steps.event(&event("claim.unpublishing", "agent.detach by x")), None);
+        let told = steps.event(&event("claim.node-detached", "controller.unpublish by w"));
+        assert_eq!(told.unwrap(), "data: controller.unpublish by w");
+        assert_eq!(steps.status(&[], now), ["data: free"]);
+        assert_eq!(steps.event(&event("claim.freed", "")), None);
+        assert!(steps.status(&[], now).is_empty());
+    }
+
+    #[test]
+    fn trouble_is_told_with_what_it_waits_for() {
+        let mut steps = Steps::default();
+        let now = Timestamp::from_unix_ms(1000);
+        let failed = claim(State::Unpublishing, 3, Some("no responders\n"));
+        let told = steps.status(std::slice::from_ref(&failed), now);
+        let expected = "data: unpublishing: to be unmounted on its node; \
+            try 3 failed: no responders\\n, next in 3.0s";
+        assert_eq!(told, [expected]);
+        assert!(steps.status(std::slice::from_ref(&failed), now).is_empty());
+        assert_eq!(steps.status(&[claim(State::Unpublishing, 4, None)], now).len(), 1);
+        assert_eq!(steps.event(&event("claim.failed", "no responders")), None);
+    }
+}

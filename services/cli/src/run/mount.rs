@@ -1,0 +1,89 @@
+//! Asking the node's agent for every volume of an alloc.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Mount, Mounted as Reply};
+use berth_contract::problem::Problem;
+use berth_contract::subject::AgentVerb;
+use berth_domain::{VolumeId, limits};
+
+use super::plan::Plan;
+use crate::failure::Failure;
+use crate::mount_table;
+use crate::output::say;
+use crate::session::{Patience, Question, Session};
+
+/// How long volumes are asked for, unless said otherwise: a cloud attaches in minutes.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A volume that is mounted here.
+#[derive(Debug)]
+pub struct Mounted {
+    /// The volume.
+    pub source: VolumeId,
+    /// Where it is on the node.
+    pub path: PathBuf,
+}
+
+/// Has every volume of the plan claimed and mounted, one after the other.
+pub async fn all(
+    session: &Session,
+    plan: &Plan,
+    wait: bool,
+    patience: Patience,
+) -> Result<Vec<Mounted>, Failure> {
+    let question = Question::agent(AgentVerb::Mount, &plan.node);
+    // Asked again soon, because an agent that died has forgotten us; one that works joins us to it.
+    let patience = patience.each(limits::REQUEST_TIMEOUT);
+    let mut mounted = Vec::new();
+    for source in plan.volumes() {
+        let body = Mount {
+            namespace: session.namespace.clone(),
+            alloc: plan.alloc.clone(),
+            volume: source.clone(),
+            wait,
+        };
+        let again = |problem: &Problem| may_pass(problem, wait);
+        let reply: Reply = session.pursue(&question, &body, patience, again).await?;
+        let path = PathBuf::from(reply.path);
+        check_visible(plan, source, &path)?;
+        let how = if reply.read_only { "to read" } else { "to read and write" };
+        say(format_args!("  mounted {source} {how}, for {} on {}", plan.alloc, plan.node));
+        mounted.push(Mounted { source: source.clone(), path });
+    }
+    Ok(mounted)
+}
+
+/// Whether asking again may help without anybody doing anything.
+fn may_pass(problem: &Problem, wait: bool) -> bool {
+    match problem.code {
+        // Who did not ask to wait is told at once who holds it.
+        Code::Held | Code::AccessInUse | Code::Waiting => wait,
+        _ => problem.retryable,
+    }
+}
+
+/// The agent's path must be a mount *here*: on another host, or in another mount namespace, it is an
+/// empty directory at best, and the command would write beside the volume.
+fn check_visible(plan: &Plan, source: &VolumeId, path: &Path) -> Result<(), Failure> {
+    let seen = mount_table::is_mount_point(path);
+    if matches!(seen, Ok(true)) {
+        return Ok(());
+    }
+    let why = match seen.err() {
+        Some(error) if error.kind() != io::ErrorKind::NotFound => format!(" ({error})"),
+        _ => String::new(),
+    };
+    let node = &plan.node;
+    let path = path.display();
+    Err(Failure::here(
+        format!("volume {source} is mounted at {path} on node {node}, but not seen from here{why}"),
+        format!(
+            "run it on the host of node {node}, in its mount namespace;\n\
+             for a `berth dev` of an ordinary user join it first: its env file says how"
+        ),
+    ))
+}

@@ -1,0 +1,243 @@
+//! What a `berth run` is going to do, before anything is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use berth_contract::message::alloc::Register;
+use berth_domain::access::AttachmentMode;
+use berth_domain::alloc::VolumeRequest;
+use berth_domain::volume::MountOptions;
+use berth_domain::{AllocId, NodeId, VolumeId, limits};
+
+use super::VolumeArg;
+use super::child::Bind;
+use super::mount::Mounted;
+use crate::args::Run;
+use crate::failure::Failure;
+use crate::privilege;
+
+/// The alloc, its volumes, and where the command finds them.
+#[derive(Debug)]
+pub struct Plan {
+    /// The alloc that will hold the claims.
+    pub alloc: AllocId,
+    /// Where the command runs: here.
+    pub node: NodeId,
+    requests: Vec<VolumeRequest>,
+    paths: BTreeMap<VolumeId, PathBuf>,
+    note: String,
+}
+
+impl Plan {
+    /// Puts the command line together; `chance` makes the alloc's id, unless one is given.
+    pub fn new(args: &Run, host: &str, chance: u32) -> Result<Self, Failure> {
+        unambiguous(&args.volumes)?;
+        let node = match &args.node {
+            Some(node) => node.clone(),
+            None => NodeId::new(host).map_err(|fault| {
+                Failure::usage(format!("the host name {fault}"), "name the node with --node")
+            })?,
+        };
+        let alloc = match &args.alloc {
+            Some(alloc) => alloc.clone(),
+            None => AllocId::new(format!("run-{chance:08x}"))
+                .map_err(|fault| Failure::here(fault, "name the alloc with --alloc"))?,
+        };
+        let request = |volume: &VolumeArg| VolumeRequest {
+            source: volume.source.clone(),
+            read_only: volume.read_only,
+            access: args.access,
+            attachment: args.access.map(|_| AttachmentMode::FileSystem),
+            mount: MountOptions::default(),
+        };
+        let mut requests: Vec<VolumeRequest> = args.volumes.iter().map(request).collect();
+        // In one order for everybody: two runs that wait for the same volumes cannot wait for
+        // each other.
+        requests.sort_by(|one, other| one.source.cmp(&other.source));
+        let path = |volume: &VolumeArg| Some((volume.source.clone(), volume.path.clone()?));
+        let paths = args.volumes.iter().filter_map(path).collect();
+        // The program's name only: arguments may hold secrets.
+        let program = args.command.first().map(Path::new).and_then(Path::file_name);
+        let program = program.unwrap_or_default().to_string_lossy();
+        let what = format!("berth run: {}", program.chars().take(64).collect::<String>());
+        Ok(Self { alloc, node, requests, paths, note: what })
+    }
+
+    /// What can be checked on this machine before anything is claimed.
+    pub fn check(&self) -> Result<(), Failure> {
+        for (source, path) in &self.paths {
+            if let Err(error) = path.metadata() {
+                let path = path.display();
+                let message = format!("volume {source} cannot be put at {path}: {error}");
+                return Err(Failure::here(message, format!("make the directory: mkdir -p {path}")));
+            }
+        }
+        if !self.paths.is_empty() && !privilege::may_mount() {
+            let message = "putting a volume at a path needs the right to mount (CAP_SYS_ADMIN)";
+            let next = "run it as root, or leave out :PATH and use $BERTH_VOLUME_<SOURCE>";
+            return Err(Failure::here(message, next));
+        }
+        Ok(())
+    }
+
+    /// The request that registers the alloc.
+    pub fn register(&self) -> Register {
+        Register {
+            id: self.alloc.clone(),
+            node: self.node.clone(),
+            volumes: self.requests.clone(),
+            note: Some(self.note.clone()),
+        }
+    }
+
+    /// The volumes, in the order in which they are claimed.
+    pub fn volumes(&self) -> impl Iterator<Item = &VolumeId> {
+        self.requests.iter().map(|request| &request.source)
+    }
+
+    /// What is to be seen where, outer paths first.
+    pub fn binds(&self, mounted: &[Mounted]) -> Vec<Bind> {
+        let bind = |volume: &Mounted| {
+            let to = self.paths.get(&volume.source)?.clone();
+            Some(Bind { from: volume.path.clone(), to })
+        };
+        let mut binds: Vec<Bind> = mounted.iter().filter_map(bind).collect();
+        binds.sort_by(|one, other| one.to.cmp(&other.to));
+        binds
+    }
+}
+
+/// The command, told where its volumes are.
+pub fn command(args: &Run, mounted: &[Mounted]) -> Command {
+    let mut words = args.command.iter();
+    // The command line demands at least one word.
+    let mut command = Command::new(words.next().cloned().unwrap_or_default());
+    command.args(words);
+    for volume in mounted {
+        command.env(variable(&volume.source), &volume.path);
+    }
+    command
+}
+
+/// What is asked for twice, or could not be told apart by the command.
+fn unambiguous(volumes: &[VolumeArg]) -> Result<(), Failure> {
+    if volumes.len() > limits::VOLUMES_PER_ALLOC_MAX {
+        let message = format!("{} volumes are too many for one command", volumes.len());
+        let next = format!("ask for at most {}", limits::VOLUMES_PER_ALLOC_MAX);
+        return Err(Failure::usage(message, next));
+    }
+    let (mut sources, mut names, mut paths) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
+    for VolumeArg { source, path, .. } in volumes {
+        if !sources.insert(source) {
+            let message = format!("volume {source} is asked for twice");
+            return Err(Failure::usage(message, "name each volume once"));
+        }
+        let name = variable(source);
+        if let Some(other) = names.insert(name.clone(), source) {
+            let message = format!("volumes {other} and {source} would both be ${name}");
+            return Err(Failure::usage(message, "run them apart, or register one by another id"));
+        }
+        if let Some(path) = path
+            && !paths.insert(path)
+        {
+            let message = format!("two volumes are to be at {}", path.display());
+            return Err(Failure::usage(message, "give each a path of its own"));
+        }
+    }
+    Ok(())
+}
+
+/// `BERTH_VOLUME_DATA_0` for `data-0`.
+fn variable(source: &VolumeId) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let name: String = source.as_str().chars().map(letter).collect();
+    format!("BERTH_VOLUME_{name}")
+}
+
+/// What this host calls itself; empty when it does not say.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn args(volumes: &[&str]) -> Run {
+        Run {
+            volumes: volumes.iter().map(|volume| volume.parse().unwrap()).collect(),
+            node: None,
+            alloc: None,
+            wait: false,
+            access: None,
+            no_wait_release: false,
+            command: ["/bin/sh", "-c", "secret"].map(OsString::from).to_vec(),
+        }
+    }
+
+    fn mounted(source: &str, path: &str) -> Mounted {
+        Mounted { source: VolumeId::new(source).unwrap(), path: PathBuf::from(path) }
+    }
+
+    #[test]
+    fn volumes_are_claimed_in_one_order_whatever_order_they_are_given_in() {
+        let plan = Plan::new(&args(&["b:ro", "a"]), "host-7", 0xab).unwrap();
+        let register = plan.register();
+        assert_eq!(register.id.as_str(), "run-000000ab");
+        assert_eq!(register.node.as_str(), "host-7");
+        let asked: Vec<(&str, bool)> =
+            register.volumes.iter().map(|one| (one.source.as_str(), one.read_only)).collect();
+        assert_eq!(asked, [("a", false), ("b", true)]);
+    }
+
+    #[test]
+    fn arguments_stay_out_of_the_record() {
+        let note = Plan::new(&args(&["a"]), "h", 0).unwrap().register().note.unwrap();
+        assert_eq!(note, "berth run: sh");
+    }
+
+    #[test]
+    fn the_command_is_told_where_its_volumes_are() {
+        let args = args(&["my.data-0", "x:/srv/x", "y:/srv"]);
+        let plan = Plan::new(&args, "h", 0).unwrap();
+        let mounted = [mounted("my.data-0", "/b/1"), mounted("x", "/b/2"), mounted("y", "/b/3")];
+        let mut told: Vec<(String, String)> = command(&args, &mounted)
+            .get_envs()
+            .map(|(name, value)| (name, value.unwrap()))
+            .map(|(name, value)| (name.to_str().unwrap().into(), value.to_str().unwrap().into()))
+            .collect();
+        told.sort();
+        let expected = [
+            ("BERTH_VOLUME_MY_DATA_0", "/b/1"),
+            ("BERTH_VOLUME_X", "/b/2"),
+            ("BERTH_VOLUME_Y", "/b/3"),
+        ];
+        assert_eq!(told, expected.map(|(name, path)| (name.to_owned(), path.to_owned())));
+        let bind = |from: &str, to: &str| Bind { from: from.into(), to: to.into() };
+        assert_eq!(plan.binds(&mounted), [bind("/b/3", "/srv"), bind("/b/2", "/srv/x")]);
+    }
+
+    #[test]
+    fn what_could_not_be_told_apart_is_refused_before_anything_is_sent() {
+        for (volumes, reason) in [
+            (["a", "a:ro"], "volume a is asked for twice"),
+            (["a-b", "a_b"], "volumes a-b and a_b would both be $BERTH_VOLUME_A_B"),
+            (["a:/srv", "b:/srv"], "two volumes are to be at /srv"),
+        ] {
+            let failure = Plan::new(&args(&volumes), "h", 0).unwrap_err();
+            assert_eq!(failure.exit(), crate::exit::USAGE);
+            assert!(failure.to_string().contains(reason), "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_path_must_exist_before_anything_is_claimed() {
+        let plan = Plan::new(&args(&["a:/nonexistent/x"]), "h", 0).unwrap();
+        let failure = plan.check().unwrap_err().to_string();
+        assert!(failure.contains("volume a cannot be put at /nonexistent/x"), "{failure}");
+    }
+}

@@ -1,0 +1,95 @@
+//! The end of a `berth run`: the alloc is stopped, and its release told.
+
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::alloc::{AllocStatus, Stop};
+use berth_contract::subject::Namespaced;
+use berth_domain::alloc::AllocState;
+use tokio::time::Instant;
+
+use super::plan::Plan;
+use super::signals::Signals;
+use crate::failure::Failure;
+use crate::output::say;
+use crate::release::{Follow, unfinished};
+use crate::session::{Patience, Session};
+
+/// How long the claim service is told that the alloc has ended.
+const STOP_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the release is watched.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Stops the alloc and tells each step of its release; says what remains when that does not work.
+pub async fn stop(
+    session: &Session,
+    plan: &Plan,
+    state: AllocState,
+    note: String,
+    no_wait_release: bool,
+    signals: &mut Signals,
+) {
+    let outcome = tokio::select! {
+        outcome = try_to_stop(session, plan, state, note, no_wait_release) => outcome,
+        signal = signals.next() => {
+            say(format_args!("{signal}: no longer watching the release"));
+            Err(None)
+        }
+    };
+    match outcome {
+        Ok(()) => {}
+        Err(None) => say(how_to_finish(session, plan)),
+        Err(Some(failure)) => {
+            say(&failure);
+            say(how_to_finish(session, plan));
+        }
+    }
+}
+
+async fn try_to_stop(
+    session: &Session,
+    plan: &Plan,
+    state: AllocState,
+    note: String,
+    no_wait_release: bool,
+) -> Result<(), Option<Failure>> {
+    let body = Stop { id: plan.alloc.clone(), state, note: Some(note) };
+    let mut follow = None;
+    if !no_wait_release {
+        follow = Some(Follow::begin(session, &plan.alloc).await);
+    }
+    let question = session.about(Namespaced::AllocStop);
+    let patience = Patience::of(STOP_PATIENCE).each(Duration::from_secs(5));
+    let stopped = session.pursue(&question, &body, patience, |problem| problem.retryable).await;
+    let stopped: AllocStatus = match stopped {
+        Ok(stopped) => stopped,
+        // It never came to be: then nothing was claimed by it.
+        Err(failure) if failure.code() == Some(Code::NoSuchAlloc) => return Ok(()),
+        Err(failure) => return Err(Some(failure)),
+    };
+    let Some(follow) = &mut follow else { return Ok(()) };
+    if stopped.claims.is_empty() {
+        return Ok(());
+    }
+    say(format_args!("releasing the volumes of {}", plan.alloc));
+    let until = Instant::now() + RELEASE_PATIENCE;
+    let left = follow.to_the_end(until).await.map_err(Some)?;
+    if let Some(failure) = left.as_ref().and_then(unfinished) {
+        // The watcher goes on; nobody needs to do anything.
+        say(failure);
+    }
+    Ok(())
+}
+
+/// What remains when nobody could be told, and the command that finishes it.
+fn how_to_finish(session: &Session, plan: &Plan) -> String {
+    let volumes: Vec<&str> = plan.volumes().map(AsRef::as_ref).collect();
+    format!(
+        "alloc {} on {} may still hold: {}\n  finish with: berth alloc stop {} --wait --namespace {}",
+        plan.alloc,
+        plan.node,
+        volumes.join(", "),
+        plan.alloc,
+        session.namespace
+    )
+}

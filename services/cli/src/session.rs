@@ -1,0 +1,186 @@
+//! Talking to the services: one connection, one trace, and asking again where that helps.
+//!
+//! **Promises** that each question ends by its deadline, that whoever waits is told why, and that
+//! everything one `berth` does is one trace, named in every error.
+//!
+//! **Never** asks again after a policy "no": only what may pass by itself is repeated, which is safe
+//! because every request of Berth's is idempotent.
+
+use std::time::Duration;
+
+use berth_bus::{Bus, Call, Config};
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Global as GlobalVerb, Namespaced};
+use berth_contract::trace::TraceContext;
+use berth_domain::retry::Schedule;
+use berth_domain::{Namespace, NodeId};
+use berth_service::clock;
+use berth_service::process::chain;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep};
+
+use crate::args::Global;
+use crate::failure::Failure;
+use crate::output::{Output, say};
+use crate::span;
+
+/// How long a question is pursued, unless said otherwise.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Nobody wants to watch a silent terminal for longer.
+const SILENCE: Duration = Duration::from_secs(1);
+/// When a question is asked again.
+pub const AGAIN: Schedule =
+    Schedule { first: Duration::from_millis(200), max: Duration::from_secs(3) };
+
+/// What is asked, of whom.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// The step's name in errors, such as `volume.status`.
+    pub step: String,
+    /// Where it is sent.
+    pub subject: String,
+}
+
+impl Question {
+    /// A question about something in a namespace.
+    pub fn namespaced(verb: Namespaced, namespace: &Namespace) -> Self {
+        Self { step: verb.step(), subject: verb.subject(namespace) }
+    }
+
+    /// A question to the registry or the collector.
+    pub fn global(verb: GlobalVerb) -> Self {
+        Self { step: verb.step(), subject: verb.subject() }
+    }
+
+    /// A question to a node's agent.
+    pub fn agent(verb: AgentVerb, node: &NodeId) -> Self {
+        Self { step: format!("agent.{}", verb.as_str()), subject: verb.subject(node) }
+    }
+}
+
+/// How long to pursue a question.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Until then.
+    pub until: Instant,
+    /// How long one asking may take at most.
+    pub each_max: Duration,
+}
+
+impl Patience {
+    /// Patience for so long from now.
+    pub fn of(span: Duration) -> Self {
+        Self { until: Instant::now() + span, each_max: span }
+    }
+
+    /// Asks again after at most so long: whoever was asked may have been killed meanwhile.
+    #[must_use]
+    pub fn each(self, each_max: Duration) -> Self {
+        Self { each_max, ..self }
+    }
+
+    /// The deadline of the next asking: half of what is left, so that there is time for another.
+    fn next(self) -> Instant {
+        let left = self.until.saturating_duration_since(Instant::now());
+        let each = (left / 2).max(Duration::from_secs(1)).min(self.each_max);
+        (Instant::now() + each).min(self.until)
+    }
+}
+
+/// A connection to the bus, and what holds for all that one `berth` asks.
+#[derive(Debug)]
+pub struct Session {
+    /// The bus.
+    pub bus: Bus,
+    /// The namespace asked about.
+    pub namespace: Namespace,
+    /// How answers are printed.
+    pub output: Output,
+    /// The user's `--timeout`.
+    pub timeout: Option<Duration>,
+    trace: TraceContext,
+}
+
+impl Session {
+    /// Connects.
+    pub async fn open(global: &Global) -> Result<Self, Failure> {
+        let name = format!("berth/{}", std::process::id());
+        let mut config = Config::new(global.nats.split(',').map(str::trim), &name);
+        config.start_timeout = global.timeout.unwrap_or(PATIENCE);
+        let bus = Bus::connect(config).await.map_err(|error| {
+            Problem::new(Code::BusUnavailable, chain(&error))
+                .at("connect")
+                .next("check --nats or BERTH_NATS_URL; `berth dev` runs a whole system to try")
+        })?;
+        Ok(Self {
+            bus,
+            namespace: global.namespace(),
+            output: Output { json: global.json },
+            timeout: global.timeout,
+            trace: clock::begin_trace(),
+        })
+    }
+
+    /// As long as the user said, or else `default`.
+    pub fn patience(&self, default: Duration) -> Patience {
+        Patience::of(self.timeout.unwrap_or(default))
+    }
+
+    /// A question about something in the session's namespace.
+    pub fn about(&self, verb: Namespaced) -> Question {
+        Question::namespaced(verb, &self.namespace)
+    }
+
+    /// Asks, and asks again while it may help, for the usual time.
+    pub async fn ask<T: DeserializeOwned>(
+        &self,
+        question: &Question,
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
+        let patience = self.patience(PATIENCE);
+        self.pursue(question, body, patience, |problem| problem.retryable).await
+    }
+
+    /// Asks until there is an answer, or a problem that `again` says is final.
+    pub async fn pursue<T: DeserializeOwned>(
+        &self,
+        question: &Question,
+        body: &impl Serialize,
+        patience: Patience,
+        again: impl Fn(&Problem) -> bool,
+    ) -> Result<T, Failure> {
+        let started = Instant::now();
+        let mut told = None;
+        for tries in 1.. {
+            let problem = match self.once(question, body, patience.next()).await {
+                Ok(answer) => return Ok(answer),
+                Err(problem) => problem,
+            };
+            let wait = AGAIN.wait(tries, clock::jitter());
+            if !again(&problem) || Instant::now() + wait >= patience.until {
+                return Err(problem.into());
+            }
+            if started.elapsed() + wait >= SILENCE && told != Some(problem.code) {
+                let after = span::short(started.elapsed());
+                say(format_args!("  {after}: {problem}; asking again"));
+                told = Some(problem.code);
+            }
+            sleep(wait).await;
+        }
+        unreachable!("counting has no end")
+    }
+
+    /// Asks once.
+    pub async fn once<T: DeserializeOwned>(
+        &self,
+        question: &Question,
+        body: &impl Serialize,
+        deadline: Instant,
+    ) -> Result<T, Problem> {
+        let call = Call { trace: self.trace.child(&mut rand::rng()), deadline };
+        let answer = self.bus.request(&question.subject, body, &call).await;
+        answer.map_err(|error| error.into_problem(&question.step).trace(self.trace.trace_id()))
+    }
+}

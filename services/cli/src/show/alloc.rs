@@ -1,0 +1,58 @@
+//! Allocs: in a list, and one with its claims.
+
+use berth_contract::message::alloc::{AllocStatus, Allocs};
+use berth_domain::Timestamp;
+use berth_domain::alloc::VolumeRequest;
+
+use super::claims;
+use crate::span::ago;
+use crate::table::{Table, pairs};
+
+/// Allocs, one line each.
+pub fn allocs(allocs: &Allocs, now: Timestamp) -> String {
+    if allocs.allocs.is_empty() {
+        return "no allocs\n".to_owned();
+    }
+    let mut table = Table::new(["ID", "STATE", "NODE", "SINCE", "VOLUMES", "CLAIMS", "NOTE"]);
+    for alloc in &allocs.allocs {
+        table.row([
+            alloc.id.to_string(),
+            alloc.state.to_string(),
+            alloc.node.to_string(),
+            ago(alloc.since, now),
+            requests(&alloc.volumes),
+            standing(alloc),
+            alloc.note.clone().unwrap_or_default(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// One alloc.
+pub fn alloc(alloc: &AllocStatus, now: Timestamp) -> String {
+    let lines = [
+        ("id", alloc.id.to_string()),
+        ("namespace", alloc.namespace.to_string()),
+        ("state", format!("{} for {}", alloc.state, ago(alloc.since, now))),
+        ("node", alloc.node.to_string()),
+        ("volumes", requests(&alloc.volumes)),
+        ("note", alloc.note.clone().unwrap_or_default()),
+    ];
+    format!("{}\n{}", pairs(&lines), claims(&alloc.claims, now))
+}
+
+/// `data, models (read)`
+fn requests(volumes: &[VolumeRequest]) -> String {
+    let one = |request: &VolumeRequest| {
+        format!("{}{}", request.source, if request.read_only { " (read)" } else { "" })
+    };
+    volumes.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// `1 taken, 2 unpublishing`
+fn standing(alloc: &AllocStatus) -> String {
+    let mut states: Vec<_> = alloc.claims.iter().map(|claim| claim.state).collect();
+    states.sort();
+    let counted = states.chunk_by(|one, other| one == other);
+    counted.map(|same| format!("{} {}", same.len(), same[0])).collect::<Vec<_>>().join(", ")
+}

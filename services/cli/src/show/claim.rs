@@ -1,0 +1,45 @@
+//! Claims: where each stands, and what it waits for.
+
+use berth_contract::message::claim::ClaimStatus;
+use berth_domain::Timestamp;
+
+use crate::span::{ago, until};
+use crate::table::{Table, plain};
+
+/// Claims, one line each; under the table, the whole of what the last try of each said.
+pub fn claims(claims: &[ClaimStatus], now: Timestamp) -> String {
+    if claims.is_empty() {
+        return "no claims\n".to_owned();
+    }
+    let mut table =
+        Table::new(["VOLUME", "ALLOC", "NODE", "MODE", "STATE", "SINCE", "TRIES", "NEXT TRY"]);
+    for claim in claims {
+        table.row([
+            claim.volume.to_string(),
+            claim.alloc.to_string(),
+            claim.node.to_string(),
+            claim.mode.to_string(),
+            claim.state.to_string(),
+            ago(claim.since, now),
+            claim.tries.to_string(),
+            claim.next_try.map(|at| until(at, now)).unwrap_or_default(),
+        ]);
+    }
+    let notes: Vec<String> = claims.iter().filter_map(notes).collect();
+    format!("{table}{}", notes.concat())
+}
+
+/// What does not fit a column.
+fn notes(claim: &ClaimStatus) -> Option<String> {
+    let told = [
+        ("released because", &claim.reason),
+        ("waits for", &claim.waits_for),
+        ("last error", &claim.error),
+    ];
+    let lines: Vec<String> = told
+        .into_iter()
+        .filter_map(|(what, text)| Some(format!("    {what}: {}\n", plain(text.as_deref()?))))
+        .collect();
+    let who = format!("\n  {} on {}\n", claim.alloc, claim.volume);
+    (!lines.is_empty()).then(|| who + &lines.concat())
+}

@@ -1,0 +1,123 @@
+//! Plugins and nodes: in a list, and one with its instances.
+
+use berth_contract::message::registry::{InstanceStatus, NodeStatus, Nodes, PluginStatus, Plugins};
+use berth_domain::{PluginId, Timestamp};
+
+use super::listed;
+use crate::span::ago;
+use crate::table::{Table, pairs};
+
+/// Plugins, one line each.
+pub fn plugins(plugins: &Plugins) -> String {
+    if plugins.plugins.is_empty() {
+        return "no plugins: no agent has reported one\n".to_owned();
+    }
+    let mut table = Table::new(["ID", "PROVIDER", "VERSION", "CONTROLLERS", "NODES", "ATTACHES"]);
+    for plugin in &plugins.plugins {
+        table.row([
+            plugin.id.to_string(),
+            plugin.provider.clone(),
+            plugin.versions.join(", "),
+            controllers(plugin),
+            plugin.nodes.to_string(),
+            yes(plugin.attaches),
+        ]);
+    }
+    table.to_string()
+}
+
+/// One plugin.
+pub fn plugin(plugin: &PluginStatus, now: Timestamp) -> String {
+    let lines = [
+        ("id", plugin.id.to_string()),
+        ("provider", plugin.provider.clone()),
+        ("versions", plugin.versions.join(", ")),
+        ("controllers", controllers(plugin)),
+        ("nodes", plugin.nodes.to_string()),
+        ("attaches", yes(plugin.attaches)),
+    ];
+    let mut table = Table::new(["NODE", "HALF", "HEALTH", "SINCE", "VERSION", "DESCRIPTION"]);
+    for instance in &plugin.instances {
+        table.row([
+            instance.node.to_string(),
+            instance.half.to_string(),
+            health(instance),
+            ago(instance.since, now),
+            instance.version.clone(),
+            instance.description.clone(),
+        ]);
+    }
+    format!("{}\n{table}", pairs(&lines))
+}
+
+/// Nodes, one line each.
+pub fn nodes(nodes: &Nodes, now: Timestamp) -> String {
+    if nodes.nodes.is_empty() {
+        return "no nodes: no agent has reported\n".to_owned();
+    }
+    let mut table = Table::new(["ID", "STATE", "SINCE", "SKEW", "VERSION", "PLUGINS"]);
+    for node in &nodes.nodes {
+        table.row([
+            node.id.to_string(),
+            node.state.to_string(),
+            ago(node.since, now),
+            skew(node),
+            node.version.clone(),
+            served(node),
+        ]);
+    }
+    table.to_string()
+}
+
+/// One node.
+pub fn node(node: &NodeStatus, now: Timestamp) -> String {
+    let lines = [
+        ("id", node.id.to_string()),
+        ("state", format!("{} for {}", node.state, ago(node.since, now))),
+        ("clock skew", skew(node)),
+        ("version", node.version.clone()),
+        ("boot", node.boot_id.clone()),
+        ("attributes", listed(&node.attributes)),
+    ];
+    let mut table = Table::new(["PLUGIN", "HALF", "HEALTH", "SINCE", "VERSION", "DESCRIPTION"]);
+    for instance in &node.instances {
+        table.row([
+            instance.plugin.to_string(),
+            instance.half.to_string(),
+            health(instance),
+            ago(instance.since, now),
+            instance.version.clone(),
+            instance.description.clone(),
+        ]);
+    }
+    format!("{}\n{table}", pairs(&lines))
+}
+
+fn controllers(plugin: &PluginStatus) -> String {
+    plugin.controllers.map(|count| count.to_string()).unwrap_or_default()
+}
+
+fn health(instance: &InstanceStatus) -> String {
+    if instance.healthy { "healthy" } else { "unhealthy" }.to_owned()
+}
+
+fn skew(node: &NodeStatus) -> String {
+    format!("{:+} ms", node.clock_skew_ms)
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
+}
+
+/// The plugins on a node, each once; one with an unhealthy half is marked.
+fn served(node: &NodeStatus) -> String {
+    let mut ids: Vec<_> = node.instances.iter().map(|instance| &instance.plugin).collect();
+    ids.sort();
+    ids.dedup();
+    let mark = |id: &PluginId| {
+        let mut halves = node.instances.iter().filter(|instance| instance.plugin == *id);
+        let mark = if halves.all(|half| half.healthy) { "" } else { " (unhealthy)" };
+        format!("{id}{mark}")
+    };
+    ids.into_iter().map(mark).collect::<Vec<_>>().join(", ")
+}

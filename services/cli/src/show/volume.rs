@@ -1,0 +1,86 @@
+//! Volumes: in a list, and one with its claims.
+
+use berth_contract::message::volume::{Health, VolumeStatus, Volumes};
+use berth_domain::Timestamp;
+
+use super::{claims, listed};
+use crate::span::ago;
+use crate::table::{Table, pairs};
+
+/// Volumes, one line each.
+pub fn volumes(volumes: &Volumes) -> String {
+    if volumes.volumes.is_empty() {
+        return "no volumes\n".to_owned();
+    }
+    let mut table = Table::new([
+        "ID",
+        "PLUGIN",
+        "HEALTH",
+        "IN USE AS",
+        "READ",
+        "WRITE",
+        "RELEASING",
+        "WAITING",
+        "NAME",
+    ]);
+    for volume in &volumes.volumes {
+        table.row([
+            volume.id.to_string(),
+            volume.plugin.to_string(),
+            word(volume.healthy).to_owned(),
+            volume.in_use.map(|capability| capability.to_string()).unwrap_or_default(),
+            volume.readers.to_string(),
+            volume.writers.to_string(),
+            volume.releasing.to_string(),
+            volume.waiting.to_string(),
+            volume.name.clone(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// One volume.
+pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
+    let capabilities: Vec<String> = volume.capabilities.iter().map(ToString::to_string).collect();
+    let mut lines = vec![
+        ("id", volume.id.to_string()),
+        ("namespace", volume.namespace.to_string()),
+        ("name", volume.name.clone()),
+        ("plugin", volume.plugin.to_string()),
+        ("external id", volume.external_id.clone()),
+        ("health", health(&volume.health)),
+        ("offers", capabilities.join(", ")),
+        ("in use as", volume.in_use.map(|capability| capability.to_string()).unwrap_or_default()),
+    ];
+    if let Some(closing) = &volume.closing {
+        let since = ago(closing.since, now);
+        lines.push(("deregistering", format!("for {since}: {}", closing.reason)));
+    }
+    if let Some(bytes) = volume.capacity_bytes {
+        lines.push(("capacity", format!("{bytes} bytes")));
+    }
+    if volume.fs_type.is_some() || volume.mount_flags > 0 {
+        let fs_type = volume.fs_type.as_deref().unwrap_or("the plugin's file system");
+        lines.push(("mounted as", format!("{fs_type}, {} mount flags", volume.mount_flags)));
+    }
+    for segments in &volume.topologies {
+        lines.push(("reachable in", listed(segments)));
+    }
+    for (what, map) in [("parameters", &volume.parameters), ("context", &volume.context)] {
+        if !map.is_empty() {
+            lines.push((what, listed(map)));
+        }
+    }
+    format!("{}\n{}", pairs(&lines), claims(&volume.claims, now))
+}
+
+fn health(health: &Health) -> String {
+    let Health { healthy, description, controllers, nodes } = health;
+    let controllers = controllers.map(|count| format!("controllers {count}, ")).unwrap_or_default();
+    let why = if description.is_empty() { String::new() } else { format!(": {description}") };
+    format!("{}{why} ({controllers}nodes {nodes})", word(*healthy))
+}
+
+fn word(healthy: bool) -> &'static str {
+    if healthy { "healthy" } else { "unhealthy" }
+}

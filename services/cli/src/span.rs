@@ -1,0 +1,75 @@
+//! Spans of time, as people write and read them.
+
+use std::time::Duration;
+
+use berth_domain::Timestamp;
+
+/// Reads `500ms`, `30s`, `5m`, `2h`; a bare number is seconds.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let wrong = || format!("{text:?} is no time span; write 500ms, 30s, 5m or 2h");
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let ms = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    let ms = number.checked_mul(ms).ok_or_else(wrong)?;
+    // A year is for ever here; beyond it sums of times would need care everywhere.
+    (ms <= 366 * 24 * 3_600_000).then(|| Duration::from_millis(ms)).ok_or_else(wrong)
+}
+
+/// `0.4s`, `12s`, `5m`, `3h`, `9d`: the largest unit, rounded down.
+pub fn short(span: Duration) -> String {
+    let s = span.as_secs();
+    match s {
+        0..10 => format!("{}.{}s", s, span.subsec_millis() / 100),
+        10..120 => format!("{s}s"),
+        120..7200 => format!("{}m", s / 60),
+        7200..172_800 => format!("{}h", s / 3600),
+        _ => format!("{}d", s / 86_400),
+    }
+}
+
+/// How long ago.
+pub fn ago(at: Timestamp, now: Timestamp) -> String {
+    short(now.since(at))
+}
+
+/// How long until then: `now` when it has come.
+pub fn until(at: Timestamp, now: Timestamp) -> String {
+    let left = at.since(now);
+    if left.is_zero() { "now".to_owned() } else { format!("in {}", short(left)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_as_people_write_them() {
+        for (text, ms) in [("500ms", 500), ("30s", 30_000), ("7", 7000), ("5m", 300_000)] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "-1s", "1.5s", "5 m", "1d", "99999999999999999999", "999999999h"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn spans_read_short() {
+        for (ms, text) in [
+            (0, "0.0s"),
+            (450, "0.4s"),
+            (61_000, "61s"),
+            (600_000, "10m"),
+            (7_200_000, "2h"),
+            (900_000_000, "10d"),
+        ] {
+            assert_eq!(short(Duration::from_millis(ms)), text);
+        }
+    }
+}
