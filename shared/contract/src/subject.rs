@@ -217,6 +217,11 @@ pub fn event(namespace: Option<&Namespace>, kind: &str, id: &str) -> String {
     format!("berth.v1.event.{namespace}.{kind}.{}", encode(id))
 }
 
+/// The events of all claims in a namespace.
+pub fn claim_events(namespace: &Namespace) -> String {
+    format!("berth.v1.event.{}.claim.*", encode(namespace))
+}
+
 /// Every event: for `nats sub`, and to filter by hand.
 pub const ALL_EVENTS: &str = "berth.v1.event.>";
 
@@ -241,6 +246,7 @@ mod tests {
         assert_eq!(publish, "berth.v1.controller.ebs=2Ecsi=2Eaws=2Ecom.publish");
         assert_eq!(event(Some(&namespace), "claim", "data"), "berth.v1.event.default.claim.data");
         assert_eq!(event(None, "node", "n1"), "berth.v1.event._.node.n1");
+        assert_eq!(claim_events(&namespace), "berth.v1.event.default.claim.*");
     }
 
     proptest! {
