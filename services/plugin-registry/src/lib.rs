@@ -39,6 +39,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     let state = state::State::open(&process).await?;
     let service = endpoints::serve(&state, &process).await?;
+    tracing::info!("serving");
     presence::keep(&state, config.rescan, shutdown).await;
     service.stop(DRAIN).await;
     state.events.flush(DRAIN).await;

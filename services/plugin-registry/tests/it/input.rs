@@ -1,0 +1,111 @@
+//! What is not a request, answered with every fault, and nothing written.
+
+use berth_contract::subject::Global;
+use berth_domain::plugin::Half;
+use serde_json::{Value, json};
+
+use crate::raw;
+use crate::site::{Site, instance, report};
+
+#[tokio::test]
+async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
+    let site = Site::start(1).await;
+    let before = site.heads().await;
+    let instance = json!({
+        "plugin": "p", "half": "node",
+        "instance": {"healthy": true, "description": "d", "provider": "p", "version": "1",
+            "since": "2026-01-01T00:00:00Z"},
+    });
+    let with = |change: Value| {
+        let mut told = instance.clone();
+        for (name, value) in change.as_object().unwrap() {
+            told["instance"][name] = value.clone();
+        }
+        told
+    };
+    let rows: [(&str, Vec<u8>, &[&str]); 6] = [
+        ("no JSON", b"{\"node\": \xff".to_vec(), &[""]),
+        ("no object", b"[]".to_vec(), &[""]),
+        ("nothing", b"".to_vec(), &["node", "version", "boot_id", "clock"]),
+        (
+            "all wrong",
+            to_vec(json!({"node": "", "version": 7, "boot_id": null, "clock": "noon",
+                "attributes": [], "instances": {}})),
+            &["node", "version", "boot_id", "clock", "attributes", "instances"],
+        ),
+        (
+            "instances",
+            to_vec(told(vec![
+                json!({"plugin": "a\nb", "half": "middle", "instance": {"healthy": 1}}),
+                with(json!({"description": "x".repeat(2000), "node": {"external_node": 1}})),
+            ])),
+            &[
+                "instances[0].plugin",
+                "instances[0].half",
+                "instances[0].instance.healthy",
+                "instances[0].instance.description",
+                "instances[0].instance.provider",
+                "instances[0].instance.version",
+                "instances[0].instance.since",
+                "instances[1].instance.description",
+                "instances[1].instance.node.external_node",
+                "instances[1].instance.node.controller_service",
+                "instances[1].instance.node.stage_unstage_volume",
+            ],
+        ),
+        ("told twice", to_vec(told(vec![instance.clone(), instance.clone()])), &["instances[1]"]),
+    ];
+    for (what, body, paths) in rows {
+        let subject = Global::NodeReport.subject();
+        let answer = raw::ask(&site.server, &subject, &[], &body).await;
+        let problem = &answer["error"];
+        assert_eq!(problem["code"], "BERTH0001", "{what}: {answer}");
+        assert_eq!(problem["step"], "node.report", "{what}: {answer}");
+        let faults = problem["faults"].as_array().unwrap();
+        let found: Vec<&str> = faults.iter().map(|fault| fault["path"].as_str().unwrap()).collect();
+        assert_eq!(found, paths, "{what}: {answer}");
+    }
+    for verb in [Global::NodeStatus, Global::PluginStatus, Global::NodeLeave] {
+        let body = br#"{"id": 7, "node": ""}"#;
+        let answer = raw::ask(&site.server, &verb.subject(), &[], body).await;
+        assert_eq!(answer["error"]["code"], "BERTH0001", "{answer}");
+        assert_eq!(answer["error"]["faults"].as_array().unwrap().len(), 1, "{answer}");
+    }
+    assert_eq!(site.heads().await, before);
+    assert_eq!(site.nodes().await, []);
+}
+
+#[tokio::test]
+async fn what_a_newer_agent_says_beside_is_ignored() {
+    let site = Site::start(1).await;
+    let told = report("n1", &[("p", Half::Node, instance(true))]);
+    let mut newer = serde_json::to_value(&told).unwrap();
+    newer["mood"] = json!({"good": true});
+    newer["instances"][0]["colour"] = json!("red");
+    newer["instances"][0]["instance"]["temperature"] = json!(21);
+    let subject = Global::NodeReport.subject();
+    let answer = raw::ask(&site.server, &subject, &[], &to_vec(newer)).await;
+    assert!(answer["clock_skew_ms"].is_i64(), "{answer}");
+    assert_eq!(site.plugin("p").await.nodes.expected, 1);
+    // An empty body asks for all.
+    let all = raw::ask(&site.server, &Global::NodeStatus.subject(), &[], b"").await;
+    assert_eq!(all["nodes"][0]["id"], "n1", "{all}");
+}
+
+#[tokio::test]
+async fn strange_ids_stay_what_they_are() {
+    let site = Site::start(1).await;
+    let (node, plugin) = ("host 1.rack/7 > *", "データ.csi");
+    site.report(&report(node, &[(plugin, Half::Node, instance(true))])).await;
+    assert_eq!(site.node(node).await.instances[0].plugin.as_str(), plugin);
+    assert_eq!(site.plugin(plugin).await.instances[0].node.as_str(), node);
+}
+
+fn told(instances: Vec<Value>) -> Value {
+    json!({"node": "n1", "version": "1", "boot_id": "b", "clock": "2026-01-01T00:00:00Z",
+        "instances": instances})
+}
+
+fn to_vec(value: Value) -> Vec<u8> {
+    serde_json::to_vec(&value).unwrap()
+}

@@ -1,0 +1,12 @@
+//! The real service on a real nats-server: what its agents, its operators and its crashes do to it.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test stops where its footing fails")]
+
+mod crash;
+mod input;
+mod presence;
+mod process;
+mod raw;
+mod replicas;
+mod report;
+mod site;

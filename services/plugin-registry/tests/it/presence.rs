@@ -1,0 +1,85 @@
+//! Ready and down follow the lease.
+
+use std::time::Duration;
+
+use berth_domain::plugin::{Count, Half};
+use tokio::time::Instant;
+
+use crate::site::{PATIENCE, Site, instance, report};
+
+/// From the end of a lease to the node shown as down.
+const NOTICED: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_node_is_down_soon_after_its_lease_ends_and_ready_again_when_it_holds_one() {
+    let site = Site::start(2).await;
+    site.report(&report("n1", &[("p", Half::Node, instance(true))])).await;
+    // Without a lease it is down.
+    assert_eq!(site.node("n1").await.state.to_string(), "down");
+
+    let taken = Instant::now();
+    let _lease = site.lease("n1", TTL).await;
+    let ready = site.node_is("n1", "ready", NOTICED).await;
+    assert_eq!(site.plugin("p").await.nodes, Count { healthy: 1, expected: 1 });
+    let (plugins, _) = site.heads().await;
+
+    let ends = taken + TTL;
+    let within = ends.saturating_duration_since(Instant::now()) + NOTICED;
+    let down = site.node_is("n1", "down", within).await;
+    assert!(down.since >= ready.since, "{down:?}");
+    let shown = site.plugin("p").await;
+    assert_eq!(shown.nodes, Count { healthy: 0, expected: 1 });
+    assert!(!shown.instances[0].healthy);
+    assert!(shown.instances[0].description.contains("down"), "{shown:?}");
+    // What the instance said stays as it was.
+    assert_eq!(site.heads().await.0, plugins);
+
+    let _again = site.lease("n1", Duration::from_secs(60)).await;
+    site.node_is("n1", "ready", NOTICED).await;
+    assert_eq!(site.plugin("p").await.nodes, Count { healthy: 1, expected: 1 });
+    // Two replicas saw it all, and one of them told each.
+    site.events_are(&["plugin.healthy p n1", "node.ready n1", "node.down n1", "node.ready n1"])
+        .await;
+}
+
+#[tokio::test]
+async fn a_lease_given_up_is_noticed_at_once() {
+    let site = Site::start(1).await;
+    let lease = site.lease("n1", Duration::from_secs(60)).await;
+    site.report(&report("n1", &[])).await;
+    site.node_is("n1", "ready", NOTICED).await;
+    lease.release().await.unwrap();
+    site.node_is("n1", "down", NOTICED).await;
+}
+
+#[tokio::test]
+async fn a_lease_that_ended_while_nobody_looked_is_found() {
+    let site = Site::start(1).await;
+    let lease = site.lease("n1", Duration::from_secs(60)).await;
+    let mut told = report("n1", &[("p", Half::Node, instance(true))]);
+    site.report(&told).await;
+    site.node_is("n1", "ready", NOTICED).await;
+    site.kill9(0);
+    lease.release().await.unwrap();
+    site.restart(0).await;
+    site.node_is("n1", "down", NOTICED).await;
+    // A report says nothing of the lease.
+    told.version = "0.2.0".to_owned();
+    site.report(&told).await;
+    assert_eq!(site.node("n1").await.state.to_string(), "down");
+}
+
+#[tokio::test]
+async fn the_state_follows_also_after_the_server_was_away() {
+    let site = Site::start(1).await;
+    let lease = site.lease("n1", TTL).await;
+    site.report(&report("n1", &[])).await;
+    site.node_is("n1", "ready", NOTICED).await;
+    drop(lease);
+    site.server.restart().await;
+    site.bus_is_back().await;
+    site.node_is("n1", "down", PATIENCE).await;
+    let _lease = site.lease("n1", Duration::from_secs(60)).await;
+    site.node_is("n1", "ready", NOTICED).await;
+}

@@ -1,0 +1,122 @@
+//! Several replicas, and reports that overtake each other.
+
+use std::time::Duration;
+
+use berth_bus::RequestError;
+use berth_contract::code::Code;
+use berth_contract::message::registry::{Report, Reported};
+use berth_contract::subject::Global;
+use berth_domain::plugin::{Count, Half};
+use tokio::task::JoinSet;
+
+use crate::site::{Site, instance, report};
+
+/// A report sent so much later than another.
+fn later(told: &Report, ms: u64) -> Report {
+    Report { clock: told.clock.after(Duration::from_millis(ms)), ..told.clone() }
+}
+
+#[tokio::test]
+async fn an_older_report_never_replaces_a_newer_one_at_any_replica() {
+    let site = Site::start(2).await;
+    let older =
+        report("n1", &[("p", Half::Node, instance(true)), ("gone", Half::Node, instance(true))]);
+    site.report(&older).await;
+    let newer = later(&report("n1", &[("p", Half::Node, instance(false))]), 5_000);
+    site.report(&newer).await;
+    let before = site.heads().await;
+    // Often enough that both replicas get some.
+    for ms in 0..16 {
+        site.report(&later(&older, ms)).await;
+    }
+    assert_eq!(site.heads().await, before);
+    assert_eq!(site.plugins().await.len(), 1);
+    // After another boot the clock says nothing of the order.
+    let reboot = Report { boot_id: "boot-2".to_owned(), ..older.clone() };
+    site.report(&reboot).await;
+    assert_eq!(site.plugins().await.len(), 2);
+    assert_eq!(site.node("n1").await.boot_id, "boot-2");
+}
+
+#[tokio::test]
+async fn reports_that_race_at_two_replicas_end_as_the_last_one_says() {
+    let site = Site::start(2).await;
+    let start = report("n1", &[]);
+    let mut clock = 0;
+    for round in 0..20_u32 {
+        let mut racing = JoinSet::new();
+        for racer in 0..4_u32 {
+            clock += 1;
+            let names = ["a", "b", "c", "d"];
+            let instances: Vec<_> = names
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| (round + racer) >> at & 1 == 1)
+                .map(|(at, name)| (*name, Half::Node, instance((racer >> (at % 2)) & 1 == 0)))
+                .collect();
+            let told =
+                Report { instances: report("n1", &instances).instances, ..later(&start, clock) };
+            let bus = site.bus.clone();
+            racing.spawn(async move {
+                let call = berth_bus::Call::within(crate::site::trace(), crate::site::PATIENCE);
+                bus.request::<Reported>(&Global::NodeReport.subject(), &told, &call).await
+            });
+        }
+        while let Some(raced) = racing.join_next().await {
+            match raced.unwrap() {
+                Ok(_) => {}
+                // One that lost every race is told so, and would come again.
+                Err(RequestError::Problem(problem)) => assert_eq!(problem.code, Code::Overloaded),
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+    }
+    let last = later(
+        &report("n1", &[("b", Half::Node, instance(false)), ("d", Half::Node, instance(true))]),
+        10_000,
+    );
+    site.report(&last).await;
+    let plugins = site.plugins().await;
+    let shown: Vec<(&str, Count, bool)> = plugins
+        .iter()
+        .map(|plugin| (plugin.id.as_str(), plugin.nodes, plugin.instances[0].healthy))
+        .collect();
+    let one = Count { healthy: 0, expected: 1 };
+    assert_eq!(shown, [("b", one, false), ("d", one, false)], "the node has no lease");
+    let said: Vec<bool> = plugins
+        .iter()
+        .map(|plugin| plugin.instances[0].description.contains("it answers"))
+        .collect();
+    assert_eq!(said, [false, true]);
+}
+
+#[tokio::test]
+async fn many_nodes_report_to_two_replicas_and_each_counts_once() {
+    let site = Site::start(2).await;
+    let mut reporting = JoinSet::new();
+    for at in 0..60 {
+        let bus = site.bus.clone();
+        reporting.spawn(async move {
+            for healthy in [true, false, at % 3 == 0] {
+                let told = report(&format!("n{at:02}"), &[("p", Half::Node, instance(healthy))]);
+                let call = berth_bus::Call::within(crate::site::trace(), crate::site::PATIENCE);
+                let subject = Global::NodeReport.subject();
+                bus.request::<Reported>(&subject, &told, &call).await.unwrap();
+                // Reports of one node are told apart by their clocks.
+                while berth_service::clock::now() == told.clock {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        });
+    }
+    while let Some(reported) = reporting.join_next().await {
+        reported.unwrap();
+    }
+    let shown = site.plugin("p").await;
+    assert_eq!(shown.nodes.expected, 60);
+    let well = shown.instances.iter().filter(|one| one.description.contains("it answers"));
+    assert_eq!(well.count(), 20);
+    let order: Vec<&str> = shown.instances.iter().map(|one| one.node.as_str()).collect();
+    assert!(order.is_sorted(), "{order:?}");
+    assert_eq!(site.nodes().await.len(), 60);
+}

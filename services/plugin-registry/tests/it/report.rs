@@ -1,0 +1,202 @@
+//! What a report makes, changes and leaves as it was.
+
+use berth_contract::bucket;
+use berth_contract::code::Code;
+use berth_contract::header;
+use berth_contract::key;
+use berth_contract::message::registry::{Leave, Left, Status};
+use berth_contract::subject::Global;
+use berth_domain::Timestamp;
+use berth_domain::plugin::{ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState};
+
+use crate::raw;
+use crate::site::{Site, instance, node_id, plugin_id, report};
+
+const PLUGIN: &str = "ebs.csi.example/v1";
+
+#[tokio::test]
+async fn what_a_node_reports_is_shown() {
+    let site = Site::start(1).await;
+    let _lease = site.lease("host.one", std::time::Duration::from_secs(60)).await;
+    let controller = Instance {
+        controller: Some(ControllerAbilities {
+            publish_unpublish_volume: true,
+            ..ControllerAbilities::default()
+        }),
+        ..instance(true)
+    };
+    let node = Instance {
+        node: Some(NodeAbilities {
+            external_node: "i-0123".to_owned(),
+            controller_service: true,
+            max_volumes: Some(25),
+            ..NodeAbilities::default()
+        }),
+        ..instance(true)
+    };
+    let told = report(
+        "host.one",
+        &[(PLUGIN, Half::Controller, controller.clone()), (PLUGIN, Half::Node, node.clone())],
+    );
+    let reported = site.report(&told).await;
+    assert!(reported.clock_skew_ms.abs() < 2_000, "{reported:?}");
+
+    let shown = site.node_is("host.one", "ready", crate::site::PATIENCE).await;
+    assert_eq!(shown.attributes["address"], "192.0.2.1");
+    assert_eq!((shown.version.as_str(), shown.boot_id.as_str()), ("0.1.0", "boot-1"));
+    assert_eq!(shown.instances.len(), 2);
+    let shown = site.plugin(PLUGIN).await;
+    assert_eq!((shown.provider.as_str(), shown.attaches), ("csi.example", true));
+    assert_eq!(shown.controllers, Some(Count { healthy: 1, expected: 1 }));
+    assert_eq!(shown.nodes, Count { healthy: 1, expected: 1 });
+    assert_eq!(shown.versions, ["1.2.3"]);
+    assert_eq!(shown.instances[0].controller, controller.controller);
+    assert_eq!(shown.instances[1].abilities, node.node);
+    assert_eq!(shown.instances[1].node, node_id("host.one"));
+    site.events_are(&[
+        &format!("plugin.healthy {PLUGIN} host.one"),
+        &format!("plugin.healthy {PLUGIN} host.one"),
+        "node.ready host.one",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn the_same_report_again_writes_nothing() {
+    let site = Site::start(2).await;
+    let instances =
+        [(PLUGIN, Half::Node, instance(true)), (PLUGIN, Half::Controller, instance(false))];
+    site.report(&report("n1", &instances)).await;
+    let before = site.heads().await;
+    for _ in 0..20 {
+        site.report(&report("n1", &instances)).await;
+    }
+    assert_eq!(site.heads().await, before);
+}
+
+#[tokio::test]
+async fn health_flips_and_since_goes_with_it() {
+    let site = Site::start(1).await;
+    site.report(&report("n1", &[(PLUGIN, Half::Node, instance(true))])).await;
+    let said = |text: &str, healthy, since| Instance {
+        description: text.to_owned(),
+        since: Timestamp::from_unix_ms(since),
+        ..instance(healthy)
+    };
+    // The agent was started anew and counts from then: the health is the same since the same time.
+    let healthy = said("well again", true, 1_800_000_000_000);
+    site.report(&report("n1", &[(PLUGIN, Half::Node, healthy)])).await;
+    let record = site.node("n1").await.instances.remove(0);
+    assert!(record.description.ends_with("well again"), "{record:?}");
+    let raw = site.bucket(&bucket::PLUGINS).await;
+    let key = key::instance(&plugin_id(PLUGIN), &node_id("n1"), Half::Node);
+    let stored = raw.get(&key).await.unwrap().unwrap().value.unwrap();
+    let stored: Instance = serde_json::from_slice(&stored).unwrap();
+    assert_eq!(stored.since, instance(true).since);
+
+    let ill = said("no answer", false, 1_750_000_000_000);
+    site.report(&report("n1", &[(PLUGIN, Half::Node, ill)])).await;
+    let shown = site.plugin(PLUGIN).await.instances.remove(0);
+    assert_eq!(shown.since, Timestamp::from_unix_ms(1_750_000_000_000));
+    site.events_are(&[
+        &format!("plugin.healthy {PLUGIN} n1"),
+        &format!("plugin.unhealthy {PLUGIN} n1"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn an_instance_that_is_not_named_has_left_and_a_plugin_goes_with_its_last() {
+    let site = Site::start(1).await;
+    let both = [(PLUGIN, Half::Node, instance(true)), ("other", Half::Node, instance(true))];
+    site.report(&report("n1", &both)).await;
+    site.report(&report("n2", &both[1..])).await;
+    let counts = async || {
+        let plugins = site.plugins().await;
+        plugins.into_iter().map(|p| (p.id.to_string(), p.nodes.expected)).collect::<Vec<_>>()
+    };
+    assert_eq!(counts().await, [(PLUGIN.to_owned(), 1), ("other".to_owned(), 2)]);
+    site.report(&report("n1", &both[1..])).await;
+    assert_eq!(counts().await, [("other".to_owned(), 2)]);
+    let problem = site.refused(Global::PluginStatus, &Status { id: Some(plugin_id(PLUGIN)) }).await;
+    assert_eq!(problem.code, Code::NoSuchPlugin);
+    assert_eq!(problem.plugin.as_deref(), Some(PLUGIN));
+    // It comes back over the marker that it left.
+    site.report(&report("n1", &both)).await;
+    assert_eq!(counts().await, [(PLUGIN.to_owned(), 1), ("other".to_owned(), 2)]);
+    let events = site.events().await;
+    assert!(events.contains(&format!("plugin.instance-left {PLUGIN} n1")), "{events:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_takes_its_instances_with_it() {
+    let site = Site::start(1).await;
+    let both = [(PLUGIN, Half::Node, instance(true)), (PLUGIN, Half::Controller, instance(true))];
+    for node in ["n1", "n2"] {
+        site.report(&report(node, &both)).await;
+    }
+    let leave = Leave { node: node_id("n1") };
+    let left: Left = site.ask(Global::NodeLeave, &leave).await.unwrap();
+    assert_eq!(left, Left { known: true, instances: 2 });
+    let again: Left = site.ask(Global::NodeLeave, &leave).await.unwrap();
+    assert_eq!(again, Left { known: false, instances: 0 });
+    let problem = site.refused(Global::NodeStatus, &Status { id: Some(node_id("n1")) }).await;
+    assert_eq!((problem.code, problem.node.as_deref()), (Code::NoSuchNode, Some("n1")));
+    let nodes: Vec<String> = site.nodes().await.iter().map(|node| node.id.to_string()).collect();
+    assert_eq!(nodes, ["n2"]);
+    assert_eq!(site.plugin(PLUGIN).await.nodes, Count { healthy: 0, expected: 1 });
+    let events = site.events().await;
+    assert_eq!(
+        events[4..],
+        [
+            format!("plugin.instance-left {PLUGIN} n1"),
+            format!("plugin.instance-left {PLUGIN} n1"),
+            "node.left n1".to_owned(),
+        ]
+    );
+    // An agent that is still there brings it back.
+    site.report(&report("n1", &both)).await;
+    assert_eq!(site.node("n1").await.instances.len(), 2);
+}
+
+#[tokio::test]
+async fn a_node_whose_clock_is_wrong_is_heard_and_shown_so() {
+    let site = Site::start(1).await;
+    for (node, off_ms) in [("ahead", 60_000_i64), ("behind", -60_000)] {
+        let mut told = report(node, &[]);
+        let now = told.clock.unix_ms().checked_add_signed(off_ms).unwrap();
+        told.clock = Timestamp::from_unix_ms(now);
+        // The deadline that its client puts beside it is as wrong as its clock.
+        let deadline = (now + 5_000).to_string();
+        let body = serde_json::to_vec(&told).unwrap();
+        let headers = [(header::DEADLINE, deadline.as_str())];
+        let subject = Global::NodeReport.subject();
+        let answer = raw::ask(&site.server, &subject, &headers, &body).await;
+        let measured = answer["clock_skew_ms"].as_i64().unwrap_or_else(|| panic!("{answer}"));
+        assert!((measured - off_ms).abs() < 2_000, "{node}: {measured}");
+        assert!(measured <= off_ms, "a delay never makes a node look ahead: {measured}");
+        assert_eq!(site.node(node).await.clock_skew_ms, measured);
+        assert_eq!(site.node(node).await.state, NodeState::Down);
+    }
+}
+
+#[tokio::test]
+async fn a_record_of_a_newer_version_is_refused_and_left_alone() {
+    let site = Site::start(1).await;
+    let plugins = site.bucket(&bucket::PLUGINS).await;
+    let key = key::instance(&plugin_id(PLUGIN), &node_id("n1"), Half::Node);
+    let newer = br#"{"mood":"well","schema":99}"#;
+    let write = berth_bus::Write {
+        key: &key,
+        change: berth_bus::Change::Put(newer.as_slice().into()),
+        guard: berth_bus::Guard { filter: &key, revision: 0 },
+        operation: "test",
+        trace: crate::site::trace(),
+    };
+    plugins.commit(write).await.unwrap();
+    let told = report("n1", &[(PLUGIN, Half::Node, instance(true))]);
+    let problem = site.refused(Global::NodeReport, &told).await;
+    assert_eq!(problem.code, Code::NewerRecord);
+    assert!(problem.message.contains("schema 99"), "{problem}");
+    assert_eq!(plugins.get(&key).await.unwrap().unwrap().value.unwrap(), newer.as_slice());
+}

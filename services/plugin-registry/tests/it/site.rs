@@ -1,0 +1,229 @@
+//! One nats-server, some replicas of the service, and those who ask them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_bus::{Bucket, Bus, Call, Config, Lease, RequestError};
+use berth_contract::bucket::{self, BucketSpec};
+use berth_contract::event::Event;
+use berth_contract::message::registry::{
+    NodeStatus, Nodes, PluginStatus, Plugins, Report, Reported, ReportedInstance, Status,
+};
+use berth_contract::problem::Problem;
+use berth_contract::subject::Global;
+use berth_contract::trace::TraceContext;
+use berth_contract::{key, stream, subject};
+use berth_domain::plugin::{Half, Instance};
+use berth_domain::{NodeId, PluginId, Timestamp};
+use berth_harness::dirs::Dir;
+use berth_harness::nats::Server;
+use berth_harness::process::{Daemon, Program};
+use berth_harness::wait;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A patience that only a broken run uses up.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A site; what it started ends with it.
+pub struct Site {
+    // Dropped in this order.
+    pub replicas: Vec<Daemon>,
+    pub bus: Bus,
+    pub server: Server,
+    dir: Dir,
+}
+
+impl Site {
+    /// Starts a server and so many replicas, and waits until each serves.
+    pub async fn start(replicas: usize) -> Self {
+        let server = Server::start().await;
+        let bus = Bus::connect(Config::new([server.url()], "test/host/1")).await.unwrap();
+        let mut site = Self { replicas: Vec::new(), bus, server, dir: Dir::new("registry") };
+        for _ in 0..replicas {
+            site.start_replica().await;
+        }
+        site
+    }
+
+    async fn start_replica(&mut self) {
+        let at = self.replicas.len();
+        let daemon = Program::new(
+            &format!("berth-plugin-registry {at}"),
+            env!("CARGO_BIN_EXE_berth-plugin-registry"),
+            self.dir.join(format!("{at}.log")),
+        )
+        .env("BERTH__NATS__URL", self.server.url())
+        .start();
+        self.replicas.push(daemon);
+        self.serving(at, 1).await;
+    }
+
+    /// Ends a replica as a crash would.
+    pub fn kill9(&self, at: usize) {
+        self.replicas[at].kill9();
+    }
+
+    /// Starts it again, and waits until it serves.
+    pub async fn restart(&self, at: usize) {
+        let starts = served(&self.replicas[at]);
+        self.replicas[at].restart();
+        self.serving(at, starts + 1).await;
+    }
+
+    async fn serving(&self, at: usize, times: usize) {
+        let replica = &self.replicas[at];
+        wait::until("the replica serves", PATIENCE, async || {
+            if served(replica) >= times { Ok(()) } else { Err(replica.log()) }
+        })
+        .await;
+    }
+
+    /// Asks the service.
+    pub async fn ask<T: DeserializeOwned>(
+        &self,
+        verb: Global,
+        body: &impl Serialize,
+    ) -> Result<T, RequestError> {
+        let call = Call::within(trace(), PATIENCE);
+        self.bus.request(&verb.subject(), body, &call).await
+    }
+
+    /// Asks for what is refused.
+    pub async fn refused(&self, verb: Global, body: &impl Serialize) -> Problem {
+        match self.ask::<serde_json::Value>(verb, body).await {
+            Err(RequestError::Problem(problem)) => *problem,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn report(&self, report: &Report) -> Reported {
+        self.ask(Global::NodeReport, report).await.unwrap()
+    }
+
+    pub async fn nodes(&self) -> Vec<NodeStatus> {
+        let all = Status::<NodeId> { id: None };
+        self.ask::<Nodes>(Global::NodeStatus, &all).await.unwrap().nodes
+    }
+
+    pub async fn node(&self, id: &str) -> NodeStatus {
+        let one = Status { id: Some(node_id(id)) };
+        self.ask::<Nodes>(Global::NodeStatus, &one).await.unwrap().nodes.remove(0)
+    }
+
+    pub async fn plugins(&self) -> Vec<PluginStatus> {
+        let all = Status::<PluginId> { id: None };
+        self.ask::<Plugins>(Global::PluginStatus, &all).await.unwrap().plugins
+    }
+
+    pub async fn plugin(&self, id: &str) -> PluginStatus {
+        let one = Status { id: Some(plugin_id(id)) };
+        self.ask::<Plugins>(Global::PluginStatus, &one).await.unwrap().plugins.remove(0)
+    }
+
+    pub async fn bucket(&self, spec: &BucketSpec) -> Bucket {
+        self.bus.bucket(spec, 1).await.unwrap()
+    }
+
+    /// The newest revisions of plugins and nodes: they stay while nothing is written.
+    pub async fn heads(&self) -> (u64, u64) {
+        let (plugins, nodes) =
+            (self.bucket(&bucket::PLUGINS).await, self.bucket(&bucket::NODES).await);
+        (plugins.head(">").await.unwrap(), nodes.head(">").await.unwrap())
+    }
+
+    /// Takes the node's lease, which ends by itself.
+    pub async fn lease(&self, node: &str, ttl: Duration) -> Lease {
+        let leases = self.bucket(&bucket::LEASES).await;
+        let key = key::node_lease(&node_id(node));
+        leases.acquire(&key, "{}".into(), ttl, trace()).await.unwrap()
+    }
+
+    /// The names of the events so far, with the instance or node they are about, in order.
+    pub async fn events(&self) -> Vec<String> {
+        let events = self.bus.events(&stream::EVENTS, 1).await.unwrap();
+        let last = events.last(subject::ALL_EVENTS, 1000, PATIENCE).await.unwrap();
+        last.iter()
+            .map(|event| {
+                let event: Event = serde_json::from_slice(&event.body).unwrap();
+                let node = event.node.map(String::from).unwrap_or_default();
+                match event.plugin {
+                    Some(plugin) => format!("{} {plugin} {node}", event.event),
+                    None => format!("{} {node}", event.event),
+                }
+            })
+            .collect()
+    }
+
+    /// Waits until these events have been told, and no others.
+    pub async fn events_are(&self, expected: &[&str]) {
+        wait::until("the events are told", PATIENCE, async || {
+            let events = self.events().await;
+            if events == expected { Ok(()) } else { Err(format!("{events:#?}")) }
+        })
+        .await;
+    }
+
+    /// Waits until the test's own connection stands again.
+    pub async fn bus_is_back(&self) {
+        wait::until("the bus is connected", PATIENCE, async || {
+            if self.bus.connected() { Ok(()) } else { Err("it is not") }
+        })
+        .await;
+    }
+
+    /// Waits until the node is in this state.
+    pub async fn node_is(&self, node: &str, state: &str, within: Duration) -> NodeStatus {
+        wait::until(&format!("{node} is {state}"), within, async || {
+            let status = self.node(node).await;
+            let now = status.state.to_string();
+            if now == state { Ok(status) } else { Err(now) }
+        })
+        .await
+    }
+}
+
+fn served(replica: &Daemon) -> usize {
+    replica.log().matches("serving").count()
+}
+
+pub fn trace() -> TraceContext {
+    TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap()
+}
+
+pub fn node_id(id: &str) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+pub fn plugin_id(id: &str) -> PluginId {
+    PluginId::new(id).unwrap()
+}
+
+/// A report of a node's instances, sent now.
+pub fn report(node: &str, instances: &[(&str, Half, Instance)]) -> Report {
+    let instances = instances.iter().map(|(plugin, half, instance)| ReportedInstance {
+        plugin: plugin_id(plugin),
+        half: *half,
+        instance: instance.clone(),
+    });
+    Report {
+        node: node_id(node),
+        version: "0.1.0".to_owned(),
+        boot_id: "boot-1".to_owned(),
+        clock: berth_service::clock::now(),
+        attributes: BTreeMap::from([("address".to_owned(), "192.0.2.1".to_owned())]),
+        instances: instances.collect(),
+    }
+}
+
+pub fn instance(healthy: bool) -> Instance {
+    Instance {
+        healthy,
+        description: if healthy { "it answers" } else { "no answer" }.to_owned(),
+        provider: "csi.example".to_owned(),
+        version: "1.2.3".to_owned(),
+        since: Timestamp::from_unix_ms(1_700_000_000_000),
+        controller: None,
+        node: None,
+    }
+}
