@@ -4,7 +4,7 @@
 //! again at every call, so it can change while the driver runs; a file that cannot be understood
 //! fails every call, so a mistyped fault is noticed. Never: waits or fails by itself.
 //!
-//! The file is a JSON array; no file means no faults. Write it in one step ([`write`]).
+//! The file is a JSON array; no file means no faults. Write it in one step ([`write()`]).
 //!
 //! ```json
 //! [{"rpc": "NodeStageVolume", "volume": "v1", "when": "after",

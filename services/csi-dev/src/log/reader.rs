@@ -70,10 +70,10 @@ pub fn read_lines(path: &Path) -> Result<Vec<Line>, ReadError> {
 
 #[cfg(test)]
 mod tests {
+    use berth_csi::{Code, Rpc};
+
     use super::*;
     use crate::log::{Args, Call, Effect, Outcome, Recorder};
-    use berth_csi::Code;
-    use berth_csi::Rpc;
 
     fn call() -> Call {
         let args = Args { node: Some("n2".into()), readonly: Some(true), ..Args::default() };
