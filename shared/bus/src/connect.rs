@@ -17,12 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, jetstream};
+use async_nats::{Client, ConnectOptions, HeaderMap, jetstream};
+use bytes::Bytes;
 use rand::RngExt as _;
 use thiserror::Error;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cause::Cause;
+use crate::exchange::ExchangeError;
 use crate::link::{Counts, Link};
 use crate::version::{OLDEST, Version};
 
@@ -65,7 +67,8 @@ impl fmt::Debug for Credentials {
 /// How to reach the bus, and how long to wait for it.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The servers, such as `nats://127.0.0.1:4222`; others of the cluster are learned from them.
+    /// The servers, such as `nats://127.0.0.1:4222`, one each or several with commas between; others
+    /// of the cluster are learned from them.
     pub servers: Vec<String>,
     /// `service/host/pid`, as `nats server report connections` shows it.
     pub name: String,
@@ -161,7 +164,8 @@ impl Bus {
         let link = Arc::new(Link::default());
         let started = Instant::now();
         let options = options(&config, &link).await?;
-        let client = options.connect(config.servers.clone()).await.map_err(|error| {
+        let servers: Vec<&str> = config.servers.iter().flat_map(|some| some.split(',')).collect();
+        let client = options.connect(servers).await.map_err(|error| {
             ConnectError::Address { servers: redacted(&config.servers), source: Cause::new(error) }
         })?;
         let bus = Self {
@@ -201,10 +205,20 @@ impl Bus {
         &self.config().name
     }
 
+    /// Waits until the server has taken all that was sent so far, subscriptions too: whoever asks an
+    /// endpoint after that is heard. False when that does not show within `within`.
+    pub async fn flush(&self, within: Duration) -> bool {
+        // Nobody listens there; that the server says so means that it has come to it.
+        let nowhere = self.client().new_inbox();
+        let answer = self.exchange(nowhere, HeaderMap::new(), Bytes::new(), within).await;
+        matches!(answer, Err(ExchangeError::NoResponder))
+    }
+
     /// Sends what is queued, ends every subscription and closes: the last thing a process does.
     /// Gives up at the deadline.
     pub async fn drain(&self, within: Duration) {
         let drained = timeout(within, async {
+            // Written to the socket, if there is one; then the subscriptions end.
             if self.connected() && self.client().flush().await.is_err() {
                 tracing::warn!("the connection ended before its queue was sent");
             }
@@ -295,14 +309,15 @@ fn reconnect_delay(attempts: usize, jitter: u32) -> Duration {
 
 /// The addresses without what stands before an `@`.
 fn redacted(servers: &[String]) -> String {
-    let bare = |server: &String| match (server.find("://"), server.rfind('@')) {
+    let bare = |server: &str| match (server.find("://"), server.rfind('@')) {
         (Some(scheme), Some(at)) if at > scheme => {
             format!("{}{}", &server[..scheme + 3], &server[at + 1..])
         }
         (None, Some(at)) => server[at + 1..].to_owned(),
-        _ => server.clone(),
+        _ => server.to_owned(),
     };
-    servers.iter().map(bare).collect::<Vec<_>>().join(", ")
+    let servers = servers.iter().flat_map(|some| some.split(',')).map(bare);
+    servers.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -320,7 +335,7 @@ mod tests {
 
     #[test]
     fn no_secret_is_printed() {
-        let servers = ["nats://u:secret@h:1", "u:secret@h:2", "nats://h:3"].map(str::to_owned);
+        let servers = ["nats://u:secret@h:1,u:secret@h:2", "nats://h:3"].map(str::to_owned);
         assert_eq!(redacted(&servers), "nats://h:1, h:2, nats://h:3");
         let credentials =
             Credentials::Password { user: "u".to_owned(), password: "secret".to_owned() };

@@ -111,7 +111,7 @@ impl Bus {
 
 impl Events {
     /// Tells an event; returns at once.
-    pub fn publish(&self, subject: &str, event: &impl Serialize, trace: TraceContext) {
+    pub fn publish(&self, subject: &str, event: &(impl Serialize + ?Sized), trace: TraceContext) {
         let body = match serde_json::to_vec(event) {
             Ok(body) => body.into(),
             Err(error) => return self.lose(subject, &error),

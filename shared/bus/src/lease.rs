@@ -102,6 +102,35 @@ impl Bucket {
         ttl: Duration,
         trace: TraceContext,
     ) -> Result<Lease, LeaseError> {
+        let revision = match self.get(key).await.map_err(|error| unreadable(key, error))? {
+            Some(entry) if entry.value.is_some() => return Err(held(entry)),
+            // A guard on nothing does not hold over a marker.
+            marker => marker.map_or(0, |marker| marker.revision),
+        };
+        self.hold(key, value, ttl, trace, revision).await
+    }
+
+    /// Takes over the lease of a holder that is known to have ended, as [`LeaseError::Held`] showed it:
+    /// for a process that finds the lease of its own earlier life. No one sees it unheld.
+    pub async fn inherit(
+        &self,
+        holder: &Entry,
+        value: Bytes,
+        ttl: Duration,
+        trace: TraceContext,
+    ) -> Result<Lease, LeaseError> {
+        self.hold(&holder.key, value, ttl, trace, holder.revision).await
+    }
+
+    /// Writes a lease over the revision that was seen.
+    async fn hold(
+        &self,
+        key: &str,
+        value: Bytes,
+        ttl: Duration,
+        trace: TraceContext,
+        revision: u64,
+    ) -> Result<Lease, LeaseError> {
         let refuse = |why: &str| LeaseError::Refused { key: key.to_owned(), why: why.to_owned() };
         if ttl < TTL_MIN || ttl.subsec_nanos() != 0 {
             return Err(refuse("its TTL must be whole seconds, at least one"));
@@ -109,11 +138,6 @@ impl Bucket {
         if self.shape.history != 1 {
             return Err(refuse("its bucket keeps more than one value per key"));
         }
-        let revision = match self.get(key).await.map_err(|error| unreadable(key, error))? {
-            Some(entry) if entry.value.is_some() => return Err(held(entry)),
-            // A guard on nothing does not hold over a marker.
-            marker => marker.map_or(0, |marker| marker.revision),
-        };
         let mut lease = Lease {
             bucket: self.clone(),
             key: key.to_owned(),

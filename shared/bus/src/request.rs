@@ -128,7 +128,7 @@ impl Bus {
     pub async fn request<T: DeserializeOwned>(
         &self,
         subject: &str,
-        body: &impl Serialize,
+        body: &(impl Serialize + ?Sized),
         call: &Call,
     ) -> Result<T, RequestError> {
         let within = call.deadline.saturating_duration_since(Instant::now());

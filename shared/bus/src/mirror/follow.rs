@@ -1,8 +1,10 @@
 //! The task that keeps a mirror: it reads, applies, and starts again when anything is not as it was.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use rand::RngExt as _;
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until};
@@ -25,6 +27,8 @@ enum Stop {
     Lag(u64),
     #[error("it is time to read all keys again")]
     Resync,
+    #[error("the projection panicked")]
+    Panic,
 }
 
 /// The last message that was applied: while it stands, the stream is the one we know.
@@ -73,13 +77,17 @@ impl<F: Fold> Follower<F> {
         let mut tries = 0;
         loop {
             let began = Instant::now();
-            let stop = match self.follow().await {
-                Ok(never) => match never {},
-                Err(stop) => stop,
+            // A fold that panics must not leave a mirror that seems current.
+            let stop = match AssertUnwindSafe(self.follow()).catch_unwind().await {
+                Ok(Ok(never)) => match never {},
+                Ok(Err(stop)) => stop,
+                Err(_) => Stop::Panic,
             };
+            if matches!(stop, Stop::Resync | Stop::Panic) {
+                self.resync = true;
+            }
             if matches!(stop, Stop::Resync) {
                 // Nothing is wrong: the mirror goes on answering as current.
-                self.resync = true;
                 continue;
             }
             let bucket = self.shared.bucket.name();

@@ -43,7 +43,7 @@ use table::Table;
 pub trait Fold: Send + Sync + 'static {
     /// The key has this value now.
     fn put(&mut self, key: &str, revision: u64, value: &[u8]);
-    /// The key is gone. Also told of keys that were never put.
+    /// The key, which was put before, is gone.
     fn delete(&mut self, key: &str, revision: u64);
 }
 

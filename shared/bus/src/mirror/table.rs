@@ -31,29 +31,29 @@ impl<F: Fold> Table<F> {
         &self.fold
     }
 
-    /// Applies what is newer than what is known of the key; says whether it was.
+    /// Applies what is newer than what is known of the key; says whether the fold changed.
     pub(super) fn apply(&mut self, key: &str, revision: u64, value: Option<&[u8]>) -> bool {
-        let live = value.is_some();
-        let reading = self.reading;
-        match self.keys.get_mut(key) {
-            Some(known) => {
-                known.reading = reading;
-                if known.revision >= revision {
-                    return false;
-                }
-                (known.revision, known.live) = (revision, live);
+        let now = Known { revision, reading: self.reading, live: value.is_some() };
+        let was_live = match self.keys.get_mut(key) {
+            Some(known) if known.revision >= revision => {
+                known.reading = self.reading;
+                return false;
             }
+            Some(known) => std::mem::replace(known, now).live,
             None => {
-                self.keys.insert(key.to_owned(), Known { revision, reading, live });
+                self.keys.insert(key.to_owned(), now);
+                false
             }
-        }
+        };
         if let Some(value) = value {
             self.fold.put(key, revision, value);
-        } else {
-            self.ahead.push((revision, key.to_owned()));
+            return true;
+        }
+        self.ahead.push((revision, key.to_owned()));
+        if was_live {
             self.fold.delete(key, revision);
         }
-        true
+        was_live
     }
 
     /// The watch has brought everything up to `revision`: deletes before it need no memory.
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_key_put_again_after_a_delete_stays() {
         let mut table = Table::new(Keys::default());
-        table.apply("a", 7, None);
+        assert!(!table.apply("a", 7, None), "nothing was there");
         table.apply("a", 8, Some(b"8"));
         table.reached(8);
         assert_eq!(keys(&table), [("a", 8)]);

@@ -1,0 +1,311 @@
+//! Mirrors stay equal to their bucket whatever happens to either.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use berth_bus::{Bus, Config, Mirror, MirrorError, MirrorOptions};
+use berth_harness::nats::Server;
+use berth_harness::proxy::Proxy;
+use berth_harness::wait;
+use tokio::time::Instant;
+
+use crate::loss::write_until;
+use crate::support::{
+    FLEETING, Flag, Keys, PATIENCE, STATE, agrees, config, connect, hurried, listed, mirror, one_bucket,
+    plain, put, set, unset,
+};
+
+fn held(mirror: &Mirror<Keys>, key: &str) -> Option<String> {
+    mirror.read(|keys| keys.0.get(key).map(|(_, value)| value.clone()))
+}
+
+#[tokio::test]
+async fn a_mirror_begins_whole_and_follows() {
+    let (_server, _bus, bucket) = one_bucket(&STATE).await;
+    set(&bucket, "v.a", "1").await;
+    set(&bucket, "v.a", "2").await;
+    set(&bucket, "v.b", "gone").await;
+    unset(&bucket, "v.b").await;
+    let last = set(&bucket, "w.a", "3").await;
+    let all = mirror(&bucket, ">").await;
+    assert_eq!(all.read(Keys::clone), listed(&bucket, ">").await);
+    assert_eq!((all.applied(), all.stale_since()), (last, None));
+    let some = mirror(&bucket, "v.>").await;
+    assert_eq!(some.read(|keys| keys.0.len()), 1);
+
+    let mut changes = all.subscribe();
+    let revision = set(&bucket, "v.c", "4").await;
+    all.reach(revision, Instant::now() + PATIENCE).await.unwrap();
+    assert_eq!(held(&all, "v.c").as_deref(), Some("4"));
+    assert!(changes.has_changed().unwrap());
+    changes.mark_unchanged();
+    let revision = unset(&bucket, "v.a").await;
+    changes.changed().await.unwrap();
+    all.reach(revision, Instant::now() + PATIENCE).await.unwrap();
+    assert_eq!(held(&all, "v.a"), None);
+    agrees(&some, &bucket, "v.>").await;
+}
+
+#[tokio::test]
+async fn an_empty_bucket_is_in_sync_at_once() {
+    let (_server, _bus, bucket) = one_bucket(&STATE).await;
+    let began = Instant::now();
+    let empty = mirror(&bucket, ">").await;
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(empty.read(|keys| keys.0.len()), 0);
+    set(&bucket, "other", "x").await;
+    // Nothing below the filter in a bucket that is not empty.
+    let empty = mirror(&bucket, "v.>").await;
+    assert_eq!(empty.read(|keys| keys.0.len()), 0);
+    let revision = set(&bucket, "v.a", "1").await;
+    empty.reach(revision, Instant::now() + PATIENCE).await.unwrap();
+    assert_eq!(held(&empty, "v.a").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn a_revision_of_another_key_is_reached_too() {
+    let (_server, _bus, bucket) = one_bucket(&STATE).await;
+    let mirror = mirror(&bucket, "v.>").await;
+    let other = set(&bucket, "w.a", "1").await;
+    mirror.reach(other, Instant::now() + PATIENCE).await.unwrap();
+    let soon = Instant::now() + Duration::from_millis(100);
+    let error = mirror.reach(other + 1, soon).await.unwrap_err();
+    assert!(matches!(error, MirrorError::Behind { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_own_commit_is_seen_at_once_and_never_undone() {
+    let (_server, _bus, bucket) = one_bucket(&STATE).await;
+    let mirror = mirror(&bucket, ">").await;
+    for count in 0..200 {
+        let value = count.to_string();
+        let revision = set(&bucket, "k", &value).await;
+        mirror.put("k", revision, value.as_bytes());
+        assert_eq!(held(&mirror, "k"), Some(value));
+        let revision = unset(&bucket, "k").await;
+        mirror.delete("k", revision);
+        assert_eq!(held(&mirror, "k"), None, "older news brought it back");
+    }
+    agrees(&mirror, &bucket, ">").await;
+}
+
+#[tokio::test]
+async fn a_bucket_that_cannot_be_read_is_an_error_in_time() {
+    let (server, _bus, bucket) = one_bucket(&STATE).await;
+    server.kill9();
+    let options = MirrorOptions { start_within: Duration::from_millis(700), ..hurried() };
+    let error = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap_err();
+    assert!(matches!(error, MirrorError::Start { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_restarted_server_is_followed_again_and_the_gap_is_shown() {
+    let (server, _bus, bucket) = one_bucket(&STATE).await;
+    set(&bucket, "k", "1").await;
+    let mirror = mirror(&bucket, ">").await;
+    server.kill9();
+    wait::until("the mirror says that it is stale", PATIENCE, async || {
+        mirror.stale_since().ok_or("it does not")
+    })
+    .await;
+    assert_eq!(held(&mirror, "k").as_deref(), Some("1"), "it still answers");
+    server.restart().await;
+    wait::until("the bucket can be written", PATIENCE, async || bucket.head("k").await).await;
+    set(&bucket, "k", "2").await;
+    agrees(&mirror, &bucket, ">").await;
+}
+
+#[tokio::test]
+async fn a_connection_that_falls_silent_is_noticed_within_a_few_heartbeats() {
+    let server = Server::start().await;
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
+    let proxy = Proxy::start(address).await;
+    let hasty = Config { request_timeout: Duration::from_millis(300), ..config(&proxy.url()) };
+    let bucket = Bus::connect(hasty).await.unwrap().bucket(&STATE, 1).await.unwrap();
+    let sound = connect(&server.url()).await.bucket(&STATE, 1).await.unwrap();
+    let mirror = mirror(&bucket, ">").await;
+    proxy.half_open();
+    let silent = Instant::now();
+    wait::until("the silence is noticed", PATIENCE, async || {
+        mirror.stale_since().ok_or("it is not")
+    })
+    .await;
+    // Two heartbeats and a half of 200 ms, not the ten seconds of the client's own watch.
+    assert!(silent.elapsed() < Duration::from_secs(3), "{:?}", silent.elapsed());
+    set(&sound, "k", "written meanwhile").await;
+    proxy.heal();
+    agrees(&mirror, &sound, ">").await;
+}
+
+#[tokio::test]
+async fn keys_deleted_during_a_gap_longer_than_their_markers_are_noticed() {
+    let server = Server::start().await;
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
+    let proxy = Proxy::start(address).await;
+    let bucket = connect(&proxy.url()).await.bucket(&FLEETING, 1).await.unwrap();
+    let sound = connect(&server.url()).await.bucket(&FLEETING, 1).await.unwrap();
+    for key in ["v.a", "v.b", "v.c"] {
+        set(&sound, key, "1").await;
+    }
+    let mirror = mirror(&bucket, "v.>").await;
+    assert_eq!(mirror.read(|keys| keys.0.len()), 3);
+    proxy.cut();
+    unset(&sound, "v.b").await;
+    unset(&sound, "v.c").await;
+    wait::until("the markers expire", PATIENCE, async || {
+        let b = sound.get("v.b").await.unwrap();
+        let c = sound.get("v.c").await.unwrap();
+        if b.is_none() && c.is_none() { Ok(()) } else { Err(format!("{b:?} {c:?}")) }
+    })
+    .await;
+    proxy.heal();
+    agrees(&mirror, &sound, "v.>").await;
+    assert_eq!(mirror.read(|keys| keys.0.len()), 1);
+}
+
+#[tokio::test]
+async fn a_bucket_made_anew_is_read_anew() {
+    let (server, bus, bucket) = one_bucket(&STATE).await;
+    for count in 0..20 {
+        set(&bucket, &format!("old.{count}"), "old").await;
+    }
+    set(&bucket, "both", "old").await;
+    let mirror = mirror(&bucket, ">").await;
+    plain(&server.url()).await.delete_stream("KV_state").await.unwrap();
+    let bucket = bus.bucket(&STATE, 1).await.unwrap();
+    // Revisions begin at one again: far below what the mirror knows.
+    set(&bucket, "both", "new").await;
+    set(&bucket, "new", "new").await;
+    agrees(&mirror, &bucket, ">").await;
+    let next = set(&bucket, "both", "newer").await;
+    mirror.reach(next, Instant::now() + PATIENCE).await.unwrap();
+    assert_eq!(held(&mirror, "both").as_deref(), Some("newer"));
+}
+
+#[tokio::test]
+async fn a_store_set_back_to_an_earlier_state_is_read_anew() {
+    let server = Server::start().await;
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
+    let proxy = Proxy::start(address).await;
+    let bucket = connect(&proxy.url()).await.bucket(&STATE, 1).await.unwrap();
+    set(&bucket, "k", "1").await;
+    let store = server.daemon().log_path().parent().unwrap().join("store");
+    let backup = berth_harness::dirs::Dir::new("backup");
+    server.terminate().await;
+    copy(&store, backup.path());
+    server.restart().await;
+    wait::until("it is back", PATIENCE, async || bucket.head("k").await).await;
+    set(&bucket, "k", "2").await;
+    set(&bucket, "lost", "1").await;
+    let mirror = mirror(&bucket, ">").await;
+    assert_eq!(held(&mirror, "lost").as_deref(), Some("1"));
+
+    // The stream is as old as it was, its later messages are gone, and as many others have come
+    // before the mirror looks again: only their times tell.
+    proxy.cut();
+    server.terminate().await;
+    std::fs::remove_dir_all(&store).unwrap();
+    std::fs::create_dir(&store).unwrap();
+    copy(backup.path(), &store);
+    server.restart().await;
+    let sound = connect(&server.url()).await.bucket(&STATE, 1).await.unwrap();
+    set(&sound, "k", "other").await;
+    assert_eq!(set(&sound, "kept", "other").await, mirror.applied());
+    proxy.heal();
+    agrees(&mirror, &sound, ">").await;
+    assert_eq!(held(&mirror, "lost"), None);
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir_all(&to).unwrap();
+            copy(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_consumer_deleted_by_somebody_is_replaced() {
+    let (server, _bus, bucket) = one_bucket(&STATE).await;
+    let mirror = mirror(&bucket, ">").await;
+    let stream = plain(&server.url()).await.get_stream("KV_state").await.unwrap();
+    let names: Vec<_> = futures_util::StreamExt::collect::<Vec<_>>(stream.consumer_names()).await;
+    assert_eq!(names.len(), 1, "a mirror is one consumer");
+    let name = names[0].as_ref().unwrap();
+    assert!(name.starts_with("test-host-1-"), "it is named after its connection: {name}");
+    stream.delete_consumer(name).await.unwrap();
+    set(&bucket, "k", "v").await;
+    agrees(&mirror, &bucket, ">").await;
+}
+
+#[tokio::test]
+async fn a_mirror_reads_everything_again_now_and_then_without_being_stale() {
+    let (_server, _bus, bucket) = one_bucket(&STATE).await;
+    let options = MirrorOptions { resync_every: Duration::from_millis(300), ..hurried() };
+    let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
+    let began = Instant::now();
+    let mut count = 0;
+    while began.elapsed() < Duration::from_secs(3) {
+        let key = format!("k{}", count % 7);
+        let revision = set(&bucket, &key, &count.to_string()).await;
+        mirror.put(&key, revision, count.to_string().as_bytes());
+        if count % 3 == 0 {
+            mirror.delete(&key, unset(&bucket, &key).await);
+        }
+        assert_eq!(mirror.stale_since(), None, "a reading out of habit is no gap");
+        count += 1;
+    }
+    agrees(&mirror, &bucket, ">").await;
+    // Reading again what is known already is no change.
+    let mut changes = mirror.subscribe();
+    changes.mark_unchanged();
+    tokio::time::sleep(options.resync_every * 3).await;
+    assert!(!changes.has_changed().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mirrors_equal_the_list_after_chaos() {
+    let server = Server::start().await;
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
+    let proxy = Proxy::start(address).await;
+    let bucket = connect(&server.url()).await.bucket(&STATE, 1).await.unwrap();
+    let shaken = connect(&proxy.url()).await.bucket(&STATE, 1).await.unwrap();
+    let mirrors = [mirror(&bucket, ">").await, mirror(&shaken, ">").await];
+    let stop = Flag::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let (bucket, stop) = (bucket.clone(), Flag::clone(&stop));
+            tokio::spawn(async move {
+                write_until(&bucket, &format!("v{writer}"), writer, &stop).await
+            })
+        })
+        .collect();
+    for round in 0..4 {
+        let head = bucket.head(">").await.unwrap();
+        if round % 2 == 0 {
+            proxy.cut();
+        } else {
+            server.kill9();
+            server.restart().await;
+        }
+        wait::until("writes go on", PATIENCE, async || match bucket.head(">").await {
+            Ok(now) if now > head + 100 => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+        proxy.heal();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    for mirror in &mirrors {
+        agrees(mirror, &bucket, ">").await;
+    }
+    assert!(bucket.commit(put("end", "end", "end", 0)).await.is_ok());
+}

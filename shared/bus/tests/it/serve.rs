@@ -1,0 +1,385 @@
+//! Services: an answer to every request, whatever the handler does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use berth_bus::{Bus, Call, EndpointSpec, Request, RequestError, ServiceSpec};
+use berth_contract::code::Code;
+use berth_contract::header;
+use berth_contract::problem::Problem;
+use berth_harness::wait;
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+use crate::request::{endpoint, service};
+use crate::support::{PATIENCE, connect, one, trace};
+
+async fn ask(bus: &Bus, subject: &str) -> Result<Value, RequestError> {
+    bus.request(subject, &(), &Call::within(trace(), PATIENCE)).await
+}
+
+fn problem(result: Result<Value, RequestError>) -> Problem {
+    match result {
+        Err(RequestError::Problem(problem)) => *problem,
+        other => panic!("{other:?} is no problem"),
+    }
+}
+
+#[tokio::test]
+async fn a_line_break_in_a_problem_does_not_end_the_endpoint() {
+    let (server, bus) = one().await;
+    let service = bus.service(service("mounts")).await.unwrap();
+    let message = "mount failed:\r\n  exit 32\n\ttry dmesg";
+    service
+        .endpoint(endpoint("mount", "mount"), move |_| async move {
+            Err::<(), _>(Problem::new(Code::MountFailed, message))
+        })
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        let problem = problem(ask(&bus, "mount").await);
+        assert_eq!(problem.message, message, "the body has it as it was");
+    }
+    let client = async_nats::connect(&server.url()).await.unwrap();
+    let reply = client.request("mount", "".into()).await.unwrap();
+    let headers = reply.headers.unwrap();
+    assert_eq!(
+        headers.get("Nats-Service-Error").unwrap().as_str(),
+        "mount failed:    exit 32  try dmesg"
+    );
+    assert_eq!(headers.get("Nats-Service-Error-Code").unwrap().as_str(), "BERTH0210");
+}
+
+#[tokio::test]
+async fn a_panic_in_a_handler_is_answered() {
+    let (_server, bus) = one().await;
+    let service = bus.service(service("panics")).await.unwrap();
+    service
+        .endpoint(endpoint("panics", "panics"), |request: Request| async move {
+            assert!(request.body.is_empty(), "as this test wants it");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    for _ in 0..20 {
+        let problem = problem(ask(&bus, "panics").await);
+        assert_eq!(problem.code, Code::Internal);
+        assert_eq!(problem.trace.as_deref(), Some(trace().trace_id().as_str()));
+    }
+    assert_eq!(service.in_flight(), 0, "a panic gives its slot back");
+}
+
+#[tokio::test]
+async fn a_late_request_is_not_executed() {
+    let (server, bus) = one().await;
+    let service = bus.service(service("late")).await.unwrap();
+    let (executed, count) = watch::channel(0);
+    service
+        .endpoint(endpoint("late", "late"), move |_| {
+            executed.send_modify(|count| *count += 1);
+            async { Ok(()) }
+        })
+        .await
+        .unwrap();
+    assert!(bus.flush(PATIENCE).await);
+    let client = async_nats::connect(&server.url()).await.unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    for (deadline, code) in [
+        ((now.as_millis() - 1).to_string(), Some("BERTH0002")),
+        ("0".to_owned(), Some("BERTH0002")),
+        ("tomorrow".to_owned(), Some("BERTH0001")),
+        ((now.as_millis() + 60_000).to_string(), None),
+    ] {
+        let before = *count.borrow();
+        let mut headers = HeaderMap::new();
+        headers.insert(header::DEADLINE, deadline.as_str());
+        let reply = client.request_with_headers("late", headers, "".into()).await.unwrap();
+        let headers = reply.headers.unwrap_or_default();
+        let said = headers.get("Nats-Service-Error-Code").map(async_nats::HeaderValue::as_str);
+        assert_eq!(said, code, "{deadline}");
+        assert_eq!(*count.borrow() - before, i32::from(code.is_none()), "{deadline}");
+    }
+}
+
+#[tokio::test]
+async fn over_the_bound_a_request_is_refused_and_not_queued() {
+    let (_server, bus) = one().await;
+    let service = bus.service(service("bounded")).await.unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let entrance = Arc::clone(&gate);
+    let spec = EndpointSpec { max_in_flight: 3, ..endpoint("bounded", "bounded") };
+    service
+        .endpoint(spec, move |_| {
+            let gate = Arc::clone(&entrance);
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Ok(true)
+            }
+        })
+        .await
+        .unwrap();
+    let under_way: Vec<_> = (0..3)
+        .map(|_| {
+            let bus = bus.clone();
+            tokio::spawn(async move { ask(&bus, "bounded").await })
+        })
+        .collect();
+    wait::until("three are under way", PATIENCE, async || {
+        if service.in_flight() == 3 { Ok(()) } else { Err(service.in_flight()) }
+    })
+    .await;
+    let began = Instant::now();
+    let refused = problem(ask(&bus, "bounded").await);
+    assert_eq!((refused.code, refused.retryable), (Code::Overloaded, true));
+    assert!(began.elapsed() < Duration::from_secs(5));
+    gate.add_permits(3);
+    for asked in under_way {
+        assert_eq!(asked.await.unwrap().unwrap(), json!(true));
+    }
+    gate.add_permits(1);
+    assert_eq!(ask(&bus, "bounded").await.unwrap(), json!(true));
+}
+
+#[tokio::test]
+async fn too_large_an_answer_is_a_problem() {
+    let (_server, bus) = one().await;
+    let service = bus.service(service("large")).await.unwrap();
+    let large = || async { Ok("x".repeat(2 * 1024 * 1024)) };
+    service.endpoint(endpoint("large", "large"), move |_| large()).await.unwrap();
+    let problem = problem(ask(&bus, "large").await);
+    assert_eq!(problem.code, Code::Internal);
+    assert!(problem.message.contains("2097154 bytes"), "{problem}");
+}
+
+struct Take {
+    alloc: String,
+}
+berth_contract::decode_struct!(Take { alloc });
+
+#[tokio::test]
+async fn bad_input_is_answered_with_every_fault() {
+    let (_server, bus) = one().await;
+    let service = bus.service(service("take")).await.unwrap();
+    service
+        .endpoint(endpoint("take", "take"), |request: Request| async move {
+            Ok(request.decode::<Take>("claim.take")?.alloc)
+        })
+        .await
+        .unwrap();
+    let call = Call::within(trace(), PATIENCE);
+    let taken = bus.request::<String>("take", &json!({"alloc": "a1", "new": 1}), &call).await;
+    assert_eq!(taken.unwrap(), "a1");
+    let faulty = problem(bus.request("take", &json!({"alloc": 7}), &call).await);
+    assert_eq!((faulty.code, faulty.faults.len()), (Code::BadInput, 1));
+    assert_eq!(faulty.step.as_deref(), Some("claim.take"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_service_finishes_what_it_took_and_takes_nothing_new() {
+    let (server, bus) = one().await;
+    let handled = Arc::new(AtomicUsize::new(0));
+    let start = async |bus: &Bus| {
+        let service = bus.service(service("drains")).await.unwrap();
+        let handled = Arc::clone(&handled);
+        let spec = EndpointSpec { max_in_flight: 1000, ..endpoint("drains", "drains") };
+        service
+            .endpoint(spec, move |_| {
+                let handled = Arc::clone(&handled);
+                async move {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    handled.fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                }
+            })
+            .await
+            .unwrap();
+        service
+    };
+    let (leaving, staying) = (connect(&server.url()).await, connect(&server.url()).await);
+    let (first, second) = (start(&leaving).await, start(&staying).await);
+    assert!(leaving.flush(PATIENCE).await && staying.flush(PATIENCE).await);
+    let asking = tokio::spawn({
+        let bus = bus.clone();
+        async move {
+            let asks = (0..400).map(|count| {
+                let bus = bus.clone();
+                async move {
+                    tokio::time::sleep(Duration::from_millis(count)).await;
+                    ask(&bus, "drains").await
+                }
+            });
+            join_all(asks).await
+        }
+    });
+    wait::until("some are handled", PATIENCE, async || {
+        let count = handled.load(Ordering::SeqCst);
+        if count > 100 { Ok(()) } else { Err(count) }
+    })
+    .await;
+    assert!(first.stop(PATIENCE).await, "what was under way finished");
+    let results = asking.await.unwrap();
+    let failed: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+    assert!(failed.is_empty(), "{} were lost: {:?}", failed.len(), failed.first());
+    assert_eq!(handled.load(Ordering::SeqCst), 400, "each is handled once");
+    drop(second);
+}
+
+#[tokio::test]
+async fn a_stop_gives_up_at_its_deadline() {
+    let (_server, bus) = one().await;
+    let service = bus.service(service("hangs")).await.unwrap();
+    service
+        .endpoint(endpoint("hangs", "hangs"), |_| async {
+            std::future::pending::<()>().await;
+            Ok(())
+        })
+        .await
+        .unwrap();
+    let hanging = tokio::spawn({
+        let bus = bus.clone();
+        async move { ask(&bus, "hangs").await }
+    });
+    wait::until("it is under way", PATIENCE, async || {
+        if service.in_flight() == 1 { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    assert!(!service.stop(Duration::from_millis(200)).await);
+    hanging.abort();
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_stopped_leaves_no_responder() {
+    let (_server, bus) = one().await;
+    let service = bus.service(service("comes-and-goes")).await.unwrap();
+    for _ in 0..3 {
+        let spec = endpoint("rpc", "controller.p.>");
+        let endpoint = service.endpoint(spec, |_| async { Ok(1) }).await.unwrap();
+        assert_eq!(ask(&bus, "controller.p.publish").await.unwrap(), json!(1));
+        assert!(endpoint.stop(PATIENCE).await);
+        wait::until("nobody answers", PATIENCE, async || {
+            match ask(&bus, "controller.p.publish").await {
+                Err(RequestError::NoResponder { .. }) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_queue_group_shares_and_two_groups_both_answer() {
+    let (server, bus) = one().await;
+    let (told, mut count) = watch::channel(0);
+    let mut running = Vec::new();
+    for group in [Some("a"), Some("a"), Some("b")] {
+        let other = connect(&server.url()).await;
+        let service = other.service(service("groups")).await.unwrap();
+        let told = told.clone();
+        let queue_group = group.map(str::to_owned);
+        service
+            .endpoint(EndpointSpec { queue_group, ..endpoint("e", "e") }, move |_| {
+                told.send_modify(|count| *count += 1);
+                async { Ok(()) }
+            })
+            .await
+            .unwrap();
+        assert!(other.flush(PATIENCE).await);
+        running.push((other, service));
+    }
+    ask(&bus, "e").await.unwrap();
+    let both = count.wait_for(|count| *count == 2);
+    tokio::time::timeout(PATIENCE, both).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_service_outlives_its_server() {
+    let (server, bus) = one().await;
+    let service = bus.service(service("stays")).await.unwrap();
+    service.endpoint(endpoint("stays", "stays"), |_| async { Ok(true) }).await.unwrap();
+    let asking = connect(&server.url()).await;
+    for _ in 0..2 {
+        server.kill9();
+        server.restart().await;
+        wait::until("it answers again", PATIENCE, async || ask(&asking, "stays").await).await;
+    }
+    let client = async_nats::connect(&server.url()).await.unwrap();
+    wait::until("so does its monitoring", PATIENCE, async || {
+        client.request("$SRV.PING.stays", "".into()).await
+    })
+    .await;
+    drop(service);
+}
+
+#[tokio::test]
+async fn tools_see_services_endpoints_and_errors() {
+    let (server, bus) = one().await;
+    let spec = ServiceSpec {
+        description: "tells".into(),
+        metadata: [("host".to_owned(), "h1".to_owned())].into(),
+        ..service("tells")
+    };
+    let service = bus.service(spec).await.unwrap();
+    let tell = EndpointSpec { description: "tells it".into(), ..endpoint("tell", "tell.*") };
+    service
+        .endpoint(tell, |request: Request| async move {
+            match request.token(1) {
+                Some("good") => Ok("good"),
+                _ => Err(Problem::new(Code::Held, "no\r\nno")),
+            }
+        })
+        .await
+        .unwrap();
+    for subject in ["tell.good", "tell.good", "tell.bad"] {
+        let _: Result<_, _> = ask(&bus, subject).await;
+    }
+    let client = async_nats::connect(&server.url()).await.unwrap();
+    let monitored = async |subject: &str| -> Value {
+        let reply = client.request(subject.to_owned(), "".into()).await.unwrap();
+        serde_json::from_slice(&reply.payload).unwrap()
+    };
+    // The client library's own types are what other tools parse.
+    let ping = monitored("$SRV.PING").await;
+    let id = ping["id"].as_str().unwrap().to_owned();
+    assert_eq!(ping["type"], "io.nats.micro.v1.ping_response");
+    serde_json::from_value::<async_nats::service::PingResponse>(ping).unwrap();
+    let info = monitored("$SRV.INFO.tells").await;
+    assert_eq!(info["description"], "tells");
+    assert_eq!(info["metadata"]["host"], "h1");
+    assert_eq!(info["endpoints"][0]["metadata"]["description"], "tells it");
+    serde_json::from_value::<async_nats::service::Info>(info).unwrap();
+    let stats = monitored(&format!("$SRV.STATS.tells.{id}")).await;
+    let endpoint = &stats["endpoints"][0];
+    assert_eq!((&endpoint["num_requests"], &endpoint["num_errors"]), (&json!(3), &json!(1)));
+    assert_eq!(endpoint["last_error"], "BERTH0106:no  no (BERTH0106)");
+    serde_json::from_value::<async_nats::service::Stats>(stats).unwrap();
+    // Stopped, it is gone from the list.
+    assert!(service.stop(PATIENCE).await);
+    wait::until("it is gone", PATIENCE, async || {
+        let mut replies = client.subscribe("replies").await.unwrap();
+        client.publish_with_reply("$SRV.PING", "replies", "".into()).await.unwrap();
+        let reply = tokio::time::timeout(Duration::from_millis(200), replies.next()).await;
+        match reply {
+            Ok(Some(message)) if message.status.is_none() => Err("it answers"),
+            _ => Ok(()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_tools_would_not_take_is_refused() {
+    let (_server, bus) = one().await;
+    assert!(bus.service(service("a.b")).await.is_err());
+    let spec = ServiceSpec { version: "one".into(), ..service("a") };
+    assert!(bus.service(spec).await.is_err());
+    let service = bus.service(service("a")).await.unwrap();
+    for (name, subject) in [("a b", "a"), ("a", "a b"), ("a", "a..b")] {
+        let spec = endpoint(name, subject);
+        assert!(service.endpoint(spec, |_| async { Ok(()) }).await.is_err(), "{name} {subject}");
+    }
+}

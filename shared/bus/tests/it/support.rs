@@ -1,0 +1,162 @@
+//! What the tests of this crate share: buses, buckets, writes, and a look past our own code.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use berth_bus::{
+    Bucket, Bus, Change, CommitError, Config, Entry, Fold, Guard, Mirror, MirrorOptions, Write,
+};
+use berth_contract::bucket::BucketSpec;
+use berth_contract::trace::TraceContext;
+use berth_harness::nats::Server;
+use berth_harness::wait;
+use bytes::Bytes;
+
+/// A patience that only a broken run uses up.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A bucket with history, as volumes have it.
+pub const STATE: BucketSpec = BucketSpec {
+    name: "state",
+    description: "a bucket of a test",
+    writer: "test",
+    history: 8,
+    marker_ttl: Duration::from_secs(3600),
+};
+
+/// A bucket whose markers go quickly.
+pub const FLEETING: BucketSpec =
+    BucketSpec { name: "fleeting", marker_ttl: Duration::from_secs(1), ..STATE };
+
+/// A bucket for leases.
+pub const LEASES: BucketSpec =
+    BucketSpec { name: "leases", history: 1, marker_ttl: Duration::from_secs(60), ..STATE };
+
+/// One server and one bus on it.
+pub async fn one() -> (Server, Bus) {
+    let server = Server::start().await;
+    let bus = connect(&server.url()).await;
+    (server, bus)
+}
+
+/// One server, one bus, one bucket.
+pub async fn one_bucket(spec: &BucketSpec) -> (Server, Bus, Bucket) {
+    let (server, bus) = one().await;
+    let bucket = bus.bucket(spec, 1).await.unwrap();
+    (server, bus, bucket)
+}
+
+pub async fn connect(url: &str) -> Bus {
+    Bus::connect(config(url)).await.unwrap()
+}
+
+pub fn config(url: &str) -> Config {
+    Config::new([url], "test/host/1")
+}
+
+pub fn trace() -> TraceContext {
+    TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap()
+}
+
+/// A write of `value` under a guard.
+pub fn put<'a>(key: &'a str, value: &str, filter: &'a str, revision: u64) -> Write<'a> {
+    let change = Change::Put(Bytes::copy_from_slice(value.as_bytes()));
+    Write { key, change, guard: Guard { filter, revision }, operation: "op", trace: trace() }
+}
+
+pub fn delete<'a>(key: &'a str, filter: &'a str, revision: u64) -> Write<'a> {
+    Write { change: Change::Delete, ..put(key, "", filter, revision) }
+}
+
+/// Writes a key whatever stands there; for tests where nobody else writes it.
+pub async fn set(bucket: &Bucket, key: &str, value: &str) -> u64 {
+    let revision = bucket.head(key).await.unwrap();
+    bucket.commit(put(key, value, key, revision)).await.unwrap()
+}
+
+/// Deletes a key whatever stands there.
+pub async fn unset(bucket: &Bucket, key: &str) -> u64 {
+    let revision = bucket.head(key).await.unwrap();
+    bucket.commit(delete(key, key, revision)).await.unwrap()
+}
+
+pub fn text(entry: &Entry) -> &str {
+    std::str::from_utf8(entry.value.as_deref().unwrap_or(b"(marker)")).unwrap()
+}
+
+pub fn is_conflict<T>(result: &Result<T, CommitError>) -> bool {
+    matches!(result, Err(CommitError::Conflict { .. }))
+}
+
+/// A client of its own, which none of our code is between.
+pub async fn plain(url: &str) -> jetstream::Context {
+    let servers: Vec<&str> = url.split(',').collect();
+    jetstream::new(async_nats::connect(servers).await.unwrap())
+}
+
+/// All messages that a bucket's stream holds, oldest first: sequence, key, headers' operation.
+pub async fn messages(url: &str, bucket: &str) -> Vec<(u64, String)> {
+    let stream = plain(url).await.get_stream(format!("KV_{bucket}")).await.unwrap();
+    let state = stream.cached_info().state.clone();
+    let prefix = format!("$KV.{bucket}.");
+    let mut found = Vec::new();
+    for sequence in state.first_sequence..=state.last_sequence {
+        if let Ok(message) = stream.get_raw_message(sequence).await {
+            found.push((sequence, message.subject.strip_prefix(&prefix).unwrap().to_owned()));
+        }
+    }
+    found
+}
+
+/// A fold that keeps what it is told.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Keys(pub BTreeMap<String, (u64, String)>);
+
+impl Fold for Keys {
+    fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
+        let value = String::from_utf8(value.to_vec()).unwrap();
+        self.0.insert(key.to_owned(), (revision, value));
+    }
+    fn delete(&mut self, key: &str, _revision: u64) {
+        self.0.remove(key);
+    }
+}
+
+/// A mirror that notices everything soon.
+pub fn hurried() -> MirrorOptions {
+    MirrorOptions {
+        heartbeat: Duration::from_millis(200),
+        probe_every: Duration::from_secs(1),
+        ..MirrorOptions::default()
+    }
+}
+
+pub async fn mirror(bucket: &Bucket, filter: &str) -> Mirror<Keys> {
+    Mirror::start(bucket, filter, Keys::default(), hurried()).await.unwrap()
+}
+
+/// What the leader lists, as a fold.
+pub async fn listed(bucket: &Bucket, filter: &str) -> Keys {
+    let list = bucket.list(filter).await.unwrap();
+    assert!(list.settled, "the list of a bucket that nobody writes is settled");
+    let keys = list.entries.iter();
+    Keys(keys.map(|entry| (entry.key.clone(), (entry.revision, text(entry).to_owned()))).collect())
+}
+
+/// Waits until the mirror holds exactly what the leader lists, and says that it is current.
+pub async fn agrees(mirror: &Mirror<Keys>, bucket: &Bucket, filter: &str) {
+    let expected = listed(bucket, filter).await;
+    wait::until("the mirror equals the leader's list", PATIENCE, async || {
+        let held = mirror.read(Keys::clone);
+        match mirror.stale_since() {
+            None if held == expected => Ok(()),
+            stale => Err(format!("stale since {stale:?}\n{held:?}\n  instead of\n{expected:?}")),
+        }
+    })
+    .await;
+}
+
+/// A flag that tasks of a test look at.
+pub type Flag = Arc<std::sync::atomic::AtomicBool>;
