@@ -1,5 +1,41 @@
-//! wip
+//! `berth-node-agent`: stages and publishes volumes on its node, and answers for the controllers beside it.
+//!
+//! **Owns** its node's lease and its state directory: the journal of what is, or may be, mounted here,
+//! and the paths below which plugins mount.
+//!
+//! **Promises** the executor's half of the claim protocol (rules 4, 10 and 11): a call that is late or old
+//! does nothing; one plugin call at a time for each volume, until the plugin has really answered; what is
+//! about to be done is on the disk before it is done; a volume is gone from here when the kernel's mount
+//! table says so.
+//!
+//! **Never** sets the state of a claim, decides who may have a volume, or removes a file.
+//!
+//! | | |
+//! | --- | --- |
+//! | [`config`], [`agent`] | what is configured; the parts put together |
+//! | [`host`], [`identity`], [`lease`], [`report`] | what the node is, and that it lives |
+//! | [`plugin`] | who sits behind each socket, and whether it is well |
+//! | [`lane`] | the rules of an executor |
+//! | [`controller`] | calls to controllers that are hosted here |
+//! | [`plan`], [`journal`], [`mount_table`], [`paths`] | what to do on this node, and from what it is decided |
+//! | [`node`] | doing it |
+//! | [`tell`] | events |
+
+pub mod agent;
+pub mod config;
+pub mod controller;
+pub mod host;
+pub mod identity;
 pub mod journal;
+pub mod lane;
+pub mod lease;
 pub mod mount_table;
+pub mod node;
 pub mod paths;
 pub mod plan;
+pub mod plugin;
+pub mod report;
+pub mod tell;
+
+pub use agent::run;
+pub use config::Config;

@@ -1,3 +1,7 @@
 //! Thin main of `berth-node-agent`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    berth_service::process::run(berth_contract::service::NODE_AGENT, berth_node_agent::run)
+}

@@ -17,6 +17,7 @@
 //! Two volumes share a directory by chance only after some 2^48 of them, and nobody can make a
 //! volume that shares another's.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use berth_domain::limits::PATH_BYTES_MAX;
@@ -86,7 +87,12 @@ fn name<const BYTES: usize>(ids: &[&str]) -> String {
         hash.update((id.len() as u64).to_be_bytes());
         hash.update(id.as_bytes());
     }
-    hash.finalize().iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect()
+    let mut name = String::with_capacity(2 * BYTES);
+    for byte in hash.finalize().iter().take(BYTES) {
+        // Writing to a String cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
 }
 
 #[cfg(test)]

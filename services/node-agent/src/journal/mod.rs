@@ -99,7 +99,9 @@ impl Journal {
         let open = tokio::task::spawn_blocking(move || {
             let (store, entries) = Store::open(path)?;
             let mut index = Index::default();
-            entries.into_iter().for_each(|entry| index.apply(entry, None));
+            for entry in entries {
+                index.apply(entry, None);
+            }
             Ok(Inner { store: Mutex::new(store), index: RwLock::new(index) })
         });
         let inner = open.await.map_err(JournalError::Thread)??;

@@ -1,0 +1,194 @@
+//! The agent: its parts put together, run, and taken apart in order.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_bus::{Events, Service};
+use berth_contract::{bucket, stream};
+use berth_service::clock;
+use berth_service::process::{Fatal, Process};
+use berth_service::shutdown::Shutdown;
+use thiserror::Error;
+use tokio::task::JoinSet;
+
+use crate::config::Config;
+use crate::controller::{self, Hosted, Hosting};
+use crate::host::Host;
+use crate::identity::identity;
+use crate::journal::Journal;
+use crate::lane::Lanes;
+use crate::lease::{Holder, Tenure};
+use crate::node::{self, Mounter, Parts};
+use crate::paths::{Paths, STATE_DIR_BYTES_MAX};
+use crate::plugin::{Plugin, Plugins, Supervision, supervise};
+use crate::report::Reporter;
+use crate::tell::Teller;
+
+/// How long the last report may take.
+const LAST_REPORT: Duration = Duration::from_secs(2);
+/// How long the last events may take.
+const LAST_EVENTS: Duration = Duration::from_secs(1);
+
+/// Why the state directory cannot be used.
+#[derive(Debug, Error)]
+enum StateDirError {
+    /// It cannot be made or followed.
+    #[error("the state directory {} cannot be made or opened", path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// It is a link to a place whose path is too long.
+    #[error(
+        "the state directory {} is really {}, of more than {STATE_DIR_BYTES_MAX} bytes",
+        path.display(),
+        real.display()
+    )]
+    TooLong { path: PathBuf, real: PathBuf },
+}
+
+/// Runs until told to end.
+pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
+    let shutdown = process.shutdown.clone();
+    let state_dir = open_state_dir(&config.state_dir)?;
+    // Opening it also makes sure that no other agent works here.
+    let journal = Journal::open(state_dir.join("journal")).await?;
+    let paths = Paths::new(&state_dir);
+    node::log_what_is_here(&journal, &paths).await?;
+
+    let host = Host::read(config.node.clone());
+    let tenure = Tenure {
+        bucket: process.bus.bucket(&bucket::LEASES, process.replicas).await?,
+        holder: holder(&host, identity(&state_dir, rand::random())?),
+        ttl: config.lease_ttl,
+    };
+    let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
+    let Some(lease) = tenure.begin(&shutdown).await else { return Ok(()) };
+
+    let tell = Teller::new(events.clone(), config.node.clone());
+    let (plugins, watched) = watch(&config, &tell, &shutdown);
+    let mut running = Running { watched, controllers: JoinSet::new(), lanes: Vec::new() };
+    let hosted = host_controllers(&config, &process, &plugins, &mut running);
+    let reporter = Reporter {
+        bus: process.bus.clone(),
+        host: host.clone(),
+        plugins: plugins.clone(),
+        interval: config.report_interval,
+    };
+    let lanes = Lanes::default();
+    running.lanes.push(lanes.clone());
+    let bus = process.bus.clone();
+    let mounter = Mounter::new(Parts { bus, host, paths, journal, plugins, lanes, hosted, tell });
+    let service = node::serve(&mounter, &process.bus).await?;
+
+    let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
+    let lease = tenure.keep(lease, &shutdown).await?;
+    reporting.abort();
+    drain(service, running, &reporter, &events, config.drain).await;
+    if let Some(lease) = lease {
+        tenure.give_up(lease).await;
+    }
+    Ok(())
+}
+
+/// What runs until the shutdown.
+struct Running {
+    watched: JoinSet<()>,
+    controllers: JoinSet<()>,
+    lanes: Vec<Lanes>,
+}
+
+/// Takes the agent apart: nothing new, the world told, what is under way finished in time.
+async fn drain(
+    service: Service,
+    mut running: Running,
+    reporter: &Reporter,
+    events: &Events,
+    within: Duration,
+) {
+    // Every plugin is seen as unhealthy now, which also ends what is hosted.
+    while running.watched.join_next().await.is_some() {}
+    if let Err(error) = reporter.report(LAST_REPORT).await {
+        let why = berth_service::process::chain(&error);
+        tracing::warn!(why, "the registry was not told that the agent is stopping");
+    }
+    let busy = async {
+        let controllers = async { while running.controllers.join_next().await.is_some() {} };
+        let (answered, ()) = tokio::join!(service.stop(within), controllers);
+        let mut idle = answered;
+        for lanes in &running.lanes {
+            idle &= lanes.idle(within).await;
+        }
+        !idle
+    };
+    if tokio::time::timeout(within, busy).await.unwrap_or(true) {
+        tracing::warn!("a plugin still works on a call; the journal says what may be mounted");
+    }
+    events.flush(LAST_EVENTS).await;
+}
+
+/// Starts to watch the configured plugins.
+fn watch(config: &Config, tell: &Teller, shutdown: &Shutdown) -> (Plugins, JoinSet<()>) {
+    let mut watched = JoinSet::new();
+    let supervision =
+        Supervision { interval: config.probe_interval, timeout: config.probe_timeout };
+    let plugins = config.plugins.iter().map(|configured| {
+        let (plugin, view) = Plugin::new(configured, config.plugin_patience, clock::now());
+        let (tell, shutdown) = (tell.clone(), shutdown.clone());
+        watched.spawn(supervise(plugin.clone(), view, supervision, tell, shutdown));
+        plugin
+    });
+    let plugins = Plugins::new(plugins.collect::<Vec<_>>());
+    (plugins, watched)
+}
+
+/// Hosts the controllers of plugins that have one.
+fn host_controllers(
+    config: &Config,
+    process: &Process,
+    plugins: &Plugins,
+    running: &mut Running,
+) -> Hosted {
+    let hosting = Hosting {
+        bus: process.bus.clone(),
+        node: config.node.clone(),
+        lanes: Lanes::default(),
+        hosted: Hosted::default(),
+        drain: config.drain,
+    };
+    for plugin in plugins.iter() {
+        let hosting = hosting.clone();
+        running.controllers.spawn(controller::host(
+            plugin.clone(),
+            hosting,
+            process.shutdown.clone(),
+        ));
+    }
+    running.lanes.push(hosting.lanes);
+    hosting.hosted
+}
+
+fn holder(host: &Host, agent: String) -> Holder {
+    Holder {
+        node: host.node.clone(),
+        agent,
+        hostname: host.attributes.get("hostname").cloned().unwrap_or_default(),
+        pid: std::process::id(),
+        since: clock::now(),
+    }
+}
+
+/// The state directory, made when missing, by its real path: the mount table knows no other.
+fn open_state_dir(path: &Path) -> Result<PathBuf, StateDirError> {
+    let failed = |source| StateDirError::Open { path: path.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    let real = fs::canonicalize(path).map_err(failed)?;
+    if real.as_os_str().len() > STATE_DIR_BYTES_MAX {
+        return Err(StateDirError::TooLong { path: path.to_owned(), real });
+    }
+    Ok(real)
+}

@@ -1,0 +1,247 @@
+//! The agent's own configuration.
+//!
+//! ```toml
+//! node = "n1"
+//! state_dir = "/var/lib/berth"
+//!
+//! [[plugin]]
+//! id = "dev.berth"
+//! socket = "/run/berth/dev.berth/csi.sock"
+//! ```
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_contract::decode::{Decode, Decoder};
+use berth_contract::decode_struct;
+use berth_domain::{NodeId, PluginId};
+use serde_json::{Map, Value};
+
+use crate::paths::STATE_DIR_BYTES_MAX;
+
+/// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
+const SOCKET_BYTES_MAX: usize = 107;
+/// Every field at the top level.
+const KNOWN: [&str; 11] = [
+    "node",
+    "state_dir",
+    "plugin",
+    "lease_ttl_s",
+    "probe_interval_ms",
+    "probe_timeout_ms",
+    "report_interval_ms",
+    "plugin_patience_ms",
+    "drain_ms",
+    "nats",
+    "log",
+];
+
+/// What may be configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The node that this agent stands for.
+    pub node: NodeId,
+    /// Where the journal and the mounts are; this agent's alone.
+    pub state_dir: PathBuf,
+    /// The plugins on this node.
+    pub plugins: Vec<PluginConfig>,
+    /// How long the node counts as there after its agent was last heard of; whole seconds.
+    pub lease_ttl: Duration,
+    /// How often each plugin is asked whether it is well.
+    pub probe_interval: Duration,
+    /// How long it may take to answer that.
+    pub probe_timeout: Duration,
+    /// How often the node is reported though nothing changed.
+    pub report_interval: Duration,
+    /// How long a plugin may work on one call before the agent no longer waits for its answer and
+    /// lets the next call at the volume. Far above any caller's deadline: callers are answered at
+    /// theirs.
+    pub plugin_patience: Duration,
+    /// How long requests under way may go on after the shutdown.
+    pub drain: Duration,
+}
+
+/// One plugin: a socket, and the id that volumes name it by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginConfig {
+    /// The id.
+    pub id: PluginId,
+    /// Its socket, which need not be there yet.
+    pub socket: String,
+}
+decode_struct!(PluginConfig { id, socket });
+
+impl Decode for Config {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut object = decoder.object(value)?;
+        let node = decoder.field(&mut object, "node");
+        let state_dir = decoder.field::<String>(&mut object, "state_dir");
+        let plugins = decoder.field::<Vec<PluginConfig>>(&mut object, "plugin");
+        let lease_ttl = seconds(decoder, &mut object, "lease_ttl_s", 10, 2..=3600);
+        let mut ms =
+            |name, default, range| milliseconds(decoder, &mut object, name, default, range);
+        let probe_interval = ms("probe_interval_ms", 2_000, 10..=3_600_000);
+        let probe_timeout = ms("probe_timeout_ms", 5_000, 10..=3_600_000);
+        let report_interval = ms("report_interval_ms", 10_000, 10..=3_600_000);
+        let plugin_patience = ms("plugin_patience_ms", 600_000, 1_000..=86_400_000);
+        let drain = ms("drain_ms", 10_000, 0..=3_600_000);
+        decoder.finish(&object, &KNOWN);
+        let state_dir = state_dir.and_then(|dir| check_state_dir(decoder, dir));
+        let plugins = plugins.and_then(|plugins| check_plugins(decoder, plugins));
+        Some(Self {
+            node: node?,
+            state_dir: state_dir?,
+            plugins: plugins?,
+            lease_ttl: lease_ttl?,
+            probe_interval: probe_interval?,
+            probe_timeout: probe_timeout?,
+            report_interval: report_interval?,
+            plugin_patience: plugin_patience?,
+            drain: drain?,
+        })
+    }
+}
+
+type Range = std::ops::RangeInclusive<u64>;
+
+fn number(
+    decoder: &mut Decoder,
+    object: &mut Map<String, Value>,
+    name: &str,
+    default: u64,
+    range: &Range,
+) -> Option<u64> {
+    let number = decoder.field::<Option<u64>>(object, name)?.unwrap_or(default);
+    if range.contains(&number) {
+        return Some(number);
+    }
+    decoder.at(format!(".{name}"), |decoder| {
+        decoder.fault(format!("must be from {} to {}", range.start(), range.end()));
+    });
+    None
+}
+
+fn milliseconds(
+    decoder: &mut Decoder,
+    object: &mut Map<String, Value>,
+    name: &str,
+    default: u64,
+    range: Range,
+) -> Option<Duration> {
+    number(decoder, object, name, default, &range).map(Duration::from_millis)
+}
+
+fn seconds(
+    decoder: &mut Decoder,
+    object: &mut Map<String, Value>,
+    name: &str,
+    default: u64,
+    range: Range,
+) -> Option<Duration> {
+    number(decoder, object, name, default, &range).map(Duration::from_secs)
+}
+
+fn check_state_dir(decoder: &mut Decoder, dir: String) -> Option<PathBuf> {
+    let problem = if !Path::new(&dir).is_absolute() {
+        "must be an absolute path".to_owned()
+    } else if dir.len() > STATE_DIR_BYTES_MAX {
+        format!(
+            "has {} bytes; at most {STATE_DIR_BYTES_MAX} leave room for the paths below it, of \
+             which a plugin need take 128 bytes only",
+            dir.len()
+        )
+    } else {
+        return Some(dir.into());
+    };
+    decoder.at(".state_dir".to_owned(), |decoder| decoder.fault(problem));
+    None
+}
+
+fn check_plugins(decoder: &mut Decoder, plugins: Vec<PluginConfig>) -> Option<Vec<PluginConfig>> {
+    let mut seen = BTreeSet::new();
+    let mut sound = true;
+    for (at, plugin) in plugins.iter().enumerate() {
+        let mut fault = |field: &str, problem: String| {
+            sound = false;
+            decoder.at(format!(".plugin[{at}].{field}"), |decoder| decoder.fault(problem));
+        };
+        if !seen.insert(&plugin.id) {
+            fault("id", format!("stands for two plugins: {} is above already", plugin.id));
+        }
+        if !Path::new(&plugin.socket).is_absolute() {
+            fault("socket", "must be an absolute path, without unix://".to_owned());
+        }
+        if plugin.socket.len() > SOCKET_BYTES_MAX {
+            let bytes = plugin.socket.len();
+            fault("socket", format!("has {bytes} bytes; a socket's path has {SOCKET_BYTES_MAX}"));
+        }
+    }
+    sound.then_some(plugins)
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::decode::{Unknown, decode};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_least_that_is_needed_is_enough() {
+        let config: Config =
+            decode(json!({"node": "n1", "state_dir": "/var/lib/berth"}), Unknown::Fault).unwrap();
+        assert_eq!(config.lease_ttl, Duration::from_secs(10));
+        assert_eq!(config.probe_interval, Duration::from_secs(2));
+        assert!(config.plugins.is_empty());
+    }
+
+    #[test]
+    fn every_fault_comes_at_once() {
+        let long = "x".repeat(200);
+        let input = json!({
+            "state_dir": format!("/{long}"),
+            "plugin": [
+                {"id": "a", "socket": "/run/a.sock"},
+                {"id": "a", "socket": "unix:///run/b.sock"},
+                {"id": "c", "socket": format!("/{long}"), "sockets": 1},
+                {"id": "", "socket": "/run/d.sock"},
+            ],
+            "lease_ttl_s": 1,
+            "probe_interval_ms": 0,
+            "drain_ms": "long",
+            "colour": "red",
+        });
+        let faults = decode::<Config>(input, Unknown::Fault).unwrap_err();
+        let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            [
+                "node",
+                "plugin[2].sockets",
+                "plugin[3].id",
+                "lease_ttl_s",
+                "probe_interval_ms",
+                "drain_ms",
+                "colour",
+                "state_dir",
+            ]
+        );
+    }
+
+    #[test]
+    fn plugins_are_told_apart_and_their_sockets_can_be_opened() {
+        let long = "x".repeat(200);
+        let input = json!({
+            "node": "n1", "state_dir": "var/lib",
+            "plugin": [
+                {"id": "a", "socket": "/run/a.sock"},
+                {"id": "a", "socket": "unix:///run/b.sock"},
+                {"id": "c", "socket": format!("/{long}")},
+            ],
+        });
+        let faults = decode::<Config>(input, Unknown::Fault).unwrap_err();
+        let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!(paths, ["state_dir", "plugin[1].id", "plugin[1].socket", "plugin[2].socket"]);
+    }
+}

@@ -1,0 +1,181 @@
+//! The controllers that this agent hosts.
+//!
+//! **Owns** when this agent answers for a plugin's controller: only while its instance here is healthy
+//! and has a controller service (E9). The bus spreads the calls over the agents that answer, and
+//! "no responders" is how a caller learns that no controller is healthy.
+//!
+//! **Promises** that an unhealthy controller takes nothing new at once, and that what it has taken is
+//! still answered.
+//!
+//! **Never** knows which volume is attached where: a call carries all that it needs.
+
+mod execute;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use berth_bus::serve::ServeError;
+use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
+use berth_contract::message::call::{Call, Validate};
+use berth_contract::service::CONTROLLER;
+use berth_contract::subject::{ControllerRpc, controller_queue};
+use berth_domain::limits::WAIT_MAX;
+use berth_domain::retry::Schedule;
+use berth_domain::{NodeId, PluginId};
+use berth_service::clock;
+use berth_service::shutdown::Shutdown;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::lane::Lanes;
+use crate::plugin::{Plugin, View};
+
+use execute::Executor;
+
+/// Calls of one kind under way at once.
+const MAX_IN_FLIGHT: u32 = 256;
+/// How soon, and how often, it is tried again when the bus does not take a subscription.
+const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+
+/// Which controllers are served now. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Hosted {
+    plugins: Arc<Mutex<BTreeSet<PluginId>>>,
+}
+
+impl Hosted {
+    /// The plugins, by id.
+    pub fn list(&self) -> Vec<PluginId> {
+        self.plugins.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn set(&self, plugin: &PluginId, hosted: bool) {
+        let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
+        if hosted {
+            plugins.insert(plugin.clone());
+        } else {
+            plugins.remove(plugin);
+        }
+    }
+}
+
+/// What hosting a controller takes.
+#[derive(Debug, Clone)]
+pub struct Hosting {
+    /// The bus.
+    pub bus: Bus,
+    /// The node.
+    pub node: NodeId,
+    /// One call at a time for each volume.
+    pub lanes: Lanes,
+    /// Where it is noted what is hosted.
+    pub hosted: Hosted,
+    /// How long what is under way may go on after the shutdown.
+    pub drain: Duration,
+}
+
+/// Serves a plugin's controller whenever it can be asked, until the shutdown.
+pub async fn host(plugin: Plugin, hosting: Hosting, shutdown: Shutdown) {
+    let mut view = plugin.follow();
+    let mut ending = JoinSet::new();
+    let mut tries = 0;
+    loop {
+        tokio::select! {
+            able = becomes(&mut view, true) => if !able { break },
+            () = shutdown.requested() => break,
+        }
+        let service = match serve(&plugin, &hosting).await {
+            Ok(service) => service,
+            Err(error) => {
+                let why = berth_service::process::chain(&error);
+                tracing::warn!(plugin = %plugin.id, why, "its controller cannot be served yet");
+                tries += 1;
+                tokio::select! {
+                    () = sleep(AGAIN.wait(tries, clock::jitter())) => continue,
+                    () = shutdown.requested() => break,
+                }
+            }
+        };
+        tries = 0;
+        hosting.hosted.set(&plugin.id, true);
+        tracing::info!(plugin = %plugin.id, "its controller is served here");
+        tokio::select! {
+            _ = becomes(&mut view, false) => {}
+            () = shutdown.requested() => {}
+        }
+        hosting.hosted.set(&plugin.id, false);
+        tracing::info!(plugin = %plugin.id, "its controller is no longer served here");
+        // What is under way may take long; the controller may be well again before it has ended.
+        ending.spawn(service.stop(WAIT_MAX));
+        while ending.try_join_next().is_some() {}
+    }
+    let ended = tokio::time::timeout(hosting.drain, ending.join_all()).await;
+    if ended.is_err() {
+        tracing::warn!(plugin = %plugin.id, "calls to its controller were still under way");
+    }
+}
+
+/// Waits until the controller can, or can no longer, be asked; false when nobody watches any more.
+async fn becomes(view: &mut watch::Receiver<View>, able: bool) -> bool {
+    view.wait_for(|view| view.serves_controller() == able).await.is_ok()
+}
+
+async fn serve(plugin: &Plugin, hosting: &Hosting) -> Result<Service, ServeError> {
+    let metadata = BTreeMap::from([
+        ("plugin".to_owned(), plugin.id.to_string()),
+        ("node".to_owned(), hosting.node.to_string()),
+    ]);
+    let service = hosting
+        .bus
+        .service(ServiceSpec {
+            name: CONTROLLER.name.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            description: CONTROLLER.description.to_owned(),
+            metadata,
+        })
+        .await?;
+    let executor = Executor::new(plugin.clone(), hosting.node.clone(), hosting.lanes.clone());
+    let spec = |rpc: ControllerRpc, description: &str| EndpointSpec {
+        name: rpc.as_str().to_owned(),
+        subject: rpc.subject(&plugin.id),
+        description: description.to_owned(),
+        queue_group: Some(controller_queue(&plugin.id)),
+        max_in_flight: MAX_IN_FLIGHT,
+        ..EndpointSpec::default()
+    };
+
+    let publish = executor.clone();
+    let make_available = spec(ControllerRpc::Publish, "Make a volume available on a node");
+    service
+        .endpoint(make_available, move |request| {
+            let executor = publish.clone();
+            async move {
+                executor.publish(request.decode::<Call>("controller.publish")?, &request).await
+            }
+        })
+        .await?;
+    let unpublish = executor.clone();
+    let take_away = spec(ControllerRpc::Unpublish, "Make a volume unavailable on a node");
+    service
+        .endpoint(take_away, move |request| {
+            let executor = unpublish.clone();
+            async move {
+                executor.unpublish(request.decode::<Call>("controller.unpublish")?, &request).await
+            }
+        })
+        .await?;
+    let can_be_used = spec(ControllerRpc::Validate, "Say whether a volume can be used so");
+    service
+        .endpoint(can_be_used, move |request| {
+            let executor = executor.clone();
+            async move {
+                executor
+                    .validate(request.decode::<Validate>("controller.validate")?, &request)
+                    .await
+            }
+        })
+        .await?;
+    Ok(service)
+}

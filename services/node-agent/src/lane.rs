@@ -1,0 +1,176 @@
+//! One plugin call at a time for each volume, and none that comes too late.
+//!
+//! **Owns** the rules of an executor (rule 4; safety rules 4 and 8), the same for controller calls and
+//! for node calls, which have a [`Lanes`] each.
+//!
+//! **Promises** that work begins only before its deadline, only when nothing newer was seen for its
+//! volume, and only while no other work for that volume is under way, also of a caller who gave up;
+//! and that each caller is answered by its deadline.
+//!
+//! **Never** ends work that has begun: only the plugin knows when it has ended.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_domain::limits::CLOCK_MARGIN;
+use berth_domain::{PluginId, Timestamp, VolumeKey};
+use berth_service::clock;
+use berth_service::locks::KeyedLocks;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Works under way or waiting for their volume, at once.
+const ROOM: u32 = 1024;
+/// Volumes of which the newest revision is remembered, at once.
+const SEEN_MAX: usize = 16_384;
+
+/// A volume as its plugin knows it: CSI asks for one call per volume, and two volumes of ours may be
+/// one of the plugin's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Lane {
+    /// The plugin.
+    pub plugin: PluginId,
+    /// What it calls the volume.
+    pub external_id: String,
+}
+
+/// When work may begin.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    /// For which volume.
+    pub lane: Lane,
+    /// The revision that asked for it, among those of our volume; none for work that no attempt names.
+    pub order: Option<(VolumeKey, u64)>,
+    /// Past this it does not begin, and its caller no longer waits.
+    pub deadline: Timestamp,
+}
+
+/// The lanes of one executor. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Lanes {
+    locks: KeyedLocks<Lane>,
+    seen: Arc<Mutex<Seen>>,
+    room: Arc<Semaphore>,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        let room = Arc::new(Semaphore::new(ROOM as usize));
+        Self { locks: KeyedLocks::default(), seen: Arc::default(), room }
+    }
+}
+
+impl Lanes {
+    /// Does the work in its turn and answers with its result, or at the deadline without.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        turn: Turn,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        check_time(turn.deadline)?;
+        self.check_order(&turn)?;
+        let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
+            return Err(Problem::new(Code::Overloaded, "too many calls are under way").retryable());
+        };
+        let Ok(lane) = timeout(left(turn.deadline), self.locks.lock(&turn.lane)).await else {
+            let message = format!(
+                "plugin {} has not answered an earlier call for volume {}",
+                turn.lane.plugin, turn.lane.external_id
+            );
+            return Err(Problem::new(Code::StillBusy, message).retryable());
+        };
+        // Both may have changed while it waited.
+        check_time(turn.deadline)?;
+        self.check_order(&turn)?;
+        let working = tokio::spawn(async move {
+            let done = work.await;
+            drop((lane, room));
+            done
+        });
+        match timeout(left(turn.deadline), working).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(defect)) => Err(Problem::new(Code::Internal, defect)),
+            Err(_) => {
+                let message = format!(
+                    "no answer of plugin {} yet; it may still be at work, and nothing else is \
+                     asked of it for this volume before it has answered",
+                    turn.lane.plugin
+                );
+                Err(Problem::new(Code::NoAnswer, message).retryable())
+            }
+        }
+    }
+
+    /// Waits until nothing is under way; false when something still was.
+    pub async fn idle(&self, within: Duration) -> bool {
+        timeout(within, self.room.acquire_many(ROOM)).await.is_ok()
+    }
+
+    fn check_order(&self, turn: &Turn) -> Result<(), Problem> {
+        let Some((volume, revision)) = &turn.order else { return Ok(()) };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.note(volume, *revision, turn.deadline, clock::now())
+    }
+}
+
+/// Refuses what is past its deadline (safety rule 8).
+pub fn check_time(deadline: Timestamp) -> Result<(), Problem> {
+    let now = clock::now();
+    if now <= deadline {
+        return Ok(());
+    }
+    let late = now.since(deadline);
+    let message = format!("its deadline {deadline} was {late:?} ago, by this node's clock");
+    Err(Problem::new(Code::Late, message).retryable())
+}
+
+fn left(deadline: Timestamp) -> Duration {
+    deadline.since(clock::now())
+}
+
+/// The newest revision seen of each volume.
+///
+/// One is remembered until every older call is past its own deadline: attempts of a volume are
+/// written one after another and all get the same time, so that an older one's deadline is no
+/// later than this one's, but for what clocks differ by.
+#[derive(Debug, Default)]
+struct Seen {
+    newest: HashMap<VolumeKey, (u64, Timestamp)>,
+}
+
+impl Seen {
+    fn note(
+        &mut self,
+        volume: &VolumeKey,
+        revision: u64,
+        deadline: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), Problem> {
+        let until = deadline.after(CLOCK_MARGIN * 2);
+        if let Some((newest, kept_until)) = self.newest.get_mut(volume) {
+            if *newest > revision {
+                let message = format!("revision {revision} asks, and {newest} was seen already");
+                return Err(Problem::new(Code::OldCall, message));
+            }
+            *newest = revision;
+            *kept_until = until.max(*kept_until);
+            return Ok(());
+        }
+        if self.newest.len() >= SEEN_MAX {
+            self.newest.retain(|_, (_, until)| *until >= now);
+        }
+        if self.newest.len() >= SEEN_MAX {
+            let message = format!("calls of {SEEN_MAX} volumes came within one deadline");
+            return Err(Problem::new(Code::Overloaded, message).retryable());
+        }
+        self.newest.insert(volume.clone(), (revision, until));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The executor's rules, without a plugin.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use berth_domain::{Namespace, VolumeId};
+use tokio::sync::oneshot;
+
+use super::*;
+
+fn volume() -> VolumeKey {
+    VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap())
+}
+
+fn turn(revision: u64, within_ms: u64) -> Turn {
+    Turn {
+        lane: Lane { plugin: PluginId::new("p").unwrap(), external_id: "vol-1".to_owned() },
+        order: Some((volume(), revision)),
+        deadline: clock::now().after(Duration::from_millis(within_ms)),
+    }
+}
+
+/// Work that must not begin.
+fn never() -> impl Future<Output = Result<(), Problem>> {
+    async { panic!("it began") }
+}
+
+fn code<T>(answer: Result<T, Problem>) -> Code {
+    answer.err().expect("a refusal").code
+}
+
+/// Safety 8: a command of an old attempt does nothing.
+#[tokio::test]
+async fn what_is_late_or_old_does_not_begin() {
+    let lanes = Lanes::default();
+    let past = Turn { deadline: Timestamp::from_unix_ms(1), ..turn(9, 0) };
+    assert_eq!(code(lanes.run(past, never()).await), Code::Late);
+    lanes.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
+    assert_eq!(code(lanes.run(turn(4, 5_000), never()).await), Code::OldCall);
+    // The same attempt again is not older.
+    lanes.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
+}
+
+/// Safety 4: one call in flight per volume, also when its caller has given up.
+#[tokio::test]
+async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
+    let lanes = Lanes::default();
+    let (answer, answered) = oneshot::channel::<()>();
+    let first = async move {
+        answered.await.unwrap();
+        Ok(())
+    };
+    assert_eq!(code(lanes.run(turn(1, 30), first).await), Code::NoAnswer);
+    assert_eq!(code(lanes.run(turn(2, 30), never()).await), Code::StillBusy);
+    let other = Lane { plugin: PluginId::new("p").unwrap(), external_id: "vol-2".to_owned() };
+    let elsewhere = Turn { lane: other, order: None, ..turn(1, 5_000) };
+    lanes.run(elsewhere, async { Ok(()) }).await.unwrap();
+    assert!(!lanes.idle(Duration::from_millis(10)).await);
+    answer.send(()).unwrap();
+    lanes.run(turn(3, 5_000), async { Ok(()) }).await.unwrap();
+    assert!(lanes.idle(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn one_that_was_overtaken_while_it_waited_does_not_begin() {
+    let lanes = Lanes::default();
+    let (answer, answered) = oneshot::channel::<()>();
+    let (begin, inside) = oneshot::channel::<()>();
+    let holder = tokio::spawn({
+        let lanes = lanes.clone();
+        let work = async move {
+            begin.send(()).unwrap();
+            answered.await.unwrap();
+            Ok(())
+        };
+        async move { lanes.run(turn(1, 5_000), work).await }
+    });
+    inside.await.unwrap();
+    let newest = || lanes.seen.lock().unwrap().newest[&volume()].0;
+    let old = tokio::spawn({
+        let lanes = lanes.clone();
+        async move { lanes.run(turn(2, 5_000), never()).await }
+    });
+    while newest() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let new = tokio::spawn({
+        let lanes = lanes.clone();
+        async move { lanes.run(turn(3, 5_000), async { Ok(()) }).await }
+    });
+    while newest() < 3 {
+        tokio::task::yield_now().await;
+    }
+    answer.send(()).unwrap();
+    holder.await.unwrap().unwrap();
+    assert_eq!(code(old.await.unwrap()), Code::OldCall);
+    new.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn works_of_one_volume_never_overlap() {
+    let lanes = Lanes::default();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let mut works = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let (lanes, inside) = (lanes.clone(), Arc::clone(&inside));
+        works.spawn(async move {
+            let work = async move {
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            };
+            lanes.run(turn(1, 5_000), work).await.unwrap();
+        });
+    }
+    while let Some(work) = works.join_next().await {
+        work.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn work_that_panics_is_answered_for_and_frees_its_volume() {
+    let lanes = Lanes::default();
+    let broken = async { panic!("on purpose") };
+    assert_eq!(code(lanes.run::<()>(turn(1, 5_000), broken).await), Code::Internal);
+    lanes.run(turn(2, 5_000), async { Ok(()) }).await.unwrap();
+}
+
+#[test]
+fn what_is_remembered_is_bounded_and_forgotten_in_time() {
+    let mut seen = Seen::default();
+    let at = Timestamp::from_unix_ms;
+    let volume =
+        |n: usize| VolumeKey::new(Namespace::default(), VolumeId::new(n.to_string()).unwrap());
+    for n in 0..SEEN_MAX {
+        seen.note(&volume(n), 7, at(100_000), at(50_000)).unwrap();
+    }
+    let full = seen.note(&volume(SEEN_MAX), 1, at(100_000), at(50_000));
+    assert_eq!(code(full), Code::Overloaded);
+    assert_eq!(code(seen.note(&volume(0), 6, at(100_000), at(50_000))), Code::OldCall);
+    seen.note(&volume(SEEN_MAX), 1, at(300_000), at(200_000)).unwrap();
+    assert_eq!(seen.newest.len(), 1);
+}

@@ -1,0 +1,180 @@
+//! The node's lease: that this agent lives.
+//!
+//! **Owns** the key `node.<node>` in the leases bucket. The registry reads from it whether the node is
+//! there; nothing here says so in any other way.
+//!
+//! **Promises** that one agent at a time answers for a node: a second one with the same name waits at
+//! its start, and one whose lease another took ends. A restarted agent takes its own earlier
+//! lease over, so that a crash that is mended in time is not seen at all.
+//!
+//! **Never** fences: what is mounted here stays mounted when the lease ends.
+
+use std::time::Duration;
+
+use berth_bus::{Bucket, KeptLease, LeaseError};
+use berth_contract::key;
+use berth_domain::retry::Schedule;
+use berth_domain::{NodeId, Timestamp};
+use berth_service::clock;
+use berth_service::shutdown::Shutdown;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::time::sleep;
+
+/// When it is asked for again.
+const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+
+/// Who holds the lease, for people and for another agent that finds it held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The node.
+    pub node: NodeId,
+    /// Which agent: the id of its state directory.
+    pub agent: String,
+    /// The host's name.
+    #[serde(default)]
+    pub hostname: String,
+    /// The process.
+    pub pid: u32,
+    /// Since when it runs.
+    pub since: Timestamp,
+}
+
+/// Another agent answers for the node.
+#[derive(Debug, Error)]
+#[error(
+    "another agent has taken the lease of node {node}: {other}; two agents must not bear one name"
+)]
+pub struct Taken {
+    node: NodeId,
+    other: String,
+}
+
+/// How the lease is asked for.
+#[derive(Debug, Clone)]
+pub struct Tenure {
+    /// The leases bucket.
+    pub bucket: Bucket,
+    /// What is written into it.
+    pub holder: Holder,
+    /// How long it lives without being renewed.
+    pub ttl: Duration,
+}
+
+/// What came of asking once.
+enum Asked {
+    Held(KeptLease),
+    /// By another agent.
+    Other(String),
+    /// The bus did not answer, or the key changed meanwhile.
+    NotNow(LeaseError),
+}
+
+impl Tenure {
+    /// Waits until the lease is held; none when the shutdown comes first.
+    pub async fn begin(&self, shutdown: &Shutdown) -> Option<KeptLease> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.ask().await {
+                Asked::Held(lease) => return Some(lease),
+                Asked::Other(other) => {
+                    let node = &self.holder.node;
+                    tracing::warn!(%node, other, "another agent holds this node's lease; waiting");
+                }
+                Asked::NotNow(error) => self.log(tries, &error),
+            }
+            tokio::select! {
+                () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+                () = shutdown.requested() => return None,
+            }
+        }
+    }
+
+    /// Keeps the lease until the shutdown; what is held by then is returned, to be given up last. When it
+    /// is lost, it is asked for again; that another agent has it by then is the end of this one.
+    pub async fn keep(
+        &self,
+        lease: KeptLease,
+        shutdown: &Shutdown,
+    ) -> Result<Option<KeptLease>, Taken> {
+        let mut held = lease;
+        loop {
+            tokio::select! {
+                () = held.lost() => {}
+                () = shutdown.requested() => return Ok(Some(held)),
+            }
+            tracing::warn!(node = %self.holder.node, "the node's lease is lost");
+            match self.regain(shutdown).await? {
+                Some(lease) => held = lease,
+                None => return Ok(None),
+            }
+            tracing::info!(node = %self.holder.node, "the node's lease is held again");
+        }
+    }
+
+    async fn regain(&self, shutdown: &Shutdown) -> Result<Option<KeptLease>, Taken> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.ask().await {
+                Asked::Held(lease) => return Ok(Some(lease)),
+                Asked::Other(other) => return Err(Taken { node: self.holder.node.clone(), other }),
+                Asked::NotNow(error) => self.log(tries, &error),
+            }
+            tokio::select! {
+                () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+                () = shutdown.requested() => return Ok(None),
+            }
+        }
+    }
+
+    async fn ask(&self) -> Asked {
+        let value = match serde_json::to_vec(&self.holder) {
+            Ok(value) => value,
+            Err(error) => {
+                let key = key::node_lease(&self.holder.node);
+                return Asked::NotNow(LeaseError::Refused { key, why: error.to_string() });
+            }
+        };
+        let key = key::node_lease(&self.holder.node);
+        let (ttl, trace) = (self.ttl, clock::begin_trace());
+        match self.bucket.acquire(&key, value.clone().into(), ttl, trace).await {
+            Ok(lease) => Asked::Held(lease.keep()),
+            Err(LeaseError::Held { holder, .. }) if self.is_ours(&holder) => {
+                match self.bucket.inherit(&holder, value.into(), ttl, trace).await {
+                    Ok(lease) => Asked::Held(lease.keep()),
+                    Err(error) => Asked::NotNow(error),
+                }
+            }
+            Err(LeaseError::Held { holder, .. }) => {
+                let said = holder.value.unwrap_or_default();
+                Asked::Other(String::from_utf8_lossy(&said).into_owned())
+            }
+            Err(error) => Asked::NotNow(error),
+        }
+    }
+
+    /// Whether it is held by an earlier life of this agent.
+    fn is_ours(&self, entry: &berth_bus::Entry) -> bool {
+        let holder = entry.value.as_ref().and_then(|said| serde_json::from_slice(said).ok());
+        holder.is_some_and(|holder: Holder| holder.agent == self.holder.agent)
+    }
+
+    /// Gives it up: the node is gone at once, and not only when the lease would have ended.
+    pub async fn give_up(&self, lease: KeptLease) {
+        if let Err(error) = lease.release().await {
+            let why = berth_service::process::chain(&error);
+            tracing::warn!(why, "the node's lease was not given up; it ends by itself");
+        }
+    }
+
+    fn log(&self, tries: u32, error: &LeaseError) {
+        let why = berth_service::process::chain(error);
+        if tries <= 1 {
+            tracing::warn!(node = %self.holder.node, why, "the node's lease is not held yet");
+        } else {
+            tracing::debug!(node = %self.holder.node, why, tries, "the node's lease is not held yet");
+        }
+    }
+}

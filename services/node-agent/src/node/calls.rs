@@ -1,0 +1,199 @@
+//! The plugin calls of a plan, made one after another, and their effects looked at.
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_csi::capability::volume_capability;
+use berth_csi::{Class, Remedy, v1};
+use berth_domain::Timestamp;
+use berth_domain::access::{AttachmentMode, Capability, Mode};
+use berth_domain::volume::MountOptions;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::{dirs, local, mounts};
+use crate::lane::check_time;
+use crate::plan::NodeCall;
+use crate::plugin::{self, Plugin};
+
+/// What a volume is to its plugin while it is mounted.
+#[derive(Debug, Clone)]
+pub(super) struct Using {
+    /// How it is used.
+    pub(super) capability: Capability,
+    /// What the alloc may do.
+    pub(super) mode: Mode,
+    /// Mount options.
+    pub(super) mount: MountOptions,
+    /// `volume_context`.
+    pub(super) context: BTreeMap<String, String>,
+    /// The controller's `publish_context`.
+    pub(super) publish_context: BTreeMap<String, String>,
+}
+
+/// Makes the calls of one volume on this node, in its turn.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    pub(super) plugin: Plugin,
+    pub(super) external_id: String,
+    /// No call begins past this.
+    pub(super) deadline: Timestamp,
+}
+
+impl Caller {
+    /// Brings a use about.
+    pub(super) async fn bring(&self, calls: &[NodeCall], using: &Using) -> Result<(), Problem> {
+        let staged_here = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
+        for call in calls {
+            match call {
+                NodeCall::Stage { staging } => self.stage(staging, using).await?,
+                NodeCall::Publish { staging, target } => {
+                    let staging = staging.as_deref();
+                    let published = self.publish(staging, target, using).await;
+                    match (published, staging) {
+                        (Err(NotPublished::Unstaged(_)), Some(staging)) if !staged_here => {
+                            // Another's use of the staging was no proof: somebody unmounted it.
+                            self.stage(staging, using).await?;
+                            self.publish(Some(staging), target, using).await?;
+                        }
+                        (published, _) => published?,
+                    }
+                }
+                NodeCall::Unpublish { target } => self.unpublish(target).await?,
+                NodeCall::Unstage { staging } => self.unstage(staging).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a use down.
+    pub(super) async fn take_down(&self, calls: &[NodeCall]) -> Result<(), Problem> {
+        for call in calls {
+            match call {
+                NodeCall::Unpublish { target } => self.unpublish(target).await?,
+                NodeCall::Unstage { staging } => self.unstage(staging).await?,
+                NodeCall::Stage { .. } | NodeCall::Publish { .. } => {
+                    let message = "a plan to take a volume down would mount it";
+                    return Err(Problem::new(Code::Internal, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn stage(&self, staging: &Path, using: &Using) -> Result<(), Problem> {
+        let at = |problem: Problem| problem.at("node.stage");
+        check_time(self.deadline).map_err(at)?;
+        dirs::make(staging).await.map_err(local(Code::MountFailed)).map_err(at)?;
+        let request = v1::NodeStageVolumeRequest {
+            volume_id: self.external_id.clone(),
+            publish_context: using.publish_context.clone(),
+            staging_target_path: text(staging),
+            volume_capability: Some(self.capability(using)),
+            volume_context: using.context.clone(),
+            ..v1::NodeStageVolumeRequest::default()
+        };
+        self.plugin.call(request).await.map_err(|error| at(plugin::problem(&error)))?;
+        Ok(())
+    }
+
+    async fn publish(
+        &self,
+        staging: Option<&Path>,
+        target: &Path,
+        using: &Using,
+    ) -> Result<(), NotPublished> {
+        let at = |problem: Problem| NotPublished::Failed(problem.at("node.publish"));
+        check_time(self.deadline).map_err(at)?;
+        // The target itself is the plugin's to make (CSI, NodePublishVolume).
+        let parent = target.parent().unwrap_or(target);
+        dirs::make(parent).await.map_err(local(Code::MountFailed)).map_err(at)?;
+        let request = v1::NodePublishVolumeRequest {
+            volume_id: self.external_id.clone(),
+            publish_context: using.publish_context.clone(),
+            staging_target_path: staging.map(text).unwrap_or_default(),
+            target_path: text(target),
+            volume_capability: Some(self.capability(using)),
+            readonly: using.mode == Mode::Read,
+            volume_context: using.context.clone(),
+            ..v1::NodePublishVolumeRequest::default()
+        };
+        if let Err(error) = self.plugin.call(request).await {
+            let problem = plugin::problem(&error).at("node.publish");
+            return Err(match error.class() {
+                Class::Retry(Remedy::StageFirst) => NotPublished::Unstaged(problem),
+                _ => NotPublished::Failed(problem),
+            });
+        }
+        // A workload that found a bare directory would write to the host's own disk.
+        let is_directory = using.capability.attachment == AttachmentMode::FileSystem;
+        if is_directory && !mounts(Code::MountFailed).await.map_err(at)?.has(target) {
+            let message = format!(
+                "plugin {} answered NodePublishVolume with OK, but nothing is mounted at {}",
+                self.plugin.id,
+                target.display()
+            );
+            return Err(at(Problem::new(Code::MountFailed, message).retryable()));
+        }
+        Ok(())
+    }
+
+    async fn unpublish(&self, target: &Path) -> Result<(), Problem> {
+        let at = |problem: Problem| problem.at("node.unpublish");
+        check_time(self.deadline).map_err(at)?;
+        let request = v1::NodeUnpublishVolumeRequest {
+            volume_id: self.external_id.clone(),
+            target_path: text(target),
+        };
+        self.plugin.call(request).await.map_err(|error| at(plugin::problem(&error)))?;
+        self.confirm_gone(target, "NodeUnpublishVolume").await.map_err(at)
+    }
+
+    async fn unstage(&self, staging: &Path) -> Result<(), Problem> {
+        let at = |problem: Problem| problem.at("node.unstage");
+        check_time(self.deadline).map_err(at)?;
+        let request = v1::NodeUnstageVolumeRequest {
+            volume_id: self.external_id.clone(),
+            staging_target_path: text(staging),
+        };
+        self.plugin.call(request).await.map_err(|error| at(plugin::problem(&error)))?;
+        self.confirm_gone(staging, "NodeUnstageVolume").await.map_err(at)
+    }
+
+    /// The kernel's word counts, not the plugin's (rule 11).
+    async fn confirm_gone(&self, path: &Path, rpc: &str) -> Result<(), Problem> {
+        if mounts(Code::UnmountFailed).await?.has(path) {
+            let message = format!(
+                "plugin {} answered {rpc} with OK, but {} is still mounted",
+                self.plugin.id,
+                path.display()
+            );
+            return Err(Problem::new(Code::UnmountFailed, message).retryable());
+        }
+        dirs::remove(path).await.map_err(local(Code::UnmountFailed))
+    }
+
+    fn capability(&self, using: &Using) -> v1::VolumeCapability {
+        let later_modes = self.plugin.node().is_some_and(|can| can.single_node_multi_writer);
+        volume_capability(using.capability, &using.mount, later_modes)
+    }
+}
+
+/// Why a volume is not published.
+enum NotPublished {
+    /// The plugin says that it must be staged first.
+    Unstaged(Problem),
+    /// Anything else.
+    Failed(Problem),
+}
+
+impl From<NotPublished> for Problem {
+    fn from(error: NotPublished) -> Self {
+        match error {
+            NotPublished::Unstaged(problem) | NotPublished::Failed(problem) => problem,
+        }
+    }
+}
+
+fn text(path: impl Into<PathBuf>) -> String {
+    path.into().to_string_lossy().into_owned()
+}

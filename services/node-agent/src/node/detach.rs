@@ -1,0 +1,104 @@
+//! `agent.detach`: nothing of an alloc's use is left (rules 10 and 11).
+
+use berth_contract::code::Code;
+use berth_contract::message::call::{Call, Called};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::Timestamp;
+use berth_domain::volume::CallKind;
+
+use super::calls::Caller;
+use super::{Mounter, dirs, local, mounts};
+use crate::lane::{Lane, Turn};
+use crate::plan::{self, Departure, Scene};
+use crate::tell::Used;
+
+impl Mounter {
+    /// Takes the alloc's use of the volume down; that nothing is here is success.
+    pub(super) async fn detach(
+        &self,
+        call: Call,
+        deadline: Timestamp,
+        trace: TraceContext,
+    ) -> Result<Called, Problem> {
+        let volume = call.volume_key();
+        let told = |problem: Problem| {
+            let problem = self.place(problem, &volume).at(CallKind::NodeDetach);
+            problem.plugin(&call.plugin)
+        };
+        self.check(&call).map_err(told)?;
+        let turn = Turn {
+            lane: Lane { plugin: call.plugin.clone(), external_id: call.external_id.clone() },
+            order: Some((volume.clone(), call.revision)),
+            deadline: call.deadline.min(deadline),
+        };
+        let work = {
+            let (mounter, call, deadline) = (self.clone(), call.clone(), turn.deadline);
+            async move { mounter.detach_in_turn(&call, deadline, trace).await }
+        };
+        let done = self.parts.lanes.run(turn, work).await;
+        let outcome = done.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
+        tracing::info!(
+            call = %call.call,
+            %volume,
+            alloc = %call.alloc,
+            epoch = call.epoch,
+            attempt = %call.attempt,
+            trace = trace.trace_id(),
+            outcome,
+            "executed"
+        );
+        done.map_err(told)
+    }
+
+    /// A call that came to the wrong place does nothing.
+    fn check(&self, call: &Call) -> Result<(), Problem> {
+        if call.call != CallKind::NodeDetach {
+            let message = format!("a call of {} came to an agent", call.call);
+            return Err(Problem::new(Code::BadInput, message));
+        }
+        if call.node != self.parts.host.node {
+            let message = format!("a call for node {} came to {}", call.node, self.parts.host.node);
+            return Err(Problem::new(Code::BadInput, message));
+        }
+        Ok(())
+    }
+
+    /// In the volume's turn.
+    async fn detach_in_turn(
+        &self,
+        call: &Call,
+        deadline: Timestamp,
+        trace: TraceContext,
+    ) -> Result<Called, Problem> {
+        let (volume, alloc) = (call.volume_key(), &call.alloc);
+        let journal = &self.parts.journal;
+        let known = journal.volume(&volume);
+        // Before anything is looked for: a grant that is on its way must find it (rule 10).
+        if known.detached.get(alloc).is_none_or(|told| told.epoch < call.epoch) {
+            let told = journal.begin_detach(&volume, alloc, call.epoch).await;
+            told.map_err(local(Code::UnmountFailed))?;
+        }
+        let place = self.parts.paths.place(&call.plugin, &volume, alloc);
+        let table = mounts(Code::UnmountFailed).await?;
+        let scene = Scene { journal: &known, mounts: &table, place: &place };
+        // A plugin that has not said whether it stages may have staged.
+        let can = self.parts.plugins.get(&call.plugin).and_then(crate::plugin::Plugin::node);
+        let stages = can.is_none_or(|can| can.stage_unstage_volume);
+        let calls = plan::detach(scene, Departure { alloc, epoch: call.epoch, stages })
+            .map_err(|newer| Problem::new(Code::OldCall, newer))?;
+        if calls.is_empty() {
+            return Ok(Called::default());
+        }
+        let plugin = self.plugin(&call.plugin)?.clone();
+        let external_id = call.external_id.clone();
+        Caller { plugin, external_id, deadline }.take_down(&calls).await?;
+        dirs::remove(&place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;
+        dirs::remove_if_empty(&place.volume_dir).await.map_err(local(Code::UnmountFailed))?;
+        let gone = journal.end_detach(&volume, alloc, call.epoch).await;
+        gone.map_err(local(Code::UnmountFailed))?;
+        let used = Used { volume: &volume, alloc, plugin: &call.plugin };
+        self.parts.tell.unmounted(used, trace);
+        Ok(Called::default())
+    }
+}

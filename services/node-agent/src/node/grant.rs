@@ -1,0 +1,68 @@
+//! Asking for a grant.
+
+use std::time::Duration;
+
+use berth_bus::{Bus, Call};
+use berth_contract::code::Code;
+use berth_contract::message::agent::Mount;
+use berth_contract::message::claim::{Grant, Take};
+use berth_contract::problem::Problem;
+use berth_contract::subject::Namespaced;
+use berth_contract::trace::TraceContext;
+use berth_domain::retry::Schedule;
+use berth_domain::{NodeId, Timestamp};
+use berth_service::clock;
+use tokio::time::sleep;
+
+const STEP: &str = "claim.take";
+/// How long one answer is waited for. A service that ended under the request never answers; another
+/// replica, or the next start of the same, joins what is under way.
+const ONE_ASKING: Duration = Duration::from_secs(5);
+/// When it is asked again.
+const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(1) };
+
+/// Asks for the claim until it is granted, refused for good, or the deadline has come. Asking again is
+/// asking for the same (B4).
+pub(super) async fn take(
+    bus: &Bus,
+    node: &NodeId,
+    mount: &Mount,
+    deadline: Timestamp,
+    trace: TraceContext,
+) -> Result<Grant, Problem> {
+    let subject = Namespaced::ClaimTake.subject(&mount.namespace);
+    let request = Take {
+        alloc: mount.alloc.clone(),
+        volume: mount.volume.clone(),
+        node: node.clone(),
+        mode: None,
+        wait: mount.wait,
+    };
+    let mut tries = 0;
+    let mut last = None;
+    loop {
+        let left = deadline.since(clock::now());
+        if left.is_zero() {
+            let late = || Problem::new(Code::Late, "there was no time left to ask").retryable();
+            return Err(last.unwrap_or_else(late).at(STEP));
+        }
+        let call = Call::within(trace.child(&mut rand::rng()), left.min(ONE_ASKING));
+        let problem = match bus.request::<Grant>(&subject, &request, &call).await {
+            Ok(grant) => return Ok(grant),
+            Err(error) => error.into_problem(STEP),
+        };
+        if !problem.retryable {
+            return Err(problem);
+        }
+        tracing::debug!(
+            volume = %mount.volume,
+            alloc = %mount.alloc,
+            trace = trace.trace_id(),
+            %problem,
+            "not granted yet"
+        );
+        last = Some(problem);
+        tries += 1;
+        sleep(AGAIN.wait(tries, clock::jitter()).min(deadline.since(clock::now()))).await;
+    }
+}

@@ -1,0 +1,93 @@
+//! Volumes on this node: mounted, taken down, shown.
+//!
+//! **Owns** what happens here for `agent.mount`, `agent.detach` and `agent.status`: the plan says which
+//! plugin calls to make ([`crate::plan`]), this makes them.
+//!
+//! **Promises** that what may be here is in the journal before the first plugin call (E4, E5), that a
+//! detach is done when the mount table says so (rule 11), and that nothing is done by a grant but in
+//! the request that asked for it (rule 10).
+//!
+//! **Never** removes a file, nor a directory that is mounted or not empty.
+
+mod calls;
+mod detach;
+mod dirs;
+mod endpoints;
+mod grant;
+mod mount;
+mod status;
+
+use std::error::Error;
+use std::sync::Arc;
+
+use berth_bus::Bus;
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_domain::{PluginId, VolumeKey};
+
+use crate::controller::Hosted;
+use crate::host::Host;
+use crate::journal::Journal;
+use crate::lane::Lanes;
+use crate::mount_table::MountTable;
+use crate::paths::Paths;
+use crate::plugin::{Plugin, Plugins};
+use crate::tell::Teller;
+
+pub use endpoints::serve;
+pub use status::log_what_is_here;
+
+/// Mounts and takes down volumes. Cheap to clone.
+#[derive(Clone)]
+pub struct Mounter {
+    parts: Arc<Parts>,
+}
+
+/// What a [`Mounter`] works with.
+pub struct Parts {
+    /// Where it asks for grants.
+    pub bus: Bus,
+    /// The node.
+    pub host: Host,
+    /// Where volumes are.
+    pub paths: Paths,
+    /// What may be here.
+    pub journal: Journal,
+    /// Who does the work.
+    pub plugins: Plugins,
+    /// One call at a time for each volume.
+    pub lanes: Lanes,
+    /// Which controllers this agent serves, for the status.
+    pub hosted: Hosted,
+    /// Who is told.
+    pub tell: Teller,
+}
+
+impl Mounter {
+    /// One that works with these.
+    pub fn new(parts: Parts) -> Self {
+        Self { parts: Arc::new(parts) }
+    }
+
+    fn plugin(&self, id: &PluginId) -> Result<&Plugin, Problem> {
+        self.parts.plugins.get(id).ok_or_else(|| {
+            let message = format!("plugin {id} is not in the configuration of this node's agent");
+            Problem::new(Code::NoSuchPlugin, message).retryable()
+        })
+    }
+
+    /// Names what every problem of this node has in common.
+    fn place(&self, problem: Problem, volume: &VolumeKey) -> Problem {
+        problem.volume(volume).node(&self.parts.host.node)
+    }
+}
+
+/// What cannot be done because this node itself fails, as its caller is told.
+fn local<E: Error + 'static>(code: Code) -> impl Fn(E) -> Problem {
+    move |error| Problem::new(code, berth_service::process::chain(&error)).retryable()
+}
+
+/// The mount table, read now.
+async fn mounts(code: Code) -> Result<MountTable, Problem> {
+    MountTable::read().await.map_err(local(code))
+}

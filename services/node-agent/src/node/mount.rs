@@ -1,0 +1,128 @@
+//! `agent.mount`: from an alloc's wish to a path (E4, rule 10).
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::claim::Grant;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::access::{Capability, Mode};
+use berth_domain::{Timestamp, VolumeKey};
+use berth_service::clock;
+
+use super::calls::{Caller, Using};
+use super::{Mounter, grant, local, mounts};
+use crate::journal::{Use, UseState};
+use crate::lane::{Lane, Turn};
+use crate::paths::Place;
+use crate::plan::{self, Arrival, NodeCall, Scene};
+use crate::plugin::Plugin;
+use crate::tell::Used;
+
+const STEP: &str = "agent.mount";
+
+impl Mounter {
+    /// Claims the volume for the alloc and mounts it; answers by the deadline.
+    pub(super) async fn mount(
+        &self,
+        request: Mount,
+        deadline: Timestamp,
+        trace: TraceContext,
+    ) -> Result<Mounted, Problem> {
+        let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
+        let told = |problem: Problem| self.place(problem, &volume).at(STEP);
+        let node = &self.parts.host.node;
+        let grant = grant::take(&self.parts.bus, node, &request, deadline, trace).await;
+        let grant = grant.map_err(told)?;
+        let plugin = self.plugin(&grant.plugin).map_err(told)?.clone();
+        let lane = Lane { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
+        // The grant is used here and now or never: the work owns it, and ends with this process.
+        let work = {
+            let (mounter, volume) = (self.clone(), volume.clone());
+            async move { mounter.mount_granted(&volume, &grant, plugin, deadline, trace).await }
+        };
+        let told = |problem: Problem| told(problem.plugin(&lane.plugin));
+        let turn = Turn { lane: lane.clone(), order: None, deadline };
+        self.parts.lanes.run(turn, work).await.map_err(told)
+    }
+
+    /// In the volume's turn.
+    async fn mount_granted(
+        &self,
+        volume: &VolumeKey,
+        grant: &Grant,
+        plugin: Plugin,
+        deadline: Timestamp,
+        trace: TraceContext,
+    ) -> Result<Mounted, Problem> {
+        let Some(can) = plugin.node() else {
+            let message = format!(
+                "plugin {} has not said what its node service can do: {}",
+                plugin.id,
+                plugin.view().description
+            );
+            return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
+        };
+        let place = self.parts.paths.place(&grant.plugin, volume, &grant.alloc);
+        let journal = self.parts.journal.volume(volume);
+        let table = mounts(Code::MountFailed).await?;
+        let scene = Scene { journal: &journal, mounts: &table, place: &place };
+        let arrival =
+            Arrival { alloc: &grant.alloc, epoch: grant.epoch, stages: can.stage_unstage_volume };
+        let calls =
+            plan::mount(scene, arrival).map_err(|void| Problem::new(Code::GrantVoid, void))?;
+        if !calls.is_empty() {
+            let entry = self.intent(grant, &place, &calls);
+            let write = |entry| self.parts.journal.write_use(volume, &grant.alloc, entry);
+            write(entry.clone()).await.map_err(local(Code::MountFailed))?;
+            let using = Using {
+                capability: Capability { access: grant.access, attachment: grant.attachment },
+                mode: grant.mode,
+                mount: grant.mount.clone(),
+                context: grant.context.clone(),
+                publish_context: grant.publish_context.clone(),
+            };
+            let external_id = grant.external_id.clone();
+            Caller { plugin, external_id, deadline }.bring(&calls, &using).await?;
+            let published = Use { state: UseState::Published, since: clock::now(), ..entry };
+            write(published).await.map_err(local(Code::MountFailed))?;
+            let used = Used { volume, alloc: &grant.alloc, plugin: &grant.plugin };
+            self.parts.tell.mounted(used, trace);
+            tracing::info!(
+                %volume,
+                alloc = %grant.alloc,
+                epoch = grant.epoch,
+                target = %place.target.display(),
+                trace = trace.trace_id(),
+                "mounted"
+            );
+        }
+        Ok(Mounted {
+            path: place.target.to_string_lossy().into_owned(),
+            read_only: grant.mode == Mode::Read,
+            epoch: grant.epoch,
+        })
+    }
+
+    /// What is written before the first call of a plan.
+    fn intent(&self, grant: &Grant, place: &Place, calls: &[NodeCall]) -> Use {
+        // Also a staging that is only to be undone stays known until it is.
+        let staging = calls.iter().find_map(|call| match call {
+            NodeCall::Stage { staging } | NodeCall::Unstage { staging } => Some(staging.clone()),
+            NodeCall::Publish { staging, .. } => staging.clone(),
+            NodeCall::Unpublish { .. } => None,
+        });
+        Use {
+            state: UseState::Intent,
+            epoch: grant.epoch,
+            plugin: grant.plugin.clone(),
+            external_id: grant.external_id.clone(),
+            access: grant.access,
+            attachment: grant.attachment,
+            mode: grant.mode,
+            staging,
+            target: place.target.clone(),
+            boot_id: self.parts.host.boot_id.clone(),
+            since: clock::now(),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A plugin as the registry is told of it (D2).
+
+use berth_contract::message::registry::ReportedInstance;
+use berth_csi::Fingerprint;
+use berth_csi::advertised::ControllerCapabilities;
+use berth_domain::PluginId;
+use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities};
+
+use super::View;
+
+/// The halves it has. One that has never answered is reported as a node instance: the agent stands
+/// for a node, and what else the plugin may be is not known.
+pub(super) fn report(plugin: &PluginId, view: &View) -> Vec<ReportedInstance> {
+    let known = view.fingerprint.as_ref();
+    let controller = known.and_then(|known| known.controller.as_ref()).map(controller);
+    let node = known.and_then(node);
+    let mut halves = Vec::new();
+    if controller.is_some() {
+        halves.push(Half::Controller);
+    }
+    if node.is_some() || halves.is_empty() {
+        halves.push(Half::Node);
+    }
+    let instance = |half| Instance {
+        healthy: view.healthy,
+        description: view.description.clone(),
+        provider: known.map(|known| known.name.clone()).unwrap_or_default(),
+        version: known.map(|known| known.vendor_version.clone()).unwrap_or_default(),
+        since: view.since,
+        controller: controller.filter(|_| half == Half::Controller),
+        node: node.clone().filter(|_| half == Half::Node),
+    };
+    halves
+        .into_iter()
+        .map(|half| ReportedInstance { plugin: plugin.clone(), half, instance: instance(half) })
+        .collect()
+}
+
+fn controller(can: &ControllerCapabilities) -> ControllerAbilities {
+    ControllerAbilities {
+        publish_unpublish_volume: can.publish_unpublish_volume,
+        publish_readonly: can.publish_readonly,
+        create_delete_volume: can.create_delete_volume,
+        list_volumes: can.list_volumes,
+        create_delete_snapshot: can.create_delete_snapshot,
+        clone_volume: can.clone_volume,
+        expand_volume: can.expand_volume,
+        single_node_multi_writer: can.single_node_multi_writer,
+    }
+}
+
+fn node(known: &Fingerprint) -> Option<NodeAbilities> {
+    let node = known.node.as_ref()?;
+    let can = node.capabilities;
+    Some(NodeAbilities {
+        external_node: node.node_id.clone().unwrap_or_default(),
+        controller_service: known.services.controller_service,
+        stage_unstage_volume: can.stage_unstage_volume,
+        get_volume_stats: can.get_volume_stats,
+        expand_volume: can.expand_volume,
+        volume_condition: can.volume_condition,
+        single_node_multi_writer: can.single_node_multi_writer,
+        max_volumes: node.max_volumes,
+        topology: node.topology.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_csi::advertised::{NodeCapabilities, PluginServices, VolumeExpansion};
+    use berth_csi::fingerprint::NodeFingerprint;
+    use berth_domain::Timestamp;
+
+    use super::*;
+
+    fn view(controller: bool, node: bool) -> View {
+        let services = PluginServices { controller_service: true, ..PluginServices::default() };
+        let fingerprint = Fingerprint {
+            name: "csi.example".to_owned(),
+            vendor_version: "1.2".to_owned(),
+            services,
+            expansion: VolumeExpansion::default(),
+            controller: controller.then(|| ControllerCapabilities {
+                publish_unpublish_volume: true,
+                ..ControllerCapabilities::default()
+            }),
+            node: node.then(|| NodeFingerprint {
+                node_id: Some("i-7".to_owned()),
+                max_volumes: Some(3),
+                topology: [("zone".to_owned(), "a".to_owned())].into(),
+                capabilities: NodeCapabilities {
+                    stage_unstage_volume: true,
+                    ..NodeCapabilities::default()
+                },
+            }),
+        };
+        View {
+            healthy: true,
+            description: "well".to_owned(),
+            since: Timestamp::from_unix_ms(7),
+            fingerprint: Some(fingerprint),
+        }
+    }
+
+    fn halves(view: &View) -> Vec<(Half, Instance)> {
+        let reported = report(&PluginId::new("p").unwrap(), view);
+        reported.into_iter().map(|one| (one.half, one.instance)).collect()
+    }
+
+    #[test]
+    fn a_monolith_is_two_instances_each_with_its_own_abilities() {
+        let both = halves(&view(true, true));
+        let [(Half::Controller, controller), (Half::Node, node)] = &both[..] else {
+            panic!("{both:?}")
+        };
+        assert!(controller.controller.unwrap().publish_unpublish_volume);
+        assert_eq!(controller.node, None);
+        assert_eq!((node.provider.as_str(), node.version.as_str()), ("csi.example", "1.2"));
+        let abilities = node.node.as_ref().unwrap();
+        assert!(abilities.controller_service && abilities.stage_unstage_volume);
+        assert_eq!((abilities.external_node.as_str(), abilities.max_volumes), ("i-7", Some(3)));
+    }
+
+    #[test]
+    fn a_half_is_reported_as_that_half_alone() {
+        let only = |view: &View| halves(view).iter().map(|(half, _)| *half).collect::<Vec<_>>();
+        assert_eq!(only(&view(true, false)), [Half::Controller]);
+        assert_eq!(only(&view(false, true)), [Half::Node]);
+    }
+
+    #[test]
+    fn one_that_never_answered_is_unhealthy_with_its_reason_and_no_abilities() {
+        let unknown = View {
+            healthy: false,
+            description: "there is no such file".to_owned(),
+            since: Timestamp::from_unix_ms(7),
+            fingerprint: None,
+        };
+        let all = halves(&unknown);
+        let [(Half::Node, instance)] = &all[..] else { panic!("{all:?}") };
+        assert!(!instance.healthy && instance.node.is_none());
+        assert_eq!(instance.description, "there is no such file");
+    }
+}

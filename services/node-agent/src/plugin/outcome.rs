@@ -1,0 +1,69 @@
+//! What a failed plugin call is to whoever asked for it.
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_csi::{CallError, Class};
+
+/// The problem: refused when it is sure that the call did nothing and never will, otherwise failed, and
+/// worth another try. The error names the call, the plugin's code and its words.
+pub fn problem(error: &CallError) -> Problem {
+    let (code, retryable, remedy) = match error.class() {
+        Class::Refused(remedy) => (Code::PluginRefused, false, Some(remedy)),
+        Class::Retry(remedy) | Class::Uncertain(remedy) => (Code::PluginFailed, true, Some(remedy)),
+        // No error is classed so; if one ever is, it is uncertain like any other.
+        Class::Done => (Code::PluginFailed, true, None),
+    };
+    let mut problem = Problem::new(code, error);
+    problem.retryable = retryable;
+    match remedy {
+        Some(remedy) => problem.next(remedy),
+        None => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_csi::{Code as GrpcCode, Failure, Rpc};
+
+    use super::*;
+
+    fn of(rpc: Rpc, failure: Failure) -> Problem {
+        problem(&CallError { rpc, socket: "/p.sock".into(), failure })
+    }
+
+    fn answered(code: GrpcCode) -> Failure {
+        Failure::Answered { code, message: "its words".to_owned() }
+    }
+
+    #[test]
+    fn only_what_surely_did_nothing_and_never_will_is_refused() {
+        let refused = of(Rpc::ControllerPublishVolume, answered(GrpcCode::InvalidArgument));
+        assert_eq!((refused.code, refused.retryable), (Code::PluginRefused, false));
+        for failure in [
+            answered(GrpcCode::Internal),
+            answered(GrpcCode::Aborted),
+            answered(GrpcCode::NotFound),
+            Failure::Unreachable { reason: "no".to_owned() },
+            Failure::Broken { reason: "no".to_owned() },
+            Failure::Late { timeout: std::time::Duration::from_secs(1) },
+        ] {
+            let failed = of(Rpc::ControllerPublishVolume, failure.clone());
+            assert_eq!((failed.code, failed.retryable), (Code::PluginFailed, true), "{failure:?}");
+        }
+    }
+
+    /// It may mean that the plugin does not know the node, with the volume attached to it.
+    #[test]
+    fn not_found_is_no_success_of_an_unpublish() {
+        let failed = of(Rpc::ControllerUnpublishVolume, answered(GrpcCode::NotFound));
+        assert_eq!((failed.code, failed.retryable), (Code::PluginFailed, true));
+    }
+
+    #[test]
+    fn it_names_the_call_the_code_and_the_plugins_words() {
+        let problem = of(Rpc::NodeStageVolume, answered(GrpcCode::PermissionDenied));
+        let expected = "NodeStageVolume on /p.sock: PERMISSION_DENIED: its words";
+        assert_eq!(problem.message, expected);
+        assert!(problem.next.contains("rights"), "{}", problem.next);
+    }
+}

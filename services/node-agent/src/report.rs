@@ -1,0 +1,114 @@
+//! Telling the registry what this node is and has.
+//!
+//! **Owns** the report: everything, each time (D2, D3), whenever a plugin changes and at an interval, so
+//! that a report that is lost costs nothing.
+//!
+//! **Promises** that it is repeated with backoff until it is taken; and one last report on the way
+//! out, which is tried once.
+
+use std::future::pending;
+use std::time::Duration;
+
+use berth_bus::{Bus, Call, RequestError};
+use berth_contract::message::registry::{Report, Reported};
+use berth_contract::subject::Global;
+use berth_domain::limits::REQUEST_TIMEOUT;
+use berth_domain::retry::Schedule;
+use berth_service::clock;
+use berth_service::shutdown::Shutdown;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::host::Host;
+use crate::plugin::{Plugins, View};
+
+/// When a report that was not taken is repeated.
+const AGAIN: Schedule = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
+/// A clock that is off by more is worth a warning.
+const SKEW_MAX_MS: u64 = 1_000;
+
+/// Reports this node.
+#[derive(Debug, Clone)]
+pub struct Reporter {
+    /// The bus.
+    pub bus: Bus,
+    /// The node.
+    pub host: Host,
+    /// Its plugins.
+    pub plugins: Plugins,
+    /// How often it is reported though nothing changed.
+    pub interval: Duration,
+}
+
+impl Reporter {
+    /// Reports until the shutdown.
+    pub async fn run(self, shutdown: Shutdown) {
+        let mut views: Vec<_> = self.plugins.iter().map(crate::plugin::Plugin::follow).collect();
+        let mut tries = 0;
+        loop {
+            // Seen before it is reported, so that what changes meanwhile is reported again.
+            views.iter_mut().for_each(watch::Receiver::mark_unchanged);
+            let pause = match self.report(REQUEST_TIMEOUT).await {
+                Ok(reported) => {
+                    self.note(tries, &reported);
+                    tries = 0;
+                    self.interval
+                }
+                Err(error) => {
+                    let why = berth_service::process::chain(&error);
+                    if tries == 0 {
+                        tracing::warn!(why, "the registry did not take the report; asking again");
+                    } else {
+                        tracing::debug!(why, tries, "the registry did not take the report");
+                    }
+                    tries += 1;
+                    AGAIN.wait(tries, clock::jitter())
+                }
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = changed(&mut views) => {}
+                () = shutdown.requested() => return,
+            }
+        }
+    }
+
+    /// Reports once.
+    pub async fn report(&self, within: Duration) -> Result<Reported, RequestError> {
+        let report = Report {
+            node: self.host.node.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            boot_id: self.host.boot_id.clone(),
+            clock: clock::now(),
+            attributes: self.host.attributes.clone(),
+            instances: self.plugins.iter().flat_map(crate::plugin::Plugin::instances).collect(),
+        };
+        let call = Call::within(clock::begin_trace(), within);
+        self.bus.request(&Global::NodeReport.subject(), &report, &call).await
+    }
+
+    fn note(&self, tries: u32, reported: &Reported) {
+        if tries > 0 {
+            tracing::info!(node = %self.host.node, "the registry takes reports again");
+        }
+        if reported.clock_skew_ms.unsigned_abs() > SKEW_MAX_MS {
+            tracing::warn!(
+                clock_skew_ms = reported.clock_skew_ms,
+                "this host's clock differs from the registry's; claims need it within 2 s"
+            );
+        }
+    }
+}
+
+/// Returns when a plugin is seen otherwise than before; never, when there is none to watch.
+async fn changed(views: &mut [watch::Receiver<View>]) {
+    let waiting: Vec<_> = views.iter_mut().map(|view| Box::pin(view.changed())).collect();
+    if waiting.is_empty() {
+        return pending().await;
+    }
+    let (changed, ..) = futures_util::future::select_all(waiting).await;
+    if changed.is_err() {
+        // Nobody watches any more: the agent ends.
+        pending::<()>().await;
+    }
+}
