@@ -80,6 +80,8 @@ fn answered(call: &Call, problem: &Problem) -> Outcome {
     let error = format!("{}: {problem}", call.call);
     match problem.code {
         Code::PluginRefused => Outcome::Refused(error),
+        // The executor answered, and the plugin did not: it may still be at work.
+        Code::NoAnswer => Outcome::Unanswered(error),
         _ => Outcome::Failed(error),
     }
 }
