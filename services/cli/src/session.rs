@@ -89,6 +89,11 @@ impl Patience {
     }
 }
 
+/// Whether the service has not seen the request, and so has not said anything about it.
+fn was_not_received(problem: &Problem) -> bool {
+    matches!(problem.code, Code::NoResponder | Code::BusUnavailable)
+}
+
 /// A connection to the bus, and what holds for all that one `berth` asks.
 #[derive(Debug)]
 pub struct Session {
@@ -153,6 +158,7 @@ impl Session {
     ) -> Result<T, Failure> {
         let started = Instant::now();
         let mut told = None;
+        let mut unanswered = None;
         for tries in 1.. {
             let problem = match self.once(question, body, patience.next()).await {
                 Ok(answer) => return Ok(answer),
@@ -160,7 +166,12 @@ impl Session {
             };
             let wait = AGAIN.wait(tries, clock::jitter());
             if !again(&problem) || Instant::now() + wait >= patience.until {
-                return Err(problem.into());
+                // What was once sent and not answered may have been done, whatever came later.
+                let unanswered = unanswered.filter(|_| was_not_received(&problem));
+                return Err(unanswered.unwrap_or(problem).into());
+            }
+            if problem.code == Code::NoAnswer {
+                unanswered = Some(problem.clone());
             }
             if started.elapsed() + wait >= SILENCE && told != Some(problem.code) {
                 let after = span::short(started.elapsed());

@@ -7,15 +7,7 @@ use clap::Args;
 
 use crate::span;
 
-/// Run the whole system on this machine, to try it
-///
-/// Starts, as processes of their own on loopback: one nats-server with JetStream, the claim service,
-/// the plugin registry, the volume watcher, the collector, and for each node n1, n2, … an agent with
-/// its own instance of the development CSI driver (directories with real mounts). A process that
-/// dies is started again. State, configuration and logs are in one directory and survive a restart.
-///
-/// Mounting needs root; an ordinary user is taken into a user and mount namespace of its own, which
-/// `berth run` must then join: how is printed at the start. Ctrl-C stops everything in order.
+/// `berth dev`
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Dev {

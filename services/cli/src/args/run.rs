@@ -9,15 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use crate::run::VolumeArg;
 
-/// Run a command with volumes mounted, and release them when it ends
-///
-/// Registers an alloc, has the node's agent claim and mount each volume, runs CMD, and when it ends
-/// stops the alloc and tells each step of the release. CMD never starts unless all its volumes are
-/// mounted; when one is refused, what was claimed is released again.
-///
-/// CMD finds each volume at `$BERTH_VOLUME_<SOURCE>` (upper case, every other character as _). With
-/// :PATH the volume is also at PATH, in a mount namespace that only CMD sees; PATH must exist. TERM,
-/// INT and HUP are passed on to CMD, and its exit code is returned.
+/// `berth run`
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Run {

@@ -31,7 +31,6 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::session::{Patience, Session};
 use child::{Child, StartError};
-use mount::Mounted;
 use plan::Plan;
 use signals::Signals;
 
@@ -88,7 +87,14 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
         (Err(failure), _) | (_, Err(failure)) => return not_started(failure),
     };
     let patience = session.patience(mount::PATIENCE);
-    let outcome = with_volumes(&session, &plan, args, patience, &mut signals).await;
+    let outcome = match register(&session, &plan, patience, &mut signals).await {
+        Ok(()) => with_volumes(&session, &plan, args, patience, &mut signals).await,
+        Err(NotStarted::Failure(failure)) if failure.code() != Some(Code::NoAnswer) => {
+            // The alloc never came to be: there is nothing to give back.
+            return not_started(failure);
+        }
+        Err(reason) => Err(reason),
+    };
     let (state, note, code) = match &outcome {
         Ok(code) if *code == exit::OK => (AllocState::Complete, "exit code 0".to_owned(), *code),
         Ok(code) => (AllocState::Failed, format!("exit code {code}"), *code),
@@ -101,7 +107,24 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// From registering the alloc to the end of the command.
+/// Says that the alloc is placed here.
+async fn register(
+    session: &Session,
+    plan: &Plan,
+    patience: Patience,
+    signals: &mut Signals,
+) -> Result<(), NotStarted> {
+    let (question, body) = (session.about(Namespaced::AllocRegister), plan.register());
+    tokio::select! {
+        registered = session.pursue(&question, &body, patience, |problem| problem.retryable) => {
+            let _: AllocStatus = registered?;
+            Ok(())
+        }
+        signal = signals.next() => Err(NotStarted::Signal(signal)),
+    }
+}
+
+/// From the first claim to the end of the command.
 async fn with_volumes(
     session: &Session,
     plan: &Plan,
@@ -110,24 +133,12 @@ async fn with_volumes(
     signals: &mut Signals,
 ) -> Result<u8, NotStarted> {
     let mounted = tokio::select! {
-        mounted = claim_and_mount(session, plan, args.wait, patience) => mounted?,
+        mounted = mount::all(session, plan, args.wait, patience) => mounted?,
         signal = signals.next() => return Err(NotStarted::Signal(signal)),
     };
     let command = plan::command(args, &mounted);
     let child = child::start(command, plan.binds(&mounted)).await.map_err(explain)?;
     Ok(wait(child, signals).await)
-}
-
-async fn claim_and_mount(
-    session: &Session,
-    plan: &Plan,
-    wait: bool,
-    patience: Patience,
-) -> Result<Vec<Mounted>, Failure> {
-    let question = session.about(Namespaced::AllocRegister);
-    let again = |problem: &berth_contract::problem::Problem| problem.retryable;
-    let _: AllocStatus = session.pursue(&question, &plan.register(), patience, again).await?;
-    mount::all(session, plan, wait, patience).await
 }
 
 /// Waits for the command's end, and hands on to it what we are told meanwhile.

@@ -1,0 +1,83 @@
+//! Running `berth`, and its output with what differs from run to run struck out.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+/// What a run of `berth` left.
+#[derive(Debug)]
+pub struct Ran {
+    /// Its exit code.
+    pub code: i32,
+    /// What it wrote to stdout.
+    pub out: String,
+    /// What it wrote to stderr.
+    pub err: String,
+}
+
+impl Ran {
+    /// All of it, as a golden file shows it.
+    pub fn golden(&self) -> String {
+        let Self { code, out, err } = self;
+        format!("exit code {code}\n--- stdout\n{}--- stderr\n{}", redact(out), redact(err))
+    }
+}
+
+/// Runs `berth` with nothing of this shell's about it.
+pub fn berth(args: &[&str]) -> Ran {
+    run(args, "")
+}
+
+/// As [`berth`], with this on stdin.
+pub fn run(args: &[&str], stdin: &str) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
+    for (key, _) in std::env::vars_os() {
+        if key.to_string_lossy().starts_with("BERTH_") {
+            command.env_remove(key);
+        }
+    }
+    let mut child = command
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read is no failure here.
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    Ran {
+        code: status.code().unwrap(),
+        out: String::from_utf8(stdout).unwrap(),
+        err: String::from_utf8(stderr).unwrap(),
+    }
+}
+
+/// The one place where ids, times and paths of a run are struck out.
+pub fn redact(text: &str) -> String {
+    let words = text.split_inclusive([' ', '\n', '"', ',']);
+    words.map(redact_word).collect()
+}
+
+fn redact_word(word: &str) -> String {
+    let bare = word.trim_end_matches([' ', '\n', '"', ',', ':', ';']);
+    let tail = &word[bare.len()..];
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let plain = match bare {
+        id if id.len() == 32 && is_hex(id) => "[trace]".to_owned(),
+        id if id.strip_prefix("run-").is_some_and(|id| id.len() == 8 && is_hex(id)) => {
+            "[alloc]".to_owned()
+        }
+        path if path.starts_with("/tmp/") => {
+            format!("[dir]/{}", path.rsplit('/').next().unwrap_or_default())
+        }
+        span if is_span(span) => "[span]".to_owned(),
+        other => other.to_owned(),
+    };
+    plain + tail
+}
+
+/// `1.2s`, `350.1ms`
+fn is_span(text: &str) -> bool {
+    let number = text.strip_suffix("ms").or_else(|| text.strip_suffix('s'));
+    number.is_some_and(|number| number.contains('.') && number.parse::<f64>().is_ok())
+}

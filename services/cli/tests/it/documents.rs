@@ -1,0 +1,67 @@
+//! `volume init` and what `volume register` says of a document before anything is sent.
+
+use berth_harness::dirs::Dir;
+
+use crate::berth::{berth, redact, run};
+
+/// An address where nobody listens: what is sent in spite of a fault would be an exit code 4.
+const NOWHERE: &str = "nats://127.0.0.1:1";
+
+fn register(file: &str, stdin: &str) -> crate::berth::Ran {
+    run(&["--nats", NOWHERE, "--timeout", "300ms", "volume", "register", file], stdin)
+}
+
+#[test]
+fn the_example_that_init_writes_is_accepted_by_register() {
+    let dir = Dir::new("cli");
+    for (format, name) in [(None, "v.toml"), (Some("--json"), "v.json")] {
+        let file = dir.join(name);
+        let file = file.to_str().unwrap();
+        let args: Vec<&str> = ["volume", "init", file].into_iter().chain(format).collect();
+        let ran = berth(&args);
+        assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
+        // It got as far as the bus.
+        let ran = register(file, "");
+        assert_eq!(ran.code, 4, "{ran:?}");
+        assert!(ran.err.contains("BERTH0005"), "{ran:?}");
+        // And is not written over.
+        let ran = berth(&args);
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(redact(&ran.err).contains("name another file"), "{ran:?}");
+    }
+}
+
+#[test]
+fn the_example_can_be_piped() {
+    let example = berth(&["volume", "init", "-"]);
+    assert_eq!((example.code, example.err.as_str()), (0, ""));
+    assert_eq!(register("-", &example.out).code, 4);
+    let json = berth(&["volume", "init", "-", "--json"]);
+    assert_eq!(register("-", &json.out).code, 4);
+}
+
+#[test]
+fn every_fault_comes_at_once_and_nothing_is_sent() {
+    let text = "id = \"\"\ncolour = \"red\"\ncapacity_bytes = -1\n\n[[capability]]\n\
+        access = \"single-writer\"\n\n[mount]\nflags = [\"ro\", 7]\n";
+    insta::assert_snapshot!(register("-", text).golden());
+}
+
+#[test]
+fn a_document_that_is_none_says_where_it_breaks_off() {
+    let toml = register("-", "id = \"a\nplugin = [");
+    let json = register("-", "{\n  \"id\": }");
+    let missing = register("/nonexistent.toml", "");
+    insta::assert_snapshot!([toml, json, missing].map(|ran| ran.golden()).join("\n"));
+}
+
+#[test]
+fn a_namespace_that_is_said_twice_must_be_the_same() {
+    let text = berth(&["volume", "init", "-"]).out;
+    let ran = run(
+        &["--nats", NOWHERE, "--namespace", "b", "volume", "register", "-"],
+        &format!("namespace = \"a\"\n{text}"),
+    );
+    assert_eq!(ran.code, 64, "{ran:?}");
+    assert!(ran.err.starts_with("-:1: namespace: is a, but the command line says b"), "{ran:?}");
+}

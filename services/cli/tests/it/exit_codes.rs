@@ -1,0 +1,60 @@
+//! Exit codes over a real bus on which nobody serves, and over none.
+
+use berth_harness::nats::Server;
+
+use crate::berth::{Ran, berth};
+
+fn ask(url: &str, args: &[&str]) -> Ran {
+    let global = ["--nats", url, "--timeout", "300ms"];
+    berth(&[&global[..], args].concat())
+}
+
+#[test]
+fn without_a_bus_everything_is_unavailable_and_says_how_to_get_one() {
+    let ran = ask("nats://127.0.0.1:1", &["volume", "status"]);
+    assert_eq!(ran.code, 4, "{ran:?}");
+    insta::assert_snapshot!(ran.golden());
+}
+
+#[tokio::test]
+async fn without_services_every_question_is_unavailable() {
+    let server = Server::start().await;
+    let url = server.url();
+    for args in [
+        &["volume", "status"][..],
+        &["volume", "status", "data"],
+        &["volume", "deregister", "data"],
+        &["plugin", "status"],
+        &["node", "status", "n1"],
+        &["alloc", "status"],
+        &["alloc", "stop", "a"],
+        &["claim", "status", "--volume", "data"],
+    ] {
+        let ran = ask(&url, args);
+        assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{args:?}: {ran:?}");
+        assert!(ran.err.contains("BERTH0003") && ran.err.contains("trace:"), "{args:?}: {ran:?}");
+    }
+    // Programs get the problem where they read, and people where they look.
+    let ran = ask(&url, &["volume", "status", "--json"]);
+    let problem: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(problem["error"]["code"], "BERTH0003", "{ran:?}");
+    assert!(ran.err.contains("error: "), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_claim_never_starts_its_command() {
+    let server = Server::start().await;
+    let dir = berth_harness::dirs::Dir::new("cli");
+    let mark = dir.join("started");
+    let touch = ["--", "touch", mark.to_str().unwrap()];
+    let run = |args: &[&str]| ask(&server.url(), &[&["run"], args, &touch[..]].concat());
+    let ran = run(&["--node", "n1", "--volume", "data"]);
+    assert_eq!((ran.code, ran.out.as_str()), (125, ""), "{ran:?}");
+    assert!(ran.err.contains("BERTH0003"), "{ran:?}");
+    let ran = run(&["--volume", "data:/nonexistent/x"]);
+    assert_eq!(ran.code, 125, "{ran:?}");
+    assert!(ran.err.contains("mkdir -p /nonexistent/x"), "{ran:?}");
+    let ran = run(&["--volume", "a-b", "--volume", "a_b"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(!mark.exists());
+}

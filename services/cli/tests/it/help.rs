@@ -1,0 +1,103 @@
+//! `--help` of every command.
+
+use berth_cli::args::Cli;
+use clap::{Command, CommandFactory as _};
+
+use crate::berth::berth;
+
+/// The long help of a command and of all below it, each under its name.
+fn pages(command: &Command, path: &str, pages: &mut Vec<(String, String)>) {
+    let name = format!("{path}{}", command.get_name());
+    // The width is the terminal's otherwise.
+    let mut one = command.clone().term_width(100).bin_name(name.clone());
+    pages.push((name.clone(), one.render_long_help().to_string()));
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        self::pages(sub, &format!("{name} "), pages);
+    }
+}
+
+fn all() -> Vec<(String, String)> {
+    let mut command = Cli::command();
+    // Options of every command are shown with every command.
+    command.build();
+    let mut all = Vec::new();
+    pages(&command, "", &mut all);
+    all
+}
+
+/// A page without the options of every command, which `berth --help` shows once.
+fn without_global(page: &str) -> String {
+    let (own, rest) = page.split_once("\nOptions of every command:").unwrap();
+    let examples = rest.find("\nEXAMPLES").map(|at| &rest[at..]);
+    format!("{own}{}", examples.unwrap_or_default())
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn the_help_of_every_command() {
+    let page = |(name, page): &(String, String)| {
+        let page = if name == "berth" { page.clone() } else { without_global(page) };
+        format!("==> {name} --help\n{page}")
+    };
+    insta::assert_snapshot!(all().iter().map(page).collect::<Vec<_>>().join("\n"));
+}
+
+/// A command that acts explains itself in a paragraph and shows how it is used.
+#[test]
+fn every_command_that_acts_teaches() {
+    for (name, page) in all() {
+        let is_group = page.contains("\nCommands:\n");
+        assert!(is_group || page.contains("EXAMPLES\n"), "{name} shows no example:\n{page}");
+        let paragraph = page.split("\n\n").nth(1).unwrap_or_default();
+        assert!(is_group || !paragraph.starts_with("Usage:"), "{name} has no paragraph:\n{page}");
+    }
+}
+
+#[test]
+fn usage_errors_say_what_is_known() {
+    let cases: &[&[&str]] = &[
+        &[],
+        &["volum"],
+        &["volume", "status", "data", "--plugin", "p"],
+        &["volume", "status", ""],
+        &["volume", "register"],
+        &["run", "--volume", "data"],
+        &["run", "--volume", "data:srv", "--", "true"],
+        &["run", "--volume", "data", "--access", "all", "--", "true"],
+        &["dev", "--nodes", "0"],
+        &["dev", "--volume-timeout", "soon"],
+        &["explain", "BERTH4242"],
+        &["--namespace", "", "claim", "status"],
+    ];
+    let told = cases.iter().map(|args| {
+        let ran = berth(args);
+        assert_eq!(ran.code, 2, "{args:?}: {ran:?}");
+        assert_eq!(ran.out, "", "{args:?}");
+        format!("$ berth {}\n{}", args.join(" "), ran.err)
+    });
+    insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn completions_are_written_for_each_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ran = berth(&["completions", shell]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(ran.out.contains("deregister") && ran.err.is_empty(), "{shell}");
+    }
+}
+
+#[test]
+fn codes_are_explained() {
+    let one = berth(&["explain", "berth0106"]);
+    let json = berth(&["explain", "106", "--json"]);
+    insta::assert_snapshot!(format!("{}\n{}", one.golden(), json.golden()));
+    let all = berth(&["explain"]);
+    for code in berth_contract::code::Code::ALL {
+        assert!(all.out.contains(code.as_str()), "{code} is not listed");
+    }
+}
