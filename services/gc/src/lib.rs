@@ -1,1 +1,30 @@
-//! Finds what nobody else saw: claims of dead allocs, empty plugins, old records.
+//! `berth-gc`: finds what nobody else saw.
+//!
+//! **Owns** nothing but its lease. It looks at all volumes and allocs now and then, and asks the claim
+//! service to release what is left behind: claims of allocs that have ended or do not exist (F1), and
+//! volumes that were to go with their last claim. What should go and cannot yet, it names with the
+//! reason.
+//!
+//! **Promises** that one replica collects at a time and another takes over when its lease ends (F3);
+//! that nothing is asked for without evidence read at the leader just before; and that one thing that
+//! cannot be collected stops no other.
+//!
+//! **Never** frees anything, by time or otherwise: it starts the one way in which claims are released,
+//! and asking for that twice, or by two collectors at once, is harmless.
+
+mod collector;
+mod config;
+mod evidence;
+mod lead;
+mod plan;
+mod sweep;
+
+use berth_service::process::{Fatal, Process};
+
+pub use config::Config;
+
+/// Runs until told to end.
+pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
+    let collector = collector::Collector::open(config, &process).await?;
+    lead::stand_by(&collector, &process).await
+}

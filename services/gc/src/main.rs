@@ -1,3 +1,7 @@
 //! Thin main of `berth-gc`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    berth_service::process::run(berth_contract::service::GC, berth_gc::run)
+}
