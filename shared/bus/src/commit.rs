@@ -20,7 +20,8 @@
 //! A delete takes the key's history with it (KV purge). A plain delete marker over a key with
 //! history would, when the marker expires, bring the value before it back to life.
 //!
-//! **Never** writes without a guard, and never while disconnected.
+//! **Never** writes without a guard, and never while disconnected. A call that is dropped before it
+//! ends is as good as unknown.
 
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ use tokio::time::Instant;
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::exchange::{ApiError, ExchangeError, pause, refusal};
+use crate::link::Watch;
 use crate::read::chain;
 use crate::resolve::Trace;
 use crate::{filter, headers};
@@ -124,7 +126,7 @@ impl CommitError {
     /// What a caller of ours is told, when the service itself does not try again.
     pub fn into_problem(self, step: &str) -> Problem {
         let (code, retryable) = match &self {
-            Self::Conflict { .. } => (Code::Overloaded, true),
+            Self::Conflict { .. } => (Code::Busy, true),
             Self::Refused { .. } => (Code::Internal, false),
             Self::Unavailable { .. } => (Code::BusUnavailable, true),
             Self::Unknown { .. } => (Code::NoAnswer, true),
@@ -213,12 +215,14 @@ impl Bucket {
 
     async fn send(&self, write: &Write<'_>, copy: &str, ttl: Option<Duration>) -> Sent {
         let (headers, body) = self.compose(write, copy, ttl);
-        let mut link = self.bus.link().changes();
+        let mut connection = Watch::new(&self.bus);
         let within = self.bus.config().request_timeout;
         let answer = tokio::select! {
+            // In this order: what finds no connection to begin with was not sent, and is not lost.
+            biased;
             answer = self.bus.exchange(self.subject(write.key), headers, body, within) => answer,
             // No answer comes over a new connection: ask at once what became of the write.
-            _ = link.changed() => return Sent::Lost(Cause::new("the connection broke")),
+            () = connection.broken() => return Sent::Lost(Cause::new("the connection broke")),
         };
         let answer = match answer {
             Ok(answer) => answer,
@@ -279,13 +283,20 @@ const WRONG_LAST_SEQUENCE: u64 = 10071;
 /// comes to a single writer with the right revision, about once in 200 000 writes.
 const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
 
+/// JetStream is not ready, or another server leads.
+const NOT_AVAILABLE: u64 = 10008;
+const NOT_LEADER: u64 = 10009;
+
 fn judge(refusal: ApiError) -> Sent {
-    match &refusal {
-        ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. } => {
-            Sent::Conflict
-        }
-        ApiError::Refused { unavailable: true, .. } => Sent::NotStored(refusal.into()),
-        _ => Sent::Refused(refusal.into()),
+    let ApiError::Refused { status, code, .. } = refusal else {
+        return Sent::Lost(refusal.into());
+    };
+    match code {
+        WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT => Sent::Conflict,
+        NOT_AVAILABLE | NOT_LEADER => Sent::NotStored(refusal.into()),
+        _ if (400..500).contains(&status) => Sent::Refused(refusal.into()),
+        // A leader that failed to store may have followers that did not.
+        _ => Sent::Lost(refusal.into()),
     }
 }
 

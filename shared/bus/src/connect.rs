@@ -14,6 +14,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -74,6 +75,9 @@ pub struct Config {
     pub name: String,
     /// Who we are.
     pub credentials: Credentials,
+    /// What the subjects of our inboxes begin with; `_INBOX` when none is given. With permissions per
+    /// service each has its own, so that nobody can listen to another's answers.
+    pub inbox_prefix: Option<String>,
     /// How long the first connection, or the opening of a bucket, may take: a cluster of three needs
     /// 10 to 12 s from its start until it makes a stream.
     pub start_timeout: Duration,
@@ -90,6 +94,7 @@ impl Config {
             servers: servers.into_iter().map(Into::into).collect(),
             name: name.to_owned(),
             credentials: Credentials::None,
+            inbox_prefix: None,
             start_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(2),
             commit_timeout: Duration::from_secs(12),
@@ -165,8 +170,9 @@ impl Bus {
         let started = Instant::now();
         let options = options(&config, &link).await?;
         let servers: Vec<&str> = config.servers.iter().flat_map(|some| some.split(',')).collect();
-        let client = options.connect(servers).await.map_err(|error| {
-            ConnectError::Address { servers: redacted(&config.servers), source: Cause::new(error) }
+        let client = options.connect(servers).await.map_err(|error| ConnectError::Address {
+            servers: redacted(&config.servers),
+            source: Cause::new(error),
         })?;
         let bus = Self {
             inner: Arc::new(Inner {
@@ -245,6 +251,11 @@ impl Bus {
         }
     }
 
+    /// Which connection stands, or stood last: they are counted from one.
+    pub(crate) fn connection(&self) -> u64 {
+        self.client().statistics().connects.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.inner.client
     }
@@ -286,6 +297,10 @@ async fn options(config: &Config, link: &Arc<Link>) -> Result<ConnectOptions, Co
             events.note(&name, &event);
             std::future::ready(())
         });
+    let options = match &config.inbox_prefix {
+        Some(prefix) => options.custom_inbox_prefix(prefix),
+        None => options,
+    };
     Ok(match &config.credentials {
         Credentials::None => options,
         Credentials::Password { user, password } => {

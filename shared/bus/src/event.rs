@@ -162,9 +162,9 @@ impl Events {
 
     /// Follows the events that come from now on.
     pub async fn follow(&self, filter: &str) -> Result<EventFeed, EventError> {
-        let feed = self.open(filter, Start::New).await;
-        let feed = feed.map_err(|error| self.error(Cause::new(error)))?;
-        Ok(EventFeed { events: self.clone(), filter: filter.to_owned(), feed: Some(feed), next: 0 })
+        let stream = self.inner.bus.describe(&self.inner.stream).await;
+        let next = stream.map_err(|error| self.error(error.into()))?.state.last_seq + 1;
+        Ok(EventFeed { events: self.clone(), filter: filter.to_owned(), feed: None, next })
     }
 
     async fn open(&self, filter: &str, start: Start) -> Result<Feed, FeedError> {
@@ -219,7 +219,7 @@ pub struct EventFeed {
     events: Events,
     filter: String,
     feed: Option<Feed>,
-    /// The sequence after the last one that was given out; 0 before the first.
+    /// What comes next: the first sequence that was not given out.
     next: u64,
 }
 
@@ -229,8 +229,7 @@ impl EventFeed {
         let mut tries = 0;
         loop {
             let Some(feed) = &mut self.feed else {
-                let start = if self.next == 0 { Start::New } else { Start::From(self.next) };
-                self.feed = self.events.open(&self.filter, start).await.ok();
+                self.feed = self.events.open(&self.filter, Start::From(self.next)).await.ok();
                 if self.feed.is_none() {
                     tries += 1;
                     pause(tries).await;

@@ -44,10 +44,10 @@ pub(crate) enum ApiError {
     /// The server said no.
     #[error("{description} ({code})")]
     Refused {
+        /// The kind of reason, as in HTTP.
+        status: u64,
         /// The server's number for the reason.
         code: u64,
-        /// Whether the server says that it is only not ready.
-        unavailable: bool,
         /// The server's words.
         description: String,
     },
@@ -69,7 +69,7 @@ impl ApiError {
     /// Whether asking again may help: elections end, clusters form.
     pub(crate) fn passes(&self) -> bool {
         match self {
-            Self::Refused { unavailable, .. } => *unavailable,
+            Self::Refused { status, .. } => *status == 503,
             Self::Exchange(error) => {
                 !matches!(error, ExchangeError::TooLarge | ExchangeError::Subject)
             }
@@ -126,8 +126,8 @@ pub(crate) fn refusal(error: &Value) -> ApiError {
     let number = |name: &str| error.get(name).and_then(Value::as_u64).unwrap_or(0);
     let description = error.get("description").and_then(Value::as_str).unwrap_or("no reason given");
     ApiError::Refused {
+        status: number("code"),
         code: number("err_code"),
-        unavailable: number("code") == 503,
         description: description.to_owned(),
     }
 }

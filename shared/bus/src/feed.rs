@@ -7,18 +7,18 @@
 //!
 //! **Promises** messages in order without a gap, and how far the stream is known between them.
 //!
-//! **Never** leaves a consumer behind: it goes by itself a while after nobody listens.
+//! **Never** leaves a consumer behind: it is deleted with the feed, or, where that does not arrive, goes
+//! by itself a while after nobody listens.
 
 use std::time::Duration;
 
 use async_nats::{HeaderMap, Message, Subscriber};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use rand::RngExt as _;
 use serde::Deserialize;
 use serde_json::json;
 use thiserror::Error;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bucket::nanoseconds;
@@ -26,6 +26,7 @@ use crate::cause::Cause;
 use crate::connect::Bus;
 use crate::exchange::ApiError;
 use crate::headers;
+use crate::link::Watch;
 
 /// The server forgets a consumer that nobody has listened to for so long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
@@ -37,8 +38,6 @@ pub(crate) enum Start {
     LastOfEach,
     /// With this sequence.
     From(u64),
-    /// With what comes.
-    New,
 }
 
 /// What to follow.
@@ -92,7 +91,8 @@ impl From<ApiError> for FeedError {
 pub(crate) struct Feed {
     bus: Bus,
     subscriber: Subscriber,
-    link: watch::Receiver<u64>,
+    name: String,
+    connection: Watch,
     /// How many messages were waiting when it began.
     pub(crate) pending: u64,
     /// The consumer's count of the last message.
@@ -109,7 +109,7 @@ struct Created {
 impl Feed {
     pub(crate) async fn open(bus: &Bus, follow: Follow<'_>) -> Result<Self, FeedError> {
         let Follow { stream, subject, start, heartbeat } = follow;
-        let link = bus.link().changes();
+        let connection = Watch::new(bus);
         if !bus.connected() {
             return Err(FeedError::Link);
         }
@@ -137,7 +137,6 @@ impl Feed {
         });
         match start {
             Start::LastOfEach => config["deliver_policy"] = "last_per_subject".into(),
-            Start::New => config["deliver_policy"] = "new".into(),
             Start::From(sequence) => {
                 config["deliver_policy"] = "by_start_sequence".into();
                 config["opt_start_seq"] = sequence.max(1).into();
@@ -152,7 +151,8 @@ impl Feed {
         Ok(Self {
             bus: bus.clone(),
             subscriber,
-            link,
+            name: format!("{stream}.{name}"),
+            connection,
             pending: created.num_pending,
             count: 0,
             silence: heartbeat.mul_f64(2.5),
@@ -166,7 +166,7 @@ impl Feed {
             let message = tokio::select! {
                 biased;
                 message = self.subscriber.next() => message.ok_or(FeedError::Link)?,
-                _ = self.link.changed() => return Err(FeedError::Link),
+                () = self.connection.broken() => return Err(FeedError::Link),
                 () = sleep_until(self.heard + self.silence) => {
                     return Err(FeedError::Silent(self.silence));
                 }
@@ -217,6 +217,16 @@ impl Feed {
             return Err(FeedError::Gap);
         }
         Ok(headers::number(all, headers::LAST_STREAM).map(Item::Idle))
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        if self.bus.connected() {
+            // Nobody waits for the answer, and there may be no time for the question.
+            let delete = format!("$JS.API.CONSUMER.DELETE.{}", self.name);
+            let _: Option<_> = self.bus.client().publish(delete, Bytes::new()).now_or_never();
+        }
     }
 }
 

@@ -59,7 +59,10 @@ async fn a_setting_that_another_tool_dropped_is_reported_and_left_alone() {
     drift.sort();
     assert_eq!(
         drift,
-        ["allow_atomic is null, not true", "description is \"mine now\", not \"a bucket of a test\""]
+        [
+            "allow_atomic is null, not true",
+            "description is \"mine now\", not \"a bucket of a test\""
+        ]
     );
     let config = plain.get_stream("KV_state").await.unwrap().cached_info().config.clone();
     assert!(!config.allow_atomic_publish, "it is reported, not changed");

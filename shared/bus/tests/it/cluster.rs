@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use crate::loss::{Told, is_true, write_until};
 use crate::support::{
-    Flag, LEASES, PATIENCE, STATE, agrees, connect, is_conflict, mirror, plain, put, set, text, trace,
+    Flag, LEASES, PATIENCE, STATE, agrees, connect, is_conflict, mirror, plain, put, set, text,
+    trace,
 };
 
 const HOT: BucketSpec = BucketSpec { name: "hot", ..STATE };
@@ -24,7 +25,8 @@ const ELECTION: Duration = Duration::from_secs(90);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_servers() {
     let cluster = Cluster::start(3).await;
-    let buses = join_all(cluster.servers().iter().map(|server| connect_via(&cluster, server))).await;
+    let buses =
+        join_all(cluster.servers().iter().map(|server| connect_via(&cluster, server))).await;
     services_that_start_at_once_make_one_bucket(&buses).await;
     a_lost_race_is_a_conflict_whatever_its_code(&cluster, &buses).await;
     a_leader_read_sees_what_was_acknowledged(&cluster, &buses).await;
@@ -129,7 +131,8 @@ async fn a_leader_killed_under_writes_loses_nothing_and_no_result_lies(
             })
         })
         .collect();
-    let lease = leases[0].acquire("l", "one".into(), Duration::from_secs(2), trace()).await.unwrap();
+    let lease =
+        leases[0].acquire("l", "one".into(), Duration::from_secs(2), trace()).await.unwrap();
     writes_go_on(&buckets, 200).await;
 
     let leader = cluster.leader_of("KV_state").await;

@@ -10,8 +10,8 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{
-    FLEETING, PATIENCE, STATE, config, connect, delete, is_conflict, messages, one_bucket, put, set,
-    text, unset,
+    FLEETING, PATIENCE, STATE, config, connect, delete, is_conflict, messages, one_bucket, put,
+    set, text, unset,
 };
 
 #[tokio::test]
@@ -166,6 +166,20 @@ async fn a_stream_that_is_gone_is_surely_not_written() {
     crate::support::plain(&server.url()).await.delete_stream("KV_state").await.unwrap();
     let result = bucket.commit(put("k", "v", "k", 0)).await;
     assert!(matches!(result, Err(CommitError::Unavailable { .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_waited_for_as_long_as_a_write_may_take() {
+    let (server, bus, bucket) = one_bucket(&STATE).await;
+    let plain = crate::support::plain(&server.url()).await;
+    plain.delete_stream("KV_state").await.unwrap();
+    let write = put("k", "v", "k", 0);
+    let (written, _) = tokio::join!(bucket.commit(write), async {
+        // As long as an election leaves a stream without a leader, shortened.
+        sleep(Duration::from_millis(700)).await;
+        bus.bucket(&STATE, 1).await.unwrap()
+    });
+    assert_eq!(written.unwrap(), 1);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use berth_harness::ports::Port;
 use berth_harness::wait;
 use tokio::time::Instant;
 
-use crate::support::{PATIENCE, STATE, config, connect, one, put};
+use crate::support::{PATIENCE, STATE, config, connect, mirror, one, put, set};
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_by_the_deadline() {
@@ -58,10 +58,8 @@ async fn the_seed_of_an_nkey_is_taken_from_a_file() {
     let dir = berth_harness::dirs::Dir::new("seed");
     let path = dir.join("test.nk");
     std::fs::write(&path, format!("{SEED}\n")).unwrap();
-    let with = |path| Config {
-        credentials: Credentials::NkeySeedFile(path),
-        ..config(&server.url())
-    };
+    let with =
+        |path| Config { credentials: Credentials::NkeySeedFile(path), ..config(&server.url()) };
     assert!(Bus::connect(with(path)).await.unwrap().connected());
     let error = Bus::connect(with(dir.join("none.nk"))).await.unwrap_err();
     assert!(error.to_string().contains("none.nk"), "{error}");
@@ -90,6 +88,27 @@ async fn a_refused_permission_is_counted_and_not_only_a_timeout() {
 }
 
 #[tokio::test]
+async fn answers_come_to_an_inbox_of_ones_own() {
+    let extra = "authorization { users: [{ user: u, password: p, permissions: {
+        subscribe: { allow: [\"_INBOX_test.>\"] } } }] }";
+    let server = Server::start_with(extra).await;
+    let with = |inbox_prefix: Option<&str>| Config {
+        credentials: Credentials::Password { user: "u".into(), password: "p".into() },
+        inbox_prefix: inbox_prefix.map(str::to_owned),
+        start_timeout: Duration::from_millis(500),
+        request_timeout: Duration::from_millis(200),
+        ..config(&server.url())
+    };
+    let bus = Bus::connect(with(Some("_INBOX_test"))).await.unwrap();
+    let bucket = bus.bucket(&STATE, 1).await.unwrap();
+    // Writes, reads, batched reads and consumers all answer there.
+    set(&bucket, "k", "v").await;
+    assert!(bucket.list(">").await.unwrap().settled);
+    assert_eq!(mirror(&bucket, ">").await.applied(), 1);
+    assert!(Bus::connect(with(None)).await.unwrap().bucket(&STATE, 1).await.is_err());
+}
+
+#[tokio::test]
 async fn a_bus_comes_back_soon_after_its_server_does() {
     let (server, bus) = one().await;
     assert!(bus.connected());
@@ -100,9 +119,13 @@ async fn a_bus_comes_back_soon_after_its_server_does() {
     .await;
     server.restart().await;
     let back = Instant::now();
-    wait::until("it is back", PATIENCE, async || {
-        if bus.connected() { Ok(()) } else { Err("disconnected") }
-    })
+    wait::until(
+        "it is back",
+        PATIENCE,
+        async || {
+            if bus.connected() { Ok(()) } else { Err("disconnected") }
+        },
+    )
     .await;
     assert!(back.elapsed() < Duration::from_secs(3), "{:?}", back.elapsed());
     wait::until("both are counted", PATIENCE, async || {

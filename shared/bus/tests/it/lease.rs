@@ -9,11 +9,17 @@ use berth_harness::wait;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
-use crate::support::{LEASES, PATIENCE, STATE, config, connect, mirror, one_bucket, put, text, trace};
+use crate::support::{
+    LEASES, PATIENCE, STATE, config, connect, mirror, one_bucket, put, text, trace,
+};
 
 const TTL: Duration = Duration::from_secs(1);
 
-async fn acquire(bucket: &Bucket, holder: &'static str, ttl: Duration) -> Result<Lease, LeaseError> {
+async fn acquire(
+    bucket: &Bucket,
+    holder: &'static str,
+    ttl: Duration,
+) -> Result<Lease, LeaseError> {
     bucket.acquire("leader", Bytes::from_static(holder.as_bytes()), ttl, trace()).await
 }
 

@@ -10,7 +10,10 @@ use crate::support::{Flag, STATE, one, one_bucket, put, set, text, unset};
 #[tokio::test]
 async fn a_list_is_what_lives_below_the_filter_and_its_head() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
-    assert_eq!(bucket.list("v.>").await.unwrap(), berth_bus::List { settled: true, ..Default::default() });
+    assert_eq!(
+        bucket.list("v.>").await.unwrap(),
+        berth_bus::List { settled: true, ..Default::default() }
+    );
     set(&bucket, "v.b", "1").await;
     set(&bucket, "v.a", "2").await;
     set(&bucket, "v.b", "3").await;

@@ -60,9 +60,7 @@ async fn a_lost_acknowledgement_is_resolved() {
     scene.cable.deafen();
     let (written, ()) =
         tokio::join!(scene.cut.commit(put("v.claim", "mine", "v.>", spec)), async {
-            scene
-                .lose_ack(async || scene.sound.get("v.claim").await.unwrap().is_some())
-                .await;
+            scene.lose_ack(async || scene.sound.get("v.claim").await.unwrap().is_some()).await;
             scene.cable.heal();
         });
     let revision = written.unwrap();

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::loss::write_until;
 use crate::support::{
-    FLEETING, Flag, Keys, PATIENCE, STATE, agrees, config, connect, hurried, listed, mirror, one_bucket,
-    plain, put, set, unset,
+    FLEETING, Flag, Keys, PATIENCE, STATE, agrees, config, connect, hurried, listed, mirror,
+    one_bucket, plain, put, set, unset,
 };
 
 fn held(mirror: &Mirror<Keys>, key: &str) -> Option<String> {
@@ -244,6 +244,28 @@ async fn a_consumer_deleted_by_somebody_is_replaced() {
 }
 
 #[tokio::test]
+async fn consumers_do_not_pile_up() {
+    let (server, _bus, bucket) = one_bucket(&STATE).await;
+    let options = MirrorOptions { resync_every: Duration::from_millis(20), ..hurried() };
+    let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
+    let stream = plain(&server.url()).await.get_stream("KV_state").await.unwrap();
+    for _ in 0..20 {
+        let revision = set(&bucket, "k", "v").await;
+        mirror.reach(revision, Instant::now() + PATIENCE).await.unwrap();
+        let count = stream.get_info().await.unwrap().state.consumer_count;
+        assert!(count <= 3, "{count} consumers of one mirror");
+    }
+    drop(mirror);
+    wait::until("the last one goes with the mirror", PATIENCE, async || {
+        match stream.get_info().await.unwrap().state.consumer_count {
+            0 => Ok(()),
+            count => Err(count),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_mirror_reads_everything_again_now_and_then_without_being_stale() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
     let options = MirrorOptions { resync_every: Duration::from_millis(300), ..hurried() };
@@ -280,9 +302,9 @@ async fn mirrors_equal_the_list_after_chaos() {
     let writers: Vec<_> = (0..4)
         .map(|writer| {
             let (bucket, stop) = (bucket.clone(), Flag::clone(&stop));
-            tokio::spawn(async move {
-                write_until(&bucket, &format!("v{writer}"), writer, &stop).await
-            })
+            tokio::spawn(
+                async move { write_until(&bucket, &format!("v{writer}"), writer, &stop).await },
+            )
         })
         .collect();
     for round in 0..4 {
