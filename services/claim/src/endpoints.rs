@@ -1,9 +1,8 @@
 //! What the service answers: one endpoint per verb, for all namespaces.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 
-use berth_bus::{EndpointSpec, Request, Service, ServiceSpec, serve::ServeError};
+use berth_bus::{EndpointSpec, Request, Service, serve::ServeError};
 use berth_contract::code::Code;
 use berth_contract::decode::{self, Decode, Unknown};
 use berth_contract::message::{alloc, claim, volume};
@@ -22,15 +21,7 @@ const MAX_IN_FLIGHT: u32 = 1024;
 
 /// Starts answering.
 pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeError> {
-    let service = process
-        .bus
-        .service(ServiceSpec {
-            name: process.name.name.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            description: process.name.description.to_owned(),
-            metadata: BTreeMap::from([("worker".to_owned(), process.worker.to_string())]),
-        })
-        .await?;
+    let service = process.announce().await?;
     let on = Endpoints { service: &service, state };
 
     on.verb(Namespaced::VolumeRegister, |s, n, r| async move {

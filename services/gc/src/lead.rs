@@ -6,12 +6,11 @@
 //! **Never** relies on being the only one: a leader that was stopped for a while may believe for an
 //! instant that it still leads, and two sweeps at once do no harm.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use berth_bus::serve::ServeError;
-use berth_bus::{EndpointSpec, KeptLease, LeaseError, Request, Service, ServiceSpec};
+use berth_bus::{EndpointSpec, KeptLease, LeaseError, Request, Service};
 use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::collect::{Force, Sweep};
@@ -35,15 +34,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// Leads whenever nobody else does, until told to end.
 pub async fn stand_by(collector: &Collector, process: &Process) -> Result<(), Fatal> {
-    let service = process
-        .bus
-        .service(ServiceSpec {
-            name: process.name.name.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            description: process.name.description.to_owned(),
-            metadata: BTreeMap::from([("worker".to_owned(), process.worker.to_string())]),
-        })
-        .await?;
+    let service = process.announce().await?;
     tracing::info!("standing by");
     loop {
         let lease = tokio::select! {

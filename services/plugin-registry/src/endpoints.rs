@@ -1,11 +1,10 @@
 //! What the service answers: one endpoint per verb.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
 use berth_bus::serve::ServeError;
-use berth_bus::{EndpointSpec, Request, Service, ServiceSpec};
+use berth_bus::{EndpointSpec, Request, Service};
 use berth_contract::code::Code;
 use berth_contract::message::registry::{Nodes, Plugins, Status};
 use berth_contract::problem::Problem;
@@ -23,15 +22,7 @@ const MAX_IN_FLIGHT: u32 = 256;
 
 /// Starts answering.
 pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeError> {
-    let service = process
-        .bus
-        .service(ServiceSpec {
-            name: process.name.name.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            description: process.name.description.to_owned(),
-            metadata: BTreeMap::from([("worker".to_owned(), process.worker.to_string())]),
-        })
-        .await?;
+    let service = process.announce().await?;
     let on = Endpoints { service: &service, state };
     on.verb(
         Global::NodeReport,

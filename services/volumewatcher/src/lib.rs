@@ -17,10 +17,9 @@ mod config;
 mod drive;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_bus::{MirrorOptions, ServiceSpec};
+use berth_bus::MirrorOptions;
 use berth_contract::bucket;
 use berth_service::process::{Fatal, Process};
 use berth_service::reconcile::{self, Options, Waker};
@@ -35,15 +34,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let options = MirrorOptions::default();
     let volumes = watch::WokenVolumes::new(waker.clone()).start(&volumes, options).await?;
     let allocs = watch::WokenAllocs::new(waker.clone()).start(&allocs, options).await?;
-    let service = process
-        .bus
-        .service(ServiceSpec {
-            name: process.name.name.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            description: process.name.description.to_owned(),
-            metadata: BTreeMap::from([("worker".to_owned(), process.worker.to_string())]),
-        })
-        .await?;
+    let service = process.announce().await?;
     let driver = Arc::new(drive::Driver {
         bus: process.bus.clone(),
         worker: process.worker.clone(),

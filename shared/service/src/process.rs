@@ -1,11 +1,13 @@
 //! A service's process: configuration, logs, connection, run, drain.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use berth_bus::{Bus, Credentials};
+use berth_bus::serve::ServeError;
+use berth_bus::{Bus, Credentials, Service, ServiceSpec};
 use berth_contract::decode::Decode;
 use berth_contract::service::ServiceName;
 use berth_domain::WorkerId;
@@ -88,6 +90,20 @@ where
             tracing::error!(error = chain(error.as_ref()), "ended");
             ExitCode::FAILURE
         }
+    }
+}
+
+impl Process {
+    /// This process as a micro service, which `nats micro ls` shows from now on.
+    pub async fn announce(&self) -> Result<Service, ServeError> {
+        self.bus
+            .service(ServiceSpec {
+                name: self.name.name.to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                description: self.name.description.to_owned(),
+                metadata: BTreeMap::from([("worker".to_owned(), self.worker.to_string())]),
+            })
+            .await
     }
 }
 
