@@ -18,33 +18,66 @@ pub struct Config {
     pub drain: Duration,
 }
 
-struct Fields {
-    max_in_flight: u32,
-    rescan_ms: u64,
-    drain_ms: u64,
+impl Default for Config {
+    fn default() -> Self {
+        Self { max_in_flight: 256, rescan: Duration::from_secs(5), drain: Duration::from_secs(5) }
+    }
 }
-decode_struct!(Fields { max_in_flight = 256, rescan_ms = 5_000, drain_ms = 5_000 });
+
+struct Fields {
+    max_in_flight: Option<u32>,
+    rescan_ms: Option<u64>,
+    drain_ms: Option<u64>,
+}
+decode_struct!(Fields { max_in_flight, rescan_ms, drain_ms });
 
 impl Decode for Config {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
-        let watcher = decoder.field::<Option<Fields>>(&mut object, "watcher");
+        let fields = decoder.field::<Option<Fields>>(&mut object, "watcher");
         decoder.finish(&object, &["nats", "log", "watcher"]);
-        let fields =
-            watcher?.unwrap_or(Fields { max_in_flight: 256, rescan_ms: 5_000, drain_ms: 5_000 });
+        match fields? {
+            Some(fields) => fields.check(decoder),
+            None => Some(Self::default()),
+        }
+    }
+}
+
+impl Fields {
+    fn check(self, decoder: &mut Decoder) -> Option<Config> {
+        let default = Config::default();
         let mut sound = true;
-        for (field, holds) in
-            [("max_in_flight", fields.max_in_flight > 0), ("rescan_ms", fields.rescan_ms >= 10)]
-        {
+        let mut demand = |holds: bool, field: &str, problem: &str| {
             if !holds {
                 sound = false;
-                decoder.at(format!(".watcher.{field}"), |decoder| decoder.fault("is too small"));
+                decoder.at(format!(".watcher.{field}"), |decoder| decoder.fault(problem));
             }
-        }
-        sound.then_some(Self {
-            max_in_flight: usize::try_from(fields.max_in_flight).ok()?,
-            rescan: Duration::from_millis(fields.rescan_ms),
-            drain: Duration::from_millis(fields.drain_ms),
+        };
+        demand(self.max_in_flight != Some(0), "max_in_flight", "must be at least 1");
+        let rescan = self.rescan_ms.map_or(default.rescan, Duration::from_millis);
+        demand(rescan >= Duration::from_millis(10), "rescan_ms", "must be at least 10");
+        let in_flight = self.max_in_flight.and_then(|many| usize::try_from(many).ok());
+        sound.then_some(Config {
+            max_in_flight: in_flight.unwrap_or(default.max_in_flight),
+            rescan,
+            drain: self.drain_ms.map_or(default.drain, Duration::from_millis),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::decode::{Unknown, decode};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_default_stands_and_nonsense_is_named() {
+        assert_eq!(decode::<Config>(json!({}), Unknown::Fault).unwrap(), Config::default());
+        let input = json!({"watcher": {"max_in_flight": 0, "rescan_ms": 1, "speed": 2}});
+        let faults = decode::<Config>(input, Unknown::Fault).unwrap_err();
+        let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!(paths, ["watcher.speed", "watcher.max_in_flight", "watcher.rescan_ms"]);
     }
 }
