@@ -21,7 +21,7 @@ use berth_domain::{AllocId, Namespace};
 use berth_service::clock;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use crate::exit;
 use crate::failure::Failure;
@@ -80,7 +80,8 @@ impl<'a> Follow<'a> {
     /// Tells each step until the alloc has no claim left, or until then; answers how it stands.
     pub async fn to_the_end(&mut self, until: Instant) -> Result<Option<AllocStatus>, Failure> {
         self.started = Instant::now();
-        let mut look = interval(LOOK);
+        // The events have the first word: they know every step.
+        let mut look = interval_at(self.started + LOOK, LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {

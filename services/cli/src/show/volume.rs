@@ -77,8 +77,14 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
 fn health(health: &Health) -> String {
     let Health { healthy, description, controllers, nodes } = health;
     let controllers = controllers.map(|count| format!("controllers {count}, ")).unwrap_or_default();
-    let why = if description.is_empty() { String::new() } else { format!(": {description}") };
-    format!("{}{why} ({controllers}nodes {nodes})", word(*healthy))
+    let word = word(*healthy);
+    // Who is well has nothing more to say.
+    let why = match description.as_str() {
+        "" => String::new(),
+        said if said == word => String::new(),
+        said => format!(": {said}"),
+    };
+    format!("{word}{why} ({controllers}nodes {nodes})")
 }
 
 fn word(healthy: bool) -> &'static str {
