@@ -1,0 +1,385 @@
+//! One node: a bus, the development driver, the agent, and who asks it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use berth_bus::{Bus, Call as Sending, Config, EndpointSpec, Service, ServiceSpec};
+use berth_contract::bucket;
+use berth_contract::code::Code;
+use berth_contract::message::agent::{AgentStatus, Mount, Mounted, Status};
+use berth_contract::message::call::{Call, Called};
+use berth_contract::message::claim::{Grant, Take};
+use berth_contract::message::registry::{Report, Reported, ReportedInstance};
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::volume::{CallKind, MountOptions};
+use berth_domain::{AllocId, AttemptId, Namespace, NodeId, PluginId, VolumeId};
+use berth_harness::dirs::{Dir, mounts_beneath};
+use berth_harness::nats::Server;
+use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::wait;
+use berth_service::clock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// How long anything may take in a test.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How often the agent probes its plugins here.
+pub const PROBE: Duration = Duration::from_millis(100);
+/// The plugin's id, and the volume at it.
+pub const PLUGIN: &str = "dev.berth";
+pub const EXTERNAL: &str = "vol/1";
+
+/// What the test answers `claim.take` with, by alloc.
+type Grants = Arc<Mutex<BTreeMap<AllocId, Result<Grant, Problem>>>>;
+
+/// The node and everything around it.
+pub struct World {
+    // Dropped in this order: processes before the directories and the server they use.
+    pub agent: Daemon,
+    pub driver: Daemon,
+    pub bus: Bus,
+    grants: Grants,
+    reports: Arc<Mutex<Vec<Report>>>,
+    _others: Service,
+    pub dir: Dir,
+    _server: Server,
+}
+
+/// How the world differs from the usual one.
+#[derive(Default)]
+pub struct Differences<'a> {
+    pub driver: &'a [&'a str],
+    pub agent: &'a str,
+}
+
+impl World {
+    /// A world whose driver attaches and stages.
+    pub async fn start() -> Self {
+        Self::start_with(Differences::default()).await
+    }
+
+    pub async fn start_with(differences: Differences<'_>) -> Self {
+        let world = Self::start_without_waiting(differences).await;
+        world.healthy(true).await;
+        wait::until("the agent answers", PATIENCE, async || {
+            world.status().await.map(drop).map_err(|problem| problem.to_string())
+        })
+        .await;
+        world
+    }
+
+    pub async fn start_without_waiting(differences: Differences<'_>) -> Self {
+        let server = Server::start().await;
+        let dir = Dir::new("agent");
+        let bus = Bus::connect(Config::new([server.url()], "test")).await.unwrap();
+        let (grants, reports) = (Grants::default(), Arc::default());
+        let others = others(&bus, &grants, &reports).await;
+        provision(&dir);
+        let driver = driver(&dir, &[], differences.driver);
+        let agent = agent(&dir, &server.url(), differences.agent);
+        Self { agent, driver, bus, grants, reports, _others: others, dir, _server: server }
+    }
+
+    /// Ends the driver and starts another in its place, run by `wrapper` where there is one.
+    pub fn replace_driver(&mut self, wrapper: &[&str], more: &[&str]) {
+        self.driver.kill9();
+        self.driver = driver(&self.dir, wrapper, more);
+        // The last report may still speak of the one before.
+        self.reports.lock().unwrap().clear();
+    }
+
+    /// Waits until the last report says of every instance that it is, or is not, healthy.
+    pub async fn healthy(&self, healthy: bool) -> Report {
+        wait::until("the plugin's health is reported", PATIENCE, async || {
+            let last = self.reports.lock().unwrap().last().cloned();
+            let last = last.ok_or("nothing was reported")?;
+            let all = !last.instances.is_empty()
+                && last.instances.iter().all(|one| one.instance.healthy == healthy);
+            if all { Ok(last) } else { Err("it is reported otherwise") }
+        })
+        .await
+    }
+
+    pub fn last_report(&self) -> Option<Report> {
+        self.reports.lock().unwrap().last().cloned()
+    }
+
+    /// From now on the claim service grants the volume to the alloc, at this epoch.
+    pub fn grant(&self, alloc: &str, epoch: u64, publish_context: &BTreeMap<String, String>) {
+        self.answer_take(alloc, Ok(grant(alloc, epoch, publish_context)));
+    }
+
+    pub fn answer_take(&self, alloc: &str, answer: Result<Grant, Problem>) {
+        self.grants.lock().unwrap().insert(id(alloc), answer);
+    }
+
+    pub async fn mount(&self, alloc: &str) -> Result<Mounted, Problem> {
+        self.mount_within(alloc, PATIENCE).await
+    }
+
+    pub async fn mount_within(&self, alloc: &str, within: Duration) -> Result<Mounted, Problem> {
+        let request = Mount {
+            namespace: Namespace::default(),
+            alloc: id(alloc),
+            volume: volume(),
+            wait: false,
+        };
+        self.ask(&AgentVerb::Mount.subject(&node()), &request, within).await
+    }
+
+    pub async fn detach(&self, alloc: &str, epoch: u64, revision: u64) -> Result<Called, Problem> {
+        self.call(call(CallKind::NodeDetach, alloc, epoch, revision)).await
+    }
+
+    /// Sends a call to where it belongs.
+    pub async fn call(&self, call: Call) -> Result<Called, Problem> {
+        self.ask(&call.subject(), &call, PATIENCE).await
+    }
+
+    /// Has the controller attach the volume to the node, and returns what it says the node needs.
+    pub async fn attach(&self, revision: u64) -> BTreeMap<String, String> {
+        let call = call(CallKind::ControllerPublish, "a", 1, revision);
+        self.call(call).await.unwrap().publish_context
+    }
+
+    pub async fn status(&self) -> Result<AgentStatus, Problem> {
+        self.ask(&AgentVerb::Status.subject(&node()), &Status {}, Duration::from_secs(2)).await
+    }
+
+    pub async fn ask<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        body: &impl Serialize,
+        within: Duration,
+    ) -> Result<T, Problem> {
+        let sending = Sending::within(clock::begin_trace(), within);
+        let answer = self.bus.request(subject, body, &sending).await;
+        answer.map_err(|error| error.into_problem("test"))
+    }
+
+    /// Plants faults in the driver, over earlier ones.
+    pub fn plant(&self, faults: &Value) {
+        let (new, file) = (self.dir.join("faults.new"), self.dir.join("faults.json"));
+        fs::write(&new, faults.to_string()).unwrap();
+        fs::rename(new, file).unwrap();
+    }
+
+    /// What the driver was asked to do and has done, each as `RPC CODE`, probes and questions left out.
+    pub fn calls(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.dir.join("calls.log")).unwrap_or_default();
+        let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let ended =
+            entries.filter(|entry| entry["entry"] == "end" && entry["volume_id"] != Value::Null);
+        ended
+            .map(|entry| {
+                format!("{} {}", entry["rpc"].as_str().unwrap(), entry["code"].as_str().unwrap())
+            })
+            .collect()
+    }
+
+    /// How often the driver did this.
+    pub fn count(&self, call: &str) -> usize {
+        self.calls().iter().filter(|one| *one == call).count()
+    }
+
+    /// Where something is mounted below the agent's state directory.
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        mounts_beneath(&self.dir.join("state"))
+    }
+
+    /// What lies in the agent's directory of volumes.
+    pub fn leftovers(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.dir.join("state/csi"));
+        entries.map_or_else(|_| Vec::new(), |all| all.map(|one| one.unwrap().path()).collect())
+    }
+
+    /// The development driver's judge finds that no rule of CSI was broken.
+    pub fn judge(&self) {
+        let judged = std::process::Command::new(binary("berth-csi-dev"))
+            .arg("judge")
+            .arg(self.dir.join("calls.log"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&judged.stdout);
+        assert!(judged.status.success(), "{said}\n{:#?}", self.calls());
+    }
+}
+
+pub fn id(alloc: &str) -> AllocId {
+    AllocId::new(alloc).unwrap()
+}
+
+pub fn node() -> NodeId {
+    NodeId::new("n.1").unwrap()
+}
+
+pub fn plugin() -> PluginId {
+    PluginId::new(PLUGIN).unwrap()
+}
+
+fn volume() -> VolumeId {
+    VolumeId::new("data").unwrap()
+}
+
+pub fn grant(alloc: &str, epoch: u64, publish_context: &BTreeMap<String, String>) -> Grant {
+    Grant {
+        epoch,
+        namespace: Namespace::default(),
+        volume: volume(),
+        external_id: EXTERNAL.to_owned(),
+        plugin: plugin(),
+        alloc: id(alloc),
+        mode: Mode::Write,
+        access: AccessMode::SingleNodeMultiWriter,
+        attachment: AttachmentMode::FileSystem,
+        mount: MountOptions::default(),
+        context: BTreeMap::new(),
+        publish_context: publish_context.clone(),
+    }
+}
+
+/// A call with time to spare.
+pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
+    Call {
+        call: kind,
+        attempt: AttemptId::new(format!("attempt-{revision}")).unwrap(),
+        revision,
+        deadline: clock::now().after(PATIENCE),
+        namespace: Namespace::default(),
+        volume: volume(),
+        external_id: EXTERNAL.to_owned(),
+        plugin: plugin(),
+        alloc: id(alloc),
+        epoch,
+        node: node(),
+        external_node: Some("node-1".to_owned()),
+        access: AccessMode::SingleNodeMultiWriter,
+        attachment: AttachmentMode::FileSystem,
+        mount: MountOptions::default(),
+        context: BTreeMap::new(),
+    }
+}
+
+/// The instances of one half.
+pub fn half(report: &Report, half: berth_domain::plugin::Half) -> Vec<&ReportedInstance> {
+    report.instances.iter().filter(|one| one.half == half).collect()
+}
+
+/// The claim service and the registry, as far as an agent sees them.
+async fn others(bus: &Bus, grants: &Grants, reports: &Arc<Mutex<Vec<Report>>>) -> Service {
+    let spec = ServiceSpec {
+        name: "berth-test".to_owned(),
+        version: "0.0.1".to_owned(),
+        ..ServiceSpec::default()
+    };
+    let service = bus.service(spec).await.unwrap();
+    let endpoint = |name: &str, subject: String| EndpointSpec {
+        name: name.to_owned(),
+        subject,
+        max_in_flight: 64,
+        ..EndpointSpec::default()
+    };
+    let grants = Arc::clone(grants);
+    let take = endpoint("take", Namespaced::ClaimTake.all());
+    service
+        .endpoint(take, move |request| {
+            let grants = Arc::clone(&grants);
+            async move {
+                let take: Take = request.decode("claim.take")?;
+                assert_eq!(take.node, node());
+                let granted = grants.lock().unwrap().get(&take.alloc).cloned();
+                granted.unwrap_or_else(|| Err(Problem::new(Code::NoSuchAlloc, "no such alloc")))
+            }
+        })
+        .await
+        .unwrap();
+    let reports = Arc::clone(reports);
+    let report = endpoint("report", Global::NodeReport.subject());
+    service
+        .endpoint(report, move |request| {
+            let reports = Arc::clone(&reports);
+            async move {
+                reports.lock().unwrap().push(request.decode("node.report")?);
+                Ok(Reported { clock_skew_ms: 0 })
+            }
+        })
+        .await
+        .unwrap();
+    service
+}
+
+fn provision(dir: &Dir) {
+    let made = std::process::Command::new(binary("berth-csi-dev"))
+        .args(["provision", "--volume", EXTERNAL, "--backend"])
+        .arg(dir.join("backend"))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+/// The driver, run by `wrapper` where there is one.
+fn driver(dir: &Dir, wrapper: &[&str], more: &[&str]) -> Daemon {
+    let driver = binary("berth-csi-dev");
+    let (program, arguments) = match wrapper {
+        [] => (driver, vec![]),
+        [program, rest @ ..] => {
+            let rest = rest.iter().map(OsString::from);
+            (program.into(), rest.chain([driver.into_os_string()]).collect())
+        }
+    };
+    Program::new("berth-csi-dev", program, dir.join("driver.log"))
+        .args(arguments)
+        .args(["serve", "--node-id", "node-1", "--endpoint"])
+        .arg(format!("unix://{}", dir.join("csi.sock").display()))
+        .arg("--backend")
+        .arg(dir.join("backend"))
+        .arg("--log")
+        .arg(dir.join("calls.log"))
+        .arg("--faults")
+        .arg(dir.join("faults.json"))
+        .args(more)
+        .start()
+}
+
+fn agent(dir: &Dir, url: &str, more: &str) -> Daemon {
+    let config = format!(
+        "node = '{}'\n\
+         state_dir = '{}'\n\
+         probe_interval_ms = {}\n\
+         probe_timeout_ms = 1000\n\
+         lease_ttl_s = 3\n\
+         {more}\n\
+         [nats]\nurl = '{url}'\n\
+         [log]\nfilter = 'info,berth_node_agent=debug'\n\
+         [[plugin]]\nid = '{PLUGIN}'\nsocket = '{}'\n",
+        node(),
+        dir.join("state").display(),
+        PROBE.as_millis(),
+        dir.join("csi.sock").display(),
+    );
+    let file = dir.join("agent.toml");
+    fs::write(&file, config).unwrap();
+    Program::new("berth-node-agent", binary("berth-node-agent"), dir.join("agent.log"))
+        .arg("--config")
+        .arg(file)
+        .start()
+}
+
+/// Whether the node's lease is held, and by which agent since when.
+pub async fn lease(bus: &Bus) -> Option<Value> {
+    let leases = bus.bucket(&bucket::LEASES, 1).await.unwrap();
+    let entry = leases.get(&berth_contract::key::node_lease(&node())).await.unwrap()?;
+    entry.value.map(|value| serde_json::from_slice(&value).unwrap())
+}
+
+/// A fault that makes each call of this kind stand still before its work.
+pub fn delay(rpc: &str, delay_ms: u64, times: u32) -> Value {
+    json!([{"rpc": rpc, "when": "before", "delay_ms": delay_ms, "times": times}])
+}
