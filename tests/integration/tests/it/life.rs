@@ -114,3 +114,8 @@ async fn shared_by_many() {
     assert_eq!(count("NodeUnstageVolume"), 2);
     assert_eq!(count("ControllerUnpublishVolume"), 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_three_servers_with_two_of_each_service() {
+    whole_life(Options { servers: 3, replicas: 2, ..Options::default() }).await;
+}
