@@ -1,0 +1,209 @@
+//! One nats-server, some collectors, a claim service when wanted, and records planted by hand.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_bus::{Bus, Call, Change, Config, Guard, RequestError, Write};
+use berth_contract::bucket::{self, BucketSpec};
+use berth_contract::message::claim::{Claims, Status};
+use berth_contract::message::collect::{Force, Sweep};
+use berth_contract::subject::{Global, Namespaced};
+use berth_contract::trace::TraceContext;
+use berth_contract::{key, record};
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::alloc::{Alloc, AllocState};
+use berth_domain::volume::{Claim, Closing, MountOptions, State, VolumeSpec};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
+use berth_harness::dirs::Dir;
+use berth_harness::nats::Server;
+use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::wait;
+use berth_service::clock;
+use serde_json::Value;
+
+/// A patience that only a broken run uses up.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How the collectors of a test are configured.
+#[derive(Clone, Copy)]
+pub struct Pace {
+    pub interval_ms: u64,
+    pub grace_ms: u64,
+    pub lease_ttl_s: u64,
+}
+
+/// One that sweeps only when asked.
+pub const ON_DEMAND: Pace = Pace { interval_ms: 3_600_000, grace_ms: 3_600_000, lease_ttl_s: 2 };
+
+/// A site; what it started ends with it.
+pub struct Site {
+    // Dropped in this order.
+    pub collectors: Vec<Daemon>,
+    claim: Option<Daemon>,
+    pub bus: Bus,
+    pub server: Server,
+    dir: Dir,
+}
+
+impl Site {
+    /// Starts a server and so many collectors, and waits until one of them leads.
+    pub async fn start(collectors: usize, pace: Pace) -> Self {
+        let server = Server::start().await;
+        let bus = Bus::connect(Config::new([server.url()], "test/host/1")).await.unwrap();
+        let mut site = Self { collectors: vec![], claim: None, bus, server, dir: Dir::new("gc") };
+        for at in 0..collectors {
+            let program = Program::new(
+                &format!("berth-gc {at}"),
+                env!("CARGO_BIN_EXE_berth-gc"),
+                site.dir.join(format!("{at}.log")),
+            );
+            let program = program
+                .env("BERTH__NATS__URL", site.server.url())
+                .env("BERTH__GC__INTERVAL_MS", pace.interval_ms.to_string())
+                .env("BERTH__GC__GRACE_MS", pace.grace_ms.to_string())
+                .env("BERTH__GC__LEASE_TTL_S", pace.lease_ttl_s.to_string());
+            site.collectors.push(program.start());
+        }
+        site.led().await;
+        site
+    }
+
+    /// Starts the claim service, and waits until it answers.
+    pub async fn start_claim(&mut self) {
+        let program =
+            Program::new("berth-claim", binary("berth-claim"), self.dir.join("claim.log"));
+        self.claim = Some(program.env("BERTH__NATS__URL", self.server.url()).start());
+        let subject = Namespaced::ClaimStatus.subject(&namespace());
+        wait::until("the claim service answers", PATIENCE, async || {
+            let call = Call::within(trace(), Duration::from_secs(1));
+            self.bus.request::<Claims>(&subject, &Status::default(), &call).await
+        })
+        .await;
+    }
+
+    /// Sweeps now.
+    pub async fn force(&self) -> Result<Sweep, RequestError> {
+        let call = Call::within(trace(), Duration::from_secs(5));
+        self.bus.request(&Global::GcForce.subject(), &Force {}, &call).await
+    }
+
+    /// Waits until somebody leads, and answers.
+    pub async fn led(&self) {
+        wait::until("a collector leads", PATIENCE, async || self.force().await).await;
+    }
+
+    /// Which of the collectors holds the lease.
+    pub async fn leader(&self) -> Option<usize> {
+        let leases = self.bus.bucket(&bucket::LEASES, 1).await.unwrap();
+        let value = leases.get(&key::leader_lease("gc")).await.unwrap()?.value?;
+        let value: Value = serde_json::from_slice(&value).unwrap();
+        let holder = value["holder"].as_str().unwrap();
+        let pid: u32 = holder.rsplit('/').next().unwrap().parse().unwrap();
+        self.collectors.iter().position(|collector| collector.pid() == pid)
+    }
+
+    /// Writes a record, whatever stood there.
+    pub async fn plant(&self, spec: &BucketSpec, key: &str, value: Vec<u8>) -> u64 {
+        let bucket = self.bus.bucket(spec, 1).await.unwrap();
+        let revision = bucket.head(key).await.unwrap();
+        let write = Write {
+            key,
+            change: Change::Put(value.into()),
+            guard: Guard { filter: key, revision },
+            operation: "test",
+            trace: trace(),
+        };
+        bucket.commit(write).await.unwrap()
+    }
+
+    pub async fn plant_alloc(&self, id: &str, state: AllocState) {
+        let alloc = Alloc {
+            state,
+            node: NodeId::new("n1").unwrap(),
+            volumes: vec![],
+            since: clock::now(),
+            note: None,
+        };
+        let key = key::alloc(&namespace(), &alloc_id(id));
+        self.plant(&bucket::ALLOCS, &key, record::write(alloc, None).unwrap()).await;
+    }
+
+    pub async fn plant_volume(&self, id: &str, closing: Option<Closing>) {
+        let spec = VolumeSpec {
+            closing,
+            plugin: PluginId::new("p").unwrap(),
+            name: String::new(),
+            external_id: None,
+            capabilities: vec![CAPABILITY],
+            mount: MountOptions::default(),
+            topologies: vec![],
+            capacity_bytes: None,
+            parameters: BTreeMap::new(),
+            context: BTreeMap::new(),
+            create_index: 0,
+        };
+        let key = key::spec(&volume(id));
+        self.plant(&bucket::VOLUMES, &key, record::write(spec, None).unwrap()).await;
+    }
+
+    /// Answers the claim's epoch.
+    pub async fn plant_claim(&self, id: &str, alloc: &str, state: State) -> u64 {
+        let value = record::write(claim(state), None).unwrap();
+        let key = key::claim(&volume(id), &alloc_id(alloc));
+        self.plant(&bucket::VOLUMES, &key, value).await
+    }
+
+    /// The claim as it stands.
+    pub async fn claim(&self, id: &str, alloc: &str) -> Option<Claim> {
+        let volumes = self.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
+        let key = key::claim(&volume(id), &alloc_id(alloc));
+        let value = volumes.get(&key).await.unwrap()?.value?;
+        Some(record::read::<Claim>(&value).unwrap().body)
+    }
+
+    /// Whether the volume is registered.
+    pub async fn volume_stands(&self, id: &str) -> bool {
+        let volumes = self.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
+        let entry = volumes.get(&key::spec(&volume(id))).await.unwrap();
+        entry.is_some_and(|entry| entry.value.is_some())
+    }
+}
+
+const CAPABILITY: Capability =
+    Capability { access: AccessMode::MultiNodeMultiWriter, attachment: AttachmentMode::FileSystem };
+
+fn claim(state: State) -> Claim {
+    Claim {
+        state,
+        node: NodeId::new("n1").unwrap(),
+        mode: Mode::Write,
+        tries: 0,
+        error: None,
+        next_try: None,
+        since: Timestamp::from_unix_ms(1_700_000_000_000),
+        reason: None,
+        attempt: None,
+        epoch: 0,
+        access: CAPABILITY.access,
+        attachment: CAPABILITY.attachment,
+        controller: false,
+        external_node: None,
+        publish_context: BTreeMap::new(),
+    }
+}
+
+pub fn namespace() -> Namespace {
+    Namespace::new("team/a").unwrap()
+}
+
+pub fn volume(id: &str) -> VolumeKey {
+    VolumeKey::new(namespace(), VolumeId::new(id).unwrap())
+}
+
+pub fn alloc_id(id: &str) -> AllocId {
+    AllocId::new(id).unwrap()
+}
+
+pub fn trace() -> TraceContext {
+    TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap()
+}
