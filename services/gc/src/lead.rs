@@ -27,6 +27,9 @@ use crate::collector::Collector;
 const SWEEP_MAX: Duration = Duration::from_secs(60);
 /// How far ahead of a caller's deadline a sweep ends, so that its answer still arrives.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
+/// The longest pause between two tries of one that stands by: a lease that was given up is not waited
+/// out.
+const TRY_MAX: Duration = Duration::from_secs(1);
 /// How long one that led lets others go first.
 const STEPPED_DOWN: Duration = Duration::from_secs(1);
 /// How long a request under way may go on when the leader ends.
@@ -75,7 +78,7 @@ async fn elected(collector: &Collector, process: &Process) -> KeptLease {
             Err(LeaseError::Held { .. } | LeaseError::Lost { .. }) => {}
             Err(error) => tracing::warn!(error = chain(&error), "the lease cannot be had now"),
         }
-        sleep(jittered(ttl / 4)).await;
+        sleep(jittered(TRY_MAX.min(ttl / 4))).await;
     }
 }
 

@@ -80,6 +80,10 @@ async fn work(state: &State, node: &NodeId) -> Next {
     match settle(state, node, clock::begin_trace()).await {
         Ok(()) => Next::AwaitChange,
         Err(error) if error.is_lost_race() => Next::After(PAUSE),
+        Err(error @ StoreError::Newer { .. }) => {
+            tracing::warn!(%node, error = process::chain(&error), "the state stays as it is");
+            Next::AwaitChange
+        }
         Err(error) => {
             tracing::warn!(%node, error = process::chain(&error), "the state is not written yet");
             Next::After(AGAIN + AGAIN.mul_f64(f64::from(clock::jitter()) / f64::from(u32::MAX)))

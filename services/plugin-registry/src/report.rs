@@ -18,9 +18,10 @@ const STEP: &str = "node.report";
 
 /// Works a report in that came `at` this time.
 ///
-/// What it changes is decided twice by the same rules: by the mirrors, which costs nothing and ends
-/// most reports, and over what the leader has, under whose guards it is written. A crash between two
-/// writes leaves the rest to the next report.
+/// What it changes is decided twice by the same rules: by the mirrors, which ends most reports, and
+/// over what the leader has, under whose guards it is written. The mirrors must show what an earlier
+/// report changed at another replica: that nothing is to be done is guarded by nothing else. A crash
+/// between two writes leaves the rest to the next report.
 pub async fn report(
     state: &State,
     report: Report,
@@ -36,6 +37,7 @@ pub async fn report(
     let node = &arrived.report.node;
     let reported = Reported { clock_skew_ms: arrived.skew_ms() };
     for _ in 0..RACES_MAX {
+        state.catch_up(STEP, deadline).await.map_err(|problem| problem.node(node))?;
         let standing = state.standing(node);
         match decide(&standing, &arrived) {
             Verdict::Late => return Ok(late(&arrived, reported)),

@@ -1,25 +1,19 @@
 //! One leads; another takes over when it ends, however it ends (F3).
 
-use std::time::Duration;
-
 use berth_bus::{Call, RequestError};
 use berth_contract::subject::Global;
 use berth_harness::wait;
 use serde_json::{Value, json};
 
-use crate::site::{ON_DEMAND, PATIENCE, Site, trace};
-
-/// From the end of a leader to the first answer of the next: its lease, and the pause between two
-/// tries of those that stand by.
-const TAKEOVER: Duration = Duration::from_millis(2_000 + 625 + 2_000);
+use crate::site::{ON_DEMAND, PATIENCE, Pace, Site, trace};
 
 fn times_led(site: &Site) -> Vec<usize> {
     site.collectors.iter().map(|one| one.log().matches("leads fence").count()).collect()
 }
 
 /// Waits until another than `before` leads and answers.
-async fn next_leader(site: &Site, before: usize, within: Duration) -> usize {
-    wait::until("another leads and answers", within, async || match site.leader().await {
+async fn next_leader(site: &Site, before: usize) -> usize {
+    wait::until("another leads and answers", PATIENCE, async || match site.leader().await {
         Some(leader) if leader != before => {
             site.force().await.map(|_| leader).map_err(|error| error.to_string())
         }
@@ -34,24 +28,23 @@ async fn one_leads_and_another_takes_over_when_it_is_killed() {
     let first = site.leader().await.unwrap();
     assert_eq!(times_led(&site).iter().sum::<usize>(), 1);
     site.collectors[first].kill9();
-    let second = next_leader(&site, first, TAKEOVER).await;
+    let second = next_leader(&site, first).await;
     assert_eq!(times_led(&site).iter().sum::<usize>(), 2);
 
     // The first one stands by from now on.
     site.collectors[first].restart();
     site.collectors[second].kill9();
-    next_leader(&site, second, TAKEOVER).await;
+    next_leader(&site, second).await;
 }
 
 #[tokio::test]
 async fn a_leader_that_ends_gives_its_place_up() {
-    let slow = crate::site::Pace { lease_ttl_s: 4, ..ON_DEMAND };
-    let site = Site::start(2, slow).await;
+    // A lease that would outlast the test's patience, were it not given up.
+    let site = Site::start(2, Pace { lease_ttl_s: 300, ..ON_DEMAND }).await;
     let first = site.leader().await.unwrap();
     let status = site.collectors[first].terminate().await;
     assert!(status.success(), "{status}");
-    // Sooner than the lease would have ended: within the pause between two tries.
-    next_leader(&site, first, Duration::from_millis(1_250 + 1_500)).await;
+    next_leader(&site, first).await;
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
     ];
     for (what, body, paths) in rows {
         let subject = Global::NodeReport.subject();
-        let answer = raw::ask(&site.server, &subject, &[], &body).await;
+        let answer = raw::ask(site.server(), &subject, &[], &body).await;
         let problem = &answer["error"];
         assert_eq!(problem["code"], "BERTH0001", "{what}: {answer}");
         assert_eq!(problem["step"], "node.report", "{what}: {answer}");
@@ -67,7 +67,7 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
     }
     for verb in [Global::NodeStatus, Global::PluginStatus, Global::NodeLeave] {
         let body = br#"{"id": 7, "node": ""}"#;
-        let answer = raw::ask(&site.server, &verb.subject(), &[], body).await;
+        let answer = raw::ask(site.server(), &verb.subject(), &[], body).await;
         assert_eq!(answer["error"]["code"], "BERTH0001", "{answer}");
         assert_eq!(answer["error"]["faults"].as_array().unwrap().len(), 1, "{answer}");
     }
@@ -84,11 +84,11 @@ async fn what_a_newer_agent_says_beside_is_ignored() {
     newer["instances"][0]["colour"] = json!("red");
     newer["instances"][0]["instance"]["temperature"] = json!(21);
     let subject = Global::NodeReport.subject();
-    let answer = raw::ask(&site.server, &subject, &[], &to_vec(newer)).await;
+    let answer = raw::ask(site.server(), &subject, &[], &to_vec(newer)).await;
     assert!(answer["clock_skew_ms"].is_i64(), "{answer}");
     assert_eq!(site.plugin("p").await.nodes.expected, 1);
     // An empty body asks for all.
-    let all = raw::ask(&site.server, &Global::NodeStatus.subject(), &[], b"").await;
+    let all = raw::ask(site.server(), &Global::NodeStatus.subject(), &[], b"").await;
     assert_eq!(all["nodes"][0]["id"], "n1", "{all}");
 }
 

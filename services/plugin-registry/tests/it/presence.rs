@@ -48,9 +48,9 @@ async fn a_lease_given_up_is_noticed_at_once() {
     let site = Site::start(1).await;
     let lease = site.lease("n1", Duration::from_secs(60)).await;
     site.report(&report("n1", &[])).await;
-    site.node_is("n1", "ready", NOTICED).await;
+    site.node_is("n1", "ready", PATIENCE).await;
     lease.release().await.unwrap();
-    site.node_is("n1", "down", NOTICED).await;
+    site.node_is("n1", "down", PATIENCE).await;
 }
 
 #[tokio::test]
@@ -59,11 +59,11 @@ async fn a_lease_that_ended_while_nobody_looked_is_found() {
     let lease = site.lease("n1", Duration::from_secs(60)).await;
     let mut told = report("n1", &[("p", Half::Node, instance(true))]);
     site.report(&told).await;
-    site.node_is("n1", "ready", NOTICED).await;
+    site.node_is("n1", "ready", PATIENCE).await;
     site.kill9(0);
     lease.release().await.unwrap();
     site.restart(0).await;
-    site.node_is("n1", "down", NOTICED).await;
+    site.node_is("n1", "down", PATIENCE).await;
     // A report says nothing of the lease.
     told.version = "0.2.0".to_owned();
     site.report(&told).await;
@@ -75,11 +75,11 @@ async fn the_state_follows_also_after_the_server_was_away() {
     let site = Site::start(1).await;
     let lease = site.lease("n1", TTL).await;
     site.report(&report("n1", &[])).await;
-    site.node_is("n1", "ready", NOTICED).await;
+    site.node_is("n1", "ready", PATIENCE).await;
     drop(lease);
-    site.server.restart().await;
+    site.server().restart().await;
     site.bus_is_back().await;
     site.node_is("n1", "down", PATIENCE).await;
     let _lease = site.lease("n1", Duration::from_secs(60)).await;
-    site.node_is("n1", "ready", NOTICED).await;
+    site.node_is("n1", "ready", PATIENCE).await;
 }

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::raw;
 use crate::site::Site;
 
 #[test]
@@ -25,4 +26,18 @@ async fn it_ends_when_it_is_told_to() {
     let site = Site::start(1).await;
     let status = site.replicas[0].terminate().await;
     assert!(status.success(), "{status}\n{}", site.replicas[0].log());
+}
+
+#[tokio::test]
+async fn every_endpoint_is_described_to_whoever_looks() {
+    let site = Site::start(1).await;
+    let info = raw::ask(site.server(), "$SRV.INFO.berth-plugin-registry", &[], b"").await;
+    let endpoints = info["endpoints"].as_array().unwrap();
+    let mut names: Vec<&str> = endpoints.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["node-leave", "node-report", "node-status", "plugin-status"]);
+    for endpoint in endpoints {
+        let description = endpoint["metadata"]["description"].as_str().unwrap();
+        assert!(!description.is_empty(), "{endpoint}");
+    }
 }

@@ -171,7 +171,7 @@ async fn a_node_whose_clock_is_wrong_is_heard_and_shown_so() {
         let body = serde_json::to_vec(&told).unwrap();
         let headers = [(header::DEADLINE, deadline.as_str())];
         let subject = Global::NodeReport.subject();
-        let answer = raw::ask(&site.server, &subject, &headers, &body).await;
+        let answer = raw::ask(site.server(), &subject, &headers, &body).await;
         let measured = answer["clock_skew_ms"].as_i64().unwrap_or_else(|| panic!("{answer}"));
         assert!((measured - off_ms).abs() < 2_000, "{node}: {measured}");
         assert!(measured <= off_ms, "a delay never makes a node look ahead: {measured}");

@@ -1,4 +1,4 @@
-//! One nats-server, some replicas of the service, and those who ask them.
+//! A nats-server or three, some replicas of the service, and those who ask them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use berth_contract::{key, stream, subject};
 use berth_domain::plugin::{Half, Instance};
 use berth_domain::{NodeId, PluginId, Timestamp};
 use berth_harness::dirs::Dir;
-use berth_harness::nats::Server;
+use berth_harness::nats::{Cluster, Server};
 use berth_harness::process::{Daemon, Program};
 use berth_harness::wait;
 use serde::Serialize;
@@ -30,16 +30,29 @@ pub struct Site {
     // Dropped in this order.
     pub replicas: Vec<Daemon>,
     pub bus: Bus,
-    pub server: Server,
+    nats: Nats,
     dir: Dir,
+}
+
+enum Nats {
+    One(Server),
+    Three(Cluster),
 }
 
 impl Site {
     /// Starts a server and so many replicas, and waits until each serves.
     pub async fn start(replicas: usize) -> Self {
-        let server = Server::start().await;
-        let bus = Bus::connect(Config::new([server.url()], "test/host/1")).await.unwrap();
-        let mut site = Self { replicas: Vec::new(), bus, server, dir: Dir::new("registry") };
+        Self::start_on(Nats::One(Server::start().await), replicas).await
+    }
+
+    /// The same on three servers, with three copies of everything.
+    pub async fn start_on_three(replicas: usize) -> Self {
+        Self::start_on(Nats::Three(Cluster::start(3).await), replicas).await
+    }
+
+    async fn start_on(nats: Nats, replicas: usize) -> Self {
+        let bus = Bus::connect(Config::new([nats.url()], "test/host/1")).await.unwrap();
+        let mut site = Self { replicas: Vec::new(), bus, nats, dir: Dir::new("registry") };
         for _ in 0..replicas {
             site.start_replica().await;
         }
@@ -53,10 +66,27 @@ impl Site {
             env!("CARGO_BIN_EXE_berth-plugin-registry"),
             self.dir.join(format!("{at}.log")),
         )
-        .env("BERTH__NATS__URL", self.server.url())
+        .env("BERTH__NATS__URL", self.nats.url())
+        .env("BERTH__NATS__REPLICAS", self.nats.copies().to_string())
         .start();
         self.replicas.push(daemon);
         self.serving(at, 1).await;
+    }
+
+    /// The one server.
+    pub fn server(&self) -> &Server {
+        match &self.nats {
+            Nats::One(server) => server,
+            Nats::Three(_) => panic!("there are three"),
+        }
+    }
+
+    /// The three servers.
+    pub fn cluster(&self) -> &Cluster {
+        match &self.nats {
+            Nats::One(_) => panic!("there is one"),
+            Nats::Three(cluster) => cluster,
+        }
     }
 
     /// Ends a replica as a crash would.
@@ -122,7 +152,7 @@ impl Site {
     }
 
     pub async fn bucket(&self, spec: &BucketSpec) -> Bucket {
-        self.bus.bucket(spec, 1).await.unwrap()
+        self.bus.bucket(spec, self.nats.copies()).await.unwrap()
     }
 
     /// The newest revisions of plugins and nodes: they stay while nothing is written.
@@ -141,7 +171,7 @@ impl Site {
 
     /// The names of the events so far, with the instance or node they are about, in order.
     pub async fn events(&self) -> Vec<String> {
-        let events = self.bus.events(&stream::EVENTS, 1).await.unwrap();
+        let events = self.bus.events(&stream::EVENTS, self.nats.copies()).await.unwrap();
         let last = events.last(subject::ALL_EVENTS, 1000, PATIENCE).await.unwrap();
         last.iter()
             .map(|event| {
@@ -180,6 +210,22 @@ impl Site {
             if now == state { Ok(status) } else { Err(now) }
         })
         .await
+    }
+}
+
+impl Nats {
+    fn url(&self) -> String {
+        match self {
+            Self::One(server) => server.url(),
+            Self::Three(cluster) => cluster.url(),
+        }
+    }
+
+    fn copies(&self) -> u8 {
+        match self {
+            Self::One(_) => 1,
+            Self::Three(_) => 3,
+        }
     }
 }
 

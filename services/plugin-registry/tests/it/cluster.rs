@@ -1,0 +1,59 @@
+//! Three servers, and one of them lost.
+
+use std::time::Duration;
+
+use berth_contract::bucket;
+use berth_contract::message::registry::Reported;
+use berth_contract::subject::Global;
+use berth_domain::plugin::{Count, Half};
+use berth_harness::wait;
+
+use crate::site::{PATIENCE, Site, instance, report, trace};
+
+#[tokio::test]
+async fn one_of_three_servers_lost_costs_time_and_nothing_else() {
+    let site = Site::start_on_three(2).await;
+    let _lease = site.lease("n1", Duration::from_secs(60)).await;
+    for node in ["n1", "n2"] {
+        site.report(&report(node, &[("p", Half::Node, instance(true))])).await;
+    }
+    site.node_is("n1", "ready", PATIENCE).await;
+
+    let stream = format!("KV_{}", bucket::PLUGINS.name);
+    let leader = site.cluster().leader_of(&stream).await;
+    site.cluster().servers()[leader].kill9();
+    // Agents report again until they are heard: an election takes 4 to 9 s.
+    wait::until("a change is written", 2 * PATIENCE, async || {
+        let told = report("n1", &[("p", Half::Node, instance(false))]);
+        let call = berth_bus::Call::within(trace(), Duration::from_secs(5));
+        let subject = Global::NodeReport.subject();
+        site.bus.request::<Reported>(&subject, &told, &call).await
+    })
+    .await;
+    let shown = wait::until("it is shown", 2 * PATIENCE, async || {
+        let call = berth_bus::Call::within(trace(), Duration::from_secs(5));
+        let subject = Global::PluginStatus.subject();
+        let all = serde_json::json!({});
+        site.bus.request::<berth_contract::message::registry::Plugins>(&subject, &all, &call).await
+    })
+    .await;
+    let [plugin] = shown.plugins.as_slice() else { panic!("{shown:?}") };
+    assert_eq!(plugin.nodes, Count { healthy: 0, expected: 2 });
+    let said: Vec<(&str, bool)> = plugin
+        .instances
+        .iter()
+        .map(|one| (one.node.as_str(), one.description.contains("it answers")))
+        .collect();
+    assert_eq!(said, [("n1", false), ("n2", true)]);
+
+    site.cluster().servers()[leader].restart().await;
+    let _lease = wait::until("the lease is had", 2 * PATIENCE, async || {
+        let leases =
+            site.bus.bucket(&bucket::LEASES, 3).await.map_err(|error| error.to_string())?;
+        let key = berth_contract::key::node_lease(&crate::site::node_id("n2"));
+        let ttl = Duration::from_secs(60);
+        leases.acquire(&key, "{}".into(), ttl, trace()).await.map_err(|error| error.to_string())
+    })
+    .await;
+    site.node_is("n2", "ready", 2 * PATIENCE).await;
+}
