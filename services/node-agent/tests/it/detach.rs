@@ -164,12 +164,12 @@ async fn what_a_plugin_says_is_done_is_looked_at() {
     if !root::or_skip("mounts a volume") {
         return;
     }
-    let differences = Differences { driver: &["--no-attach"], agent: "report_interval_ms = 200" };
-    let mut world = World::start_with(differences).await;
+    let mut world = without_attach().await;
     world.grant("a", 7, &BTreeMap::new());
     world.mount("a").await.unwrap();
-    world.replace_driver(&["unshare", "--mount", "--propagation", "private"], &["--no-attach"]);
-    world.healthy(true).await;
+    world
+        .replace_driver(&["unshare", "--mount", "--propagation", "private"], &["--no-attach"])
+        .await;
     let failed = world.detach("a", 7, 11).await.unwrap_err();
     assert_eq!((failed.code, failed.retryable), (Code::UnmountFailed, true), "{failed}");
     // The target went with its directory, which the kernel lets go though it is mounted upon elsewhere.
@@ -182,8 +182,7 @@ async fn what_a_plugin_says_is_done_is_looked_at() {
     assert_eq!((bare.code, bare.retryable), (Code::MountFailed, true), "{bare}");
     assert!(bare.message.contains("nothing is mounted"), "{bare}");
 
-    world.replace_driver(&[], &["--no-attach"]);
-    world.healthy(true).await;
+    world.replace_driver(&[], &["--no-attach"]).await;
     world.detach("a", 7, 12).await.unwrap();
     world.detach("b", 8, 13).await.unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));

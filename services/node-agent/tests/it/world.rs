@@ -88,11 +88,15 @@ impl World {
     }
 
     /// Ends the driver and starts another in its place, run by `wrapper` where there is one.
-    pub fn replace_driver(&mut self, wrapper: &[&str], more: &[&str]) {
+    pub async fn replace_driver(&mut self, wrapper: &[&str], more: &[&str]) {
+        let served = |daemon: &Daemon| daemon.log().matches("serves node").count();
         self.driver.kill9();
+        let before = served(&self.driver);
         self.driver = driver(&self.dir, wrapper, more);
-        // The last report may still speak of the one before.
-        self.reports.lock().unwrap().clear();
+        wait::until("the driver serves", PATIENCE, async || {
+            if served(&self.driver) > before { Ok(()) } else { Err(self.driver.log()) }
+        })
+        .await;
     }
 
     /// Waits until the last report says of every instance that it is, or is not, healthy.
