@@ -1,7 +1,7 @@
 //! What shows that an alloc does not want its claim any more.
 //!
-//! **Promises** that evidence is what the leader says: a mirror that lags may miss an alloc that was
-//! registered a moment ago.
+//! **Promises** that evidence is what the leader says: a mirror that lags may miss an alloc that
+//! was registered a moment ago.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! One leader, by lease; the others stand by.
 //!
-//! **Owns** the lease `leader.gc`. The leader alone listens for `gc.force`, so that a request finds it
-//! whichever replica it is; when nobody leads, nobody answers.
+//! **Owns** the lease `leader.gc`. The leader alone listens for `gc.force`, so that a request finds
+//! it whichever replica it is; when nobody leads, nobody answers.
 //!
 //! **Never** relies on being the only one: a leader that was stopped for a while may believe for an
 //! instant that it still leads, and two sweeps at once do no harm.
@@ -27,8 +27,8 @@ use crate::collector::Collector;
 const SWEEP_MAX: Duration = Duration::from_secs(60);
 /// How far ahead of a caller's deadline a sweep ends, so that its answer still arrives.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
-/// The longest pause between two tries of one that stands by: a lease that was given up is not waited
-/// out.
+/// The longest pause between two tries of one that stands by: a lease that was given up is not
+/// waited out.
 const TRY_MAX: Duration = Duration::from_secs(1);
 /// How long one that led lets others go first.
 const STEPPED_DOWN: Duration = Duration::from_secs(1);

@@ -1,16 +1,16 @@
 //! `berth-gc`: finds what nobody else saw.
 //!
-//! **Owns** nothing but its lease. It looks at all volumes and allocs now and then, and asks the claim
-//! service to release what is left behind: claims of allocs that have ended or do not exist (F1), and
-//! volumes that were to go with their last claim. What should go and cannot yet, it names with the
-//! reason.
+//! **Owns** nothing but its lease. It looks at all volumes and allocs now and then, and asks the
+//! claim service to release what is left behind: claims of allocs that have ended or do not exist
+//! (F1), and volumes that were to go with their last claim. What should go and cannot yet, it names
+//! with the reason.
 //!
-//! **Promises** that one replica collects at a time and another takes over when its lease ends (F3);
-//! that nothing is asked for without evidence read at the leader just before; and that one thing that
-//! cannot be collected stops no other.
+//! **Promises** that one replica collects at a time and another takes over when its lease ends
+//! (F3); that nothing is asked for without evidence read at the leader just before; and that one
+//! thing that cannot be collected stops no other.
 //!
-//! **Never** frees anything, by time or otherwise: it starts the one way in which claims are released,
-//! and asking for that twice, or by two collectors at once, is harmless.
+//! **Never** frees anything, by time or otherwise: it starts the one way in which claims are
+//! released, and asking for that twice, or by two collectors at once, is harmless.
 
 mod collector;
 mod config;

@@ -1,7 +1,7 @@
 //! What a sweep would do, from what the mirrors say; pure.
 //!
-//! **Promises** an order (by volume, then alloc), and that a volume with a record that cannot be read
-//! is named and left alone.
+//! **Promises** an order (by volume, then alloc), and that a volume with a record that cannot be
+//! read is named and left alone.
 
 use std::time::Duration;
 

@@ -44,8 +44,8 @@ enum Line {
 }
 
 impl Shared {
-    /// Looks through everything and asks for the release of what is older than the grace and unwanted.
-    /// What is not done by the deadline is kept, and found by the next sweep.
+    /// Looks through everything and asks for the release of what is older than the grace and
+    /// unwanted. What is not done by the deadline is kept, and found by the next sweep.
     pub(crate) async fn sweep(
         &self,
         grace: Duration,
@@ -125,8 +125,8 @@ impl Shared {
         }
     }
 
-    /// Deregisters a volume that is closing and has no claims. The leader is asked once more, so that
-    /// one that was registered anew meanwhile is not taken for the old one.
+    /// Deregisters a volume that is closing and has no claims. The leader is asked once more, so
+    /// that one that was registered anew meanwhile is not taken for the old one.
     async fn deregister(&self, volume: VolumeKey, trace: TraceContext, deadline: Instant) -> Line {
         let what = format!("volume {volume}");
         let entry = match self.volumes.get(&key::spec(&volume)).await {

@@ -3,9 +3,10 @@
 //! **Owns** the rules of a report: what counts as a change, what stays as it was, and which report
 //! comes too late.
 //!
-//! **Promises** that a report decided over what it made is no change at all, and that two reports of
-//! one node end the same in whichever order they are worked through, once the newer has been told
-//! apart by its clock.
+//! **Promises** that a report decided over what it made is no change at all, and that an older
+//! report which comes after a newer one changes nothing, if the newer one changed anything. One that
+//! changed nothing leaves no trace, since it is not worth a write: what an older one then makes of
+//! the node stands until the next report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,12 +16,12 @@ use berth_contract::message::registry::{Report, ReportedInstance};
 use berth_domain::plugin::{Half, Instance, Node, NodeState};
 use berth_domain::{PluginId, Timestamp, limits};
 
-/// A clock that differs by less from the one on the record is the same: the time that reports are on
-/// their way varies, and each difference would be a write.
+/// A clock that differs by less from the one on the record is the same: the time that reports are
+/// on their way varies, and each difference would be a write.
 const SKEW_STEP_MS: u64 = 50;
 
-/// A report that is older than the newest one by more does not come late (no request lives so long):
-/// its node's clock was set back, and it counts.
+/// A report that is older than the newest one by more does not come late (no request lives so
+/// long): its node's clock was set back, and it counts.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
 const _: () = assert!(LATE_MAX.as_millis() > limits::REQUEST_TIMEOUT.as_millis());
@@ -69,9 +70,9 @@ pub enum Write {
 impl Arrived {
     /// How far the node's clock is ahead of ours, in milliseconds; negative when it is behind.
     ///
-    /// What is measured is the clock in the report less ours when the report came: the true difference
-    /// less the time the report was on its way. So a slow report makes its node look behind by that
-    /// time, and never ahead.
+    /// What is measured is the clock in the report less ours when the report came: the true
+    /// difference less the time the report was on its way. So a slow report makes its node look
+    /// behind by that time, and never ahead.
     pub fn skew_ms(&self) -> i64 {
         let (sent, came) = (self.report.clock.unix_ms(), self.at.unix_ms());
         let ms = i64::try_from(sent.abs_diff(came)).unwrap_or(i64::MAX);

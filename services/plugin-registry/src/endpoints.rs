@@ -26,7 +26,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     let on = Endpoints { service: &service, state };
     on.verb(
         Global::NodeReport,
-        "An agent says all there is of its node: node, version, boot_id, clock, attributes, instances",
+        "All there is of a node: node, version, boot_id, clock, attributes, instances",
         |state, request, at| async move {
             let told = request.decode("node.report")?;
             report::report(&state, told, at, request.trace, request.deadline).await

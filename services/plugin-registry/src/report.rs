@@ -19,9 +19,9 @@ const STEP: &str = "node.report";
 /// Works a report in that came `at` this time.
 ///
 /// What it changes is decided twice by the same rules: by the mirrors, which ends most reports, and
-/// over what the leader has, under whose guards it is written. The mirrors must show what an earlier
-/// report changed at another replica: that nothing is to be done is guarded by nothing else. A crash
-/// between two writes leaves the rest to the next report.
+/// over what the leader has, under whose guards it is written. The mirrors must show what an
+/// earlier report changed at another replica: that nothing is to be done is guarded by nothing
+/// else. A crash between two writes leaves the rest to the next report.
 pub async fn report(
     state: &State,
     report: Report,

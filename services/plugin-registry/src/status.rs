@@ -1,7 +1,7 @@
 //! `plugin.status` and `node.status`: records put together as they are shown; pure.
 //!
-//! **Promises** that whether an instance is healthy is worked out here, from what it said and whether
-//! its node is there, and that the result is another type than any record (D8).
+//! **Promises** that whether an instance is healthy is worked out here, from what it said and
+//! whether its node is there, and that the result is another type than any record (D8).
 
 use std::collections::BTreeSet;
 

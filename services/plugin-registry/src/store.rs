@@ -1,7 +1,7 @@
 //! Reading at the leader and writing one key at a time.
 //!
-//! **Promises** that each write is guarded by the revision at which its key was read, so that a lost
-//! race stores nothing, and that a record of a newer version is never written over.
+//! **Promises** that each write is guarded by the revision at which its key was read, so that a
+//! lost race stores nothing, and that a record of a newer version is never written over.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -88,8 +88,8 @@ impl Seen {
 }
 
 impl Shared {
-    /// Reads these instances of the node at the leader, and then the node's own record: a report that
-    /// was worked in meanwhile has written it before any instance (see [`crate::decide`]).
+    /// Reads these instances of the node at the leader, and then the node's own record: a report
+    /// that was worked in meanwhile has written it before any instance (see [`crate::decide`]).
     pub async fn look(&self, node: &NodeId, places: BTreeSet<Place>) -> Result<Seen, StoreError> {
         let mut seen = Seen::default();
         for place in places {
