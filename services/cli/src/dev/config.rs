@@ -77,7 +77,7 @@ fn services(settings: Settings) -> [(&'static str, Value); 4] {
         ("claim", json!({ "policy": policy })),
         ("plugin-registry", json!({ "registry": { "rescan_ms": 5000 } })),
         ("volumewatcher", json!({ "watcher": { "rescan_ms": 1000 } })),
-        ("gc", json!({ "gc": { "interval_ms": 5000 } })),
+        ("gc", json!({ "gc": { "interval_ms": 5000, "grace_ms": 5000, "lease_ttl_s": 3 } })),
     ]
 }
 

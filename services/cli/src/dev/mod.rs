@@ -45,9 +45,9 @@ const TAIL_LINES: usize = 12;
 pub async fn dev(args: &Dev) -> Result<u8, Failure> {
     namespace::enter_unless_root()?;
     let binaries = Binaries::beside_our_own()?;
-    let nats = nats::find()?;
     let nodes: Vec<String> = (1..=args.nodes).map(|number| format!("n{number}")).collect();
     let (layout, _claimed) = Layout::make(&args.dir, &nodes)?;
+    let nats = nats::find()?;
     let port = nats::choose_port(&layout, rand::random())?;
     let settings = Settings { port, call_timeout: args.volume_timeout };
     if let Some(file) = &args.ready_file {
@@ -83,6 +83,9 @@ pub async fn dev(args: &Dev) -> Result<u8, Failure> {
         say("stopping");
     }
     system.stop().await;
+    if let Some(file) = &args.ready_file {
+        forget(file)?;
+    }
     outcome?;
     say_what_stays(&layout);
     Ok(exit::OK)
@@ -134,7 +137,7 @@ fn not_healthy(layout: &Layout, missing: &str, ended: Option<&Ended>) -> Failure
 
 fn restarted(ended: &Ended) -> String {
     let Ended { name, how, times, again_in, .. } = ended;
-    format!("{name} {how} (end {times}); starting it again in {}", span::short(*again_in))
+    format!("{name} {how}; it starts again in {} (restart {times})", span::short(*again_in))
 }
 
 fn summary(layout: &Layout, nodes: &[String], url: &str, after: Duration) -> String {

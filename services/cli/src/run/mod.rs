@@ -26,6 +26,7 @@ use nix::sys::signal::Signal;
 pub use volume_arg::VolumeArg;
 
 use crate::args::{Global, Run};
+use crate::command;
 use crate::exit;
 use crate::failure::Failure;
 use crate::output::say;
@@ -86,6 +87,12 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
         (Ok(signals), Ok(session)) => (signals, session),
         (Err(failure), _) | (_, Err(failure)) => return not_started(failure),
     };
+    // A node that nobody knows is a typing error more often than one that is late. Who cannot be
+    // asked about it is no reason to give up yet.
+    match command::node::find(&session, &plan.node).await {
+        Err(failure) if failure.code() == Some(Code::NoSuchNode) => return not_started(failure),
+        _ => {}
+    }
     let patience = session.patience(mount::PATIENCE);
     let outcome = match register(&session, &plan, patience, &mut signals).await {
         Ok(()) => with_volumes(&session, &plan, args, patience, &mut signals).await,

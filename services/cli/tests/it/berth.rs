@@ -14,6 +14,17 @@ pub struct Ran {
     pub err: String,
 }
 
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let Output { status, stdout, stderr } = output;
+        Self {
+            code: status.code().unwrap(),
+            out: String::from_utf8(stdout).unwrap(),
+            err: String::from_utf8(stderr).unwrap(),
+        }
+    }
+}
+
 impl Ran {
     /// All of it, as a golden file shows it.
     pub fn golden(&self) -> String {
@@ -22,21 +33,26 @@ impl Ran {
     }
 }
 
-/// Runs `berth` with nothing of this shell's about it.
-pub fn berth(args: &[&str]) -> Ran {
-    run(args, "")
-}
-
-/// As [`berth`], with this on stdin.
-pub fn run(args: &[&str], stdin: &str) -> Ran {
+/// `berth`, with nothing of this shell's about it.
+pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
     for (key, _) in std::env::vars_os() {
         if key.to_string_lossy().starts_with("BERTH_") {
             command.env_remove(key);
         }
     }
-    let mut child = command
-        .args(args)
+    command.args(args);
+    command
+}
+
+/// Runs `berth`.
+pub fn berth(args: &[&str]) -> Ran {
+    run(args, "")
+}
+
+/// As [`berth`], with this on stdin.
+pub fn run(args: &[&str], stdin: &str) -> Ran {
+    let mut child = command(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -44,12 +60,7 @@ pub fn run(args: &[&str], stdin: &str) -> Ran {
         .unwrap();
     // A command that does not read is no failure here.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
-    Ran {
-        code: status.code().unwrap(),
-        out: String::from_utf8(stdout).unwrap(),
-        err: String::from_utf8(stderr).unwrap(),
-    }
+    child.wait_with_output().unwrap().into()
 }
 
 /// The one place where ids, times and paths of a run are struck out.

@@ -2,10 +2,15 @@
 //!
 //! A golden that changed on purpose is taken over with `INSTA_UPDATE=always cargo test -p berth-cli`.
 
+#![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
+
 mod berth;
 mod data;
+mod dev;
 mod documents;
 mod exit_codes;
 mod failures;
 mod help;
+mod run;
+mod system;
 mod tables;

@@ -1,0 +1,73 @@
+//! `berth dev`: everything runs, comes back when killed, and goes when told to, or when killed.
+
+use berth_harness::{root, wait};
+use nix::sys::signal::Signal;
+
+use crate::system::{SOON, System, is_running, signal};
+
+#[tokio::test]
+async fn whatever_is_killed_comes_back_and_goes_on() {
+    if !root::or_skip("mounts volumes") {
+        return;
+    }
+    let system = System::start(2).await;
+    system.volume("data", "single-node-writer");
+    let before = system.processes();
+    let names: Vec<&str> = before.iter().map(|(name, _)| name.as_str()).collect();
+    let expected = [
+        "agent-n1",
+        "agent-n2",
+        "claim",
+        "driver-n1",
+        "driver-n2",
+        "gc",
+        "nats-server",
+        "plugin-registry",
+        "volumewatcher",
+    ];
+    assert_eq!(names, expected);
+    for (_, pid) in &before {
+        signal(u32::try_from(*pid).unwrap(), Signal::SIGKILL);
+    }
+    wait::until("all run again", SOON, async || {
+        let now = system.processes();
+        let back = |(name, pid): &(String, i32)| {
+            now.iter().any(|(other, again)| other == name && again != pid && is_running(*again))
+        };
+        if before.iter().all(back) { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+    // All that was written is still there, and works: the same volume, at the same address.
+    let run = ["run", "--node", "n2", "--volume", "data", "--", "true"];
+    let ran = system.berth(&run);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(system.daemon.log().contains("claim was killed by signal 9; it starts again"));
+    system.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_outlives_it_and_the_next_one_goes_on_where_it_stopped() {
+    if !root::or_skip("mounts volumes") {
+        return;
+    }
+    let system = System::start(1).await;
+    system.volume("data", "single-node-writer");
+    let processes = system.processes();
+    system.daemon.kill9();
+    wait::until("all are gone with it", SOON, async || {
+        let left: Vec<_> = processes.iter().filter(|(_, pid)| is_running(*pid)).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+    std::fs::remove_file(system.dir.join("ready")).unwrap();
+    system.daemon.restart();
+    system.ready().await;
+    let ran = system.berth(&["volume", "status", "data"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    // A second one in the same directory is refused.
+    let state = system.state("");
+    let second = crate::berth::berth(&["dev", "--dir", state.to_str().unwrap()]);
+    assert_eq!(second.code, 1, "{second:?}");
+    assert!(second.err.contains("another `berth dev` runs"), "{second:?}");
+    system.stop().await;
+}

@@ -1,0 +1,168 @@
+//! `berth run` over a running system, with real mounts.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use berth_harness::{dirs, root};
+use nix::sys::signal::Signal;
+
+use crate::berth::Ran;
+use crate::system::{System, signal};
+
+#[tokio::test]
+async fn a_command_finds_its_volumes_and_leaves_none_behind() {
+    if !root::or_skip("mounts volumes") {
+        return;
+    }
+    let system = System::start(2).await;
+    system.volume("data", "single-node-writer");
+    system.volume("models", "multi-node-single-writer");
+    let run = |args: &[&str]| system.berth(&[&["run"], args].concat());
+
+    let write = "echo $$ > $BERTH_VOLUME_DATA/f && touch $BERTH_VOLUME_MODELS/g && echo done";
+    let both = ["--volume", "models", "--volume", "data"];
+    let ran = run(&[&["--node", "n1"], &both[..], &["--", "sh", "-c", write]].concat());
+    assert_eq!((ran.code, ran.out.as_str()), (0, "done\n"), "{ran:?}");
+    // Every step of both releases was told, in order.
+    for volume in ["data", "models"] {
+        let said = |what: &str| ran.err.find(&format!("{volume}: {what}"));
+        let steps = [said("unpublishing"), said("node-detached"), said("free")];
+        assert!(steps.iter().all(Option::is_some) && steps.is_sorted(), "{steps:?}: {ran:?}");
+    }
+
+    // On the other node, at a path that only the command sees, to read.
+    let place = system.dir.join("place");
+    fs::create_dir(&place).unwrap();
+    let place = place.to_str().unwrap();
+    let at_place = format!("data:{place}:ro");
+    let look = format!(
+        "test -s {place}/f && grep -c ' {place} ' /proc/self/mountinfo; \
+        test \"$BERTH_VOLUME_DATA/f\" -ef {place}/f && touch {place}/x"
+    );
+    let ran = run(&["--node", "n2", "--volume", &at_place, "--", "sh", "-c", &look]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, "1\n"), "{ran:?}");
+    assert!(ran.err.contains("Read-only file system"), "{ran:?}");
+    assert_eq!(dirs::mounts_beneath(place.as_ref()), Vec::<std::path::PathBuf>::new());
+    assert_eq!(fs::read_dir(place).unwrap().count(), 0);
+
+    // Without waiting for it, the release goes on by itself.
+    let ran = run(&["--node", "n1", "--volume", "data", "--no-wait-release", "--", "true"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(!ran.err.contains("free"), "{ran:?}");
+    system.claims_become("data", &[]).await;
+    system.stop().await;
+}
+
+#[tokio::test]
+async fn exit_codes_tell_what_became_of_the_command() {
+    if !root::or_skip("mounts volumes") {
+        return;
+    }
+    let system = System::start(1).await;
+    system.volume("data", "single-node-writer");
+    let run = |args: &[&str]| -> Ran {
+        let global = ["run", "--node", "n1", "--volume", "data", "--"];
+        let ran = system.berth(&[&global[..], args].concat());
+        assert!(ran.err.contains("data: free"), "whatever became of it: {ran:?}");
+        ran
+    };
+    assert_eq!(run(&["sh", "-c", "exit 42"]).code, 42);
+    assert_eq!(run(&["sh", "-c", "kill -KILL $$"]).code, 137);
+    let absent = run(&["/nonexistent/command"]);
+    assert_eq!(absent.code, 127, "{absent:?}");
+    let file = system.dir.join("no-program");
+    fs::write(&file, "text").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(run(&[file.to_str().unwrap()]).code, 126);
+
+    let unknown = system.berth(&["run", "--node", "n1", "--volume", "dat", "--", "true"]);
+    assert_eq!(unknown.code, 125, "{unknown:?}");
+    assert!(unknown.err.contains("BERTH0101"), "{unknown:?}");
+    let elsewhere = ["--timeout", "2s", "run", "--node", "n9", "--volume", "data", "--", "true"];
+    let elsewhere = system.berth(&elsewhere);
+    assert_eq!(elsewhere.code, 125, "{elsewhere:?}");
+    assert_eq!(system.berth(&["volume", "status", "dat"]).code, 3);
+    assert_eq!(system.berth(&["plugin", "status", "none"]).code, 3);
+    assert_eq!(system.berth(&["node", "status", "n9"]).code, 3);
+    assert_eq!(system.berth(&["alloc", "status", "none"]).code, 3);
+    assert_eq!(system.berth(&["alloc", "stop", "none"]).code, 3);
+    system.claims_become("data", &[]).await;
+    system.stop().await;
+}
+
+#[tokio::test]
+async fn who_is_refused_learns_who_holds_it_and_who_waits_gets_it_in_turn() {
+    if !root::or_skip("mounts volumes") {
+        return;
+    }
+    let system = System::start(2).await;
+    system.volume("data", "single-node-writer");
+    system.volume("other", "single-node-writer");
+    let on = |node, alloc| ["run", "--node", node, "--alloc", alloc, "--volume", "data"];
+    let holder = system.spawn(&[&on("n1", "holder")[..], &["--", "sleep", "600"]].concat());
+    system.claims_become("data", &["taken holder"]).await;
+
+    // Refused at once, and what it had claimed before is given back.
+    let mark = system.dir.join("started");
+    let touch = ["--", "touch", mark.to_str().unwrap()];
+    let third = ["run", "--node", "n2", "--volume", "data", "--volume", "other"];
+    let ran = system.berth(&[&third[..], &touch].concat());
+    assert_eq!((ran.code, ran.out.as_str()), (124, ""), "{ran:?}");
+    assert!(ran.err.contains("held by alloc holder on node n1"), "{ran:?}");
+    assert!(ran.err.contains("berth alloc stop"), "{ran:?}");
+    system.claims_become("other", &[]).await;
+
+    // A volume in use cannot go.
+    let ran = system.berth(&["volume", "deregister", "data"]);
+    assert_eq!(ran.code, 5, "{ran:?}");
+
+    // In line; and it starts only when the holder's release is over.
+    let waiter = [&on("n2", "waiter")[..], &["--wait"], &touch].concat();
+    let waiter = system.spawn(&waiter);
+    system.claims_become("data", &["taken holder", "waiting waiter"]).await;
+    assert!(!mark.exists());
+    signal(holder.id(), Signal::SIGTERM);
+    let holder: Ran = holder.wait_with_output().unwrap().into();
+    assert_eq!(holder.code, 143, "the signal was handed on: {holder:?}");
+    let waiter: Ran = waiter.wait_with_output().unwrap().into();
+    assert_eq!(waiter.code, 0, "{waiter:?}");
+    assert!(mark.exists());
+    system.claims_become("data", &[]).await;
+    let ran = system.berth(&["volume", "deregister", "data"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    system.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_told_to_end_before_it_began_gives_everything_back() {
+    if !root::or_skip("mounts volumes") {
+        return;
+    }
+    let system = System::start(1).await;
+    system.volume("data", "single-node-writer");
+    // The attach stands still for longer than anybody waits here.
+    let slow = r#"[{"rpc":"ControllerPublishVolume","delay_ms":800,"times":1}]"#;
+    fs::write(system.state("faults.json"), slow).unwrap();
+    let mark = system.dir.join("started");
+    let touch = ["--", "touch", mark.to_str().unwrap()];
+    let run = ["run", "--node", "n1", "--alloc", "early", "--volume", "data"];
+    let run = system.spawn(&[&run[..], &touch].concat());
+    system.claims_become("data", &["publishing early"]).await;
+    signal(run.id(), Signal::SIGTERM);
+    let run: Ran = run.wait_with_output().unwrap().into();
+    assert_eq!(run.code, 143, "{run:?}");
+    assert!(run.err.contains("not started") && run.err.contains("data: free"), "{run:?}");
+    assert!(!mark.exists());
+
+    // An alloc whose runner is gone is stopped by hand, and its release told.
+    let orphan = ["run", "--node", "n1", "--alloc", "orphan", "--volume", "data"];
+    let mut orphan = system.spawn(&[&orphan[..], &["--", "sleep", "1"]].concat());
+    system.claims_become("data", &["taken orphan"]).await;
+    orphan.kill().unwrap();
+    orphan.wait().unwrap();
+    let stopped = system.berth(&["alloc", "stop", "orphan", "--wait"]);
+    assert_eq!(stopped.code, 0, "{stopped:?}");
+    assert!(stopped.err.contains("data: free"), "{stopped:?}");
+    assert!(stopped.out.contains("no claims"), "{stopped:?}");
+    system.stop().await;
+}

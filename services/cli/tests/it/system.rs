@@ -1,0 +1,158 @@
+//! A `berth dev` of a test's own.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use berth_harness::dirs::Dir;
+use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::{nats, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::berth::{self, Ran};
+
+/// How long anything may take that a test waits for.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// The whole system. To be stopped by the test that started it.
+pub struct System {
+    pub daemon: Daemon,
+    pub dir: Dir,
+    nodes: usize,
+}
+
+impl System {
+    /// Starts it and waits until it says that it is healthy.
+    pub async fn start(nodes: usize) -> Self {
+        // They must be there, and as new as their sources.
+        for name in ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent", "csi-dev"] {
+            binary(&format!("berth-{name}"));
+        }
+        let dir = Dir::new("dev");
+        let state = dir.join("s");
+        let daemon = Program::new("berth dev", env!("CARGO_BIN_EXE_berth"), dir.join("dev.log"))
+            .args(["dev", "--nodes", &nodes.to_string(), "--volume-timeout", "1500ms"])
+            .arg("--dir")
+            .arg(&state)
+            .arg("--ready-file")
+            .arg(dir.join("ready"))
+            .env("BERTH_NATS_SERVER", nats::program())
+            .start();
+        let system = Self { daemon, dir, nodes };
+        system.ready().await;
+        system
+    }
+
+    /// Waits until it says that it is healthy.
+    pub async fn ready(&self) {
+        wait::until("berth dev is healthy", SOON, async || {
+            assert!(self.daemon.is_running(), "it ended: {}", self.daemon.log());
+            fs::read_to_string(self.dir.join("ready")).map_err(|_| self.daemon.log())
+        })
+        .await;
+    }
+
+    fn url(&self) -> String {
+        fs::read_to_string(self.dir.join("ready")).unwrap().trim().to_owned()
+    }
+
+    /// A file in its directory.
+    pub fn state(&self, name: &str) -> PathBuf {
+        self.dir.join("s").join(name)
+    }
+
+    /// Makes a volume in the storage and registers it.
+    pub fn volume(&self, id: &str, access: &str) {
+        let backend = self.state("backend");
+        let provision = Command::new(binary("berth-csi-dev"))
+            .args(["provision", "--volume", id, "--backend"])
+            .arg(backend)
+            .output()
+            .unwrap();
+        assert!(provision.status.success(), "{provision:?}");
+        let spec =
+            format!("id = '{id}'\nplugin = 'dev.berth'\n[[capability]]\naccess = '{access}'\n");
+        let ran = self.run(&["volume", "register", "-"], &spec);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+
+    /// Runs `berth` against it.
+    pub fn berth(&self, args: &[&str]) -> Ran {
+        self.run(args, "")
+    }
+
+    fn run(&self, args: &[&str], stdin: &str) -> Ran {
+        berth::run(&[&["--nats", &self.url()], args].concat(), stdin)
+    }
+
+    /// Starts `berth` against it; to be waited for.
+    pub fn spawn(&self, args: &[&str]) -> Child {
+        let url = self.url();
+        berth::command(&[&["--nats", &url], args].concat())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// The claims on a volume, as `state alloc`, once they are these.
+    pub async fn claims_become(&self, volume: &str, expected: &[&str]) {
+        wait::until(&format!("{volume} has the claims {expected:?}"), SOON, async || {
+            let ran = self.berth(&["claim", "status", "--volume", volume, "--json"]);
+            let reply: serde_json::Value = serde_json::from_str(&ran.out).unwrap_or_default();
+            let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+            let claims = reply["claims"].as_array().cloned().unwrap_or_default();
+            let found: Vec<String> = claims
+                .iter()
+                .map(|claim| format!("{} {}", text(&claim["state"]), text(&claim["alloc"])))
+                .collect();
+            if found == expected { Ok(()) } else { Err(format!("{ran:?}")) }
+        })
+        .await;
+    }
+
+    /// Every process's name and pid.
+    pub fn processes(&self) -> Vec<(String, i32)> {
+        let mut found: Vec<(String, i32)> = fs::read_dir(self.state("pids"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter_map(|path| {
+                let name = path.file_stem()?.to_str()?.to_owned();
+                Some((name, fs::read_to_string(&path).ok()?.trim().parse().ok()?))
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// Stops it; everything it had must be gone, and nothing must have broken a rule of CSI's.
+    pub async fn stop(self) {
+        let processes = self.processes();
+        let status = self.daemon.terminate().await;
+        assert!(status.success(), "{status}: {}", self.daemon.log());
+        for (name, pid) in processes {
+            assert!(!is_running(pid), "{name} is left, pid {pid}");
+        }
+        let logs = (1..=self.nodes).map(|node| self.state(&format!("calls/n{node}.jsonl")));
+        let judged =
+            Command::new(binary("berth-csi-dev")).arg("judge").args(logs).output().unwrap();
+        assert!(judged.status.success(), "{judged:?}");
+        let left = berth_harness::dirs::mounts_beneath(self.dir.path());
+        assert!(left.is_empty(), "still mounted: {left:?}");
+    }
+}
+
+/// Whether there is such a process, not counting one that has ended and waits to be noticed.
+pub fn is_running(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| state != 'Z')
+}
+
+/// Sends a signal to a process that the test started, or that its system did.
+pub fn signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
+}
