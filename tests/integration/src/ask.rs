@@ -7,7 +7,7 @@ use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::claim::{self, Claims};
 use berth_contract::message::registry::{Nodes, Plugins};
-use berth_contract::message::volume::{self, Registered, VolumeStatus};
+use berth_contract::message::volume::{self, Registered, VolumeStatus, Volumes};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Global, Namespaced};
 use berth_domain::alloc::{AllocState, VolumeRequest};
@@ -154,6 +154,11 @@ impl System {
             Err(serde_json::to_string_pretty(&claims).unwrap_or_default())
         })
         .await;
+    }
+
+    /// All volumes.
+    pub async fn volumes(&self) -> Result<Volumes, Problem> {
+        self.ask(&Namespaced::VolumeList.subject(&Namespace::default()), &json!({})).await
     }
 
     /// All plugins.

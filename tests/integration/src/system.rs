@@ -130,9 +130,10 @@ impl System {
         system
     }
 
-    /// Waits until every node serves the plugin.
+    /// Waits until the services answer and every node serves the plugin.
     pub async fn healthy(&self) {
-        wait::until("the plugin is healthy on every node", Duration::from_secs(60), || async {
+        wait::until("the system is healthy", Duration::from_secs(60), || async {
+            self.volumes().await.map_err(|problem| problem.to_string())?;
             self.count_healthy().await
         })
         .await;
