@@ -35,6 +35,8 @@ const _: () = assert!(2 * 2 * (LINES_MAX + 1) * LINE_BYTES_MAX < limits::MESSAGE
 
 const STEP: &str = "gc.sweep";
 
+const TIME_UP: &str = "the sweep's time was up before its turn came; the next one takes it up";
+
 /// What came of one thing.
 enum Line {
     Collected(String),
@@ -60,10 +62,8 @@ impl Shared {
         let mut plan = self.volume_mirror.read(|volumes| {
             self.alloc_mirror.read(|allocs| plan(volumes, allocs, clock::now(), grace))
         });
-        let (unwanted, closing) = (plan.unwanted.len(), plan.closing.len());
-        plan.unwanted.truncate(ITEMS_MAX);
-        plan.closing.truncate(ITEMS_MAX);
-        let rest = unwanted - plan.unwanted.len() + closing - plan.closing.len();
+        let chance = clock::jitter() as usize;
+        let rest = limit(&mut plan.unwanted, chance) + limit(&mut plan.closing, chance);
         if rest > 0 {
             plan.kept.push(format!("{rest} more things, for the next sweep"));
         }
@@ -99,6 +99,9 @@ impl Shared {
     async fn release(&self, claim: Unwanted, trace: TraceContext, deadline: Instant) -> Line {
         let Unwanted { volume, alloc, epoch } = claim;
         let what = describe(&volume, &alloc, epoch);
+        if Instant::now() >= deadline {
+            return Line::Kept(format!("{what}: {TIME_UP}"));
+        }
         let evidence = match self.evidence(&volume.namespace, &alloc).await {
             Ok(Some(evidence)) => evidence,
             Ok(None) => return Line::Nothing,
@@ -129,6 +132,9 @@ impl Shared {
     /// that one that was registered anew meanwhile is not taken for the old one.
     async fn deregister(&self, volume: VolumeKey, trace: TraceContext, deadline: Instant) -> Line {
         let what = format!("volume {volume}");
+        if Instant::now() >= deadline {
+            return Line::Kept(format!("{what}: {TIME_UP}"));
+        }
         let entry = match self.volumes.get(&key::spec(&volume)).await {
             Ok(entry) => entry.and_then(|entry| entry.value),
             Err(error) => return Line::Kept(format!("{what}: {}", process::chain(&error))),
@@ -168,14 +174,25 @@ impl Shared {
         deadline: Instant,
     ) -> Result<T, Problem> {
         if Instant::now() >= deadline {
-            let said = "the sweep's time was up before";
-            return Err(Problem::new(Code::Late, said).retryable().at(verb.step()));
+            return Err(Problem::new(Code::Late, TIME_UP).retryable().at(verb.step()));
         }
         let deadline = deadline.min(Instant::now() + limits::REQUEST_TIMEOUT);
         let subject = verb.subject(&volume.namespace);
         let asked = self.bus.request(&subject, body, &Call { trace, deadline }).await;
         asked.map_err(|error: RequestError| error.into_problem(&verb.step()))
     }
+}
+
+/// Keeps as many as one sweep takes, and answers how many are left for the next. Where they begin
+/// is left to chance, so that things that fail each time are in nobody's way for ever.
+fn limit<T>(found: &mut Vec<T>, chance: usize) -> usize {
+    let rest = found.len().saturating_sub(ITEMS_MAX);
+    if rest > 0 {
+        let begin = chance % found.len();
+        found.rotate_left(begin);
+        found.truncate(ITEMS_MAX);
+    }
+    rest
 }
 
 fn log(sweep: &Sweep, trace: &str) {
@@ -211,6 +228,16 @@ fn shortened(mut lines: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_thing_has_its_turn_when_there_are_too_many() {
+        let mut few: Vec<usize> = (0..ITEMS_MAX).collect();
+        assert_eq!((limit(&mut few, 7), few[0]), (0, 0));
+        let mut many: Vec<usize> = (0..3 * ITEMS_MAX).collect();
+        assert_eq!(limit(&mut many, 5 * ITEMS_MAX + 7), 2 * ITEMS_MAX);
+        assert_eq!((many.len(), many[0]), (ITEMS_MAX, 2 * ITEMS_MAX + 7));
+        assert_eq!(many[ITEMS_MAX - 1], 6, "after the last comes the first");
+    }
 
     #[test]
     fn an_answer_always_fits_a_message() {
