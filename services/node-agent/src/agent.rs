@@ -176,6 +176,7 @@ fn holder(host: &Host, agent: String) -> Holder {
     Holder {
         node: host.node.clone(),
         agent,
+        boot_id: host.boot_id.clone(),
         hostname: host.attributes.get("hostname").cloned().unwrap_or_default(),
         pid: std::process::id(),
         since: clock::now(),

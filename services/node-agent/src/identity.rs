@@ -1,8 +1,8 @@
 //! Which agent this is, of all that may call themselves by the node's name.
 //!
-//! **Owns** `<state_dir>/agent-id`: made once, kept for as long as the state directory. The journal's
-//! lock allows one agent at a time per state directory, so whoever bears the same id is this agent, or
-//! an earlier life of it that has ended.
+//! **Owns** `<state_dir>/agent-id`: made once, kept for as long as the state directory. The
+//! journal's lock allows one agent at a time per state directory, so whoever bears the same id is
+//! this agent, or an earlier life of it that has ended.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -26,7 +26,7 @@ pub enum IdentityError {
         source: io::Error,
     },
     /// It holds something else.
-    #[error("{} holds no id of an agent; remove it, and the next start makes another", .0.display())]
+    #[error("{} holds no id of an agent; remove it, and the next start makes one", .0.display())]
     Content(PathBuf),
 }
 

@@ -1,7 +1,7 @@
 //! One plugin call at a time for each volume, and none that comes too late.
 //!
-//! **Owns** the rules of an executor (rule 4; safety rules 4 and 8), the same for controller calls and
-//! for node calls, which have a [`Lanes`] each.
+//! **Owns** the rules of an executor (rule 4; safety rules 4 and 8), the same for controller calls
+//! and for node calls, which have a [`Lanes`] each.
 //!
 //! **Promises** that work begins only before its deadline, only when nothing newer was seen for its
 //! volume, and only while no other work for that volume is under way, also of a caller who gave up;
@@ -28,8 +28,8 @@ const ROOM: u32 = 1024;
 /// Volumes of which the newest revision is remembered, at once.
 const SEEN_MAX: usize = 16_384;
 
-/// A volume as its plugin knows it: CSI asks for one call per volume, and two volumes of ours may be
-/// one of the plugin's.
+/// A volume as its plugin knows it: CSI asks for one call per volume, and two volumes of ours may
+/// be one of the plugin's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lane {
     /// The plugin.
@@ -43,7 +43,8 @@ pub struct Lane {
 pub struct Turn {
     /// For which volume.
     pub lane: Lane,
-    /// The revision that asked for it, among those of our volume; none for work that no attempt names.
+    /// The revision that asked for it, among those of our volume; none for work that no attempt
+    /// names.
     pub order: Option<(VolumeKey, u64)>,
     /// Past this it does not begin, and its caller no longer waits.
     pub deadline: Timestamp,

@@ -1,10 +1,10 @@
 //! The node's lease: that this agent lives.
 //!
-//! **Owns** the key `node.<node>` in the leases bucket. The registry reads from it whether the node is
-//! there; nothing here says so in any other way.
+//! **Owns** the key `node.<node>` in the leases bucket. The registry reads from it whether the node
+//! is there; nothing here says so in any other way.
 //!
-//! **Promises** that one agent at a time answers for a node: a second one with the same name waits at
-//! its start, and one whose lease another took ends. A restarted agent takes its own earlier
+//! **Promises** that one agent at a time answers for a node: a second one with the same name waits
+//! at its start, and one whose lease another took ends. A restarted agent takes its own earlier
 //! lease over, so that a crash that is mended in time is not seen at all.
 //!
 //! **Never** fences: what is mounted here stays mounted when the lease ends.
@@ -34,6 +34,9 @@ pub struct Holder {
     /// The host's name.
     #[serde(default)]
     pub hostname: String,
+    /// The boot of the host: of a state directory that was copied, two agents bear the id.
+    #[serde(default)]
+    pub boot_id: String,
     /// The process.
     pub pid: u32,
     /// Since when it runs.
@@ -91,8 +94,9 @@ impl Tenure {
         }
     }
 
-    /// Keeps the lease until the shutdown; what is held by then is returned, to be given up last. When it
-    /// is lost, it is asked for again; that another agent has it by then is the end of this one.
+    /// Keeps the lease until the shutdown; what is held by then is returned, to be given up last.
+    /// When it is lost, it is asked for again; that another agent has it by then is the end of this
+    /// one.
     pub async fn keep(
         &self,
         lease: KeptLease,
@@ -158,7 +162,9 @@ impl Tenure {
     /// Whether it is held by an earlier life of this agent.
     fn is_ours(&self, entry: &berth_bus::Entry) -> bool {
         let holder = entry.value.as_ref().and_then(|said| serde_json::from_slice(said).ok());
-        holder.is_some_and(|holder: Holder| holder.agent == self.holder.agent)
+        holder.is_some_and(|holder: Holder| {
+            holder.agent == self.holder.agent && holder.boot_id == self.holder.boot_id
+        })
     }
 
     /// Gives it up: the node is gone at once, and not only when the lease would have ended.
@@ -174,7 +180,8 @@ impl Tenure {
         if tries <= 1 {
             tracing::warn!(node = %self.holder.node, why, "the node's lease is not held yet");
         } else {
-            tracing::debug!(node = %self.holder.node, why, tries, "the node's lease is not held yet");
+            let node = &self.holder.node;
+            tracing::debug!(%node, why, tries, "the node's lease is not held yet");
         }
     }
 }

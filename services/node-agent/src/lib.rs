@@ -1,12 +1,13 @@
-//! `berth-node-agent`: stages and publishes volumes on its node, and answers for the controllers beside it.
+//! `berth-node-agent`: stages and publishes volumes on its node, and answers for the controllers
+//! beside it.
 //!
-//! **Owns** its node's lease and its state directory: the journal of what is, or may be, mounted here,
-//! and the paths below which plugins mount.
+//! **Owns** its node's lease and its state directory: the journal of what is, or may be, mounted
+//! here, and the paths below which plugins mount.
 //!
-//! **Promises** the executor's half of the claim protocol (rules 4, 10 and 11): a call that is late or old
-//! does nothing; one plugin call at a time for each volume, until the plugin has really answered; what is
-//! about to be done is on the disk before it is done; a volume is gone from here when the kernel's mount
-//! table says so.
+//! **Promises** the executor's half of the claim protocol (rules 4, 10 and 11): a call that is late
+//! or old does nothing; one plugin call at a time for each volume, until the plugin has really
+//! answered; what is about to be done is on the disk before it is done; a volume is gone from here
+//! when the kernel's mount table says so.
 //!
 //! **Never** sets the state of a claim, decides who may have a volume, or removes a file.
 //!
@@ -17,7 +18,7 @@
 //! | [`plugin`] | who sits behind each socket, and whether it is well |
 //! | [`lane`] | the rules of an executor |
 //! | [`controller`] | calls to controllers that are hosted here |
-//! | [`plan`], [`journal`], [`mount_table`], [`paths`] | what to do on this node, and from what it is decided |
+//! | [`plan`], [`journal`], [`mount_table`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
 //! | [`tell`] | events |
 

@@ -9,13 +9,13 @@
 //!
 //! `<volume>` stands for plugin, namespace and volume, `<alloc>` for the alloc: the first 96 and 64
 //! bits of the SHA-256 of the ids, in hex. Ids may hold slashes and be 256 bytes long, and a plugin
-//! need not take a path of more than 128 bytes (CSI 1.12, size limits). `agent.status` says which path
-//! is whose.
+//! need not take a path of more than 128 bytes (CSI 1.12, size limits). `agent.status` says which
+//! path is whose.
 //!
-//! **Promises** that paths are functions of the ids and nothing else, so that an agent that lost its
-//! journal still finds what a claim says it may hold (rule 11), and that none is too long for a plugin.
-//! Two volumes share a directory by chance only after some 2^48 of them, and nobody can make a
-//! volume that shares another's.
+//! **Promises** that paths are functions of the ids and nothing else, so that an agent that lost
+//! its journal still finds what a claim says it may hold (rule 11), and that none is too long for a
+//! plugin. Two volumes share a directory by chance only after some 2^48 of them, and nobody can
+//! make a volume that shares another's.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -54,8 +54,8 @@ pub struct Place {
 }
 
 impl Paths {
-    /// The layout below `state_dir`, which must not be a symbolic link nor lie behind one: the mount
-    /// table knows real paths only.
+    /// The layout below `state_dir`, which must not be a symbolic link nor lie behind one: the
+    /// mount table knows real paths only.
     pub fn new(state_dir: &Path) -> Self {
         Self { root: state_dir.join(ROOT) }
     }
@@ -79,8 +79,8 @@ impl Paths {
     }
 }
 
-/// The first bytes of the ids' hash, in hex. Each id is preceded by its length, so that the ids `ab`,
-/// `c` are not `a`, `bc`.
+/// The first bytes of the ids' hash, in hex. Each id is preceded by its length, so that the ids
+/// `ab`, `c` are not `a`, `bc`.
 fn name<const BYTES: usize>(ids: &[&str]) -> String {
     let mut hash = Sha256::new();
     for id in ids {

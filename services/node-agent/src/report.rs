@@ -1,7 +1,7 @@
 //! Telling the registry what this node is and has.
 //!
-//! **Owns** the report: everything, each time (D2, D3), whenever a plugin changes and at an interval, so
-//! that a report that is lost costs nothing.
+//! **Owns** the report: everything, each time (D2, D3), whenever a plugin changes and at an
+//! interval, so that a report that is lost costs nothing.
 //!
 //! **Promises** that it is repeated with backoff until it is taken; and one last report on the way
 //! out, which is tried once.

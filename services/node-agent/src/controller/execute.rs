@@ -45,8 +45,8 @@ impl Executor {
         self.run(&call, request, work).await.map_err(told)
     }
 
-    /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no success:
-    /// a plugin that is sure that nothing is attached answers OK.
+    /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no
+    /// success: a plugin that is sure that nothing is attached answers OK.
     pub(super) async fn unpublish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerUnpublish).map_err(told)?;
@@ -178,7 +178,8 @@ fn publish_request(
 }
 
 /// The attachment serves every claim on the node, so it may be read-only only when none may write;
-/// and plugins without `PUBLISH_READONLY` must not be asked for it (CSI, `ControllerPublishVolume`).
+/// and plugins without `PUBLISH_READONLY` must not be asked for it (CSI,
+/// `ControllerPublishVolume`).
 fn is_readonly(access: AccessMode, knows_readonly: bool) -> bool {
     knows_readonly && access.sharing().writers == Bound::None
 }

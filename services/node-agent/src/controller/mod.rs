@@ -1,11 +1,11 @@
 //! The controllers that this agent hosts.
 //!
-//! **Owns** when this agent answers for a plugin's controller: only while its instance here is healthy
-//! and has a controller service (E9). The bus spreads the calls over the agents that answer, and
-//! "no responders" is how a caller learns that no controller is healthy.
+//! **Owns** when this agent answers for a plugin's controller: only while its instance here is
+//! healthy and has a controller service (E9). The bus spreads the calls over the agents that
+//! answer, and "no responders" is how a caller learns that no controller is healthy.
 //!
-//! **Promises** that an unhealthy controller takes nothing new at once, and that what it has taken is
-//! still answered.
+//! **Promises** that an unhealthy controller takes nothing new at once, and that what it has taken
+//! is still answered.
 //!
 //! **Never** knows which volume is attached where: a call carries all that it needs.
 

@@ -1,8 +1,8 @@
 //! What this node has, or may have, mounted: on disk before it is done.
 //!
-//! **Owns** `<state_dir>/journal`. One [`Use`] per volume and alloc, written as an intent before the
-//! first plugin call and as published after the last; and one [`Detached`] per volume and alloc that
-//! was told to go, with the epoch it was told for (rules 10 and 11).
+//! **Owns** `<state_dir>/journal`. One [`Use`] per volume and alloc, written as an intent before
+//! the first plugin call and as published after the last; and one [`Detached`] per volume and alloc
+//! that was told to go, with the epoch it was told for (rules 10 and 11).
 //!
 //! **Promises** that a change is on the disk when its function returns, that a change whose caller
 //! stopped waiting is still made or not made as a whole, and that an entry which cannot be read is
@@ -29,15 +29,15 @@ use index::Index;
 use store::Store;
 
 /// How many [`Detached`] are kept before the oldest are forgotten. One is needed only while a grant
-/// of its epoch, or an earlier one, may still be on its way to a handler of this process; no handler
-/// waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
+/// of its epoch, or an earlier one, may still be on its way to a handler of this process; no
+/// handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
 const DETACHED_MAX: usize = 16_384;
 
 /// Why the journal did not do what it was asked.
 #[derive(Debug, Error)]
 pub enum JournalError {
     /// Another agent has it.
-    #[error("the journal {} is in use: does another agent run with this state directory?", .0.display())]
+    #[error("the journal {} is in use: does another agent run on this directory?", .0.display())]
     InUse(PathBuf),
     /// It cannot be opened.
     #[error("the journal {} cannot be opened", path.display())]

@@ -1,5 +1,8 @@
 //! The plugin calls of a plan, made one after another, and their effects looked at.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
@@ -7,8 +10,6 @@ use berth_csi::{Class, Remedy, v1};
 use berth_domain::Timestamp;
 use berth_domain::access::{AttachmentMode, Capability, Mode};
 use berth_domain::volume::MountOptions;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use super::{dirs, local, mounts};
 use crate::lane::check_time;

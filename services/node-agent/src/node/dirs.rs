@@ -43,8 +43,8 @@ pub(super) async fn make(path: &Path) -> Result<(), DirError> {
     made.map_err(|source| DirError::Make { path: path.to_owned(), source })
 }
 
-/// Removes the directory if it is there and empty. What a plugin or a workload left in it stays, and is
-/// logged: it is not mounted, so it keeps no volume from going elsewhere.
+/// Removes the directory if it is there and empty. What a plugin or a workload left in it stays,
+/// and is logged: it is not mounted, so it keeps no volume from going elsewhere.
 pub(super) async fn remove(path: &Path) -> Result<(), DirError> {
     let owned = path.to_owned();
     match off_thread(move || fs::remove_dir(owned)).await {

@@ -13,7 +13,8 @@ use berth_service::clock;
 
 use super::Mounter;
 
-/// Requests of one kind under way at once. A mount may wait for minutes, and costs little meanwhile.
+/// Requests of one kind under way at once. A mount may wait for minutes, and costs little
+/// meanwhile.
 const MAX_IN_FLIGHT: u32 = 512;
 
 /// Starts answering for this node.

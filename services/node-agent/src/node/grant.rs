@@ -21,8 +21,8 @@ const ONE_ASKING: Duration = Duration::from_secs(5);
 /// When it is asked again.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(1) };
 
-/// Asks for the claim until it is granted, refused for good, or the deadline has come. Asking again is
-/// asking for the same (B4).
+/// Asks for the claim until it is granted, refused for good, or the deadline has come. Asking again
+/// is asking for the same (B4).
 pub(super) async fn take(
     bus: &Bus,
     node: &NodeId,

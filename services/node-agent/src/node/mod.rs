@@ -1,11 +1,11 @@
 //! Volumes on this node: mounted, taken down, shown.
 //!
-//! **Owns** what happens here for `agent.mount`, `agent.detach` and `agent.status`: the plan says which
-//! plugin calls to make ([`crate::plan`]), this makes them.
+//! **Owns** what happens here for `agent.mount`, `agent.detach` and `agent.status`: the plan says
+//! which plugin calls to make ([`crate::plan`]), this makes them.
 //!
-//! **Promises** that what may be here is in the journal before the first plugin call (E4, E5), that a
-//! detach is done when the mount table says so (rule 11), and that nothing is done by a grant but in
-//! the request that asked for it (rule 10).
+//! **Promises** that what may be here is in the journal before the first plugin call (E4, E5), that
+//! a detach is done when the mount table says so (rule 11), and that nothing is done by a grant but
+//! in the request that asked for it (rule 10).
 //!
 //! **Never** removes a file, nor a directory that is mounted or not empty.
 

@@ -41,7 +41,8 @@ pub async fn log_what_is_here(journal: &Journal, paths: &Paths) -> Result<(), Mo
             UseState::Intent => "begun",
             UseState::Published => "published",
         };
-        tracing::info!(%volume, %alloc, epoch = entry.epoch, state, mounted, "found in the journal");
+        let epoch = entry.epoch;
+        tracing::info!(%volume, %alloc, epoch, state, mounted, "found in the journal");
     }
     let known = |point: &std::path::Path| {
         uses.iter().any(|(.., entry)| {

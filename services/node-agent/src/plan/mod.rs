@@ -1,11 +1,11 @@
 //! Which plugin calls to make: decided here, made elsewhere.
 //!
-//! **Owns** the order of stage, publish, unpublish and unstage on this node, and who shares a staging
-//! (rules 10 and 11 of the claim protocol; CSI 1.12, volume lifecycle).
+//! **Owns** the order of stage, publish, unpublish and unstage on this node, and who shares a
+//! staging (rules 10 and 11 of the claim protocol; CSI 1.12, volume lifecycle).
 //!
-//! **Promises** that a grant whose alloc was told to go makes no call, that a volume is unstaged with
-//! its last use and not before, that another alloc's use is seen by value in the journal and the
-//! mount table, and that unknown counts as in use.
+//! **Promises** that a grant whose alloc was told to go makes no call, that a volume is unstaged
+//! with its last use and not before, that another alloc's use is seen by value in the journal and
+//! the mount table, and that unknown counts as in use.
 //!
 //! **Never** reads a clock, a disk or the mount table: all it needs is passed in.
 

@@ -3,9 +3,9 @@
 //! **Owns** one connection per configured socket, what is known of who is behind it
 //! ([`View`]), and the task that keeps that current ([`supervise`]).
 //!
-//! **Promises** that what a plugin can do is unknown until it has said so, and stays known while it is
-//! away; that a socket which is not there, or is no plugin, is an unhealthy instance with the reason
-//! in words; and that every call ends.
+//! **Promises** that what a plugin can do is unknown until it has said so, and stays known while it
+//! is away; that a socket which is not there, or is no plugin, is an unhealthy instance with the
+//! reason in words; and that every call ends.
 //!
 //! **Never** decides which call to make.
 
@@ -96,8 +96,9 @@ impl Plugin {
         self.view.borrow().fingerprint.as_ref()?.controller
     }
 
-    /// Makes a call and waits for the answer for as long as the agent's patience lasts: the caller's
-    /// deadline is not the plugin's, and an answer that is not waited for is one nobody knows of.
+    /// Makes a call and waits for the answer for as long as the agent's patience lasts: the
+    /// caller's deadline is not the plugin's, and an answer that is not waited for is one nobody
+    /// knows of.
     pub async fn call<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
         self.client.call(request, self.patience).await
     }

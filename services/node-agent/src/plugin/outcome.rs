@@ -4,8 +4,8 @@ use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_csi::{CallError, Class};
 
-/// The problem: refused when it is sure that the call did nothing and never will, otherwise failed, and
-/// worth another try. The error names the call, the plugin's code and its words.
+/// The problem: refused when it is sure that the call did nothing and never will, otherwise failed,
+/// and worth another try. The error names the call, the plugin's code and its words.
 pub fn problem(error: &CallError) -> Problem {
     let (code, retryable, remedy) = match error.class() {
         Class::Refused(remedy) => (Code::PluginRefused, false, Some(remedy)),

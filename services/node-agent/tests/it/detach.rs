@@ -53,8 +53,8 @@ async fn answers(world: &World) {
     world.healthy(true).await;
 }
 
-/// Paths are functions of the ids, and the calls are idempotent: what a claim says may be here goes,
-/// and what the mount table shows of others stays.
+/// Paths are functions of the ids, and the calls are idempotent: what a claim says may be here
+/// goes, and what the mount table shows of others stays.
 #[tokio::test]
 async fn an_agent_that_lost_its_journal_still_takes_down_what_it_had() {
     if !root::or_skip("mounts a volume") {
@@ -157,8 +157,8 @@ async fn an_agent_killed_while_it_mounts_takes_down_what_it_had_begun() {
     world.judge();
 }
 
-/// The kernel's word counts, not the plugin's: this one works in a mount namespace of its own, so that
-/// what it mounts and unmounts happens nowhere else.
+/// The kernel's word counts, not the plugin's: this one works in a mount namespace of its own, so
+/// that what it mounts and unmounts happens nowhere else.
 #[tokio::test]
 async fn what_a_plugin_says_is_done_is_looked_at() {
     if !root::or_skip("mounts a volume") {
@@ -172,7 +172,8 @@ async fn what_a_plugin_says_is_done_is_looked_at() {
         .await;
     let failed = world.detach("a", 7, 11).await.unwrap_err();
     assert_eq!((failed.code, failed.retryable), (Code::UnmountFailed, true), "{failed}");
-    // The target went with its directory, which the kernel lets go though it is mounted upon elsewhere.
+    // The target went with its directory, which the kernel lets go though it is mounted upon
+    // elsewhere.
     assert_eq!(failed.step.as_deref(), Some("node.unstage"), "{failed}");
     assert!(failed.message.contains("still mounted"), "{failed}");
     assert_eq!(world.mounts().len(), 1, "the staging: {:?}", world.mounts());

@@ -78,7 +78,12 @@ async fn a_second_agent_of_the_same_name_waits() {
 fn bad_configuration_is_told_whole_and_nothing_is_started() {
     let dir = Dir::new("agent");
     let file = dir.join("agent.toml");
-    let text = "state_dir = 'here'\nlease_ttl_s = 0\n[[plugin]]\nid = 'p'\nsocket = 'csi.sock'\nkind = 1\n";
+    let text = "state_dir = 'here'\n\
+                lease_ttl_s = 0\n\
+                [[plugin]]\n\
+                id = 'p'\n\
+                socket = 'csi.sock'\n\
+                kind = 1\n";
     fs::write(&file, text).unwrap();
     for more in [&["--check-config"][..], &[]] {
         let mut run = Command::new(binary("berth-node-agent"));

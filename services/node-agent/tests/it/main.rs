@@ -1,5 +1,5 @@
-//! The agent's own process against a real nats-server and the real development driver over its socket,
-//! with real mounts.
+//! The agent's own process against a real nats-server and the real development driver over its
+//! socket, with real mounts.
 //!
 //! The claim service and the registry are not part of these tests: the test itself answers
 //! `claim.take` and `node.report` on the bus, by the contract ([`world`]).

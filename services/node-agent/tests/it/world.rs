@@ -175,7 +175,8 @@ impl World {
         fs::rename(new, file).unwrap();
     }
 
-    /// What the driver was asked to do and has done, each as `RPC CODE`, probes and questions left out.
+    /// What the driver was asked to do and has done, each as `RPC CODE`, probes and questions left
+    /// out.
     pub fn calls(&self) -> Vec<String> {
         let log = fs::read_to_string(self.dir.join("calls.log")).unwrap_or_default();
         let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

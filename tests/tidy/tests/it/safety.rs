@@ -13,11 +13,9 @@ const RULES: [&str; 8] = [
 const NOT_YET: &[(&str, &str)] = &[
     ("Safety 1", "a test of two writers over the running system, and one of the step"),
     ("Safety 2", "a test of attaching while the old node is attached, and one of the step"),
-    ("Safety 4", "a test that asks for two calls of one volume at once"),
     ("Safety 5", "a test that kills each process and one of three servers"),
     ("Safety 6", "a test that searches everything written for a secret"),
     ("Safety 7", "a test that delivers an answer after its attempt was replaced"),
-    ("Safety 8", "a test that delivers a command after its deadline"),
 ];
 
 #[test]
