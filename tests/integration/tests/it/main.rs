@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 
+mod chaos;
 mod input;
 mod kills;
 mod life;
