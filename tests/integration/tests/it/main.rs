@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 
 mod chaos;
+mod config;
 mod input;
 mod kills;
 mod life;
