@@ -31,7 +31,7 @@ pub async fn release(
         Ok(_) => Ok(Released { state: claim_state(state, &volume, &request.alloc) }),
         // What is gone is released: asking again is harmless.
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Released { state: None }),
-        Err(error) => Err(error.into_problem("claim.release", &volume)),
+        Err(error) => Err(state.problem(error, "claim.release", &volume)),
     }
 }
 
@@ -44,7 +44,7 @@ pub async fn checkpoint(
 ) -> Result<Checkpointed, Problem> {
     let volume = VolumeKey::new(namespace, request.volume);
     let alloc = request.alloc;
-    let fail = |error: TransactError| error.into_problem("claim.checkpoint", &volume);
+    let fail = |error: TransactError| state.problem(error, "claim.checkpoint", &volume);
     if let Some(report) = request.report {
         let answer = Command::Answer {
             alloc: alloc.clone(),

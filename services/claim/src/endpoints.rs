@@ -143,7 +143,7 @@ async fn volume_status(state: &State, volume: VolumeKey) -> Result<volume::Volum
     state
         .catch_up(&volume)
         .await
-        .map_err(|error: TransactError| error.into_problem(STEP, &volume))?;
+        .map_err(|error: TransactError| state.problem(error, STEP, &volume))?;
     look::volume(state, &volume).ok_or_else(|| {
         Problem::new(Code::NoSuchVolume, format!("no volume {volume}")).volume(&volume)
     })

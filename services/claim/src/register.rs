@@ -48,7 +48,7 @@ pub async fn register(
     let done = state
         .transact(&volume, trace, |_| Ok(command.clone()))
         .await
-        .map_err(|error| place(error.into_problem(REGISTER, &volume)))?;
+        .map_err(|error| place(state.problem(error, REGISTER, &volume)))?;
     Ok(Registered {
         id: volume.volume.clone(),
         namespace: volume.namespace.clone(),
@@ -149,7 +149,7 @@ pub async fn deregister(
         Ok(_) => {}
         // What is gone is deregistered, when the caller said by force that it shall be gone.
         Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}
-        Err(error) => return Err(error.into_problem(DEREGISTER, &volume)),
+        Err(error) => return Err(state.problem(error, DEREGISTER, &volume)),
     }
     let releasing: Vec<AllocId> = state.volume_mirror.read(|volumes| {
         let claims = volumes.get(&volume).map(|subtree| &subtree.volume.claims);

@@ -72,7 +72,7 @@ pub async fn take(
                 },
             },
             Err(TransactError::Refused(Refusal::Busy { until, .. })) => Some(until),
-            Err(error) => return Err(place(error.into_problem(STEP, &volume))),
+            Err(error) => return Err(place(state.problem(error, STEP, &volume))),
         };
         let pause = until.map_or(LOOK_AGAIN, |until| until.since(clock::now()).min(LOOK_AGAIN));
         if Instant::now() + pause >= deadline {

@@ -64,8 +64,7 @@ pub enum TransactError {
 }
 
 impl TransactError {
-    /// What the caller is told.
-    pub fn into_problem(self, step: &str, volume: &VolumeKey) -> Problem {
+    fn into_problem(self, step: &str, volume: &VolumeKey) -> Problem {
         let problem = match self {
             Self::Refused(refusal) => refuse::problem(&refusal),
             Self::Problem(problem) => problem,
@@ -81,6 +80,19 @@ impl TransactError {
 }
 
 impl Shared {
+    /// What the caller is told: the step, the volume, and the plugin where it is known.
+    pub fn problem(&self, error: TransactError, step: &str, volume: &VolumeKey) -> Problem {
+        let plugin = self.volume_mirror.read(|volumes| {
+            let spec = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
+            spec.map(|spec| spec.plugin.clone())
+        });
+        let problem = error.into_problem(step, volume);
+        match plugin {
+            Some(plugin) => problem.plugin(plugin),
+            None => problem,
+        }
+    }
+
     /// Decides and stores. `command` is made anew for each look at the volume.
     pub async fn transact(
         &self,
