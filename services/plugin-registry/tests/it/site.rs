@@ -104,7 +104,13 @@ impl Site {
     async fn serving(&self, at: usize, times: usize) {
         let replica = &self.replicas[at];
         wait::until("the replica serves", PATIENCE, async || {
-            if served(replica) >= times { Ok(()) } else { Err(replica.log()) }
+            if served(replica) < times {
+                return Err(replica.log());
+            }
+            // The server may not have worked in its subscriptions yet.
+            let all = Status::<NodeId> { id: None };
+            let asked = self.ask::<Nodes>(Global::NodeStatus, &all).await;
+            asked.map(drop).map_err(|error| error.to_string())
         })
         .await;
     }
@@ -185,10 +191,12 @@ impl Site {
             .collect()
     }
 
-    /// Waits until these events have been told, and no others.
-    pub async fn events_are(&self, expected: &[&str]) {
+    /// Waits until these events, of those that begin so, have been told in this order, and no
+    /// others. Between what is told of an instance and of its node there is no order.
+    pub async fn events_are(&self, about: &str, expected: &[&str]) {
         wait::until("the events are told", PATIENCE, async || {
-            let events = self.events().await;
+            let mut events = self.events().await;
+            events.retain(|event| event.starts_with(about));
             if events == expected { Ok(()) } else { Err(format!("{events:#?}")) }
         })
         .await;
@@ -205,7 +213,10 @@ impl Site {
     /// Waits until the node is in this state.
     pub async fn node_is(&self, node: &str, state: &str, within: Duration) -> NodeStatus {
         wait::until(&format!("{node} is {state}"), within, async || {
-            let status = self.node(node).await;
+            let one = Status { id: Some(node_id(node)) };
+            let asked = self.ask::<Nodes>(Global::NodeStatus, &one).await;
+            // Nobody may be there yet, after the server was away.
+            let status = asked.map_err(|error| error.to_string())?.nodes.remove(0);
             let now = status.state.to_string();
             if now == state { Ok(status) } else { Err(now) }
         })
