@@ -44,6 +44,9 @@ fail() {
     exit 1
 }
 
+# What runs beside this script ends with it, however it ends.
+in_background() { exec setpriv --pdeathsig TERM -- "$@"; }
+
 clean_up() {
     local code=$? left
     trap - EXIT INT TERM
@@ -104,7 +107,7 @@ survive() {
     slow_down "$call"
     # It goes on once it is told to, so that the release begins when the next call stands still.
     rm -f "$DIR/go"
-    berth run --node "$node" --volume data -- sh -c \
+    in_background berth run --node "$node" --volume data -- sh -c \
         "echo '$line' >> \"\$BERTH_VOLUME_DATA/log\"; until [ -e '$DIR/go' ]; do sleep 0.02; done" \
         2>"$SAID" &
     RUN=$!
@@ -125,7 +128,7 @@ survive() {
 KILLED=() LINES_WRITTEN=()
 
 step "The whole system, each part a process: berth dev --nodes 2 --dir $DIR"
-setpriv --pdeathsig TERM -- berth dev --nodes 2 --dir "$DIR" --volume-timeout 1500ms \
+in_background berth dev --nodes 2 --dir "$DIR" --volume-timeout 1500ms \
     --ready-file "$DIR/ready" >"$DIR/dev.out" 2>&1 &
 DEV=$!
 is_ready() {
@@ -158,7 +161,7 @@ read_back=$(berth run --node n2 --volume data -- sh -c 'cat "$BERTH_VOLUME_DATA/
 quote <<<"$read_back"
 
 step 'While a workload called "holder" has it on n1, a third asks to write to it on n2:'
-berth run --node n1 --alloc holder --volume data -- sleep 60 2>"$SAID" &
+in_background berth run --node n1 --alloc holder --volume data -- sleep 60 2>"$SAID" &
 RUN=$!
 until_true 'the holder has the volume' grep -q '^  mounted' "$SAID"
 code=0
@@ -174,7 +177,7 @@ wait "$RUN" || code=$?
 RUN=
 [[ $code == 143 ]] || fail "the holder ended with exit code $code, not by the signal handed on"
 
-step 'Each process is killed with SIGKILL once, in the middle of a call; the work is completed:'
+step 'Each process is killed with SIGKILL in the middle of a call, and the work is completed:'
 survive n1 nats-server ControllerPublishVolume volumewatcher ControllerUnpublishVolume
 survive n2 claim ControllerPublishVolume agent-n2 NodeUnpublishVolume
 survive n1 agent-n1 NodeStageVolume gc NodeUnpublishVolume
@@ -200,8 +203,9 @@ quote <"$SAID"
 
 step "All as told. Look for yourself: make demo KEEP=1, or $BIN/berth dev"
 if [[ -n ${KEEP:-} ]]; then
+    [[ -z ${BERTH_DEMO_ENTERED:-} ]] \
+        || tell "in another shell: nsenter --target $$ --user --mount --preserve-credentials"
     tell "in another shell: source $DIR/env"
-    [[ -z ${BERTH_DEMO_ENTERED:-} ]] || grep -o 'nsenter.*' "$DIR/env" | sed 's/^/     first: /'
 fi
 cat <<'HINTS'
      nats kv ls; nats kv ls berth-volumes -v --display-value; nats kv get berth-volumes default.data.spec

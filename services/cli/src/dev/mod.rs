@@ -13,6 +13,7 @@ mod namespace;
 mod nats;
 mod program;
 mod supervisor;
+mod talk;
 
 use std::fs;
 use std::io;
@@ -26,9 +27,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::args::Dev;
 use crate::exit;
 use crate::failure::Failure;
-use crate::mount_table;
 use crate::output::say;
-use crate::span;
 use config::Settings;
 use layout::Layout;
 use program::Binaries;
@@ -54,41 +53,46 @@ pub async fn dev(args: &Dev) -> Result<u8, Failure> {
         forget(file)?;
     }
     let written = config::write(&layout, &nodes, settings)
-        .and_then(|()| fs::write(layout.env(), env_file(&settings.url())));
+        .and_then(|()| fs::write(layout.env(), talk::env_file(&settings.url(), binaries.dir())));
     written.map_err(|error| Failure::here(error, "name a directory that you may write"))?;
 
     let shutdown = Shutdown::on_signals()
         .map_err(|error| Failure::here(error, "look at the limits of this shell: ulimit -a"))?;
-    let url = settings.url();
-    let started = Instant::now();
     let mut system = Supervisor::start(program::all(&nats, &binaries, &layout, &nodes));
+    let url = settings.url();
     let outcome = tokio::select! {
-        outcome = until_healthy(&mut system, &layout, &url, nodes.len()) => outcome,
-        () = shutdown.requested() => {
-            system.stop().await;
-            return Ok(exit::OK);
-        }
+        failed = live(&mut system, args, &layout, &nodes, &url) => failed,
+        () = shutdown.requested() => Ok(()),
     };
-    if outcome.is_ok() {
-        say(summary(&layout, &nodes, &url, started.elapsed()));
-        if let Some(file) = &args.ready_file {
-            write_whole(file, &format!("{url}\n"))?;
-        }
-        loop {
-            tokio::select! {
-                Some(ended) = system.ended() => say(restarted(&ended)),
-                () = shutdown.requested() => break,
-            }
-        }
-        say("stopping");
-    }
+    say("stopping");
     system.stop().await;
     if let Some(file) = &args.ready_file {
         forget(file)?;
     }
     outcome?;
-    say_what_stays(&layout);
+    say(talk::what_stays(&layout));
     Ok(exit::OK)
+}
+
+/// Waits until everything is healthy, says so, and from then on tells what ends and comes back.
+/// Returns only when it does not become healthy.
+async fn live(
+    system: &mut Supervisor,
+    args: &Dev,
+    layout: &Layout,
+    nodes: &[String],
+    url: &str,
+) -> Result<(), Failure> {
+    let started = Instant::now();
+    until_healthy(system, layout, url, nodes.len()).await?;
+    say(talk::summary(layout, nodes, url, started.elapsed()));
+    if let Some(file) = &args.ready_file {
+        write_whole(file, &format!("{url}\n"))?;
+    }
+    while let Some(ended) = system.ended().await {
+        say(talk::restarted(&ended));
+    }
+    Ok(())
 }
 
 /// Waits until everything is healthy; says what is missing when it does not come.
@@ -107,7 +111,7 @@ async fn until_healthy(
         tokio::select! {
             () = &mut healthy => return Ok(()),
             Some(ended) = system.ended() => {
-                say(restarted(&ended));
+                say(talk::restarted(&ended));
                 let hopeless = ended.code == Some(BAD_CONFIG);
                 last_ended = Some(ended);
                 if hopeless {
@@ -132,64 +136,6 @@ fn not_healthy(layout: &Layout, missing: &str, ended: Option<&Ended>) -> Failure
         exit: exit::UNAVAILABLE,
         message: format!("the system did not become healthy: {missing}{}", log.unwrap_or_default()),
         next: format!("read the logs in {}", layout.dir().join("log").display()),
-    }
-}
-
-fn restarted(ended: &Ended) -> String {
-    let Ended { name, how, times, again_in, .. } = ended;
-    format!("{name} {how}; it starts again in {} (restart {times})", span::short(*again_in))
-}
-
-fn summary(layout: &Layout, nodes: &[String], url: &str, after: Duration) -> String {
-    let dir = layout.dir().display();
-    let join = if namespace::is_entered() {
-        format!(
-            "  join     {} bash\n           (the volumes are mounted in there only)\n",
-            namespace::how_to_join()
-        )
-    } else {
-        String::new()
-    };
-    format!(
-        "healthy after {}: nodes {}, each with a driver of plugin {plugin}\n  \
-           bus      {url}\n  \
-           state    {dir}; a log per process in {dir}/log\n\
-         {join}  \
-           next     source {dir}/env\n           \
-                    berth plugin status\n           \
-                    berth-csi-dev provision --backend {dir}/backend --volume data\n           \
-                    berth volume init && berth volume register volume.toml\n           \
-                    berth run --node {} --volume data -- sh -c 'date >> $BERTH_VOLUME_DATA/log'\n\
-         Ctrl-C stops everything in order; the state stays.",
-        span::short(after),
-        nodes.join(", "),
-        nodes.first().map_or("n1", String::as_str),
-        plugin = config::PLUGIN,
-    )
-}
-
-fn env_file(url: &str) -> String {
-    let how = namespace::how_to_join();
-    let join = if namespace::is_entered() {
-        format!("\n# Join its namespaces, where its volumes are mounted:\n#   {how} bash\n")
-    } else {
-        String::new()
-    };
-    format!(
-        "# Written anew by each `berth dev`. To source in a shell: `berth` and `nats` find the bus.\n\
-         export BERTH_NATS_URL={url}\nexport NATS_URL={url}\n{join}"
-    )
-}
-
-/// Mounts outlive the processes where the mount namespace does.
-fn say_what_stays(layout: &Layout) {
-    let left = mount_table::beneath(layout.dir()).unwrap_or_default();
-    if left.is_empty() || namespace::is_entered() {
-        return say("stopped");
-    }
-    say("stopped; volumes that were in use are still mounted, for the next `berth dev` here:");
-    for mount in left {
-        say(format_args!("  {mount}"));
     }
 }
 

@@ -71,6 +71,11 @@ impl Binaries {
         Err(Failure::here(message, next))
     }
 
+    /// Where they are.
+    pub fn dir(&self) -> &Path {
+        &self.0
+    }
+
     fn get(&self, name: &str) -> PathBuf {
         self.0.join(format!("berth-{name}"))
     }
@@ -134,7 +139,9 @@ impl Program {
         // A group of its own: Ctrl-C is for us, who stop the others in order.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        command.spawn()
+        command.spawn().map_err(|error| {
+            io::Error::new(error.kind(), format!("setpriv (util-linux) cannot be run: {error}"))
+        })
     }
 }
 

@@ -1,0 +1,90 @@
+//! What `berth dev` tells the user.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::config::PLUGIN;
+use super::layout::Layout;
+use super::namespace;
+use super::supervisor::Ended;
+use crate::mount_table;
+use crate::span;
+
+/// A process ended and comes back.
+pub fn restarted(ended: &Ended) -> String {
+    let Ended { name, how, times, again_in, .. } = ended;
+    format!("{name} {how}; it starts again in {} (restart {times})", span::short(*again_in))
+}
+
+/// Everything is healthy: where it is, and what to try.
+pub fn summary(layout: &Layout, nodes: &[String], url: &str, after: Duration) -> String {
+    let dir = layout.dir().display();
+    let join = if namespace::is_entered() {
+        format!(
+            "  join     {} bash\n           (the volumes are mounted in there only)\n",
+            namespace::how_to_join()
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "healthy after {}: nodes {}, each with a driver of plugin {plugin}\n  \
+           bus      {url}\n  \
+           state    {dir}; a log per process in {dir}/log\n\
+         {join}  \
+           next     source {dir}/env\n           \
+                    berth plugin status\n           \
+                    berth-csi-dev provision --backend {dir}/backend --volume data\n           \
+                    berth volume init && berth volume register volume.toml\n           \
+                    berth run --node {} --volume data -- sh -c 'date >> $BERTH_VOLUME_DATA/log'\n\
+         Ctrl-C stops everything in order; the state stays.",
+        span::short(after),
+        nodes.join(", "),
+        nodes.first().map_or("n1", String::as_str),
+        plugin = PLUGIN,
+    )
+}
+
+/// The file to source in a shell.
+pub fn env_file(url: &str, binaries: &Path) -> String {
+    let how = namespace::how_to_join();
+    let join = if namespace::is_entered() {
+        format!("\n# Join its namespaces, where its volumes are mounted:\n#   {how} bash\n")
+    } else {
+        String::new()
+    };
+    format!(
+        "# Written anew by each `berth dev`. To source in a shell: then `berth` is found, and `berth`\n\
+         # and `nats` find the bus.\n\
+         export BERTH_NATS_URL={url} NATS_URL={url}\n\
+         export PATH='{}':\"$PATH\"\n{join}",
+        // A quote ends the quotes, stands for itself, and begins them again.
+        binaries.display().to_string().replace('\'', r"'\''")
+    )
+}
+
+/// What is left when all has stopped: mounts outlive processes where the mount namespace does.
+pub fn what_stays(layout: &Layout) -> String {
+    let left = mount_table::beneath(layout.dir()).unwrap_or_default();
+    if left.is_empty() || namespace::is_entered() {
+        return "stopped".to_owned();
+    }
+    format!(
+        "stopped; volumes that were in use are still mounted, for the next `berth dev` here:\n  {}",
+        left.join("\n  ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_can_be_sourced_whatever_the_directory_is_called() {
+        let file = env_file("nats://127.0.0.1:20123", Path::new("/it's/a $dir"));
+        let script = format!("{file}printf '%s\\n' \"${{PATH%%:*}}\" \"$BERTH_NATS_URL\"");
+        let output = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(said, "/it's/a $dir\nnats://127.0.0.1:20123\n");
+    }
+}
