@@ -8,3 +8,4 @@ mod input;
 mod kills;
 mod life;
 mod names;
+mod safety;

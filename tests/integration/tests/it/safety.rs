@@ -1,0 +1,185 @@
+//! The safety rules over the running system, each by a test that names it.
+
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::{Checkpoint, Checkpointed, Report, ReportedOutcome};
+use berth_contract::problem::Problem;
+use berth_contract::subject::Namespaced;
+use berth_domain::volume::State;
+use berth_domain::{AllocId, AttemptId, Namespace, VolumeId, WorkerId};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use serde_json::{Value, json};
+
+/// How often an RPC was begun for a node, by what the plugin calls it.
+fn count(system: &System, rpc: &str, node: &str) -> usize {
+    let calls = system.calls();
+    let of = |call: &&Value| call["entry"] == "begin" && call["rpc"] == rpc;
+    calls.iter().filter(of).filter(|call| call["args"]["node"] == node).count()
+}
+
+/// Safety 1: a single-writer volume never has two live write claims, whoever asks whichever replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn safety_1_of_many_who_race_one_wins() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { replicas: 2, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    for round in 0..3 {
+        let names: Vec<String> = (0..8).map(|at| format!("a{round}-{at}")).collect();
+        for (at, name) in names.iter().enumerate() {
+            system.alloc(name, at % 2, "data", false).await;
+        }
+        let ask = |at: usize| system.mount(&names[at], at % 2, "data");
+        let answers = <[_; 8]>::from(tokio::join!(
+            ask(0),
+            ask(1),
+            ask(2),
+            ask(3),
+            ask(4),
+            ask(5),
+            ask(6),
+            ask(7)
+        ));
+        let won = answers.iter().filter(|answer| answer.is_ok()).count();
+        assert_eq!(won, 1, "{answers:#?}");
+        let lost: Vec<&Problem> =
+            answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
+        assert!(lost.iter().all(|problem| problem.code == Code::Held), "{lost:#?}");
+        for name in &names {
+            system.stop(name).await;
+        }
+        system.settle("data").await;
+    }
+}
+
+/// Safety 2 and Safety 3: while a node's agent is dead its volume stays where it is, visibly, however
+/// long it takes; nobody else gets it, and the controller is not asked to detach it.
+#[tokio::test(flavor = "multi_thread")]
+async fn safety_2_and_3_a_silent_node_keeps_its_volume() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    system.kill9(Part::Agent(0));
+    system.stop("a").await;
+    let stuck = wait::until("the release has failed twice", Duration::from_secs(30), || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+        if claim.tries >= 2 { Ok(claim) } else { Err(format!("{claim:?}")) }
+    })
+    .await;
+    assert_eq!(stuck.state, State::Unpublishing);
+    assert!(stuck.error.is_some() && stuck.waits_for.is_some(), "it says why: {stuck:?}");
+
+    system.alloc("b", 1, "data", false).await;
+    let refused = system.mount("b", 1, "data").await.unwrap_err();
+    assert_eq!(refused.code, Code::Held, "{refused}");
+    assert!(refused.message.contains("alloc a on node n1 (write, unpublishing"), "{refused}");
+    assert_eq!(count(&system, "ControllerPublishVolume", "external-n2"), 0);
+    assert_eq!(count(&system, "ControllerUnpublishVolume", "external-n1"), 0);
+
+    system.restart(Part::Agent(0));
+    system.freed("data").await;
+    system.mount("b", 1, "data").await.unwrap();
+    system.stop("b").await;
+    system.settle("data").await;
+}
+
+/// Safety 5: no acknowledged claim is lost when one of three servers, whichever, is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn safety_5_one_of_three_servers_is_killed() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { servers: 3, ..Options::default() }).await;
+    system.volume("data", &["multi-node-multi-writer"]).await;
+    for round in 0..2 {
+        let names = [format!("a{round}"), format!("b{round}")];
+        let mounted = system.run(&names[0], 0, "data").await;
+        system.kill9(Part::Nats);
+        let claims = system.claims("data").await.claims;
+        let held: Vec<&str> = claims.iter().map(|claim| claim.alloc.as_str()).collect();
+        assert_eq!(held, [names[0].as_str()], "what was granted is still there");
+        system.run(&names[1], 1, "data").await;
+        std::fs::write(format!("{}/f", mounted.path), "x").unwrap();
+        system.kill9_and_restart(Part::Nats).await;
+        for name in &names {
+            system.stop(name).await;
+        }
+        system.settle("data").await;
+    }
+}
+
+/// Safety 6: what may be a secret appears in no log, error, event or listing. Mount flags may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn safety_6_a_mount_flag_is_printed_nowhere() {
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.provision("data");
+    let document = json!({
+        "id": "data", "plugin": "dev.berth", "capability": [{"access": "single-node-writer"}],
+        "mount": {"flags": ["password=hunter2"]},
+    });
+    let register = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let refused = system.persist::<Value>(&register, &document).await.unwrap_err();
+    assert_eq!(refused.code, Code::PluginRefused, "{refused}");
+    let told = serde_json::to_string(&refused).unwrap();
+    assert!(!told.contains("hunter2"), "{told}");
+    let mut files = vec![system.dir().path().to_path_buf()];
+    let mut read = 0;
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.is_file() {
+            let bytes = std::fs::read(&path).unwrap();
+            read += 1;
+            assert!(!bytes.windows(7).any(|part| part == b"hunter2"), "{}", path.display());
+        }
+    }
+    assert!(read > 8, "the logs were read");
+}
+
+/// Safety 7: an answer of an attempt that is not on the record changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn safety_7_an_answer_of_another_attempt_changes_nothing() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    let before = system.claims("data").await;
+    let forged = Checkpoint {
+        alloc: AllocId::new("a").unwrap(),
+        volume: VolumeId::new("data").unwrap(),
+        worker: WorkerId::new("somebody").unwrap(),
+        report: Some(Report {
+            attempt: AttemptId::new("old").unwrap(),
+            outcome: ReportedOutcome::Done,
+            error: None,
+        }),
+    };
+    let subject = Namespaced::ClaimCheckpoint.subject(&Namespace::default());
+    let answer: Checkpointed = system.persist(&subject, &forged).await.unwrap();
+    assert_eq!((answer.state, answer.call), (Some(State::Taken), None));
+    assert_eq!(system.claims("data").await, before);
+
+    // Neither does it while the claim's own attempt is under way.
+    let delay = json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 1500, "times": 1}]);
+    system.plant(0, &delay);
+    system.stop("a").await;
+    let under_way = wait::until("a call is under way", Duration::from_secs(10), || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("freed")?;
+        claim.attempt.clone().ok_or("no attempt yet").map(|_| claim)
+    })
+    .await;
+    let answer: Checkpointed = system.persist(&subject, &forged).await.unwrap();
+    assert_eq!((answer.state, answer.call), (Some(State::Unpublishing), None));
+    let after = system.claims("data").await.claims.pop().unwrap();
+    assert_eq!(after.attempt, under_way.attempt);
+    system.settle("data").await;
+}
