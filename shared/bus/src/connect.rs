@@ -25,6 +25,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cause::Cause;
+use crate::config::{Config, Credentials};
 use crate::exchange::ExchangeError;
 use crate::link::{Counts, Link};
 use crate::version::{OLDEST, Version};
@@ -35,72 +36,6 @@ const HANDSHAKE: Duration = Duration::from_secs(2);
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// The longest pause between two attempts to reconnect.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
-
-/// Who we are to the server. Its `Debug` shows no secret.
-#[derive(Clone, Default)]
-pub enum Credentials {
-    /// An open server, as in development.
-    #[default]
-    None,
-    /// The seed of an nkey in a file; the seed never leaves this process.
-    NkeySeedFile(PathBuf),
-    /// A user and a password.
-    Password {
-        /// The user.
-        user: String,
-        /// The password.
-        password: String,
-    },
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("None"),
-            Self::NkeySeedFile(path) => f.debug_tuple("NkeySeedFile").field(path).finish(),
-            Self::Password { user, .. } => {
-                f.debug_struct("Password").field("user", user).finish_non_exhaustive()
-            }
-        }
-    }
-}
-
-/// How to reach the bus, and how long to wait for it.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// The servers, such as `nats://127.0.0.1:4222`, one each or several with commas between; others
-    /// of the cluster are learned from them.
-    pub servers: Vec<String>,
-    /// `service/host/pid`, as `nats server report connections` shows it.
-    pub name: String,
-    /// Who we are.
-    pub credentials: Credentials,
-    /// What the subjects of our inboxes begin with; `_INBOX` when none is given. With permissions per
-    /// service each has its own, so that nobody can listen to another's answers.
-    pub inbox_prefix: Option<String>,
-    /// How long the first connection, or the opening of a bucket, may take: a cluster of three needs
-    /// 10 to 12 s from its start until it makes a stream.
-    pub start_timeout: Duration,
-    /// How long one exchange with the server may take before it counts as lost.
-    pub request_timeout: Duration,
-    /// How long a write is pursued in all, lost acknowledgements and elections (4 to 9 s) included.
-    pub commit_timeout: Duration,
-}
-
-impl Config {
-    /// The defaults: no credentials; 30 s to start, 2 s for one exchange, 12 s for a write.
-    pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, name: &str) -> Self {
-        Self {
-            servers: servers.into_iter().map(Into::into).collect(),
-            name: name.to_owned(),
-            credentials: Credentials::None,
-            inbox_prefix: None,
-            start_timeout: Duration::from_secs(30),
-            request_timeout: Duration::from_secs(2),
-            commit_timeout: Duration::from_secs(12),
-        }
-    }
-}
 
 /// Why there is no connection.
 #[derive(Debug, Error)]
@@ -169,10 +104,8 @@ impl Bus {
         let link = Arc::new(Link::default());
         let started = Instant::now();
         let options = options(&config, &link).await?;
-        let servers: Vec<&str> = config.servers.iter().flat_map(|some| some.split(',')).collect();
-        let client = options.connect(servers).await.map_err(|error| ConnectError::Address {
-            servers: redacted(&config.servers),
-            source: Cause::new(error),
+        let client = options.connect(config.addresses()).await.map_err(|error| {
+            ConnectError::Address { servers: config.shown(), source: Cause::new(error) }
         })?;
         let bus = Self {
             inner: Arc::new(Inner {
@@ -187,7 +120,7 @@ impl Bus {
         let config = bus.config();
         if !bus.wait_connected(started + config.start_timeout).await {
             return Err(ConnectError::Unreachable {
-                servers: redacted(&config.servers),
+                servers: config.shown(),
                 after: config.start_timeout,
                 last: bus.link().last_error().unwrap_or_else(|| "no answer".to_owned()),
             });
@@ -322,19 +255,6 @@ fn reconnect_delay(attempts: usize, jitter: u32) -> Duration {
     whole.mul_f64(0.5 + 0.5 * f64::from(jitter) / f64::from(u32::MAX))
 }
 
-/// The addresses without what stands before an `@`.
-fn redacted(servers: &[String]) -> String {
-    let bare = |server: &str| match (server.find("://"), server.rfind('@')) {
-        (Some(scheme), Some(at)) if at > scheme => {
-            format!("{}{}", &server[..scheme + 3], &server[at + 1..])
-        }
-        (None, Some(at)) => server[at + 1..].to_owned(),
-        _ => server.to_owned(),
-    };
-    let servers = servers.iter().flat_map(|some| some.split(',')).map(bare);
-    servers.collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -346,14 +266,5 @@ mod tests {
             assert!(reconnect_delay(attempts, 0) < reconnect_delay(attempts, u32::MAX));
             assert!(reconnect_delay(attempts, u32::MAX) <= RECONNECT_MAX);
         }
-    }
-
-    #[test]
-    fn no_secret_is_printed() {
-        let servers = ["nats://u:secret@h:1,u:secret@h:2", "nats://h:3"].map(str::to_owned);
-        assert_eq!(redacted(&servers), "nats://h:1, h:2, nats://h:3");
-        let credentials =
-            Credentials::Password { user: "u".to_owned(), password: "secret".to_owned() };
-        assert!(!format!("{credentials:?}").contains("secret"));
     }
 }

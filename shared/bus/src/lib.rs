@@ -22,6 +22,7 @@
 
 pub mod bucket;
 pub mod commit;
+pub mod config;
 pub mod connect;
 pub mod event;
 pub mod lease;
@@ -44,7 +45,8 @@ mod stream;
 pub use bucket::{Bucket, OpenError};
 pub use cause::Cause;
 pub use commit::{Change, CommitError, Guard, Write};
-pub use connect::{Bus, Config, ConnectError, Credentials};
+pub use config::{Config, Credentials};
+pub use connect::{Bus, ConnectError};
 pub use event::Events;
 pub use lease::{KeptLease, Lease, LeaseError};
 pub use link::Counts;

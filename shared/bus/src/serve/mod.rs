@@ -9,7 +9,8 @@
 //! break in an error header ends the client library's own). A request past its deadline is answered
 //! "late" and not begun (safety rule 8), unless the endpoint is for
 //! [any clock](EndpointSpec::any_clock). [`Service::stop`] takes nothing new and lets what is under
-//! way finish.
+//! way finish; a request that the server is sending at that very moment may get no answer, because the
+//! client library forgets a subscription before the server does.
 //!
 //! **Never** ends because one answer could not be sent, or because the connection was away.
 

@@ -28,7 +28,7 @@ impl Scene {
         let server = Server::start().await;
         let cable = Cable::to(&server).await;
         // An acknowledgement that does not come is given up only when the cable is cut.
-        let patient = Config { request_timeout: Duration::from_secs(20), ..config(&cable.url()) };
+        let patient = Config { commit_timeout: PATIENCE, ..config(&cable.url()) };
         let bus = Bus::connect(patient).await.unwrap();
         let cut = bus.bucket(&STATE, 1).await.unwrap();
         let sound = connect(&server.url()).await.bucket(&STATE, 1).await.unwrap();

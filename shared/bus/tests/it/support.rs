@@ -52,8 +52,9 @@ pub async fn connect(url: &str) -> Bus {
     Bus::connect(config(url)).await.unwrap()
 }
 
+/// A disk that many share may stall for seconds: one exchange gets as long as a test has.
 pub fn config(url: &str) -> Config {
-    Config::new([url], "test/host/1")
+    Config { request_timeout: PATIENCE, ..Config::new([url], "test/host/1") }
 }
 
 pub fn trace() -> TraceContext {

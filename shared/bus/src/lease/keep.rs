@@ -1,0 +1,121 @@
+//! Leases that are renewed in the background.
+
+use rand::RngExt as _;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Lease, LeaseError};
+use crate::exchange::pause;
+use crate::read::chain;
+
+/// Until when a kept lease is surely held; none once it is lost.
+#[derive(Debug, Clone, Copy)]
+struct Holding {
+    until: Option<Instant>,
+}
+
+/// A lease that is renewed in the background. Dropped without [`release`](Self::release), it ends
+/// by itself.
+#[derive(Debug)]
+pub struct KeptLease {
+    key: String,
+    fence: u64,
+    held: watch::Receiver<Holding>,
+    stop: watch::Sender<bool>,
+    task: Option<JoinHandle<Option<Lease>>>,
+}
+
+impl KeptLease {
+    pub(super) fn new(lease: Lease) -> Self {
+        let (key, fence) = (lease.key.clone(), lease.fence);
+        let (state, held) = watch::channel(Holding { until: Some(lease.ends) });
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(keep(lease, state, stopped));
+        Self { key, fence, held, stop, task: Some(task) }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// See [`Lease::fence`].
+    pub fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// Whether it is surely held now. True also while a renewal is late but in time.
+    pub fn is_held(&self) -> bool {
+        self.held.borrow().until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Returns when it is lost. May be dropped while it waits.
+    pub async fn lost(&self) {
+        let mut held = self.held.clone();
+        loop {
+            let Some(until) = held.borrow_and_update().until else { return };
+            tokio::select! {
+                // Also when the task that renews did not run in time.
+                () = sleep_until(until) => if !self.is_held() { return },
+                changed = held.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Stops renewing and gives it up.
+    pub async fn release(mut self) -> Result<(), LeaseError> {
+        self.stop.send_replace(true);
+        let lease = match self.task.take() {
+            Some(task) => task.await.ok().flatten(),
+            None => None,
+        };
+        match lease {
+            Some(lease) => lease.release().await,
+            // It was lost before: there is nothing to give up.
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for KeptLease {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Renews until it is lost (none), or is to stop (the lease as it stands).
+async fn keep(
+    mut lease: Lease,
+    state: watch::Sender<Holding>,
+    mut stop: watch::Receiver<bool>,
+) -> Option<Lease> {
+    let third = lease.ttl / 3;
+    let mut tries = 0;
+    loop {
+        let spread = 0.9 + 0.2 * rand::rng().random::<f64>();
+        let due = Instant::now() + third.mul_f64(spread);
+        tokio::select! {
+            () = sleep_until(due), if tries == 0 => {}
+            () = pause(tries), if tries > 0 => {}
+            _ = stop.wait_for(|stop| *stop) => return Some(lease),
+        }
+        match lease.renew().await {
+            Ok(()) => {
+                tries = 0;
+                state.send_replace(Holding { until: Some(lease.ends) });
+            }
+            Err(error @ LeaseError::Unavailable { .. }) if lease.is_held() => {
+                tracing::debug!(key = lease.key, why = chain(&error), "the lease is not renewed");
+                tries += 1;
+            }
+            Err(error) => {
+                tracing::warn!(key = lease.key, why = chain(&error), "the lease is lost");
+                state.send_replace(Holding { until: None });
+                return None;
+            }
+        }
+    }
+}
