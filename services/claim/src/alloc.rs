@@ -165,6 +165,20 @@ impl State {
         Ok(alloc)
     }
 
+    /// Whether the alloc still wants its claims. That it does not is decided only on what the
+    /// leader has: this replica may not have seen yet that it was registered.
+    pub async fn surely_wanted(
+        &self,
+        namespace: &Namespace,
+        id: &AllocId,
+    ) -> Result<bool, Problem> {
+        if self.is_wanted(namespace, id) {
+            return Ok(true);
+        }
+        let (_, alloc) = self.read_alloc(namespace, id, "claim.checkpoint").await?;
+        Ok(alloc.is_some_and(|alloc| !alloc.state.is_terminal()))
+    }
+
     async fn read_alloc(
         &self,
         namespace: &Namespace,

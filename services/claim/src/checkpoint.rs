@@ -3,12 +3,12 @@
 use berth_contract::message::claim::{Checkpoint, Checkpointed, Release, Released};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_domain::volume::{Command, Refusal};
+use berth_domain::volume::{Command, Refusal, Write};
 use berth_domain::{AllocId, Namespace, VolumeKey};
 
-use crate::plan;
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
+use crate::{plan, register};
 
 /// Marks a claim as no longer wanted. When this is answered, the release will happen.
 pub async fn release(
@@ -55,24 +55,20 @@ pub async fn checkpoint(
         match state.transact(&volume, trace, |_| Ok(answer.clone())).await {
             // The write that ended one step named the next attempt too, if there is one.
             Ok(done) if done.step.call.is_some() || done.step.write.is_some() => {
-                return Ok(checkpointed(state, &volume, &alloc, done));
+                return Ok(checkpointed(state, &volume, &alloc, done, trace).await);
             }
             // An old answer changes nothing (safety rule 7); the worker learns what is so now.
             Ok(_) | Err(TransactError::Refused(Refusal::StaleAttempt)) => {}
             Err(error) => return Err(fail(error)),
         }
     }
-    let begun = state
-        .transact(&volume, trace, |_| {
-            Ok(Command::Begin {
-                alloc: alloc.clone(),
-                worker: request.worker.clone(),
-                wanted: state.is_wanted(&volume.namespace, &alloc),
-            })
-        })
-        .await;
-    match begun {
-        Ok(done) => Ok(checkpointed(state, &volume, &alloc, done)),
+    let begin = Command::Begin {
+        alloc: alloc.clone(),
+        worker: request.worker,
+        wanted: state.surely_wanted(&volume.namespace, &alloc).await?,
+    };
+    match state.transact(&volume, trace, |_| Ok(begin.clone())).await {
+        Ok(done) => Ok(checkpointed(state, &volume, &alloc, done, trace).await),
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {
             Ok(Checkpointed { state: None, call: None, next_try: None })
         }
@@ -83,12 +79,16 @@ pub async fn checkpoint(
     }
 }
 
-fn checkpointed(
+async fn checkpointed(
     state: &State,
     volume: &VolumeKey,
     alloc: &AllocId,
     done: Committed,
+    trace: TraceContext,
 ) -> Checkpointed {
+    if matches!(done.step.write, Some(Write::DeleteClaim(_))) {
+        register::finish_closing(state, volume, trace).await;
+    }
     let namespace = &volume.namespace;
     let record =
         state.alloc_mirror.read(|allocs| allocs.get(namespace, alloc).map(|a| a.1.clone()));

@@ -138,6 +138,13 @@ pub async fn deregister(
         reason => reason,
     };
     let command = |now: &berth_domain::volume::Volume| {
+        let registered = now.spec.as_ref().map(|spec| spec.create_index);
+        if let (Some(meant), Some(registered)) = (request.create_index, registered)
+            && meant != registered
+        {
+            let said = format!("it was registered anew at {registered}, and {meant} was meant");
+            return Err(Problem::new(Code::NoSuchVolume, said));
+        }
         let running = now.claims.keys().filter(|id| state.is_wanted(&volume.namespace, id));
         Ok(Command::Deregister {
             force: request.force,
@@ -156,4 +163,29 @@ pub async fn deregister(
         claims.map(|claims| claims.keys().cloned().collect()).unwrap_or_default()
     });
     Ok(Deregistered { id: request.id, gone: releasing.is_empty(), releasing })
+}
+
+/// Deregisters a volume that is closing once its last claim is gone. The collector does the same for
+/// one that was missed.
+pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceContext) {
+    let due = state.volume_mirror.read(|volumes| {
+        let now = volumes.get(volume).map(|subtree| &subtree.volume);
+        now.is_some_and(|now| {
+            now.claims.is_empty() && now.spec.as_ref().is_some_and(|spec| spec.closing.is_some())
+        })
+    });
+    if !due {
+        return;
+    }
+    let command = |now: &berth_domain::volume::Volume| match &now.spec {
+        Some(VolumeSpec { closing: Some(closing), .. }) => Ok(Command::Deregister {
+            force: true,
+            reason: closing.reason.clone(),
+            running: Vec::new(),
+        }),
+        _ => Err(Problem::new(Code::NotDue, "the volume is not closing")),
+    };
+    if let Err(error) = state.transact(volume, trace, command).await {
+        tracing::warn!(%volume, %error, "a closing volume was left to the collector");
+    }
 }

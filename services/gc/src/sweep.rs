@@ -140,15 +140,16 @@ impl Shared {
             Err(error) => return Line::Kept(format!("{what}: {}", process::chain(&error))),
         };
         let Some(value) = entry else { return Line::Nothing };
-        let closing = match record::read::<VolumeSpec>(&value) {
-            Ok(record) => record.body.closing,
+        let spec = match record::read::<VolumeSpec>(&value) {
+            Ok(record) => record.body,
             Err(error) => return Line::Kept(format!("{what}: {}", process::chain(&error))),
         };
-        let Some(closing) = closing else { return Line::Nothing };
+        let Some(closing) = spec.closing else { return Line::Nothing };
         let request = Deregister {
             id: volume.volume.clone(),
             force: false,
             reason: format!("gc: {}", closing.reason),
+            create_index: Some(spec.create_index),
         };
         let asked: Result<Deregistered, _> =
             self.ask(Namespaced::VolumeDeregister, &volume, &request, trace, deadline).await;

@@ -70,7 +70,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let Some(lease) = tenure.begin(&shutdown).await else { return Ok(()) };
 
     let tell = Teller::new(events.clone(), config.node.clone());
-    let (plugins, watched) = watch(&config, &tell, &shutdown);
+    let (plugins, watched) = watch(&config, &shutdown);
     let mut running = Running { watched, controllers: JoinSet::new(), lanes: Vec::new() };
     let hosted = host_controllers(&config, &process, &plugins, &mut running);
     let reporter = Reporter {
@@ -132,14 +132,14 @@ async fn drain(
 }
 
 /// Starts to watch the configured plugins.
-fn watch(config: &Config, tell: &Teller, shutdown: &Shutdown) -> (Plugins, JoinSet<()>) {
+fn watch(config: &Config, shutdown: &Shutdown) -> (Plugins, JoinSet<()>) {
     let mut watched = JoinSet::new();
     let supervision =
         Supervision { interval: config.probe_interval, timeout: config.probe_timeout };
     let plugins = config.plugins.iter().map(|configured| {
         let (plugin, view) = Plugin::new(configured, config.plugin_patience, clock::now());
-        let (tell, shutdown) = (tell.clone(), shutdown.clone());
-        watched.spawn(supervise(plugin.clone(), view, supervision, tell, shutdown));
+        let shutdown = shutdown.clone();
+        watched.spawn(supervise(plugin.clone(), view, supervision, shutdown));
         plugin
     });
     let plugins = Plugins::new(plugins.collect::<Vec<_>>());

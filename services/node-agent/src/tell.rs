@@ -20,16 +20,6 @@ impl Teller {
         Self { events, node }
     }
 
-    /// A plugin's health changed: `plugin.healthy`, `plugin.unhealthy`.
-    pub fn plugin(&self, plugin: &PluginId, healthy: bool, detail: &str) {
-        let trace = clock::begin_trace();
-        let name = if healthy { "plugin.healthy" } else { "plugin.unhealthy" };
-        self.publish(
-            Event { detail: Some(detail.to_owned()), ..self.event(name, plugin, trace) },
-            trace,
-        );
-    }
-
     /// A volume is there for an alloc: `volume.mounted`.
     pub fn mounted(&self, used: Used<'_>, trace: TraceContext) {
         self.volume("volume.mounted", used, trace);

@@ -7,7 +7,7 @@ use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::claim::{self, Claims};
 use berth_contract::message::registry::{Nodes, Plugins};
-use berth_contract::message::volume::{self, Registered, VolumeStatus, Volumes};
+use berth_contract::message::volume::{self, Deregistered, Registered, VolumeStatus, Volumes};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Global, Namespaced};
 use berth_domain::alloc::{AllocState, VolumeRequest};
@@ -154,6 +154,17 @@ impl System {
             Err(serde_json::to_string_pretty(&claims).unwrap_or_default())
         })
         .await;
+    }
+
+    /// Deregisters a volume.
+    pub async fn deregister(&self, id: &str, force: bool) -> Result<Deregistered, Problem> {
+        let deregister = volume::Deregister {
+            id: volume_id(id),
+            force,
+            reason: String::new(),
+            create_index: None,
+        };
+        self.about(Namespaced::VolumeDeregister, &deregister).await
     }
 
     /// All volumes.

@@ -88,7 +88,12 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
 /// Deregisters a volume.
 pub async fn deregister(args: &Deregister, session: &Session) -> Result<(), Failure> {
     let Deregister { id, force, reason } = args;
-    let body = message::Deregister { id: id.clone(), force: *force, reason: reason.clone() };
+    let body = message::Deregister {
+        id: id.clone(),
+        force: *force,
+        reason: reason.clone(),
+        create_index: None,
+    };
     let gone: Deregistered =
         session.ask(&session.about(Namespaced::VolumeDeregister), &body).await?;
     session.output.reply(&gone, |gone| told(id, gone));

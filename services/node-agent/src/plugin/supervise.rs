@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Plugin, View};
-use crate::tell::Teller;
 
 /// How a plugin is watched.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +28,6 @@ pub async fn supervise(
     plugin: Plugin,
     view: watch::Sender<View>,
     supervision: Supervision,
-    tell: Teller,
     shutdown: Shutdown,
 ) {
     let mut ticks = interval(supervision.interval);
@@ -42,9 +40,9 @@ pub async fn supervise(
             } => seen,
             () = shutdown.requested() => break,
         };
-        take(&view, seen, &plugin, &tell);
+        take(&view, seen, &plugin);
     }
-    take(&view, Err("the agent is stopping".to_owned()), &plugin, &tell);
+    take(&view, Err("the agent is stopping".to_owned()), &plugin);
 }
 
 /// Well, as who it is; or the reason why not, in words.
@@ -71,8 +69,8 @@ async fn probe(client: &Client, timeout: Duration) -> Result<(), String> {
     }
 }
 
-/// Takes in what was seen, and tells of it when it is news.
-fn take(view: &watch::Sender<View>, seen: Seen, plugin: &Plugin, tell: &Teller) {
+/// Takes in what was seen; the registry, which is told of each change, makes the event of it.
+fn take(view: &watch::Sender<View>, seen: Seen, plugin: &Plugin) {
     let last = view.borrow().clone();
     let next = after(&last, seen, clock::now());
     if next == last {
@@ -83,7 +81,6 @@ fn take(view: &watch::Sender<View>, seen: Seen, plugin: &Plugin, tell: &Teller) 
     } else {
         let (healthy, why) = (next.healthy, &next.description);
         tracing::info!(plugin = %plugin.id, healthy, why, "a plugin's health changed");
-        tell.plugin(&plugin.id, healthy, why);
     }
     view.send_replace(next);
 }

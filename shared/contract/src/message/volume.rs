@@ -137,8 +137,12 @@ pub struct Deregister {
     /// What is said for it, for the history.
     #[serde(default)]
     pub reason: String,
+    /// Only the volume that was registered at this revision, when given: not one that took its name
+    /// since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub create_index: Option<u64>,
 }
-decode_struct!(Deregister { id, force = false, reason = String::new() });
+decode_struct!(Deregister { id, force = false, reason = String::new(), create_index });
 
 /// `volume.deregister` was done, or has begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! The allocs bucket, as allocs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use berth_bus::Fold;
 use berth_contract::{key, record};
@@ -11,6 +11,8 @@ use berth_domain::{AllocId, Namespace};
 #[derive(Debug, Default)]
 pub struct Allocs {
     allocs: HashMap<(Namespace, AllocId), (u64, Alloc)>,
+    /// Those whose record this version cannot read.
+    unreadable: HashSet<(Namespace, AllocId)>,
 }
 
 impl Allocs {
@@ -20,9 +22,11 @@ impl Allocs {
         found.map(|(revision, alloc)| (*revision, alloc))
     }
 
-    /// Whether the alloc is there and has not ended: whether it wants its claims.
+    /// Whether the alloc is there and has not ended: whether it wants its claims. One that cannot be
+    /// read may be running.
     pub fn is_live(&self, namespace: &Namespace, alloc: &AllocId) -> bool {
-        self.get(namespace, alloc).is_some_and(|(_, alloc)| !alloc.state.is_terminal())
+        self.unreadable.contains(&(namespace.clone(), alloc.clone()))
+            || self.get(namespace, alloc).is_some_and(|(_, alloc)| !alloc.state.is_terminal())
     }
 
     /// All allocs, in no order.
@@ -39,16 +43,43 @@ impl Fold for Allocs {
         };
         match record::read::<Alloc>(value) {
             Ok(record) => {
+                self.unreadable.remove(&id);
                 self.allocs.insert(id, (revision, record.body));
             }
-            // What was known stays: to forget an alloc would be to say that it ended.
-            Err(error) => tracing::error!(key, error = crate::process::chain(&error), "not read"),
+            // To forget an alloc would be to say that it ended.
+            Err(error) => {
+                tracing::error!(key, error = crate::process::chain(&error), "not read");
+                self.unreadable.insert(id);
+            }
         }
     }
 
     fn delete(&mut self, key: &str, _revision: u64) {
         if let Some(id) = key::parse_alloc(key) {
+            self.unreadable.remove(&id);
             self.allocs.remove(&id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alloc_that_cannot_be_read_is_not_one_that_ended() {
+        let (namespace, alloc) = (Namespace::default(), AllocId::new("a").unwrap());
+        let mut allocs = Allocs::default();
+        assert!(!allocs.is_live(&namespace, &alloc));
+        allocs.put("default.a", 1, br#"{"schema":2}"#);
+        assert!(allocs.is_live(&namespace, &alloc));
+        let ended =
+            br#"{"state":"complete","node":"n1","since":"2026-01-01T00:00:00Z","schema":1}"#;
+        allocs.put("default.a", 2, ended);
+        assert!(!allocs.is_live(&namespace, &alloc));
+        allocs.put("default.a", 3, b"no record at all");
+        assert!(allocs.is_live(&namespace, &alloc));
+        allocs.delete("default.a", 4);
+        assert!(!allocs.is_live(&namespace, &alloc));
     }
 }

@@ -1,9 +1,12 @@
 //! A volume's whole life, with and without controller, with and without staging.
 
+use std::time::Duration;
+
 use berth_contract::code::Code;
 use berth_harness::root::or_skip;
+use berth_harness::wait;
 use berth_integration::{Options, System};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Writes on one node, reads on the other, and is free at the end.
 async fn whole_life(options: Options) {
@@ -118,4 +121,37 @@ async fn shared_by_many() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_three_servers_with_two_of_each_service() {
     whole_life(Options { servers: 3, replicas: 2, ..Options::default() }).await;
+}
+
+/// A5, rule 15: a claimed volume is not deregistered; by force it closes, and goes with its last claim.
+#[tokio::test(flavor = "multi_thread")]
+async fn deregistered_by_force_it_goes_with_its_last_claim() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let first = system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    let refused = system.deregister("data", false).await.unwrap_err();
+    assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
+    assert!(refused.message.contains("alloc a on node n1"), "{refused}");
+    let refused = system.deregister("data", true).await.unwrap_err();
+    assert_eq!(refused.code, Code::ClaimsLive, "a running workload refuses even force: {refused}");
+
+    system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 1000, "times": 1}]));
+    system.stop("a").await;
+    let closing = system.deregister("data", true).await.unwrap();
+    assert!(!closing.gone && closing.releasing.len() == 1, "{closing:?}");
+    system.alloc("b", 0, "data", false).await;
+    let refused = system.mount("b", 0, "data").await.unwrap_err();
+    assert_eq!(refused.code, Code::VolumeClosing, "{refused}");
+    system.settle("data").await;
+    let gone = wait::until("the volume is gone", Duration::from_secs(10), || async {
+        system.volume_status("data").await.err().ok_or("it is still there")
+    })
+    .await;
+    assert_eq!(gone.code, Code::NoSuchVolume, "{gone}");
+
+    let second = system.volume("data", &["single-node-writer"]).await;
+    assert!(second.index > first.index, "a new life has higher revisions");
 }
