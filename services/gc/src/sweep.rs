@@ -136,10 +136,10 @@ impl Shared {
             return Line::Kept(format!("{what}: {TIME_UP}"));
         }
         let entry = match self.volumes.get(&key::spec(&volume)).await {
-            Ok(entry) => entry.and_then(|entry| entry.value),
+            Ok(entry) => entry.and_then(|entry| Some((entry.revision, entry.value?))),
             Err(error) => return Line::Kept(format!("{what}: {}", process::chain(&error))),
         };
-        let Some(value) = entry else { return Line::Nothing };
+        let Some((revision, value)) = entry else { return Line::Nothing };
         let spec = match record::read::<VolumeSpec>(&value) {
             Ok(record) => record.body,
             Err(error) => return Line::Kept(format!("{what}: {}", process::chain(&error))),
@@ -149,7 +149,8 @@ impl Shared {
             id: volume.volume.clone(),
             force: false,
             reason: format!("gc: {}", closing.reason),
-            create_index: Some(spec.create_index),
+            // A record that was never written again leaves it to its own revision.
+            create_index: Some(if spec.create_index == 0 { revision } else { spec.create_index }),
         };
         let asked: Result<Deregistered, _> =
             self.ask(Namespaced::VolumeDeregister, &volume, &request, trace, deadline).await;
