@@ -165,8 +165,8 @@ pub async fn deregister(
     Ok(Deregistered { id: request.id, gone: releasing.is_empty(), releasing })
 }
 
-/// Deregisters a volume that is closing once its last claim is gone. The collector does the same for
-/// one that was missed.
+/// Deregisters a volume that is closing once its last claim is gone. The collector does the same
+/// for one that was missed.
 pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceContext) {
     let due = state.volume_mirror.read(|volumes| {
         let now = volumes.get(volume).map(|subtree| &subtree.volume);

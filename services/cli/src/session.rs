@@ -3,8 +3,8 @@
 //! **Promises** that each question ends by its deadline, that whoever waits is told why, and that
 //! everything one `berth` does is one trace, named in every error.
 //!
-//! **Never** asks again after a policy "no": only what may pass by itself is repeated, which is safe
-//! because every request of Berth's is idempotent.
+//! **Never** asks again after a policy "no": only what may pass by itself is repeated, which is
+//! safe because every request of Berth's is idempotent.
 
 use std::time::Duration;
 

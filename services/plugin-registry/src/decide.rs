@@ -4,9 +4,9 @@
 //! comes too late.
 //!
 //! **Promises** that a report decided over what it made is no change at all, and that an older
-//! report which comes after a newer one changes nothing, if the newer one changed anything. One that
-//! changed nothing leaves no trace, since it is not worth a write: what an older one then makes of
-//! the node stands until the next report.
+//! report which comes after a newer one changes nothing, if the newer one changed anything. One
+//! that changed nothing leaves no trace, since it is not worth a write: what an older one then
+//! makes of the node stands until the next report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -186,8 +186,8 @@ impl std::fmt::Display for Code {
 pub fn page() -> String {
     let mut page = String::from(
         "# Error codes\n\n\
-         Made from `shared/contract/src/code.rs`. `berth explain CODE` says the same. A code is never \
-         reused.\n\n\
+         Made from `shared/contract/src/code.rs`. `berth explain CODE` says the same. A code is \
+         never reused.\n\n\
          | code | what it means | what to try next |\n| --- | --- | --- |\n",
     );
     for code in Code::ALL {

@@ -240,7 +240,8 @@ impl Start<'_> {
         let dir = self.dir.path().display();
         let own = format!(
             "node = \"n{node}\"\nstate_dir = \"{dir}/n{node}\"\nlease_ttl_s = 3\n\
-             probe_interval_ms = 200\n\n[[plugin]]\nid = \"{PLUGIN}\"\nsocket = \"{dir}/d{node}.sock\"\n"
+             probe_interval_ms = 200\n\n[[plugin]]\nid = \"{PLUGIN}\"\n\
+             socket = \"{dir}/d{node}.sock\"\n"
         );
         self.run("berth-node-agent", &format!("agent-{node}"), &own)
     }
@@ -251,7 +252,8 @@ impl Start<'_> {
         // Its own fields first: in TOML what follows a table belongs to it.
         write!(
             text,
-            "\n[nats]\nurl = \"{}\"\nreplicas = {replicas}\n[log]\nfilter = \"debug,async_nats=warn\"\n",
+            "\n[nats]\nurl = \"{}\"\nreplicas = {replicas}\n\
+             [log]\nfilter = \"debug,async_nats=warn\"\n",
             self.url
         )
         .expect("text can be written");

@@ -90,23 +90,25 @@ pub enum Command {
     Claim(ClaimCommand),
     /// Run a command with volumes mounted, and release them when it ends
     ///
-    /// Registers an alloc, has the node's agent claim and mount each volume, runs CMD, and when it ends
-    /// stops the alloc and tells each step of the release. CMD never starts unless all its volumes are
-    /// mounted; when one is refused, what was claimed is released again.
+    /// Registers an alloc, has the node's agent claim and mount each volume, runs CMD, and when it
+    /// ends stops the alloc and tells each step of the release. CMD never starts unless all its
+    /// volumes are mounted; when one is refused, what was claimed is released again.
     ///
-    /// CMD finds each volume at `$BERTH_VOLUME_<SOURCE>` (upper case, every other character as _). With
-    /// :PATH the volume is also at PATH, in a mount namespace that only CMD sees; PATH must exist. TERM,
-    /// INT and HUP are passed on to CMD, and its exit code is returned.
+    /// CMD finds each volume at `$BERTH_VOLUME_<SOURCE>` (upper case, every other character as _).
+    /// With :PATH the volume is also at PATH, in a mount namespace that only CMD sees; PATH must
+    /// exist. TERM, INT and HUP are passed on to CMD, and its exit code is returned.
     Run(Run),
     /// Run the whole system on this machine, to try it
     ///
-    /// Starts, as processes of their own on loopback: one nats-server with JetStream, the claim service,
-    /// the plugin registry, the volume watcher, the collector, and for each node n1, n2, … an agent with
-    /// its own instance of the development CSI driver (directories with real mounts). A process that
-    /// dies is started again. State, configuration and logs are in one directory and survive a restart.
+    /// Starts, as processes of their own on loopback: one nats-server with JetStream, the claim
+    /// service, the plugin registry, the volume watcher, the collector, and for each node n1, n2, …
+    /// an agent with its own instance of the development CSI driver (directories with real mounts).
+    /// A process that dies is started again. State, configuration and logs are in one directory and
+    /// survive a restart.
     ///
-    /// Mounting needs root; an ordinary user is taken into a user and mount namespace of its own, which
-    /// `berth run` must then join: how is printed at the start. Ctrl-C stops everything in order.
+    /// Mounting needs root; an ordinary user is taken into a user and mount namespace of its own,
+    /// which `berth run` must then join: how is printed at the start. Ctrl-C stops everything in
+    /// order.
     Dev(Dev),
     /// Say more about an error code
     ///

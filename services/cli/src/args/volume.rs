@@ -20,8 +20,9 @@ pub enum VolumeCommand {
     /// Register a volume, or update it
     ///
     /// The document is TOML or JSON; `berth volume init` writes an example. It is checked here
-    /// first: every fault is told at once, by file, line and field, and nothing is sent. Registering
-    /// the same again is nothing; what may change of a volume in use is decided by the service.
+    /// first: every fault is told at once, by file, line and field, and nothing is sent.
+    /// Registering the same again is nothing; what may change of a volume in use is decided by the
+    /// service.
     #[command(after_long_help = "EXAMPLES
     berth volume register data.toml
     generate-spec | berth volume register -")]

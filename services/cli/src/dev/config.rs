@@ -1,8 +1,8 @@
 //! The configuration files of a `berth dev`.
 //!
 //! **Promises** that the nats-server runs with the configuration that is shipped for real use, with
-//! its syncs, and only the address and the store changed; and that calls fail within seconds, so that
-//! whoever tries something sees the retries.
+//! its syncs, and only the address and the store changed; and that calls fail within seconds, so
+//! that whoever tries something sees the retries.
 
 use std::fs;
 use std::io;

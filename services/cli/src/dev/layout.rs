@@ -1,7 +1,7 @@
 //! The directory of a `berth dev`: what lies where.
 //!
-//! **Promises** that every path is absolute, that no socket's path is too long to be bound, and that
-//! two `berth dev` never share a directory.
+//! **Promises** that every path is absolute, that no socket's path is too long to be bound, and
+//! that two `berth dev` never share a directory.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

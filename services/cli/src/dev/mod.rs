@@ -1,8 +1,8 @@
 //! `berth dev`: the whole system on one machine, as child processes.
 //!
 //! **Owns** one directory, and the processes it starts there. **Promises** that they are real ones,
-//! configured like those of a fleet; that one that dies is started again; that none outlives us; and
-//! that a second `berth dev` in the same directory goes on where the first one stopped.
+//! configured like those of a fleet; that one that dies is started again; that none outlives us;
+//! and that a second `berth dev` in the same directory goes on where the first one stopped.
 //!
 //! **Never** touches what it did not start, and listens on loopback only.
 

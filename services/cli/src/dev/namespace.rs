@@ -68,7 +68,8 @@ fn refused(why: &str) -> Failure {
         next: "one of these:\n\
                run `berth dev` as root\n\
                allow user namespaces: sysctl -w kernel.unprivileged_userns_clone=1\n\
-               on Ubuntu 24.04 and later: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0\n\
+               on Ubuntu 24.04 and later:\n\
+               sysctl -w kernel.apparmor_restrict_unprivileged_userns=0\n\
                in a container: give it CAP_SYS_ADMIN (docker run --privileged)"
             .to_owned(),
     }

@@ -17,8 +17,8 @@ use crate::failure::Failure;
 /// could not come back.
 const PORTS: Range<u16> = 20_000..32_000;
 
-/// A server that is new enough: the one named in `BERTH_NATS_SERVER`, or the first on the `PATH`, or
-/// the one that `make` fetched.
+/// A server that is new enough: the one named in `BERTH_NATS_SERVER`, or the first on the `PATH`,
+/// or the one that `make` fetched.
 pub fn find() -> Result<PathBuf, Failure> {
     let mut seen = Vec::new();
     let mut look = |path: PathBuf| match version(&path) {

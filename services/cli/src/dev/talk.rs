@@ -54,8 +54,8 @@ pub fn env_file(url: &str, binaries: &Path) -> String {
         String::new()
     };
     format!(
-        "# Written anew by each `berth dev`. To source in a shell: then `berth` is found, and `berth`\n\
-         # and `nats` find the bus.\n\
+        "# Written anew by each `berth dev`. To source in a shell: then `berth` is found, and\n\
+         # `berth` and `nats` find the bus.\n\
          export BERTH_NATS_URL={url} NATS_URL={url}\n\
          export PATH='{}':\"$PATH\"\n{join}",
         // A quote ends the quotes, stands for itself, and begins them again.

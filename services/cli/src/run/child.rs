@@ -1,11 +1,11 @@
 //! The command as a child process, with volumes at paths that only it sees.
 //!
 //! **Owns** the thread that starts the child. Where a volume is to be at a path of its own, the
-//! thread first takes a mount namespace of its own, and the child inherits it: no other process sees
-//! those mounts, and they go with the last process in it.
+//! thread first takes a mount namespace of its own, and the child inherits it: no other process
+//! sees those mounts, and they go with the last process in it.
 //!
-//! **Promises** that unmounts on the host reach the namespace (it is a slave of the host's), so that
-//! the child does not keep other workloads' volumes busy.
+//! **Promises** that unmounts on the host reach the namespace (it is a slave of the host's), so
+//! that the child does not keep other workloads' volumes busy.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -37,7 +37,10 @@ pub enum StartError {
     #[error("a mount namespace of its own was refused ({0})")]
     Namespace(nix::Error),
     /// A volume could not be put at its path.
-    #[error("the volume at {} could not be put at {}: {source}", bind.from.display(), bind.to.display())]
+    #[error(
+        "the volume at {} could not be put at {}: {source}",
+        bind.from.display(), bind.to.display()
+    )]
     Bind {
         /// Which.
         bind: Bind,

@@ -1,12 +1,14 @@
 //! `berth run`: a command with volumes, like a lock wrapper.
 //!
-//! **Owns** the order: check everything that can be checked, register the alloc, mount every volume,
-//! run the command, stop the alloc, tell its release.
+//! **Owns** the order: check everything that can be checked, register the alloc, mount every
+//! volume, run the command, stop the alloc, tell its release.
 //!
 //! **Promises** that the command never starts unless all its volumes are mounted; that whatever was
-//! claimed is given back however it ends, or what remains is said with the command that finishes it.
+//! claimed is given back however it ends, or what remains is said with the command that finishes
+//! it.
 //!
-//! **Never** decides whether a volume may be had, and never frees one: it says that the alloc ended.
+//! **Never** decides whether a volume may be had, and never frees one: it says that the alloc
+//! ended.
 
 mod child;
 mod mount;

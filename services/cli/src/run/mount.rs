@@ -66,8 +66,8 @@ fn may_pass(problem: &Problem, wait: bool) -> bool {
     }
 }
 
-/// The agent's path must be a mount *here*: on another host, or in another mount namespace, it is an
-/// empty directory at best, and the command would write beside the volume.
+/// The agent's path must be a mount *here*: on another host, or in another mount namespace, it is
+/// an empty directory at best, and the command would write beside the volume.
 fn check_visible(plan: &Plan, source: &VolumeId, path: &Path) -> Result<(), Failure> {
     let seen = mount_table::is_mount_point(path);
     if matches!(seen, Ok(true)) {

@@ -85,7 +85,8 @@ async fn try_to_stop(
 fn how_to_finish(session: &Session, plan: &Plan) -> String {
     let volumes: Vec<&str> = plan.volumes().map(AsRef::as_ref).collect();
     format!(
-        "alloc {} on {} may still hold: {}\n  finish with: berth alloc stop {} --wait --namespace {}",
+        "alloc {} on {} may still hold: {}\n\x20 \
+         finish with: berth alloc stop {} --wait --namespace {}",
         plan.alloc,
         plan.node,
         volumes.join(", "),

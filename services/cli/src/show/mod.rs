@@ -1,7 +1,7 @@
 //! Replies as people read them.
 //!
-//! **Owns** what is shown of each reply, and in which words. **Promises** that nothing here asks the
-//! clock: the time is passed in, so that a table is the same in a test.
+//! **Owns** what is shown of each reply, and in which words. **Promises** that nothing here asks
+//! the clock: the time is passed in, so that a table is the same in a test.
 
 mod alloc;
 mod claim;

@@ -1,6 +1,7 @@
 //! `berth` as its users see it: help, tables, errors and exit codes, each held by a golden file.
 //!
-//! A golden that changed on purpose is taken over with `INSTA_UPDATE=always cargo test -p berth-cli`.
+//! A golden that changed on purpose is taken over with `INSTA_UPDATE=always cargo test -p
+//! berth-cli`.
 
 #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 

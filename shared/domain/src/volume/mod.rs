@@ -7,16 +7,16 @@
 //! ```text
 //!  ask ─┬─ rules not met, caller waits ──▶ waiting ─┐ no conflict ahead of it any more
 //!       ├────────────────◀──────────────────────────┘
-//!       ├─ no controller step ──────────────────────────▶ taken
-//!       └─ controller step ──▶ publishing ──── done ────▶ taken
-//!                                  │                       │ alloc ended, or released
-//!                                  │ undone                ▼
-//!                                  │                  unpublishing    (retries stay here)
-//!                                  │                       │ agent.detach done
-//!                                  └───────────────▶ node-detached    (retries stay here)
-//!                                                          │ controller.unpublish done; none needed;
-//!                                                          ▼ or another claim on the node will do it
-//!                                                    (key deleted)
+//!       ├─ no controller step ─────────────────────▶ taken
+//!       └─ controller step ──▶ publishing ── done ──▶ taken
+//!                                 │                     │ alloc ended, or released
+//!                                 │ undone              ▼
+//!                                 │                unpublishing    (retries stay here)
+//!                                 │                     │ agent.detach done
+//!                                 └─────────────▶ node-detached    (retries stay here)
+//!                                                       │ controller.unpublish done; none needed;
+//!                                                       ▼ or another claim on the node will do it
+//!                                                 (key deleted)
 //! ```
 //!
 //! **Promises** one guarded write per step, then at most one call; that every prefix of a flow is a

@@ -22,8 +22,8 @@ impl Allocs {
         found.map(|(revision, alloc)| (*revision, alloc))
     }
 
-    /// Whether the alloc is there and has not ended: whether it wants its claims. One that cannot be
-    /// read may be running.
+    /// Whether the alloc is there and has not ended: whether it wants its claims. One that cannot
+    /// be read may be running.
     pub fn is_live(&self, namespace: &Namespace, alloc: &AllocId) -> bool {
         self.unreadable.contains(&(namespace.clone(), alloc.clone()))
             || self.get(namespace, alloc).is_some_and(|(_, alloc)| !alloc.state.is_terminal())

@@ -1,5 +1,6 @@
-//! Workloads that come and go while processes are killed at random: at the end everything is at rest,
-//! and the drivers' logs show nothing a CO must never do. `BERTH_CHAOS_SECONDS` says for how long.
+//! Workloads that come and go while processes are killed at random: at the end everything is at
+//! rest, and the drivers' logs show nothing a CO must never do. `BERTH_CHAOS_SECONDS` says for how
+//! long, `BERTH_CHAOS_SERVERS=3` that it be on three servers with two of each service.
 
 use std::time::{Duration, Instant};
 
@@ -51,11 +52,13 @@ async fn workloads_come_and_go_while_processes_are_killed() {
     if !or_skip("real mounts") {
         return;
     }
-    let seconds = std::env::var("BERTH_CHAOS_SECONDS").ok().and_then(|text| text.parse().ok());
-    let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(20));
+    let until = Instant::now() + Duration::from_secs(given("BERTH_CHAOS_SECONDS", 20));
     let seed = berth_service::clock::now().unix_ms();
     println!("seed {seed}");
-    let system = System::start(Options { call_timeout_ms: 2_000, ..Options::default() }).await;
+    let servers = usize::try_from(given("BERTH_CHAOS_SERVERS", 1)).unwrap();
+    let replicas = if servers == 1 { 1 } else { 2 };
+    let options = Options { call_timeout_ms: 2_000, servers, replicas, ..Options::default() };
+    let system = System::start(options).await;
     for (volume, access) in VOLUMES {
         system.volume(volume, &[access]).await;
     }
@@ -69,6 +72,10 @@ async fn workloads_come_and_go_while_processes_are_killed() {
         system.settle(volume).await;
     }
     assert!(mounts > 0, "nothing was mounted at all");
+}
+
+fn given(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 async fn futures_join(work: Vec<impl Future<Output = usize>>) -> usize {

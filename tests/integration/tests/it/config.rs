@@ -1,5 +1,5 @@
-//! Configuration: the samples that ship are good, and a bad one is refused with every fault at once,
-//! exit code 64, and nothing started.
+//! Configuration: the samples that ship are good, and a bad one is refused with every fault at
+//! once, exit code 64, and nothing started.
 
 use std::process::{Command, Output};
 

@@ -123,7 +123,8 @@ async fn on_three_servers_with_two_of_each_service() {
     whole_life(Options { servers: 3, replicas: 2, ..Options::default() }).await;
 }
 
-/// A5, rule 15: a claimed volume is not deregistered; by force it closes, and goes with its last claim.
+/// A5, rule 15: a claimed volume is not deregistered; by force it closes, and goes with its last
+/// claim.
 #[tokio::test(flavor = "multi_thread")]
 async fn deregistered_by_force_it_goes_with_its_last_claim() {
     if !or_skip("real mounts") {

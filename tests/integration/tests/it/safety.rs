@@ -20,7 +20,8 @@ fn count(system: &System, rpc: &str, node: &str) -> usize {
     calls.iter().filter(of).filter(|call| call["args"]["node"] == node).count()
 }
 
-/// Safety 1: a single-writer volume never has two live write claims, whoever asks whichever replica.
+/// Safety 1: a single-writer volume never has two live write claims, whoever asks whichever
+/// replica.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_1_of_many_who_race_one_wins() {
     if !or_skip("real mounts") {
@@ -56,8 +57,8 @@ async fn safety_1_of_many_who_race_one_wins() {
     }
 }
 
-/// Safety 2 and Safety 3: while a node's agent is dead its volume stays where it is, visibly, however
-/// long it takes; nobody else gets it, and the controller is not asked to detach it.
+/// Safety 2 and Safety 3: while a node's agent is dead its volume stays where it is, visibly,
+/// however long it takes; nobody else gets it, and the controller is not asked to detach it.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_2_and_3_a_silent_node_keeps_its_volume() {
     if !or_skip("real mounts") {
