@@ -54,26 +54,16 @@ impl Decode for Config {
 
 impl PolicyFields {
     fn check(self, decoder: &mut Decoder) -> Option<Policy> {
-        let mut sound = true;
-        let mut demand = |holds: bool, field: &str, problem: &str| {
-            if !holds {
-                sound = false;
-                decoder.at(format!(".policy.{field}"), |decoder| decoder.fault(problem));
-            }
-        };
-        demand(self.call_timeout_ms >= 100, "call_timeout_ms", "must be at least 100");
-        demand(self.clock_margin_ms >= 1, "clock_margin_ms", "must be at least 1");
-        demand(
-            self.clock_margin_ms < self.call_timeout_ms,
-            "clock_margin_ms",
-            "must be less than call_timeout_ms",
-        );
-        demand(self.retry_first_ms >= 1, "retry_first_ms", "must be at least 1");
-        demand(
-            self.retry_first_ms <= self.retry_max_ms,
-            "retry_max_ms",
-            "must not be less than retry_first_ms",
-        );
+        let (timeout, margin) = (self.call_timeout_ms, self.clock_margin_ms);
+        let (first, max) = (self.retry_first_ms, self.retry_max_ms);
+        let sound = decoder.demand(timeout >= 100, "policy.call_timeout_ms", "is below 100")
+            & decoder.demand(
+                (1..timeout).contains(&margin),
+                "policy.clock_margin_ms",
+                "must be at least 1 and less than call_timeout_ms",
+            )
+            & decoder.demand(first >= 1, "policy.retry_first_ms", "must be at least 1")
+            & decoder.demand(first <= max, "policy.retry_max_ms", "is less than retry_first_ms");
         sound.then(|| Policy {
             call_timeout: Duration::from_millis(self.call_timeout_ms),
             clock_margin: Duration::from_millis(self.clock_margin_ms),

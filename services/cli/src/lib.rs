@@ -14,7 +14,6 @@ pub mod command;
 pub mod dev;
 pub mod exit;
 pub mod failure;
-mod mount_table;
 pub mod output;
 mod privilege;
 pub mod release;

@@ -49,20 +49,17 @@ impl Decode for Config {
 impl Fields {
     fn check(self, decoder: &mut Decoder) -> Option<Config> {
         let default = Config::default();
-        let mut sound = true;
-        let mut demand = |holds: bool, field: &str, problem: &str| {
-            if !holds {
-                sound = false;
-                decoder.at(format!(".gc.{field}"), |decoder| decoder.fault(problem));
-            }
-        };
         let ms = |given: Option<u64>, default| given.map_or(default, Duration::from_millis);
         let interval = ms(self.interval_ms, default.interval);
         let lease_ttl = self.lease_ttl_s.map_or(default.lease_ttl, Duration::from_secs);
-        demand(interval >= Duration::from_millis(100), "interval_ms", "must be at least 100");
         // The server counts the TTL of a key in seconds, and a day is more than any standby waits.
         let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
-        demand(range.contains(&lease_ttl), "lease_ttl_s", "must be 1 to 86400");
+        let sound =
+            decoder.demand(
+                interval >= Duration::from_millis(100),
+                "gc.interval_ms",
+                "must be at least 100",
+            ) & decoder.demand(range.contains(&lease_ttl), "gc.lease_ttl_s", "must be 1 to 86400");
         sound.then_some(Config { interval, grace: ms(self.grace_ms, default.grace), lease_ttl })
     }
 }

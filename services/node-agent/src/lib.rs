@@ -18,7 +18,7 @@
 //! | [`plugin`] | who sits behind each socket, and whether it is well |
 //! | [`lane`] | the rules of an executor |
 //! | [`controller`] | calls to controllers that are hosted here |
-//! | [`plan`], [`journal`], [`mount_table`], [`paths`] | what to do on this node, and why |
+//! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
 //! | [`tell`] | events |
 
@@ -30,7 +30,6 @@ pub mod identity;
 pub mod journal;
 pub mod lane;
 pub mod lease;
-pub mod mount_table;
 pub mod node;
 pub mod paths;
 pub mod plan;

@@ -30,13 +30,9 @@ impl Decode for Config {
         let fields = decoder.field::<Option<Fields>>(&mut object, "registry");
         decoder.finish(&object, &["nats", "log", "registry"]);
         let Some(fields) = fields? else { return Some(Self::default()) };
-        if fields.rescan_ms < 100 {
-            decoder.at(".registry.rescan_ms".to_owned(), |decoder| {
-                decoder.fault("must be at least 100");
-            });
-            return None;
-        }
-        Some(Self { rescan: Duration::from_millis(fields.rescan_ms) })
+        let sound =
+            decoder.demand(fields.rescan_ms >= 100, "registry.rescan_ms", "must be at least 100");
+        sound.then(|| Self { rescan: Duration::from_millis(fields.rescan_ms) })
     }
 }
 

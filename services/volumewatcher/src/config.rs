@@ -46,16 +46,16 @@ impl Decode for Config {
 impl Fields {
     fn check(self, decoder: &mut Decoder) -> Option<Config> {
         let default = Config::default();
-        let mut sound = true;
-        let mut demand = |holds: bool, field: &str, problem: &str| {
-            if !holds {
-                sound = false;
-                decoder.at(format!(".watcher.{field}"), |decoder| decoder.fault(problem));
-            }
-        };
-        demand(self.max_in_flight != Some(0), "max_in_flight", "must be at least 1");
         let rescan = self.rescan_ms.map_or(default.rescan, Duration::from_millis);
-        demand(rescan >= Duration::from_millis(10), "rescan_ms", "must be at least 10");
+        let sound = decoder.demand(
+            self.max_in_flight != Some(0),
+            "watcher.max_in_flight",
+            "must be at least 1",
+        ) & decoder.demand(
+            rescan >= Duration::from_millis(10),
+            "watcher.rescan_ms",
+            "must be at least 10",
+        );
         let in_flight = self.max_in_flight.and_then(|many| usize::try_from(many).ok());
         sound.then_some(Config {
             max_in_flight: in_flight.unwrap_or(default.max_in_flight),

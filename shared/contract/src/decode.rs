@@ -106,6 +106,15 @@ impl Decoder {
         self.faults.push(Fault { path, problem: problem.to_string(), line: None });
     }
 
+    /// Notes a fault at `path` below unless the condition holds, and says whether it does. Several
+    /// are joined with `&`, which looks at all of them, rather than `&&`.
+    pub fn demand(&mut self, holds: bool, path: &str, problem: impl fmt::Display) -> bool {
+        if !holds {
+            self.at(format!(".{path}"), |decoder| decoder.fault(problem));
+        }
+        holds
+    }
+
     /// Reads a part that stands at `segment` (`.name` or `[3]`) below.
     pub fn at<T>(&mut self, segment: String, read: impl FnOnce(&mut Self) -> T) -> T {
         self.path.push(segment);

@@ -79,14 +79,12 @@ impl Namespaced {
 
     /// The endpoint's name in `nats micro`: `volume-register`.
     pub fn endpoint(self) -> String {
-        let (noun, verb) = self.parts();
-        format!("{noun}-{verb}")
+        joined(self.parts(), '-')
     }
 
     /// The name in errors and traces: `volume.register`.
     pub fn step(self) -> String {
-        let (noun, verb) = self.parts();
-        format!("{noun}.{verb}")
+        joined(self.parts(), '.')
     }
 
     /// Where to send the request.
@@ -135,20 +133,22 @@ impl Global {
 
     /// The endpoint's name in `nats micro`: `node-report`.
     pub fn endpoint(self) -> String {
-        let (noun, verb) = self.parts();
-        format!("{noun}-{verb}")
+        joined(self.parts(), '-')
     }
 
     /// The name in errors and traces: `node.report`.
     pub fn step(self) -> String {
-        let (noun, verb) = self.parts();
-        format!("{noun}.{verb}")
+        joined(self.parts(), '.')
     }
 
     /// Where to send the request, and to listen.
     pub fn subject(self) -> String {
         format!("berth.v1.{}", self.step())
     }
+}
+
+fn joined((noun, verb): (&str, &str), by: char) -> String {
+    format!("{noun}{by}{verb}")
 }
 
 /// What a node's agent does: `berth.v1.agent.<node>.<verb>`.

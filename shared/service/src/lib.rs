@@ -2,7 +2,8 @@
 //!
 //! **Owns** the way from a command line to a running service and back: configuration with all its
 //! faults at once, logs, the connection, shutdown and drain; and the two things several services do
-//! alike: making a call of the claim protocol ([`call`]) and working through keys ([`reconcile`]).
+//! alike: making a call of the claim protocol ([`call`]), working through keys ([`reconcile`]) and
+//! reading the mount table ([`mount_table`]).
 //!
 //! **Promises** exit code 64 for bad configuration, with nothing started; that SIGTERM and SIGINT
 //! drain within the configured time.
@@ -13,6 +14,7 @@ pub mod call;
 pub mod clock;
 pub mod config;
 pub mod locks;
+pub mod mount_table;
 pub mod process;
 pub mod projection;
 pub mod reconcile;

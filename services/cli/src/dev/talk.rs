@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use berth_service::mount_table::MountTable;
+
 use super::config::PLUGIN;
 use super::layout::Layout;
 use super::namespace;
 use super::supervisor::Ended;
-use crate::mount_table;
 use crate::span;
 
 /// A process ended and comes back.
@@ -65,7 +66,9 @@ pub fn env_file(url: &str, binaries: &Path) -> String {
 
 /// What is left when all has stopped: mounts outlive processes where the mount namespace does.
 pub fn what_stays(layout: &Layout) -> String {
-    let left = mount_table::beneath(layout.dir()).unwrap_or_default();
+    let mounts = MountTable::read_blocking().unwrap_or_default();
+    let left: Vec<String> =
+        mounts.beneath(layout.dir()).map(|point| point.display().to_string()).collect();
     if left.is_empty() || namespace::is_entered() {
         return "stopped".to_owned();
     }

@@ -1,6 +1,6 @@
 //! Asking the node's agent for every volume of an alloc.
 
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use berth_contract::message::agent::{Mount, Mounted as Reply};
 use berth_contract::problem::Problem;
 use berth_contract::subject::AgentVerb;
 use berth_domain::{VolumeId, limits};
+use berth_service::mount_table::MountTable;
 
 use super::plan::Plan;
 use crate::failure::Failure;
-use crate::mount_table;
 use crate::output::say;
 use crate::session::{Patience, Question, Session};
 
@@ -69,13 +69,11 @@ fn may_pass(problem: &Problem, wait: bool) -> bool {
 /// The agent's path must be a mount *here*: on another host, or in another mount namespace, it is
 /// an empty directory at best, and the command would write beside the volume.
 fn check_visible(plan: &Plan, source: &VolumeId, path: &Path) -> Result<(), Failure> {
-    let seen = mount_table::is_mount_point(path);
-    if matches!(seen, Ok(true)) {
-        return Ok(());
-    }
-    let why = match seen.err() {
-        Some(error) if error.kind() != io::ErrorKind::NotFound => format!(" ({error})"),
-        _ => String::new(),
+    let why = match MountTable::read_blocking() {
+        // The table names places without symbolic links.
+        Ok(mounts) if fs::canonicalize(path).is_ok_and(|path| mounts.has(&path)) => return Ok(()),
+        Ok(_) => String::new(),
+        Err(error) => format!(" ({error})"),
     };
     let node = &plan.node;
     let path = path.display();

@@ -29,10 +29,10 @@ use crate::controller::Hosted;
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::lane::Lanes;
-use crate::mount_table::MountTable;
 use crate::paths::Paths;
 use crate::plugin::{Plugin, Plugins};
 use crate::tell::Teller;
+use berth_service::mount_table::MountTable;
 
 pub use endpoints::serve;
 pub use status::log_what_is_here;

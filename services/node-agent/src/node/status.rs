@@ -6,8 +6,8 @@ use berth_contract::problem::Problem;
 
 use super::{Mounter, mounts};
 use crate::journal::{Journal, UseState};
-use crate::mount_table::{MountTable, MountTableError};
 use crate::paths::Paths;
+use berth_service::mount_table::{MountTable, MountTableError};
 
 impl Mounter {
     /// `agent.status`.

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use berth_domain::AllocId;
 
 use crate::journal::VolumeUses;
-use crate::mount_table::MountTable;
 use crate::paths::Place;
+use berth_service::mount_table::MountTable;
 
 pub use detach::{Departure, Newer, detach};
 pub use mount::{Arrival, Void, mount};

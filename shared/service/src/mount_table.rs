@@ -46,8 +46,13 @@ pub struct MountTable {
 impl MountTable {
     /// Reads the table; off the async threads.
     pub async fn read() -> Result<Self, MountTableError> {
-        let read = tokio::task::spawn_blocking(|| Self::read_settled(|| fs::read(TABLE)));
+        let read = tokio::task::spawn_blocking(Self::read_blocking);
         read.await.map_err(|error| MountTableError::Read(io::Error::other(error)))?
+    }
+
+    /// Reads the table, on this thread.
+    pub fn read_blocking() -> Result<Self, MountTableError> {
+        Self::read_settled(|| fs::read(TABLE))
     }
 
     fn read_settled(
