@@ -1,47 +1,81 @@
 //! What must hold of every volume record, whatever happened: checked after each step by the
-//! property tests and the model, and by a service before it writes (a defect must not reach the
-//! bucket).
+//! property tests and the model, and fit to be checked by a service before it writes (a defect must
+//! not reach the bucket). One pass over the claims.
 
-use super::{State, Volume};
-use crate::access::{Mode, admit};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{CallKind, Claim, State, Volume};
+use crate::NodeId;
+use crate::access::{Bound, Mode};
 
 /// The first rule a volume breaks, in words; none for a sound one.
 pub fn broken(volume: &Volume) -> Option<String> {
-    let holders: Vec<_> = volume.holders().collect();
-    for (at, (alloc, claim)) in holders.iter().enumerate() {
-        // Safety rules 1 and 2, as the access table says them: each holder could join the others.
-        let others = holders
-            .iter()
-            .enumerate()
-            .filter(|(other, _)| *other != at)
-            .map(|(_, (_, other))| (&other.node, other.mode));
-        if let Err(conflict) = admit(claim.access, claim.mode, &&claim.node, others) {
-            return Some(format!("the claim of {alloc} should not be: {conflict}"));
-        }
-        if holders.iter().any(|(_, other)| other.capability() != claim.capability()) {
-            return Some(format!("the claim of {alloc} is of another capability than the rest"));
-        }
-    }
-    for (alloc, claim) in &volume.claims {
-        let attempt = claim.attempt.as_ref();
-        let sound = match claim.state {
-            State::Waiting | State::Taken => attempt.is_none(),
-            State::Publishing => {
-                claim.controller && attempt.is_none_or(|attempt| attempt.call.is_controller())
-            }
-            State::Unpublishing => attempt.is_none_or(|attempt| !attempt.call.is_controller()),
-            State::NodeDetached => attempt.is_none_or(|attempt| attempt.call.is_controller()),
-        };
-        if !sound {
-            return Some(format!("the claim of {alloc} has an attempt its state cannot have"));
-        }
-    }
     if volume.spec.is_none() && !volume.claims.is_empty() {
         return Some("there are claims on a volume that is not registered".to_owned());
     }
-    let writers = holders.iter().filter(|(_, claim)| claim.mode == Mode::Write).count();
-    let one_writer = holders
-        .first()
-        .is_some_and(|(_, claim)| claim.access.sharing().writers == crate::access::Bound::One);
-    (one_writer && writers > 1).then(|| format!("{writers} writers hold a single-writer volume"))
+    let unsound = volume.claims.iter().find_map(|(alloc, claim)| Some((alloc, unsound(claim)?)));
+    if let Some((alloc, what)) = unsound {
+        return Some(format!("the claim of {alloc} {what}"));
+    }
+    too_many(volume).or_else(|| attached_unlike(volume))
+}
+
+/// What a claim cannot be, taken by itself.
+fn unsound(claim: &Claim) -> Option<&'static str> {
+    let call = claim.attempt.as_ref().map(|attempt| attempt.call);
+    let fits = match claim.state {
+        State::Waiting | State::Taken => call.is_none(),
+        State::Publishing => matches!(call, None | Some(CallKind::ControllerPublish)),
+        State::Unpublishing => matches!(call, None | Some(CallKind::NodeDetach)),
+        State::NodeDetached => call != Some(CallKind::NodeDetach),
+    };
+    if !fits {
+        return Some("has an attempt that its state cannot have");
+    }
+    match claim.state {
+        State::Waiting if claim.controller || !claim.publish_context.is_empty() => {
+            Some("is in line and holds something")
+        }
+        State::Publishing | State::NodeDetached if !claim.controller => {
+            Some("is between node and controller, and needs none")
+        }
+        _ => None,
+    }
+}
+
+/// Safety rules 1 and 2: no more claims, nodes and writers than the access mode allows, and one
+/// access mode at a time.
+fn too_many(volume: &Volume) -> Option<String> {
+    let in_use = volume.in_use()?;
+    let other = volume.holders().find(|(_, claim)| claim.capability() != in_use);
+    if let Some((alloc, _)) = other {
+        return Some(format!("the claim of {alloc} is of another capability than the rest"));
+    }
+    let claims = volume.holders().count();
+    let nodes: BTreeSet<&NodeId> = volume.holders().map(|(_, claim)| &claim.node).collect();
+    let writers = volume.holders().filter(|(_, claim)| claim.mode == Mode::Write).count();
+    let sharing = in_use.access.sharing();
+    let exceeds = |count: usize, bound: Bound| match bound {
+        Bound::None => count > 0,
+        Bound::One => count > 1,
+        Bound::Many => false,
+    };
+    let table = [
+        ("claims", claims, sharing.claims),
+        ("nodes", nodes.len(), sharing.nodes),
+        ("writers", writers, sharing.writers),
+    ];
+    let (what, count, _) = table.into_iter().find(|(_, count, bound)| exceeds(*count, *bound))?;
+    Some(format!("{count} {what} hold the volume, more than {} allows", in_use.access))
+}
+
+/// Safety rule 3: a claim that the controller attached is never beside one that relies on nothing.
+fn attached_unlike(volume: &Volume) -> Option<String> {
+    let mut on_node: BTreeMap<&NodeId, bool> = BTreeMap::new();
+    volume.holders().find_map(|(alloc, claim)| {
+        let first = *on_node.entry(&claim.node).or_insert(claim.controller);
+        (first != claim.controller).then(|| {
+            format!("the claim of {alloc} is attached otherwise than its neighbours on its node")
+        })
+    })
 }

@@ -61,8 +61,9 @@ fn take_anew(
     let route = take.route.as_ref().map_err(|why| Refusal::PluginUnready(why.clone()))?;
     // A claim that was in line keeps its ticket.
     let epoch = in_line.map_or(0, |own| own.epoch);
-    let mut claim = Claim { epoch, ..new_claim(State::Taken, take, capability, route, context) };
-    if !route.controller {
+    let route = as_beside(volume, take, route);
+    let mut claim = Claim { epoch, ..new_claim(State::Taken, take, capability, &route, context) };
+    if !claim.controller {
         return Ok(Step::put(&take.alloc, claim, None));
     }
     if let Some((alloc, attempt)) = volume.busy(context.now, &context.policy) {
@@ -85,6 +86,15 @@ fn take_anew(
     claim.state = State::Publishing;
     claim.attempt = Some(attempt.clone());
     Ok(Step::put(&take.alloc, claim, Some(attempt)))
+}
+
+/// On one node all claims are attached alike, whatever the plugin says of its controller meanwhile:
+/// else the unpublish that ends one would take the volume from under another (safety rule 3).
+fn as_beside(volume: &Volume, take: &Take, route: &Route) -> Route {
+    let beside =
+        volume.others_on(&take.node, &take.alloc).find(|other| other.state != State::Waiting);
+    let controller = beside.map_or(route.controller, |beside| beside.controller);
+    Route { controller, ..route.clone() }
 }
 
 /// Rule 6: one of the two ways on from a publish that did not succeed is to publish again.

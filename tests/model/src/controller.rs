@@ -1,0 +1,92 @@
+//! Executors, and the plugin's controller.
+//!
+//! Weaker than rule 4 asks: an executor here does not remember the newest attempt it has seen, so
+//! that the rest of the protocol must do without it. What it would refuse, the plugin may refuse
+//! here, so nothing that can happen with that memory is missing.
+
+use berth_domain::access::AccessMode;
+use berth_domain::volume::CallKind;
+
+use crate::action::Ending;
+use crate::model::Model;
+use crate::safety::Breach;
+use crate::scenario::Mutation;
+use crate::world::{Answer, Call, Outcome, World};
+
+impl Model {
+    /// A call reaches its executor, which takes it up or refuses it (rule 4).
+    pub(crate) fn deliver(&mut self, world: &mut World, at: usize) {
+        let call = world.calls[at];
+        // Within the margin after the deadline the executor's clock may still say that it is time.
+        let in_time = call.may_begin() || self.scenario.is(Mutation::NoDeadline);
+        let taken_up = in_time
+            && if call.kind.is_controller() {
+                !world.calls.iter().any(|other| other.at_work && other.kind.is_controller())
+            } else {
+                self.detach(world, call)
+            };
+        if taken_up {
+            world.calls[at].at_work = true;
+        } else {
+            // Too late, or the volume's lock is held by a call that the plugin has not answered.
+            world.calls.remove(at);
+            answer(world, call, Outcome::Failed);
+        }
+    }
+
+    /// The plugin acts or does not, and answers one or the other.
+    pub(crate) fn end_controller_call(
+        &mut self,
+        world: &mut World,
+        at: usize,
+        ending: Ending,
+    ) -> Result<(), Breach> {
+        let call = world.calls.remove(at);
+        let node = self.node_of(call.alloc);
+        if ending.acted() {
+            if call.kind == CallKind::ControllerPublish {
+                publish(self.scenario.access, world, node)?;
+            } else {
+                unpublish(world, node)?;
+            }
+        }
+        answer(world, call, outcome(ending));
+        Ok(())
+    }
+}
+
+/// The controller attaches. Safety rule 2.
+fn publish(access: AccessMode, world: &mut World, node: usize) -> Result<(), Breach> {
+    let elsewhere = world.attached.iter().enumerate().any(|(at, is)| *is && at != node);
+    if access.is_exclusive() && elsewhere {
+        return Err(Breach::new("safety 2: published for one node while attached to another"));
+    }
+    world.attached[node] = true;
+    Ok(())
+}
+
+/// The controller detaches. Safety rule 3.
+fn unpublish(world: &mut World, node: usize) -> Result<(), Breach> {
+    let there = &world.nodes[node];
+    if there.mounted.contains(&true) {
+        return Err(Breach::new("safety 3: unpublished by the controller while mounted"));
+    }
+    if there.staged {
+        return Err(Breach::new("safety 3: unpublished by the controller while staged"));
+    }
+    world.attached[node] = false;
+    Ok(())
+}
+
+pub(crate) fn outcome(ending: Ending) -> Outcome {
+    match ending {
+        Ending::Done => Outcome::Done,
+        Ending::DoneButError | Ending::Error => Outcome::Failed,
+        Ending::Refused => Outcome::Refused,
+    }
+}
+
+/// The answer is on its way; it may take any time, or never come.
+pub(crate) fn answer(world: &mut World, call: Call, outcome: Outcome) {
+    world.answers.push(Answer { alloc: call.alloc, attempt: call.attempt, outcome });
+}

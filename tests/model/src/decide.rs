@@ -1,0 +1,154 @@
+//! Decisions, made by the real `step`, remembered, and checked: each is asked for many thousand
+//! times, on few records.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use berth_domain::retry::Schedule;
+use berth_domain::volume::{CallKind, Context, Policy, State, Step, Write, invariant, step};
+
+use crate::fingerprint::Quick;
+use crate::safety::Breach;
+use crate::scenario::{Mutation, Scenario};
+use crate::translate::{NOW, TICK, Translation};
+use crate::world::{AttemptId, MARGIN, Outcome, Record, TIMEOUT};
+
+/// What may be asked of the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Ask {
+    /// `claim.take`, with what the plugin says of its controller.
+    Take { alloc: usize, controller: bool },
+    /// `claim.release`.
+    Release { alloc: usize },
+    /// `claim.checkpoint` without a report.
+    Begin { alloc: usize, wanted: bool },
+    /// An answer.
+    Answer { alloc: usize, attempt: AttemptId, outcome: Outcome },
+}
+
+impl Ask {
+    pub(crate) fn alloc(self) -> usize {
+        match self {
+            Self::Take { alloc, .. }
+            | Self::Release { alloc }
+            | Self::Begin { alloc, .. }
+            | Self::Answer { alloc, .. } => alloc,
+        }
+    }
+}
+
+/// What was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// No; nothing is written.
+    Refused,
+    /// The record as it is now, and the call to make. A new claim's epoch is 0.
+    Decided { record: Record, call: Option<CallKind> },
+}
+
+/// Asks `step`, and remembers what it said.
+pub(crate) struct Decider {
+    scenario: Scenario,
+    translation: Translation,
+    policy: Policy,
+    said: HashMap<(Record, Ask), Result<Decision, Breach>, Quick>,
+}
+
+impl Decider {
+    pub(crate) fn new(scenario: Scenario) -> Self {
+        let margin = if scenario.is(Mutation::NoMargin) { 0 } else { MARGIN };
+        Self {
+            translation: Translation::new(&scenario),
+            scenario,
+            policy: Policy {
+                call_timeout: TICK * u32::from(TIMEOUT.unsigned_abs()),
+                clock_margin: TICK * u32::from(margin.unsigned_abs()),
+                // Who waits longer is no different from who is slow.
+                abandoned_after: Duration::ZERO,
+                retry: Schedule { first: Duration::ZERO, max: Duration::ZERO },
+            },
+            said: HashMap::default(),
+        }
+    }
+
+    /// What `step` says, or the invariant that its answer breaks.
+    pub(crate) fn decide(&mut self, record: Record, ask: Ask) -> Result<Decision, Breach> {
+        if let Some(said) = self.said.get(&(record, ask)) {
+            return said.clone();
+        }
+        let said = self.decide_anew(record, ask);
+        self.said.insert((record, ask), said.clone());
+        said
+    }
+
+    fn decide_anew(&self, record: Record, ask: Ask) -> Result<Decision, Breach> {
+        let mut volume = self.translation.volume(record);
+        if self.scenario.is(Mutation::LeaveOthers) && is_release(ask) {
+            let own = self.translation.alloc(ask.alloc());
+            volume.claims.retain(|alloc, claim| alloc == own || claim.state != State::Taken);
+        }
+        let context = Context {
+            now: NOW,
+            attempt: self.translation.attempt(AttemptId::New).clone(),
+            jitter: 0,
+            policy: self.policy,
+        };
+        let command = self.translation.command(record, ask);
+        let Ok(step) = step(&volume, &command, &context) else { return Ok(Decision::Refused) };
+        let decision = self.apply(record, ask.alloc(), step)?;
+        if self.scenario.is(Mutation::RelyOnLeaving) {
+            return Ok(self.relying_on_leaving(decision, ask.alloc()));
+        }
+        Ok(decision)
+    }
+
+    /// The record after the step.
+    fn apply(&self, before: Record, alloc: usize, step: Step) -> Result<Decision, Breach> {
+        let mut record = before;
+        let own = self.translation.alloc(alloc);
+        match step.write {
+            None => {}
+            Some(Write::DeleteClaim(freed)) if freed == *own => record.claims[alloc] = None,
+            Some(Write::PutClaim(put, claim)) if put == *own => {
+                record.claims[alloc] = Some(self.translation.read(before, alloc, &claim)?);
+            }
+            Some(other) => return Err(Breach::new(format!("wrote what was not asked: {other:?}"))),
+        }
+        let call = step.call.map(|attempt| attempt.call);
+        let named = record.claims[alloc].and_then(|claim| claim.attempt);
+        let named = named.filter(|named| named.id == AttemptId::New).map(|named| named.kind);
+        if call != named {
+            let what = "the call to make is not the attempt that was written (rule 2)";
+            return Err(Breach::new(what));
+        }
+        if let Some(broken) = invariant::broken(&self.translation.volume(record)) {
+            return Err(Breach::new(format!("invariant: {broken}")));
+        }
+        Ok(Decision::Decided { record, call })
+    }
+
+    /// The mutation of rule 9: freed because another on the node is leaving too.
+    fn relying_on_leaving(&self, decision: Decision, alloc: usize) -> Decision {
+        let Decision::Decided { mut record, call: Some(CallKind::ControllerUnpublish) } = decision
+        else {
+            return decision;
+        };
+        let allocs = self.scenario.allocs;
+        let is_leaving =
+            record.claims.iter().zip(allocs).enumerate().any(|(other, (claim, at))| {
+                other != alloc
+                    && at.node == allocs[alloc].node
+                    && claim.is_some_and(|claim| claim.state == State::NodeDetached)
+            });
+        if !is_leaving {
+            return decision;
+        }
+        record.claims[alloc] = None;
+        Decision::Decided { record, call: None }
+    }
+}
+
+/// Whether this leads a claim out, rather than in.
+fn is_release(ask: Ask) -> bool {
+    matches!(ask, Ask::Begin { .. } | Ask::Answer { .. })
+}

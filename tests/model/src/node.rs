@@ -1,0 +1,152 @@
+//! A node's agent (rules 10 and 11) and its plugin's node service.
+//!
+//! The agent holds the volume's lock while a plugin call of its own is unanswered. After a crash it
+//! does not know of that call: then it is the plugin that says ABORTED, as CSI asks of it.
+
+use crate::action::Ending;
+use crate::controller::{answer, outcome};
+use crate::model::Model;
+use crate::safety::Breach;
+use crate::scenario::Mutation;
+use crate::world::{ALLOCS, Call, Node, NodeCall, NodeCallKind as Kind, Outcome, Whose, World};
+use berth_domain::volume::CallKind;
+
+impl Model {
+    /// A grant reaches the agent: it journals its intent, then begins to mount.
+    pub(crate) fn mount(&mut self, world: &mut World, at: usize) {
+        let grant = world.grants[at];
+        let node_at = self.node_of(grant.alloc);
+        let published = self.others_on(node_at, grant.alloc).any(|other| {
+            let node = &world.nodes[node_at];
+            node.intents[other].is_some() && node.mounted[other]
+        });
+        let node = &mut world.nodes[node_at];
+        let told = node.told[grant.alloc] >= grant.epoch;
+        let superseded = node.intents[grant.alloc].is_some_and(|epoch| epoch > grant.epoch);
+        if told || superseded {
+            return;
+        }
+        let is_there = node.intents[grant.alloc].is_some() && node.mounted[grant.alloc];
+        node.intents[grant.alloc] = Some(grant.epoch);
+        if is_there {
+            return;
+        }
+        let kind = if published { Kind::Publish } else { Kind::Stage };
+        node.busy = Some(NodeCall { kind, alloc: grant.alloc, whose: Whose::Mount });
+    }
+
+    /// The call `agent.detach` reaches the agent. Whether it is taken up.
+    pub(crate) fn detach(&mut self, world: &mut World, call: Call) -> bool {
+        let node = &mut world.nodes[self.node_of(call.alloc)];
+        let newer = node.intents[call.alloc].is_some_and(|epoch| epoch > call.epoch);
+        if node.busy.is_some() || newer {
+            return false;
+        }
+        if !self.scenario.is(Mutation::NoEpoch) {
+            node.told[call.alloc] = node.told[call.alloc].max(call.epoch);
+        }
+        node.busy =
+            Some(NodeCall { kind: Kind::Unpublish, alloc: call.alloc, whose: Whose::Detach });
+        true
+    }
+
+    /// The plugin's node service acts or does not, and answers one or the other.
+    pub(crate) fn end_node_call(
+        &mut self,
+        world: &mut World,
+        node_at: usize,
+        ending: Ending,
+    ) -> Result<(), Breach> {
+        let Some(call) = world.nodes[node_at].busy.take() else { return Ok(()) };
+        if ending.acted() {
+            Self::act(world, node_at, call)?;
+        }
+        let goes_on = ending == Ending::Done;
+        match (call.whose, call.kind) {
+            (Whose::Mount, Kind::Stage) if goes_on => {
+                world.nodes[node_at].busy = Some(NodeCall { kind: Kind::Publish, ..call });
+            }
+            // The intent stays: the agent does not know what is there.
+            (Whose::Mount | Whose::Nobody, _) => {}
+            (Whose::Detach, Kind::Unpublish) if goes_on && self.is_last(world, node_at, call) => {
+                world.nodes[node_at].busy = Some(NodeCall { kind: Kind::Unstage, ..call });
+            }
+            (Whose::Detach, _) => {
+                if goes_on {
+                    world.nodes[node_at].intents[call.alloc] = None;
+                }
+                self.end_detach(world, node_at, Some(outcome(ending)));
+            }
+        }
+        Ok(())
+    }
+
+    fn act(world: &mut World, node_at: usize, call: NodeCall) -> Result<(), Breach> {
+        let claim = world.record.claims[call.alloc];
+        let attached = world.attached[node_at] || !claim.is_some_and(|claim| claim.controller);
+        let node = &mut world.nodes[node_at];
+        match call.kind {
+            Kind::Stage | Kind::Publish if !attached => {
+                let what = format!("{} of a volume that is not attached", call.kind);
+                return Err(Breach::new(what));
+            }
+            Kind::Publish if !node.staged => {
+                return Err(Breach::new("publish of a volume that is not staged"));
+            }
+            Kind::Unstage if node.mounted.contains(&true) => {
+                return Err(Breach::new("unstage while it is published"));
+            }
+            Kind::Stage => node.staged = true,
+            Kind::Publish => node.mounted[call.alloc] = true,
+            Kind::Unpublish => node.mounted[call.alloc] = false,
+            Kind::Unstage => node.staged = false,
+        }
+        Ok(())
+    }
+
+    /// Rule 11: nobody else on the node has an intent or a mount.
+    fn is_last(&self, world: &World, node_at: usize, call: NodeCall) -> bool {
+        let node = &world.nodes[node_at];
+        let mut others = self.others_on(node_at, call.alloc);
+        self.scenario.is(Mutation::CarelessUnstage)
+            || !others.any(|other| node.mounted[other] || node.intents[other].is_some())
+    }
+
+    /// The call `agent.detach` that is at work on the node is at its end, answered or not.
+    fn end_detach(&self, world: &mut World, node_at: usize, came: Option<Outcome>) {
+        let at = world.calls.iter().position(|call| {
+            call.at_work && call.kind == CallKind::NodeDetach && self.node_of(call.alloc) == node_at
+        });
+        if let Some(at) = at {
+            let call = world.calls.remove(at);
+            if let Some(came) = came {
+                answer(world, call, came);
+            }
+        }
+    }
+
+    /// The agent is gone with what it was doing; the plugin goes on with its call.
+    pub(crate) fn crash(&self, world: &mut World, node_at: usize) {
+        if let Some(call) = &mut world.nodes[node_at].busy {
+            call.whose = Whose::Nobody;
+        }
+        self.end_detach(world, node_at, None);
+    }
+
+    /// Nothing is mounted after a boot; the journal is on a disk.
+    pub(crate) fn reboot(&self, world: &mut World, node_at: usize) {
+        self.end_detach(world, node_at, None);
+        let Node { intents, told, .. } = world.nodes[node_at];
+        world.nodes[node_at] = Node { intents, told, ..Node::default() };
+    }
+
+    /// A journal goes only while no agent runs, so that the process which asked is gone, and a
+    /// grant that is still on its way reaches nobody (rule 10).
+    pub(crate) fn lose_journal(&self, world: &mut World, node_at: usize) {
+        self.crash(world, node_at);
+        world.nodes[node_at].intents = [None; ALLOCS];
+        world.nodes[node_at].told = [0; ALLOCS];
+        let allocs = self.scenario.allocs;
+        world.grants.retain(|grant| allocs[grant.alloc].node != node_at);
+    }
+}

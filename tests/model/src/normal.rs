@@ -1,0 +1,133 @@
+//! Worlds that behave alike are made alike, so that there are finitely many.
+//!
+//! Epochs are compared only with those of the same alloc, and places in line with each other, so
+//! both become ranks. What can have no effect any more is dropped: an answer of an old attempt
+//! (after seeing that it is refused), a call too late for any executor (that it is told so is the
+//! same as that the plugin said so earlier), a grant that its agent would not follow.
+
+use berth_domain::volume::CallKind;
+
+use crate::model::Model;
+use crate::safety::Breach;
+use crate::scenario::Mutation;
+use crate::world::{AttemptId, World};
+
+impl Model {
+    pub(crate) fn normalise(&mut self, world: &mut World) -> Result<(), Breach> {
+        name_attempts(world);
+        self.drop_the_spent(world)?;
+        self.rank_epochs(world);
+        rank_tickets(world);
+        world.sort();
+        world.answers.dedup();
+        world.grants.dedup();
+        Ok(())
+    }
+
+    fn drop_the_spent(&mut self, world: &mut World) -> Result<(), Breach> {
+        if !self.scenario.is(Mutation::OldAnswers) {
+            for at in 0..world.answers.len() {
+                if world.answers[at].attempt == AttemptId::Old {
+                    self.check_stale(world, world.answers[at].alloc)?;
+                }
+            }
+            world.answers.retain(|answer| answer.attempt != AttemptId::Old);
+        }
+        let deadlines = !self.scenario.is(Mutation::NoDeadline);
+        world.calls.retain(|call| {
+            let too_late = deadlines && !call.may_begin();
+            call.at_work || !too_late
+        });
+        let nodes = &world.nodes;
+        world.grants.retain(|grant| {
+            let node = &nodes[self.scenario.allocs[grant.alloc].node];
+            let superseded = node.intents[grant.alloc].is_some_and(|epoch| epoch > grant.epoch);
+            node.told[grant.alloc] < grant.epoch && !superseded
+        });
+        Ok(())
+    }
+
+    /// Every epoch of the alloc, but those it was told to go at.
+    pub(crate) fn epochs_of(&self, world: &World, alloc: usize) -> impl Iterator<Item = u8> {
+        let node = &world.nodes[self.node_of(alloc)];
+        let claim = world.record.claims[alloc].map(|claim| claim.epoch);
+        let calls = world.calls.iter().filter(move |call| call.alloc == alloc);
+        let grants = world.grants.iter().filter(move |grant| grant.alloc == alloc);
+        claim
+            .into_iter()
+            .chain(node.intents[alloc])
+            .chain(calls.map(|call| call.epoch))
+            .chain(grants.map(|grant| grant.epoch))
+    }
+
+    fn rank_epochs(&self, world: &mut World) {
+        for alloc in 0..self.scenario.allocs.len() {
+            // Of a controller call the epoch is not looked at.
+            for call in world.calls.iter_mut().filter(|call| call.kind != CallKind::NodeDetach) {
+                call.epoch = 0;
+            }
+            let mut epochs: Vec<u8> =
+                self.epochs_of(world, alloc).filter(|epoch| *epoch > 0).collect();
+            epochs.sort_unstable();
+            epochs.dedup();
+            let rank = |epoch: u8| {
+                let up_to = epochs.iter().filter(|known| **known <= epoch).count();
+                u8::try_from(up_to).unwrap_or(u8::MAX)
+            };
+            let node = self.scenario.allocs[alloc].node;
+            if let Some(claim) = &mut world.record.claims[alloc] {
+                claim.epoch = rank(claim.epoch);
+            }
+            for call in world.calls.iter_mut().filter(|call| call.alloc == alloc) {
+                call.epoch = rank(call.epoch);
+            }
+            for grant in world.grants.iter_mut().filter(|grant| grant.alloc == alloc) {
+                grant.epoch = rank(grant.epoch);
+            }
+            let node = &mut world.nodes[node];
+            node.intents[alloc] = node.intents[alloc].map(rank);
+            // All later claims have higher epochs, so only those that are about matter.
+            node.told[alloc] = rank(node.told[alloc]);
+        }
+    }
+}
+
+impl World {
+    /// What is on its way has no order.
+    pub(crate) fn sort(&mut self) {
+        self.calls.sort_unstable_by_key(|call| (call.alloc, call.at_work, call.attempt));
+        self.answers.sort_unstable();
+        self.grants.sort_unstable();
+    }
+}
+
+/// The attempt on the record is the current one, any other is old.
+fn name_attempts(world: &mut World) {
+    let record = world.record;
+    let name = |alloc: usize, id: AttemptId| {
+        let on_record = record.claims[alloc].and_then(|claim| claim.attempt);
+        let is_current = on_record.is_some_and(|attempt| attempt.id == id);
+        if is_current && id != AttemptId::Old { AttemptId::Current } else { AttemptId::Old }
+    };
+    for call in &mut world.calls {
+        call.attempt = name(call.alloc, call.attempt);
+        if call.at_work {
+            call.left = 0;
+        }
+    }
+    for answer in &mut world.answers {
+        answer.attempt = name(answer.alloc, answer.attempt);
+    }
+    let attempts = world.record.claims.iter_mut().flatten().filter_map(|c| c.attempt.as_mut());
+    attempts.for_each(|attempt| attempt.id = AttemptId::Current);
+}
+
+fn rank_tickets(world: &mut World) {
+    let mut tickets: Vec<u8> =
+        world.record.claims.iter().flatten().map(|claim| claim.ticket).filter(|t| *t > 0).collect();
+    tickets.sort_unstable();
+    for claim in world.record.claims.iter_mut().flatten() {
+        let place = tickets.iter().position(|ticket| *ticket == claim.ticket);
+        claim.ticket = place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(0);
+    }
+}

@@ -1,0 +1,104 @@
+//! What must be so in every state.
+
+use std::fmt;
+
+use berth_domain::access::{Bound, Mode};
+use berth_domain::volume::{CallKind, State};
+
+use crate::scenario::Scenario;
+use crate::world::{NODES, World};
+
+/// A rule that was broken, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breach(String);
+
+impl Breach {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Checks what can be seen from the state alone. What must not be done is checked where it is done.
+pub(crate) fn check(scenario: &Scenario, world: &World) -> Result<(), Breach> {
+    writers(scenario, world)?;
+    nodes(scenario, world)?;
+    calls(scenario, world)?;
+    claimed(scenario, world)
+}
+
+/// Safety rule 1: a single-writer volume is mounted by one writer.
+fn writers(scenario: &Scenario, world: &World) -> Result<(), Breach> {
+    let writes = scenario.allocs.iter().enumerate().filter(|(alloc, placed)| {
+        placed.mode == Mode::Write && world.nodes[placed.node].mounted[*alloc]
+    });
+    if scenario.access.sharing().writers == Bound::One && writes.count() > 1 {
+        return Err(Breach::new("safety 1: two writers have it mounted"));
+    }
+    Ok(())
+}
+
+/// Safety rule 2: an exclusive volume is on one node.
+fn nodes(scenario: &Scenario, world: &World) -> Result<(), Breach> {
+    let used = (0..NODES).filter(|at| world.attached[*at] || world.nodes[*at].in_use());
+    if scenario.access.is_exclusive() && used.count() > 1 {
+        return Err(Breach::new("safety 2: an exclusive volume is on two nodes"));
+    }
+    Ok(())
+}
+
+/// Safety rule 4, as rule 3 keeps it: a controller call is alone, a node call alone on its node.
+fn calls(scenario: &Scenario, world: &World) -> Result<(), Breach> {
+    let on_record = world.record.claims.iter().enumerate().filter_map(|(alloc, claim)| {
+        let attempt = claim.as_ref()?.attempt.filter(|attempt| attempt.may_begin())?;
+        Some((attempt.kind, scenario.allocs[alloc].node))
+    });
+    let alone = |attempts: Vec<(CallKind, usize)>| {
+        attempts.iter().enumerate().all(|(at, (kind, node))| {
+            let others = attempts.iter().enumerate().filter(|(other, _)| *other != at);
+            others.into_iter().all(|(_, (other, their_node))| {
+                !kind.is_controller() && !other.is_controller() && node != their_node
+            })
+        })
+    };
+    if !alone(on_record.collect()) {
+        return Err(Breach::new("safety 4: two calls on the record may act at once"));
+    }
+    let at_work = world.calls.iter().filter(|call| call.at_work);
+    let controllers = at_work.filter(|call| call.kind.is_controller());
+    if controllers.count() > 1 {
+        return Err(Breach::new("safety 4: two controller calls at work at once"));
+    }
+    Ok(())
+}
+
+/// What is attached or mounted, somebody claims: else nobody would ever undo it.
+fn claimed(scenario: &Scenario, world: &World) -> Result<(), Breach> {
+    for node in 0..NODES {
+        let claims = || {
+            let all = world.record.claims.iter().enumerate();
+            all.filter_map(|(alloc, claim)| Some((alloc, (*claim)?)))
+                .filter(|(alloc, _)| scenario.allocs[*alloc].node == node)
+        };
+        let attached = |state: State| state != State::Waiting;
+        if world.attached[node] && !claims().any(|(_, c)| c.controller && attached(c.state)) {
+            return Err(Breach::new("attached where nobody claims it"));
+        }
+        let granted = |state: State| matches!(state, State::Taken | State::Unpublishing);
+        if world.nodes[node].staged && !claims().any(|(_, claim)| granted(claim.state)) {
+            return Err(Breach::new("staged where nobody was granted it"));
+        }
+        for (alloc, mounted) in world.nodes[node].mounted.iter().enumerate() {
+            let mine = world.record.claims[alloc].is_some_and(|claim| granted(claim.state));
+            if *mounted && !mine {
+                return Err(Breach::new("mounted by an alloc that was not granted it"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! What is searched: a volume, its allocs, and what is broken on purpose.
+
+use std::fmt;
+
+use berth_domain::access::{AccessMode, Mode};
+
+/// One world to search.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// What it is called in reports.
+    pub name: &'static str,
+    /// How the volume may be shared.
+    pub access: AccessMode,
+    /// Whether the plugin's controller attaches it.
+    pub attaches: Attaches,
+    /// The allocs that want it, at most [`ALLOCS`](crate::world::ALLOCS).
+    pub allocs: &'static [Placed],
+    /// Whether they get in line when others hold it.
+    pub wait: bool,
+    /// Whether agents crash, nodes reboot, and the node's half of the plugin fails.
+    pub nodes_fail: bool,
+    /// Whether an agent's journal may be lost.
+    pub loses_journal: bool,
+    /// How many calls may be started; none for any number.
+    pub attempts: Option<u8>,
+    /// What is broken on purpose.
+    pub mutation: Option<Mutation>,
+}
+
+/// Whether the plugin's controller attaches volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attaches {
+    /// It does.
+    Always,
+    /// It has none, or that one does not attach.
+    Never,
+    /// It says now this, now that: an upgrade, or a node that runs another version.
+    Changes,
+}
+
+/// One alloc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Its node, below [`NODES`](crate::world::NODES).
+    pub node: usize,
+    /// What it does with the volume.
+    pub mode: Mode,
+}
+
+/// A rule of the protocol taken away, to see that the search notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mutation {
+    /// Executors act on calls whose deadline has passed (rule 4).
+    NoDeadline,
+    /// New attempts do not wait for the margin after a deadline, and clocks differ (rule 3).
+    NoMargin,
+    /// Agents forget what they were told to detach (rule 10).
+    NoEpoch,
+    /// A call that was not answered counts as done (rule 6).
+    FreeOnTimeout,
+    /// An answer counts for whatever attempt is on the record (rule 5).
+    OldAnswers,
+    /// A node is left without looking who else holds the volume there (rule 9, safety rule 3).
+    LeaveOthers,
+    /// A claim whose unpublish is under way or uncertain is relied on (rule 9).
+    RelyOnLeaving,
+    /// An agent unstages without looking who else has the volume there (rule 11).
+    CarelessUnstage,
+}
+
+impl Scenario {
+    /// The scenario with a rule taken away.
+    #[must_use]
+    pub fn without(self, mutation: Mutation) -> Self {
+        Self { mutation: Some(mutation), ..self }
+    }
+
+    pub(crate) fn is(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        match self.mutation {
+            Some(mutation) => write!(f, ", {mutation:?}"),
+            None => Ok(()),
+        }
+    }
+}

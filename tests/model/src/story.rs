@@ -1,0 +1,162 @@
+//! Actions and worlds in words, for a person who reads how a breach came about.
+
+use std::fmt;
+
+use crate::action::{Action, Ending};
+use crate::model::Model;
+use crate::world::{
+    Answer, Attempt, AttemptId, Call, Claim, Grant, Node, NodeCall, NodeCallKind, Whose, World,
+};
+
+/// An alloc's name, or a node's, by its number.
+struct Name(char, usize);
+
+fn alloc(alloc: usize) -> Name {
+    Name('a', alloc)
+}
+
+fn node(node: usize) -> Name {
+    Name('n', node)
+}
+
+impl Model {
+    /// The action in words; the world is the one before it.
+    pub fn describe(&self, world: &World, action: Action) -> String {
+        match action {
+            Action::Tick => "time passes".to_owned(),
+            Action::Take(at, true) => format!("{} asks for the volume", alloc(at)),
+            Action::Take(at, false) => {
+                format!("{} asks for the volume; no controller is needed", alloc(at))
+            }
+            Action::Release(at) => format!("the claim of {} is given up", alloc(at)),
+            Action::Begin(at, true) => {
+                format!("a worker looks after the claim of {}, which lives", alloc(at))
+            }
+            Action::Begin(at, false) => {
+                format!("a worker looks after the claim of {}, which has ended", alloc(at))
+            }
+            Action::GiveUp(at) => format!("nobody has answered for {}", alloc(at)),
+            Action::Deliver(at) => format!("{} arrives", world.calls[at]),
+            Action::Controller(at, ending) => {
+                format!("the plugin ends {} {ending}", world.calls[at])
+            }
+            Action::Report(at) => format!("{} is recorded", world.answers[at]),
+            Action::Mount(at) => format!("{} arrives", world.grants[at]),
+            Action::Node(at, ending) => {
+                let call = world.nodes[at].busy.map(|call| call.to_string()).unwrap_or_default();
+                format!("the plugin on {} ends {call} {ending}", node(at))
+            }
+            Action::Crash(at) => format!("the agent of {} crashes and starts again", node(at)),
+            Action::Reboot(at) => format!("{} reboots", node(at)),
+            Action::LoseJournal(at) => format!("the agent of {} loses its journal", node(at)),
+        }
+    }
+
+    /// What the record says, what is on its way, and what is so.
+    pub fn picture(&self, world: &World) -> String {
+        let mut parts = Vec::new();
+        for (at, claim) in world.record.claims.iter().enumerate() {
+            parts.extend(claim.map(|claim| format!("{}: {claim}", alloc(at))));
+        }
+        if parts.is_empty() {
+            parts.push("no claims".to_owned());
+        }
+        for call in &world.calls {
+            parts.push(format!("{call} {}", if call.at_work { "at work" } else { "sent" }));
+        }
+        parts.extend(world.answers.iter().map(Answer::to_string));
+        parts.extend(world.grants.iter().map(Grant::to_string));
+        for (at, there) in world.nodes.iter().enumerate() {
+            let facts = facts(there, world.attached[at]);
+            if !facts.is_empty() {
+                parts.push(format!("{}: {}", node(at), facts.join(", ")));
+            }
+        }
+        parts.join("; ")
+    }
+}
+
+fn facts(node: &Node, attached: bool) -> Vec<String> {
+    let mut facts = Vec::new();
+    facts.extend(attached.then(|| "attached".to_owned()));
+    facts.extend(node.staged.then(|| "staged".to_owned()));
+    for (at, mounted) in node.mounted.iter().enumerate() {
+        facts.extend(mounted.then(|| format!("mounted for {}", alloc(at))));
+    }
+    if let Some(call) = node.busy {
+        let forgotten = if call.whose == Whose::Nobody { ", forgotten by its agent" } else { "" };
+        facts.push(format!("at {call}{forgotten}"));
+    }
+    facts
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.0, self.1 + 1)
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.state)?;
+        match self.attempt {
+            None => Ok(()),
+            Some(Attempt { kind, left: left @ 0.., .. }) => {
+                write!(f, " ({kind}, {left} ticks left)")
+            }
+            Some(Attempt { kind, left, .. }) => write!(f, " ({kind}, {} ticks late)", -left),
+        }
+    }
+}
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Old { "old " } else { "" })
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{} for {}", self.attempt, self.kind, alloc(self.alloc))
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}answer {:?} for {}", self.attempt, self.outcome, alloc(self.alloc))
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "grant for {}", alloc(self.alloc))
+    }
+}
+
+impl fmt::Display for NodeCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {}", self.kind, alloc(self.alloc))
+    }
+}
+
+impl fmt::Display for NodeCallKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stage => "stage",
+            Self::Publish => "publish",
+            Self::Unpublish => "unpublish",
+            Self::Unstage => "unstage",
+        })
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done => "well",
+            Self::DoneButError => "with an error, though it acted",
+            Self::Error => "with an error, and did nothing",
+            Self::Refused => "by refusing it for good",
+        })
+    }
+}

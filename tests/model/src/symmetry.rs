@@ -1,0 +1,47 @@
+//! Worlds that differ only in which of two like allocs is which are looked at once.
+//!
+//! Allocs are alike when they do the same with the volume on the same node; two nodes are alike
+//! when the allocs on them are. `step` knows allocs and nodes by names that it compares for
+//! equality only, so what it decides for one it decides for the other.
+
+use crate::fingerprint::fingerprint;
+use crate::model::Model;
+use crate::scenario::Placed;
+use crate::world::{NODES, World};
+
+impl Model {
+    /// The same number for all worlds that are alike: sums of numbers do not tell who is who.
+    pub(crate) fn likeness(&self, world: &World) -> u64 {
+        let nodes = (0..NODES).map(|node| {
+            let allocs = self.scenario.allocs.iter().enumerate();
+            let here = allocs.filter(|(_, placed)| placed.node == node);
+            let of_allocs = here.map(|(alloc, placed)| of_alloc(world, alloc, *placed));
+            let there = &world.nodes[node];
+            let busy = there.busy.map(|call| (call.kind, call.whose));
+            let of_node = (world.attached[node], there.staged, busy);
+            fingerprint(&(of_node, of_allocs.fold(0, u64::wrapping_add)))
+        });
+        fingerprint(&(nodes.fold(0, u64::wrapping_add), world.attempts_left))
+    }
+}
+
+/// All that concerns one alloc, but for its name.
+fn of_alloc(world: &World, alloc: usize, placed: Placed) -> u64 {
+    let calls = world.calls.iter().filter(|call| call.alloc == alloc);
+    let calls = calls
+        .map(|call| fingerprint(&(call.kind, call.attempt, call.epoch, call.left, call.at_work)));
+    let answers = world.answers.iter().filter(|answer| answer.alloc == alloc);
+    let answers = answers.map(|answer| fingerprint(&(answer.attempt, answer.outcome)));
+    let grants = world.grants.iter().filter(|grant| grant.alloc == alloc);
+    let grants = grants.map(|grant| fingerprint(&grant.epoch));
+    let there = &world.nodes[placed.node];
+    fingerprint(&(
+        placed.mode,
+        world.record.claims[alloc],
+        calls.fold(0, u64::wrapping_add),
+        answers.fold(0, u64::wrapping_add),
+        grants.fold(0, u64::wrapping_add),
+        (there.intents[alloc], there.told[alloc], there.mounted[alloc]),
+        there.busy.is_some_and(|call| call.alloc == alloc),
+    ))
+}

@@ -1,0 +1,243 @@
+//! A record of the world as the domain's volume, and back.
+//!
+//! **Promises** that nothing is lost on the way: what the world leaves out of a claim is put in when
+//! `step` is asked, and compared when it comes back, so that a step which changed a claim's mode,
+//! access, epoch, node or publish context would be a breach. Only texts, counts and times of the
+//! past are left out for good: they change no decision, or only when it is made.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_domain::access::{AttachmentMode, Capability};
+use berth_domain::volume::{
+    Attempt as DomainAttempt, CallKind, Claim as DomainClaim, Command, MountOptions,
+    Outcome as Came, Route, State, Take, Volume, VolumeSpec,
+};
+use berth_domain::{AllocId, AttemptId as DomainId, NodeId, Timestamp, WorkerId};
+
+use crate::decide::Ask;
+use crate::safety::Breach;
+use crate::scenario::Scenario;
+use crate::world::{ALLOCS, Attempt, AttemptId, Claim, NODES, Outcome, Record};
+
+/// A tick, as `step` sees it.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+/// It is always now.
+pub(crate) const NOW: Timestamp = Timestamp::from_unix_ms(1_000_000);
+/// Epochs of claims in line begin here; those of others are lower, and compared with none.
+const IN_LINE: u64 = 100;
+
+/// The names of things.
+pub(crate) struct Translation {
+    scenario: Scenario,
+    allocs: Vec<AllocId>,
+    nodes: Vec<NodeId>,
+    worker: WorkerId,
+    attempts: [DomainId; 3],
+    spec: VolumeSpec,
+}
+
+#[expect(clippy::expect_used, reason = "the ids are written here")]
+impl Translation {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let attempt = |id: &str| DomainId::new(id).expect("an id");
+        let capability =
+            Capability { access: scenario.access, attachment: AttachmentMode::FileSystem };
+        let spec = VolumeSpec {
+            closing: None,
+            plugin: "plugin".parse().expect("an id"),
+            name: String::new(),
+            external_id: None,
+            capabilities: vec![capability],
+            mount: MountOptions::default(),
+            topologies: Vec::new(),
+            capacity_bytes: None,
+            parameters: BTreeMap::new(),
+            context: BTreeMap::new(),
+            create_index: 1,
+        };
+        Self {
+            scenario: scenario.clone(),
+            allocs: (1..=ALLOCS).map(|at| AllocId::new(format!("a{at}")).expect("an id")).collect(),
+            nodes: (1..=NODES).map(|at| NodeId::new(format!("n{at}")).expect("an id")).collect(),
+            worker: WorkerId::new("worker").expect("an id"),
+            attempts: [attempt("old"), attempt("current"), attempt("new")],
+            spec,
+        }
+    }
+}
+
+impl Translation {
+    pub(crate) fn alloc(&self, alloc: usize) -> &AllocId {
+        &self.allocs[alloc]
+    }
+
+    pub(crate) fn attempt(&self, id: AttemptId) -> &DomainId {
+        &self.attempts[id as usize]
+    }
+
+    /// The record as `step` reads it.
+    pub(crate) fn volume(&self, record: Record) -> Volume {
+        let claims = record.claims.iter().enumerate();
+        let claims = claims.filter_map(|(alloc, claim)| {
+            Some((self.allocs[alloc].clone(), self.claim(alloc, (*claim)?)))
+        });
+        Volume { spec: Some(self.spec.clone()), claims: claims.collect() }
+    }
+
+    fn claim(&self, alloc: usize, claim: Claim) -> DomainClaim {
+        let placed = self.scenario.allocs[alloc];
+        let attempt = claim.attempt.map(|attempt| DomainAttempt {
+            id: self.attempt(attempt.id).clone(),
+            call: attempt.kind,
+            worker: self.worker.clone(),
+            deadline: ticks_from_now(attempt.left),
+        });
+        let is_granted = matches!(claim.state, State::Taken | State::Unpublishing);
+        DomainClaim {
+            state: claim.state,
+            node: self.nodes[placed.node].clone(),
+            mode: placed.mode,
+            tries: 0,
+            error: None,
+            next_try: None,
+            since: Timestamp::default(),
+            reason: None,
+            attempt,
+            epoch: epoch(alloc, claim),
+            access: self.scenario.access,
+            attachment: AttachmentMode::FileSystem,
+            controller: claim.controller,
+            // In line nothing is reserved, so nothing is known of the way there.
+            external_node: (claim.state != State::Waiting).then(|| self.external_node(alloc)),
+            publish_context: if is_granted && claim.controller {
+                self.publish_context(alloc)
+            } else {
+                BTreeMap::new()
+            },
+        }
+    }
+
+    /// What the plugin calls the alloc's node.
+    fn external_node(&self, alloc: usize) -> String {
+        format!("the plugin's {}", self.nodes[self.scenario.allocs[alloc].node])
+    }
+
+    /// A publish context says where it is good: a claim never has that of another node.
+    fn publish_context(&self, alloc: usize) -> BTreeMap<String, String> {
+        let node = &self.nodes[self.scenario.allocs[alloc].node];
+        BTreeMap::from([("device".to_owned(), format!("/dev/of-{node}"))])
+    }
+
+    /// A claim as the world keeps it; a breach when `step` wrote something else than that.
+    pub(crate) fn read(
+        &self,
+        before: Record,
+        alloc: usize,
+        written: &DomainClaim,
+    ) -> Result<Claim, Breach> {
+        let old = before.claims[alloc];
+        let attempt = written.attempt.as_ref().map(|attempt| Attempt {
+            kind: attempt.call,
+            id: match &attempt.id {
+                id if id == self.attempt(AttemptId::New) => AttemptId::New,
+                id if id == self.attempt(AttemptId::Current) => AttemptId::Current,
+                _ => AttemptId::Old,
+            },
+            left: ticks_left(attempt.deadline),
+        });
+        let claim = Claim {
+            state: written.state,
+            controller: written.controller,
+            epoch: old.map_or(0, |old| old.epoch),
+            ticket: match old {
+                Some(old) if written.state == State::Waiting => old.ticket,
+                _ => 0,
+            },
+            attempt,
+        };
+        let due = DomainClaim {
+            // The epoch stays, also of a claim that leaves the line; that of a new one is 0.
+            epoch: old.map_or(0, |old| epoch(alloc, old)),
+            tries: written.tries,
+            error: written.error.clone(),
+            next_try: written.next_try,
+            since: written.since,
+            reason: written.reason.clone(),
+            ..self.claim(alloc, claim)
+        };
+        // What was attached may stay known until the controller has detached it.
+        let due = match claim.state {
+            State::NodeDetached => {
+                DomainClaim { publish_context: written.publish_context.clone(), ..due }
+            }
+            _ => due,
+        };
+        if due != *written {
+            return Err(Breach::new(format!("wrote {written:?}\n     where {due:?} was due")));
+        }
+        Ok(claim)
+    }
+
+    /// The question as `step` is asked it.
+    pub(crate) fn command(&self, record: Record, ask: Ask) -> Command {
+        let at = ask.alloc();
+        let (alloc, placed) = (self.allocs[at].clone(), self.scenario.allocs[at]);
+        let worker = self.worker.clone();
+        match ask {
+            Ask::Take { controller, .. } => Command::Take(Take {
+                alloc,
+                node: self.nodes[placed.node].clone(),
+                mode: placed.mode,
+                capability: None,
+                wait: self.scenario.wait,
+                route: Ok(Route { controller, external_node: Some(self.external_node(at)) }),
+                worker,
+            }),
+            Ask::Release { .. } => {
+                Command::Release { alloc, epoch: None, reason: "released".to_owned() }
+            }
+            Ask::Begin { wanted, .. } => Command::Begin { alloc, worker, wanted },
+            Ask::Answer { attempt, outcome, .. } => {
+                let on_record = record.claims[at].and_then(|claim| claim.attempt);
+                let publishes = on_record.is_some_and(|on| on.kind == CallKind::ControllerPublish);
+                Command::Answer {
+                    alloc,
+                    attempt: self.attempt(attempt).clone(),
+                    outcome: self.outcome(at, outcome),
+                    // The claim service records what came of a publish, and releases nothing.
+                    worker: (!publishes).then_some(worker),
+                }
+            }
+        }
+    }
+
+    fn outcome(&self, alloc: usize, outcome: Outcome) -> Came {
+        let error = "what the plugin said".to_owned();
+        match outcome {
+            Outcome::Done => Came::Done { publish_context: self.publish_context(alloc) },
+            Outcome::Refused => Came::Refused(error),
+            Outcome::Failed => Came::Failed(error),
+            Outcome::Unanswered => Came::Unanswered(error),
+        }
+    }
+}
+
+/// Epochs are compared between claims in line, which go by their places; any other number does for
+/// the rest, as long as it stays the same.
+fn epoch(alloc: usize, claim: Claim) -> u64 {
+    match claim.state {
+        State::Waiting => IN_LINE + u64::from(claim.ticket),
+        _ => 1 + alloc as u64,
+    }
+}
+
+fn ticks_from_now(left: i8) -> Timestamp {
+    let tick = i64::try_from(TICK.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_unix_ms(NOW.unix_ms().saturating_add_signed(i64::from(left) * tick))
+}
+
+fn ticks_left(at: Timestamp) -> i8 {
+    let ticks = |wait: Duration| i8::try_from(wait.as_secs()).unwrap_or(i8::MAX);
+    if at >= NOW { ticks(at.since(NOW)) } else { -ticks(NOW.since(at)) }
+}

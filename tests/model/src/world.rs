@@ -1,0 +1,201 @@
+//! A state of the world: one volume, those who want it, and everything on its way between them.
+//!
+//! Times are ticks from now, and numbers that only say which of two things came first are kept as
+//! ranks, so that worlds that behave alike are alike ([`normal`](crate::normal)).
+
+use berth_domain::volume::{CallKind, State};
+
+/// The most allocs in a world.
+pub const ALLOCS: usize = 3;
+/// The nodes of a world.
+pub const NODES: usize = 2;
+/// From an attempt's write to its deadline, in ticks.
+pub const TIMEOUT: i8 = 1;
+/// What clocks may differ by, in ticks.
+pub const MARGIN: i8 = 1;
+/// Longer ago than any rule asks.
+pub const LONG_AGO: i8 = -MARGIN - 1;
+
+/// Everything there is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct World {
+    /// The claims on the record.
+    pub record: Record,
+    /// Calls that were sent, or are at work.
+    pub calls: Vec<Call>,
+    /// Answers on their way back.
+    pub answers: Vec<Answer>,
+    /// Grants on their way to agents.
+    pub grants: Vec<Grant>,
+    /// Where the controller has the volume attached.
+    pub attached: [bool; NODES],
+    /// The nodes.
+    pub nodes: [Node; NODES],
+    /// Calls that may still be started, when they are counted.
+    pub attempts_left: Option<u8>,
+}
+
+/// The volume's claims, by alloc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Record {
+    /// One for each alloc that has one.
+    pub claims: [Option<Claim>; ALLOCS],
+}
+
+/// What of a claim is not the same for all claims of its alloc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// Where it stands.
+    pub state: State,
+    /// Whether the controller attaches the volume for it.
+    pub controller: bool,
+    /// Which claim of its alloc: a rank.
+    pub epoch: u8,
+    /// Its place in line while it waits: a rank.
+    pub ticket: u8,
+    /// The call that may be under way.
+    pub attempt: Option<Attempt>,
+}
+
+/// An attempt on the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Attempt {
+    /// Which call.
+    pub kind: CallKind,
+    /// Which attempt.
+    pub id: AttemptId,
+    /// Ticks to its deadline.
+    pub left: i8,
+}
+
+/// Which attempt of a claim: only whether it is the one on the record can matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AttemptId {
+    /// One that is on the record no more.
+    Old,
+    /// The one on the record.
+    Current,
+    /// The one that this very step started; it is current when the step is done.
+    New,
+}
+
+/// A call on its way to its executor, or at work there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// Which call.
+    pub kind: CallKind,
+    /// For whose claim.
+    pub alloc: usize,
+    /// Of which attempt.
+    pub attempt: AttemptId,
+    /// Which claim of the alloc.
+    pub epoch: u8,
+    /// Ticks to its deadline.
+    pub left: i8,
+    /// Whether its executor took it up.
+    pub at_work: bool,
+}
+
+/// An answer on its way to whoever records it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Answer {
+    /// For whose claim.
+    pub alloc: usize,
+    /// Of which attempt.
+    pub attempt: AttemptId,
+    /// What it says.
+    pub outcome: Outcome,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// It succeeded.
+    Done,
+    /// It did nothing and never will.
+    Refused,
+    /// It was answered with an error.
+    Failed,
+    /// It was not answered.
+    Unanswered,
+}
+
+/// A reply `taken` on its way to the agent that asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Grant {
+    /// For whom.
+    pub alloc: usize,
+    /// Which claim of the alloc.
+    pub epoch: u8,
+}
+
+/// A node: what its agent keeps, and what is so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Node {
+    /// The journal: the epoch at which each alloc is, or may be, using the volume.
+    pub intents: [Option<u8>; ALLOCS],
+    /// The journal: the highest epoch at which each alloc was told to go; 0 for never.
+    pub told: [u8; ALLOCS],
+    /// The call that the plugin's node service is at.
+    pub busy: Option<NodeCall>,
+    /// Whether the volume is staged.
+    pub staged: bool,
+    /// For which allocs it is published.
+    pub mounted: [bool; ALLOCS],
+}
+
+/// A call that a plugin's node service is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NodeCall {
+    /// Which.
+    pub kind: NodeCallKind,
+    /// For whom.
+    pub alloc: usize,
+    /// Who waits for it.
+    pub whose: Whose,
+}
+
+/// The calls of CSI's node service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NodeCallKind {
+    /// `NodeStageVolume`.
+    Stage,
+    /// `NodePublishVolume`.
+    Publish,
+    /// `NodeUnpublishVolume`.
+    Unpublish,
+    /// `NodeUnstageVolume`.
+    Unstage,
+}
+
+/// Who waits for a node call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// The agent, on its way to a mount.
+    Mount,
+    /// The agent, on its way out: the call `agent.detach` that is at work on the node.
+    Detach,
+    /// Nobody: the agent that made it is gone.
+    Nobody,
+}
+
+impl Node {
+    /// Whether anything of the volume is on the node.
+    pub fn in_use(&self) -> bool {
+        self.staged || self.mounted.contains(&true)
+    }
+}
+
+impl Attempt {
+    /// Whether a rule-abiding executor, whose clock may be late by the margin, might begin it now.
+    pub fn may_begin(self) -> bool {
+        self.left >= -MARGIN
+    }
+}
+
+impl Call {
+    /// Whether a rule-abiding executor, whose clock may be late by the margin, might begin it now.
+    pub fn may_begin(&self) -> bool {
+        self.left >= -MARGIN
+    }
+}

@@ -1,0 +1,30 @@
+//! The claim protocol, searched: that nothing goes wrong, and that the search would see it.
+
+#![expect(clippy::print_stdout, reason = "how much was searched is half of what a search says")]
+#![expect(clippy::panic, reason = "a breach fails the test, with its story")]
+
+use berth_domain::access::{AccessMode, Mode};
+use berth_model::{Attaches, Placed, Scenario};
+
+mod mutations;
+mod scenarios;
+
+/// An exclusive volume behind a controller, in bad weather, which nobody wants.
+const BASE: Scenario = Scenario {
+    name: "",
+    access: AccessMode::SingleNodeWriter,
+    attaches: Attaches::Always,
+    allocs: &[],
+    wait: false,
+    nodes_fail: true,
+    loses_journal: false,
+    attempts: None,
+    mutation: None,
+};
+
+/// Writes, on the first node.
+const W1: Placed = Placed { node: 0, mode: Mode::Write };
+/// Writes, on the second node.
+const W2: Placed = Placed { node: 1, mode: Mode::Write };
+/// Reads, on the first node.
+const R1: Placed = Placed { node: 0, mode: Mode::Read };
