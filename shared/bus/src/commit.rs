@@ -17,6 +17,11 @@
 //! it was stored. Nothing there: the same write is sent again, and whichever copy comes second
 //! fails its guard. This goes on until [`Config::commit_timeout`](crate::Config::commit_timeout).
 //!
+//! A write whose guard is said to have failed is resolved in the same way. On a cluster that changes
+//! its leader, the old one may refuse what the new one stores, and the refusal comes first (seen
+//! about once per change under load). And a leader refuses, with a code of its own, while another
+//! write of the subtree is on its way that may yet fail.
+//!
 //! A delete takes the key's history with it (KV purge). A plain delete marker over a key with
 //! history would, when the marker expires, bring the value before it back to life.
 //!
@@ -139,14 +144,12 @@ impl CommitError {
 /// How one sending of the write ended.
 enum Sent {
     Stored(u64),
-    /// The guard did not hold when this copy arrived.
-    Conflict,
     /// This copy was not stored, nor would another be.
     Refused(Cause),
     /// This copy was not stored.
     NotStored(Cause),
-    /// This copy may be stored.
-    Lost(Cause),
+    /// This copy may be stored: the leader knows.
+    Doubtful(Cause),
 }
 
 impl Bucket {
@@ -179,13 +182,11 @@ impl Bucket {
             let sent = self.send(write, &copy, ttl).await;
             let cause = match sent {
                 Sent::Stored(revision) => return Ok(revision),
-                Sent::Conflict if !loose => return Err(conflict()),
                 Sent::Refused(source) if !loose => {
                     return Err(CommitError::Refused { key: key(), source });
                 }
-                Sent::Conflict => Cause::new("an earlier copy of the write may be under way"),
                 Sent::Refused(cause) | Sent::NotStored(cause) => cause,
-                Sent::Lost(cause) => {
+                Sent::Doubtful(cause) => {
                     loose = true;
                     cause
                 }
@@ -222,7 +223,7 @@ impl Bucket {
             biased;
             answer = self.bus.exchange(self.subject(write.key), headers, body, within) => answer,
             // No answer comes over a new connection: ask at once what became of the write.
-            () = connection.broken() => return Sent::Lost(Cause::new("the connection broke")),
+            () = connection.broken() => return Sent::Doubtful(Cause::new("the connection broke")),
         };
         let answer = match answer {
             Ok(answer) => answer,
@@ -233,14 +234,14 @@ impl Bucket {
                 return Sent::Refused(Cause::new(error));
             }
             Err(error @ (ExchangeError::TimedOut(_) | ExchangeError::Broken(_))) => {
-                return Sent::Lost(Cause::new(error));
+                return Sent::Doubtful(Cause::new(error));
             }
         };
         match serde_json::from_slice(&answer.payload) {
             Ok(Ack { error: Some(error), .. }) => judge(refusal(&error)),
             Ok(Ack { seq: Some(revision), .. }) => Sent::Stored(revision),
-            Ok(_) => Sent::Lost(Cause::new("an acknowledgement without a revision")),
-            Err(error) => Sent::Lost(Cause::new(error)),
+            Ok(_) => Sent::Doubtful(Cause::new("an acknowledgement without a revision")),
+            Err(error) => Sent::Doubtful(Cause::new(error)),
         }
     }
 
@@ -277,26 +278,21 @@ struct Ack {
     error: Option<Value>,
 }
 
-/// The guard did not hold.
+/// The guard did not hold where the write arrived.
 const WRONG_LAST_SEQUENCE: u64 = 10071;
-/// The same as the leader of a cluster says it while another write to the key is under way. It also
-/// comes to a single writer with the right revision, about once in 200 000 writes.
+/// The same as the leader of a cluster says it while another write below the filter is under way. It
+/// also comes to a single writer with the right revision, about once in 200 000 writes.
 const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
 
-/// JetStream is not ready, or another server leads.
-const NOT_AVAILABLE: u64 = 10008;
-const NOT_LEADER: u64 = 10009;
-
 fn judge(refusal: ApiError) -> Sent {
-    let ApiError::Refused { status, code, .. } = refusal else {
-        return Sent::Lost(refusal.into());
-    };
-    match code {
-        WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT => Sent::Conflict,
-        NOT_AVAILABLE | NOT_LEADER => Sent::NotStored(refusal.into()),
-        _ if (400..500).contains(&status) => Sent::Refused(refusal.into()),
-        // A leader that failed to store may have followers that did not.
-        _ => Sent::Lost(refusal.into()),
+    match refusal {
+        // From a leader, or from one that was: only the leader's stream tells.
+        ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. } => {
+            Sent::Doubtful(refusal.into())
+        }
+        ApiError::Refused { status: 400..500, .. } => Sent::Refused(refusal.into()),
+        // A leader that could not store may have followers that did.
+        _ => Sent::Doubtful(refusal.into()),
     }
 }
 

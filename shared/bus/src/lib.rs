@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | a write whose acknowledgement is lost may be stored, now or later | [`commit`] |
 //! | a lost race has two error codes, one of them only on a cluster | [`commit`] |
+//! | a write that was refused by a leader that no longer leads is stored by the next | [`commit`] |
 //! | a deleted key with history comes back when its marker expires | [`commit`] |
 //! | what is sent while disconnected is delivered after its caller gave up | every call here |
 //! | a direct read is stale on a cluster | [`read`], [`list`] |

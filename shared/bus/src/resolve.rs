@@ -1,4 +1,4 @@
-//! What became of a write whose acknowledgement is lost.
+//! What became of a write that was not acknowledged.
 //!
 //! **Owns** the reading of the stream's history after the guard's revision.
 //!

@@ -162,7 +162,7 @@ async fn a_server_that_stays_away_makes_a_lost_write_unknown_in_time() {
 #[derive(Debug, Default)]
 pub struct Told {
     pub stored: Vec<(String, u64)>,
-    pub not_stored: Vec<String>,
+    pub not_stored: Vec<(String, CommitError)>,
     pub unknown: Vec<String>,
 }
 
@@ -180,11 +180,13 @@ pub async fn write_until(bucket: &Bucket, prefix: &str, writer: usize, stop: &Fl
             Ok(revision) => {
                 head = revision;
                 told.stored.push((key, revision));
+                // Every one of them is looked at in the end: not more than that takes.
+                sleep(Duration::from_millis(2)).await;
                 continue;
             }
             Err(CommitError::Unknown { .. }) => told.unknown.push(key),
-            Err(CommitError::Conflict { .. } | CommitError::Unavailable { .. }) => {
-                told.not_stored.push(key);
+            Err(error @ (CommitError::Conflict { .. } | CommitError::Unavailable { .. })) => {
+                told.not_stored.push((key, error));
                 sleep(Duration::from_millis(5)).await;
             }
             Err(error) => panic!("{key}: {error}"),
@@ -207,8 +209,8 @@ pub async fn is_true(told: &[Told], url: &str, name: &str) {
         for (key, revision) in &told.stored {
             assert_eq!(stored.get(key), Some(revision), "{key} was acknowledged");
         }
-        for key in &told.not_stored {
-            assert_eq!(stored.get(key), None, "{key} was said not to be stored");
+        for (key, error) in &told.not_stored {
+            assert_eq!(stored.get(key), None, "{key} was said not to be stored: {error:?}");
         }
         known += told.stored.len();
         known += told.unknown.iter().filter(|key| stored.contains_key(*key)).count();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use berth_bus::{
     Bucket, Bus, Change, CommitError, Config, Entry, Fold, Guard, Mirror, MirrorOptions, Write,
 };
@@ -104,7 +105,14 @@ pub async fn messages(url: &str, bucket: &str) -> Vec<(u64, String)> {
     let prefix = format!("$KV.{bucket}.");
     let mut found = Vec::new();
     for sequence in state.first_sequence..=state.last_sequence {
-        if let Ok(message) = stream.get_raw_message(sequence).await {
+        let message = wait::until("the leader answers", PATIENCE, async || {
+            match stream.get_raw_message(sequence).await {
+                Err(error) if error.kind() != RawMessageErrorKind::NoMessageFound => Err(error),
+                found => Ok(found.ok()),
+            }
+        })
+        .await;
+        if let Some(message) = message {
             found.push((sequence, message.subject.strip_prefix(&prefix).unwrap().to_owned()));
         }
     }
