@@ -57,8 +57,9 @@ struct Pass {
     head: u64,
     /// The leader's last sequence just before: nothing below the filter stands between both.
     last: u64,
-    /// How far this feed has come.
+    /// How far this feed has come, and how far it had when it was last probed.
     seen: u64,
+    probed: u64,
     caught_up: bool,
 }
 
@@ -83,12 +84,14 @@ impl<F: Fold> Follower<F> {
                 Ok(Err(stop)) => stop,
                 Err(_) => Stop::Panic,
             };
-            if matches!(stop, Stop::Resync | Stop::Panic) {
-                self.resync = true;
-            }
             if matches!(stop, Stop::Resync) {
                 // Nothing is wrong: the mirror goes on answering as current.
+                self.resync = true;
                 continue;
+            }
+            if matches!(stop, Stop::Panic) {
+                // What the fold holds of what it was told is unknown: it is told everything again.
+                self.created.clear();
             }
             let bucket = self.shared.bucket.name();
             let why = chain(&stop);
@@ -125,7 +128,7 @@ impl<F: Fold> Follower<F> {
             let item = tokio::select! {
                 item = feed.next() => item?,
                 () = sleep_until(self.resync_at), if pass.caught_up => return Err(Stop::Resync),
-                () = sleep_until(probe_at), if pass.caught_up => {
+                () = sleep_until(probe_at) => {
                     // Messages wait in the feed meanwhile; the leader is asked seldom.
                     pass = self.probe(pass).await?;
                     probe_at = Instant::now() + shared.options.probe_every;
@@ -168,11 +171,11 @@ impl<F: Fold> Follower<F> {
                 shared.progress.send_modify(|progress| progress.applied = 0);
             }
             self.resync = true;
-            let pass = Pass { whole, head, last, seen: 0, caught_up: false };
+            let pass = Pass { whole, head, last, seen: 0, probed: 0, caught_up: false };
             return Ok((Start::LastOfEach, pass));
         }
         let applied = shared.progress.borrow().applied;
-        let pass = Pass { whole, head, last, seen: applied, caught_up: false };
+        let pass = Pass { whole, head, last, seen: applied, probed: 0, caught_up: false };
         Ok((Start::From(applied + 1), pass))
     }
 
@@ -239,13 +242,18 @@ impl<F: Fold> Follower<F> {
         });
     }
 
-    /// Asks the leader for its head. The next probe finds it applied, or the consumer lags.
+    /// Asks the leader for its head. The next probe finds that the feed came to it, or at least came
+    /// on; or the consumer hangs.
     async fn probe(&self, pass: Pass) -> Result<Pass, Stop> {
-        if pass.seen < pass.head {
+        if pass.seen < pass.head && pass.seen == pass.probed {
             return Err(Stop::Lag(pass.head));
         }
-        let head = self.shared.bucket.head(&self.shared.filter).await?;
-        Ok(Pass { head, ..pass })
+        let head = if pass.caught_up {
+            self.shared.bucket.head(&self.shared.filter).await?
+        } else {
+            pass.head
+        };
+        Ok(Pass { head, probed: pass.seen, ..pass })
     }
 
     fn stale_since(&self) -> Option<Instant> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use berth_bus::{Bus, Config, Mirror, MirrorError, MirrorOptions};
+use berth_bus::{Bus, Config, Fold, Mirror, MirrorError, MirrorOptions};
 use berth_harness::nats::Server;
 use berth_harness::proxy::Proxy;
 use berth_harness::wait;
@@ -275,6 +275,39 @@ async fn a_consumer_that_lives_but_falls_behind_is_replaced() {
     assert!(paused.paused);
     set(&bucket, "k", "v").await;
     agrees(&mirror, &bucket, ">").await;
+}
+
+/// A fold with a defect: it panics at one value, the first time.
+#[derive(Default)]
+struct Brittle(Keys, bool);
+
+impl Fold for Brittle {
+    fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
+        if value == b"poison" && !std::mem::replace(&mut self.1, true) {
+            self.0.0.clear();
+            panic!("as this test wants it");
+        }
+        self.0.put(key, revision, value);
+    }
+    fn delete(&mut self, key: &str, revision: u64) {
+        self.0.delete(key, revision);
+    }
+}
+
+#[tokio::test]
+async fn a_fold_that_panics_is_told_everything_again() {
+    let (_server, _bus, bucket) = one_bucket(&STATE).await;
+    set(&bucket, "a", "1").await;
+    let mirror = Mirror::start(&bucket, ">", Brittle::default(), hurried()).await.unwrap();
+    set(&bucket, "b", "poison").await;
+    set(&bucket, "c", "3").await;
+    let expected = listed(&bucket, ">").await;
+    wait::until("it is current again", PATIENCE, async || {
+        let held = mirror.read(|fold| fold.0.clone());
+        let current = mirror.stale_since().is_none() && held == expected;
+        if current { Ok(()) } else { Err(format!("{held:?}")) }
+    })
+    .await;
 }
 
 #[tokio::test]
