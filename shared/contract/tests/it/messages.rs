@@ -1,0 +1,331 @@
+//! What is sent.
+
+use std::fmt::Debug;
+
+use berth_contract::code::Code;
+use berth_contract::decode::{self, Decode, Fault};
+use berth_contract::document::{Format, read};
+use berth_contract::event::Event;
+use berth_contract::message::{agent, alloc, call, claim, collect, registry, volume};
+use berth_contract::problem::Problem;
+use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::alloc::AllocState;
+use berth_domain::plugin::Half;
+use berth_domain::volume::{CallKind, State, VolumeSpec};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::sample;
+
+/// A request is what its golden file says, is read back whole, and an unknown field is ignored.
+fn request<T: Serialize + Decode + PartialEq + Debug>(name: &str, message: &T) {
+    let bytes = serde_json::to_vec(message).unwrap();
+    assert_eq!(decode::message::<T>(&bytes).as_ref(), Ok(message));
+    let mut newer: Value = serde_json::from_slice(&bytes).unwrap();
+    newer["of_a_newer_version"] = json!({"deep": [1]});
+    let newer = serde_json::to_vec(&newer).unwrap();
+    assert_eq!(decode::message::<T>(&newer).as_ref(), Ok(message));
+    insta::assert_snapshot!(name, serde_json::to_string_pretty(message).unwrap());
+}
+
+/// A reply is what its golden file says, and is read back whole.
+fn reply<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, message: &T) {
+    let bytes = serde_json::to_vec(message).unwrap();
+    assert_eq!(serde_json::from_slice::<T>(&bytes).unwrap(), *message);
+    insta::assert_snapshot!(name, serde_json::to_string_pretty(message).unwrap());
+}
+
+fn a_call() -> call::Call {
+    call::Call {
+        call: CallKind::ControllerPublish,
+        attempt: sample::attempt_id(),
+        revision: 42,
+        deadline: sample::at(60),
+        namespace: sample::namespace(),
+        volume: sample::volume(),
+        external_id: "vol-0a1b".to_owned(),
+        plugin: sample::plugin(),
+        alloc: sample::alloc_id(),
+        epoch: 41,
+        node: sample::node_id(),
+        external_node: Some("i-0abc".to_owned()),
+        access: AccessMode::SingleNodeWriter,
+        attachment: AttachmentMode::FileSystem,
+        mount: sample::mount(),
+        context: sample::map("pool", "p1"),
+    }
+}
+
+fn claim_status() -> claim::ClaimStatus {
+    claim::ClaimStatus {
+        namespace: sample::namespace(),
+        volume: sample::volume(),
+        alloc: sample::alloc_id(),
+        state: State::Unpublishing,
+        node: sample::node_id(),
+        mode: Mode::Write,
+        since: sample::at(0),
+        waits_for: Some("agent.detach, again at 2026-01-01T00:00:04.000Z".to_owned()),
+        tries: 3,
+        error: Some("agent.detach: no responders".to_owned()),
+        next_try: Some(sample::at(4)),
+        reason: Some("the alloc has ended".to_owned()),
+        attempt: Some(sample::attempt()),
+        epoch: 41,
+        trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
+    }
+}
+
+#[test]
+fn volumes() {
+    request(
+        "request-volume-deregister",
+        &volume::Deregister {
+            id: sample::volume(),
+            force: true,
+            reason: "no longer needed".to_owned(),
+            create_index: Some(3),
+        },
+    );
+    request("request-volume-status", &volume::Status { id: sample::volume() });
+    request(
+        "request-volume-list",
+        &volume::List {
+            prefix: "da".to_owned(),
+            plugin: Some(sample::plugin()),
+            node: Some(sample::node_id()),
+        },
+    );
+    reply(
+        "reply-volume-register",
+        &volume::Registered {
+            id: sample::volume(),
+            namespace: sample::namespace(),
+            changed: true,
+            index: 3,
+        },
+    );
+    reply(
+        "reply-volume-deregister",
+        &volume::Deregistered {
+            id: sample::volume(),
+            gone: false,
+            releasing: vec![sample::alloc_id()],
+        },
+    );
+}
+
+/// The document is the same from TOML and JSON, and is what the spec becomes.
+#[test]
+fn a_volume_document() {
+    let json = include_str!("volume.json");
+    let document: volume::Register = read(json, Format::Json).unwrap();
+    assert_eq!(document.id, sample::volume());
+    assert_eq!(document.namespace, Some(sample::namespace()));
+    assert_eq!(document.spec, VolumeSpec { create_index: 0, ..sample::spec() });
+    let document: Value = serde_json::from_str(json).unwrap();
+    let mut fields: Vec<&str> = document.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut known = volume::DOCUMENT_FIELDS.to_vec();
+    fields.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(fields, known, "every field of the document is in the sample");
+}
+
+#[test]
+fn claims() {
+    request(
+        "request-claim-take",
+        &claim::Take {
+            alloc: sample::alloc_id(),
+            volume: sample::volume(),
+            node: sample::node_id(),
+            mode: Some(Mode::Read),
+            wait: true,
+        },
+    );
+    request(
+        "request-claim-release",
+        &claim::Release {
+            alloc: sample::alloc_id(),
+            volume: sample::volume(),
+            epoch: Some(41),
+            reason: "moved".to_owned(),
+        },
+    );
+    request(
+        "request-claim-checkpoint",
+        &claim::Checkpoint {
+            alloc: sample::alloc_id(),
+            volume: sample::volume(),
+            worker: sample::worker(),
+            report: Some(claim::Report {
+                attempt: sample::attempt_id(),
+                outcome: claim::ReportedOutcome::Unanswered,
+                error: Some("no answer within 60s".to_owned()),
+            }),
+        },
+    );
+    request(
+        "request-claim-status",
+        &claim::Status { volume: Some(sample::volume()), alloc: Some(sample::alloc_id()) },
+    );
+    reply(
+        "reply-claim-take",
+        &claim::Grant {
+            epoch: 41,
+            namespace: sample::namespace(),
+            volume: sample::volume(),
+            external_id: "vol-0a1b".to_owned(),
+            plugin: sample::plugin(),
+            alloc: sample::alloc_id(),
+            mode: Mode::Write,
+            access: AccessMode::SingleNodeWriter,
+            attachment: AttachmentMode::FileSystem,
+            mount: sample::mount(),
+            context: sample::map("pool", "p1"),
+            publish_context: sample::map("device", "/dev/xvdba"),
+        },
+    );
+    reply("reply-claim-release", &claim::Released { state: Some(State::Unpublishing) });
+    reply(
+        "reply-claim-checkpoint",
+        &claim::Checkpointed {
+            state: Some(State::NodeDetached),
+            call: Some(call::Call { call: CallKind::ControllerUnpublish, ..a_call() }),
+            next_try: Some(sample::at(4)),
+        },
+    );
+    reply("reply-claim-status", &claim::Claims { claims: vec![claim_status()] });
+}
+
+#[test]
+fn calls() {
+    request("request-call", &a_call());
+    request(
+        "request-controller-validate",
+        &call::Validate {
+            external_id: "vol-0a1b".to_owned(),
+            plugin: sample::plugin(),
+            capabilities: vec![sample::capability()],
+            mount: sample::mount(),
+            context: sample::map("pool", "p1"),
+            parameters: sample::map("tier", "gold"),
+        },
+    );
+    reply("reply-call", &call::Called { publish_context: sample::map("device", "/dev/xvdba") });
+    reply(
+        "reply-controller-validate",
+        &call::Validated { confirmed: false, message: Some("no such mode".to_owned()) },
+    );
+}
+
+#[test]
+fn allocs() {
+    request(
+        "request-alloc-register",
+        &alloc::Register {
+            id: sample::alloc_id(),
+            node: sample::node_id(),
+            volumes: vec![sample::request()],
+            note: Some("web".to_owned()),
+        },
+    );
+    request(
+        "request-alloc-stop",
+        &alloc::Stop {
+            id: sample::alloc_id(),
+            state: AllocState::Failed,
+            note: Some("exit code 1".to_owned()),
+        },
+    );
+    request("request-alloc-status", &alloc::Status { id: sample::alloc_id() });
+    request("request-alloc-list", &alloc::List { node: Some(sample::node_id()) });
+    reply(
+        "reply-alloc-status",
+        &alloc::AllocStatus {
+            id: sample::alloc_id(),
+            namespace: sample::namespace(),
+            state: AllocState::Live,
+            node: sample::node_id(),
+            since: sample::at(0),
+            note: None,
+            volumes: vec![sample::request()],
+            claims: vec![claim_status()],
+        },
+    );
+}
+
+#[test]
+fn registry_agents_and_collection() {
+    request(
+        "request-node-report",
+        &registry::Report {
+            node: sample::node_id(),
+            version: "0.1.0".to_owned(),
+            boot_id: "aaae2d42".to_owned(),
+            clock: sample::at(0),
+            attributes: sample::map("hostname", "host"),
+            instances: vec![registry::ReportedInstance {
+                plugin: sample::plugin(),
+                half: Half::Node,
+                instance: sample::instance(),
+            }],
+        },
+    );
+    request("request-node-leave", &registry::Leave { node: sample::node_id() });
+    request("request-node-status", &registry::Status { id: Some(sample::node_id()) });
+    request(
+        "request-agent-mount",
+        &agent::Mount {
+            namespace: sample::namespace(),
+            alloc: sample::alloc_id(),
+            volume: sample::volume(),
+            wait: true,
+        },
+    );
+    request("request-gc-force", &collect::Force {});
+    reply(
+        "reply-agent-mount",
+        &agent::Mounted {
+            path: "/var/lib/berth/csi/0a/target".to_owned(),
+            read_only: false,
+            epoch: 41,
+        },
+    );
+    reply(
+        "reply-gc-force",
+        &collect::Sweep {
+            collected: vec!["a claim: its alloc has ended".to_owned()],
+            kept: Vec::new(),
+        },
+    );
+}
+
+#[test]
+fn problems_and_events() {
+    let problem = Problem::new(Code::Held, "the volume is held by others")
+        .retryable()
+        .at("claim.take")
+        .volume(sample::key())
+        .plugin(sample::plugin())
+        .node(sample::node_id())
+        .trace("0af7651916cd43dd8448eb211c80319c");
+    reply("reply-problem", &problem);
+    let fault = Fault { path: "id".to_owned(), problem: "is missing".to_owned(), line: Some(1) };
+    reply("reply-problem-of-input", &Problem::bad_input("volume.register", vec![fault]));
+    let event = Event {
+        event: "claim.taken".to_owned(),
+        at: sample::at(0),
+        namespace: Some(sample::namespace()),
+        volume: Some(sample::volume()),
+        alloc: Some(sample::alloc_id()),
+        node: Some(sample::node_id()),
+        plugin: Some(sample::plugin()),
+        detail: Some("by hand".to_owned()),
+        service: "berth-claim".to_owned(),
+        trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
+    };
+    assert_eq!(event.subject(), "berth.v1.event.team=20a.claim.data");
+    reply("event", &event);
+}

@@ -1,0 +1,155 @@
+//! One of each thing.
+
+use std::collections::BTreeMap;
+
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::alloc::{Alloc, AllocState, VolumeRequest};
+use berth_domain::plugin::{ControllerAbilities, Instance, Node, NodeAbilities, NodeState};
+use berth_domain::volume::{Attempt, CallKind, Claim, MountOptions, State, VolumeSpec};
+use berth_domain::{
+    AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey, WorkerId,
+};
+
+pub fn namespace() -> Namespace {
+    Namespace::new("team a").unwrap()
+}
+
+pub fn volume() -> VolumeId {
+    VolumeId::new("data").unwrap()
+}
+
+pub fn key() -> VolumeKey {
+    VolumeKey::new(namespace(), volume())
+}
+
+pub fn alloc_id() -> AllocId {
+    AllocId::new("web-1").unwrap()
+}
+
+pub fn node_id() -> NodeId {
+    NodeId::new("host.example").unwrap()
+}
+
+pub fn plugin() -> PluginId {
+    PluginId::new("ebs.csi.aws.com").unwrap()
+}
+
+pub fn worker() -> WorkerId {
+    WorkerId::new("volumewatcher/host/42").unwrap()
+}
+
+pub fn attempt_id() -> AttemptId {
+    AttemptId::new("019bcb6ac57b-0123456789abcdef").unwrap()
+}
+
+/// The first of January 2026, and so many seconds.
+pub fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_unix_ms(1_767_225_600_000 + seconds * 1_000)
+}
+
+pub fn map(key: &str, value: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(key.to_owned(), value.to_owned())])
+}
+
+pub fn mount() -> MountOptions {
+    MountOptions { fs_type: Some("ext4".to_owned()), flags: vec!["noatime".to_owned()] }
+}
+
+pub fn capability() -> Capability {
+    Capability { access: AccessMode::SingleNodeWriter, attachment: AttachmentMode::FileSystem }
+}
+
+pub fn spec() -> VolumeSpec {
+    VolumeSpec {
+        closing: None,
+        plugin: plugin(),
+        name: "Data".to_owned(),
+        external_id: Some("vol-0a1b".to_owned()),
+        capabilities: vec![capability()],
+        mount: mount(),
+        topologies: vec![map("zone", "a")],
+        capacity_bytes: Some(1 << 30),
+        parameters: map("tier", "gold"),
+        context: map("pool", "p1"),
+        create_index: 3,
+    }
+}
+
+pub fn attempt() -> Attempt {
+    Attempt { id: attempt_id(), call: CallKind::NodeDetach, worker: worker(), deadline: at(60) }
+}
+
+pub fn claim(state: State) -> Claim {
+    let released = matches!(state, State::Unpublishing | State::NodeDetached);
+    Claim {
+        state,
+        node: node_id(),
+        mode: Mode::Write,
+        tries: if released { 3 } else { 0 },
+        error: released.then(|| "agent.detach: no responders".to_owned()),
+        next_try: released.then(|| at(4)),
+        since: at(0),
+        reason: released.then(|| "the alloc has ended".to_owned()),
+        attempt: (state == State::Unpublishing).then(attempt),
+        epoch: 41,
+        access: AccessMode::SingleNodeWriter,
+        attachment: AttachmentMode::FileSystem,
+        controller: true,
+        external_node: Some("i-0abc".to_owned()),
+        publish_context: map("device", "/dev/xvdba"),
+    }
+}
+
+pub fn request() -> VolumeRequest {
+    VolumeRequest {
+        source: volume(),
+        read_only: true,
+        access: Some(AccessMode::SingleNodeWriter),
+        attachment: Some(AttachmentMode::FileSystem),
+        mount: mount(),
+    }
+}
+
+pub fn alloc() -> Alloc {
+    Alloc {
+        state: AllocState::Live,
+        node: node_id(),
+        volumes: vec![request()],
+        since: at(0),
+        note: Some("berth run: sleep".to_owned()),
+    }
+}
+
+pub fn instance() -> Instance {
+    Instance {
+        healthy: true,
+        description: "it is ready".to_owned(),
+        provider: "ebs.csi.aws.com".to_owned(),
+        version: "1.2.3".to_owned(),
+        since: at(0),
+        controller: Some(ControllerAbilities {
+            publish_unpublish_volume: true,
+            ..ControllerAbilities::default()
+        }),
+        node: Some(NodeAbilities {
+            external_node: "i-0abc".to_owned(),
+            controller_service: true,
+            stage_unstage_volume: true,
+            max_volumes: Some(25),
+            topology: map("zone", "a"),
+            ..NodeAbilities::default()
+        }),
+    }
+}
+
+pub fn node() -> Node {
+    Node {
+        state: NodeState::Ready,
+        since: at(0),
+        clock_skew_ms: -3,
+        version: "0.1.0".to_owned(),
+        boot_id: "aaae2d42".to_owned(),
+        reported: at(1),
+        attributes: map("hostname", "host"),
+    }
+}
