@@ -7,7 +7,7 @@ use super::claim::{Claim, State};
 use super::command::{Context, Outcome, Step};
 use super::refusal::Refusal;
 use super::release::undo;
-use crate::{AllocId, AttemptId, WorkerId};
+use crate::{AllocId, AttemptId, Timestamp, WorkerId};
 
 /// Applies an answer to the claim whose attempt it is of; to any other it means nothing.
 pub(super) fn answer(
@@ -25,6 +25,9 @@ pub(super) fn answer(
     };
     let answered = Claim { attempt: None, ..claim.clone() };
     match (claim.state, current.call, outcome) {
+        // An attempt begins when it is due, so a next try that is still ahead says that this was
+        // said before.
+        (_, _, Outcome::Unanswered(_)) if is_ahead(claim.next_try, context) => Ok(Step::nothing()),
         // A timeout is no answer: the attempt stays, and may still act until its deadline.
         (_, _, Outcome::Unanswered(error)) => {
             Ok(Step::put(alloc, failed(claim.clone(), error, context), None))
@@ -67,6 +70,10 @@ pub(super) fn answer(
         | (State::Unpublishing, ControllerPublish | ControllerUnpublish, Outcome::Done { .. })
         | (State::NodeDetached, NodeDetach, Outcome::Done { .. }) => Err(Refusal::StaleAttempt),
     }
+}
+
+fn is_ahead(next_try: Option<Timestamp>, context: &Context) -> bool {
+    next_try.is_some_and(|next_try| next_try > context.now)
 }
 
 /// The claim stays where it is; what went wrong and when it is tried again is on it.

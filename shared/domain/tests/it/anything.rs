@@ -1,0 +1,220 @@
+//! Any record, any question: also those that no history leads to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::retry::Schedule;
+use berth_domain::volume::{
+    Attempt, CallKind, Claim, Closing, Command, Context, MountOptions, Outcome, Policy, Route,
+    State, Take, Volume, VolumeSpec, Write, invariant, step,
+};
+use berth_domain::{AllocId, Timestamp};
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::fixture::id;
+
+/// Few, so that they meet.
+pub fn name<T: std::str::FromStr + std::fmt::Debug>(
+    letter: char,
+    count: usize,
+) -> impl Strategy<Value = T> {
+    (0..count).prop_map(move |at| id(&format!("{letter}{at}")))
+}
+
+pub fn time() -> impl Strategy<Value = Timestamp> {
+    // About the same time, so that deadlines are sometimes ahead and sometimes behind.
+    (1_000_000_u64..1_200_000).prop_map(Timestamp::from_unix_ms)
+}
+
+fn any_time() -> impl Strategy<Value = Timestamp> {
+    prop_oneof![4 => time(), 1 => any::<u64>().prop_map(Timestamp::from_unix_ms)]
+}
+
+pub fn access() -> impl Strategy<Value = AccessMode> {
+    prop::sample::select(AccessMode::ALL.to_vec())
+}
+
+fn attachment() -> impl Strategy<Value = AttachmentMode> {
+    prop_oneof![Just(AttachmentMode::FileSystem), Just(AttachmentMode::BlockDevice)]
+}
+
+pub fn capability() -> impl Strategy<Value = Capability> {
+    (access(), attachment()).prop_map(|(access, attachment)| Capability { access, attachment })
+}
+
+pub fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![Just(Mode::Read), Just(Mode::Write)]
+}
+
+fn call() -> impl Strategy<Value = CallKind> {
+    use CallKind::{ControllerPublish, ControllerUnpublish, NodeDetach};
+    prop_oneof![Just(ControllerPublish), Just(NodeDetach), Just(ControllerUnpublish)]
+}
+
+fn state() -> impl Strategy<Value = State> {
+    use State::{NodeDetached, Publishing, Taken, Unpublishing, Waiting};
+    prop_oneof![Just(Waiting), Just(Publishing), Just(Taken), Just(Unpublishing), Just(NodeDetached)]
+}
+
+fn attempt() -> impl Strategy<Value = Attempt> {
+    (name('t', 3), call(), name('w', 2), any_time())
+        .prop_map(|(id, call, worker, deadline)| Attempt { id, call, worker, deadline })
+}
+
+fn text() -> impl Strategy<Value = String> {
+    "\\PC{0,8}"
+}
+
+fn map() -> impl Strategy<Value = BTreeMap<String, String>> {
+    btree_map(text(), text(), 0..3)
+}
+
+/// A claim that may never have been.
+pub fn claim() -> impl Strategy<Value = Claim> {
+    let about = (state(), name('n', 2), mode(), any_time(), option::of(attempt()));
+    let tries = (any::<u32>(), option::of(text()), option::of(any_time()), option::of(text()));
+    let kept = (0..9_u64, access(), attachment(), any::<bool>(), option::of(text()), map());
+    (about, tries, kept).prop_map(|(about, tries, kept)| Claim {
+        state: about.0,
+        node: about.1,
+        mode: about.2,
+        since: about.3,
+        attempt: about.4,
+        tries: tries.0,
+        error: tries.1,
+        next_try: tries.2,
+        reason: tries.3,
+        epoch: kept.0,
+        access: kept.1,
+        attachment: kept.2,
+        controller: kept.3,
+        external_node: kept.4,
+        publish_context: kept.5,
+    })
+}
+
+/// A spec that may offer nothing.
+pub fn spec() -> impl Strategy<Value = VolumeSpec> {
+    let closing = option::of((time(), text()));
+    let names = (name('p', 2), text(), option::of(text()), closing);
+    let flags = (option::of(text()), vec(text(), 0..3));
+    let rest = (vec(map(), 0..3), option::of(any::<u64>()), map(), map(), 0..9_u64);
+    (names, vec(capability(), 0..4), flags, rest).prop_map(|(names, capabilities, flags, rest)| {
+        VolumeSpec {
+            plugin: names.0,
+            name: names.1,
+            external_id: names.2,
+            closing: names.3.map(|(since, reason)| Closing { since, reason }),
+            capabilities,
+            mount: MountOptions { fs_type: flags.0, flags: flags.1 },
+            topologies: rest.0,
+            capacity_bytes: rest.1,
+            parameters: rest.2,
+            context: rest.3,
+            create_index: rest.4,
+        }
+    })
+}
+
+fn volume() -> impl Strategy<Value = Volume> {
+    (option::of(spec()), btree_map(name('a', 4), claim(), 0..4))
+        .prop_map(|(spec, claims)| Volume { spec, claims })
+}
+
+pub fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        map().prop_map(|publish_context| Outcome::Done { publish_context }),
+        text().prop_map(Outcome::Refused),
+        text().prop_map(Outcome::Failed),
+        text().prop_map(Outcome::Unanswered),
+    ]
+}
+
+pub fn route() -> impl Strategy<Value = Result<Route, String>> {
+    let reachable = (any::<bool>(), option::of(text()))
+        .prop_map(|(controller, external_node)| Ok(Route { controller, external_node }));
+    prop_oneof![5 => reachable, 1 => text().prop_map(Err)]
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let alloc = || name::<AllocId>('a', 4);
+    let take = (alloc(), name('n', 2), mode(), option::of(capability()), any::<bool>(), route());
+    prop_oneof![
+        1 => spec().prop_map(Command::Register),
+        1 => (any::<bool>(), text(), vec(alloc(), 0..3))
+            .prop_map(|(force, reason, running)| Command::Deregister { force, reason, running }),
+        4 => take.prop_map(|(alloc, node, mode, capability, wait, route)| {
+            Command::Take(Take { alloc, node, mode, capability, wait, route, worker: id("w0") })
+        }),
+        2 => (alloc(), option::of(0..9_u64), text())
+            .prop_map(|(alloc, epoch, reason)| Command::Release { alloc, epoch, reason }),
+        4 => (alloc(), any::<bool>())
+            .prop_map(|(alloc, wanted)| Command::Begin { alloc, worker: id("w0"), wanted }),
+        4 => (alloc(), name('t', 3), outcome(), option::of(name('w', 2))).prop_map(
+            |(alloc, attempt, outcome, worker)| Command::Answer { alloc, attempt, outcome, worker }
+        ),
+    ]
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let wait = || (0..100_000_u64).prop_map(Duration::from_millis);
+    (wait(), wait(), wait(), wait(), wait()).prop_map(|(timeout, margin, abandoned, first, max)| {
+        Policy {
+            call_timeout: timeout,
+            clock_margin: margin,
+            abandoned_after: abandoned,
+            retry: Schedule { first, max },
+        }
+    })
+}
+
+fn context() -> impl Strategy<Value = Context> {
+    (any_time(), any::<u32>(), policy())
+        .prop_map(|(now, jitter, policy)| Context { now, attempt: id("new"), jitter, policy })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    /// Total: any command on any record gives a step or a refusal; a step writes nothing but what
+    /// was spoken of, and a refusal can be said in words.
+    #[test]
+    fn any_command_on_any_record_is_decided(
+        volume in volume(), command in command(), context in context(),
+    ) {
+        let asked = match &command {
+            Command::Register(_) | Command::Deregister { .. } => None,
+            Command::Take(take) => Some(&take.alloc),
+            Command::Release { alloc, .. }
+            | Command::Begin { alloc, .. }
+            | Command::Answer { alloc, .. } => Some(alloc),
+        };
+        let decided = step(&volume, &command, &context);
+        match &decided {
+            Err(refusal) => prop_assert!(!refusal.to_string().is_empty()),
+            Ok(step) => {
+                let of = match &step.write {
+                    Some(Write::PutClaim(alloc, _) | Write::DeleteClaim(alloc)) => Some(alloc),
+                    Some(Write::PutSpec(_) | Write::DeleteSpec) | None => None,
+                };
+                prop_assert!(of.is_none() || of == asked, "{step:?}");
+                let named = match &step.write {
+                    Some(Write::PutClaim(_, claim)) => claim.attempt.as_ref(),
+                    _ => None,
+                };
+                prop_assert!(step.call.is_none() || step.call.as_ref() == named, "{step:?}");
+            }
+        }
+        // Pure: the same question gets the same answer.
+        prop_assert_eq!(decided, super::anything::step(&volume, &command, &context));
+    }
+
+    /// Whatever a record says, whether it is sound can be said.
+    #[test]
+    fn any_record_is_sound_or_says_why_not(volume in volume()) {
+        prop_assert!(invariant::broken(&volume).is_none_or(|why| !why.is_empty()));
+    }
+}

@@ -1,0 +1,7 @@
+//! Properties and rules of the volume's step, seen from outside.
+
+#![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
+
+mod properties;
+mod rules;
+mod world;

@@ -1,0 +1,263 @@
+//! The rules of `docs/claims.md` that are the step's to keep, one test each.
+
+use berth_domain::access::{AccessMode, Mode};
+use berth_domain::volume::{CallKind, Command, Outcome, Refusal, Route, State, Take};
+
+use crate::world::{World, alloc, begin, release, spec, take, worker};
+
+const EXCLUSIVE: &[AccessMode] = &[AccessMode::SingleNodeWriter];
+const ON_ONE_NODE: &[AccessMode] = &[AccessMode::SingleNodeMultiWriter];
+const SHARED: &[AccessMode] = &[AccessMode::MultiNodeMultiWriter];
+
+fn failed() -> Outcome {
+    Outcome::Failed("no".to_owned())
+}
+
+fn unanswered() -> Outcome {
+    Outcome::Unanswered("nothing".to_owned())
+}
+
+fn taken(access: &[AccessMode], claims: &[(&str, &str)]) -> World {
+    let mut world = World::with(access);
+    for (name, node) in claims {
+        let decided = world.apply(&Command::Take(take(name, node))).unwrap();
+        if decided.call.is_some() {
+            world.done(name).unwrap();
+        }
+        assert_eq!(world.claim(name).state, State::Taken);
+    }
+    world
+}
+
+#[test]
+fn a_claim_with_a_controller_takes_two_writes_and_a_release_three() {
+    let mut world = World::with(EXCLUSIVE);
+    let call = world.apply(&Command::Take(take("a", "n1"))).unwrap().call.unwrap();
+    assert_eq!((call.call, world.revision), (CallKind::ControllerPublish, 2));
+    world.done("a").unwrap();
+    assert_eq!((world.claim("a").state, world.revision), (State::Taken, 3));
+    let call = world.apply(&begin("a", false)).unwrap().call.unwrap();
+    assert_eq!((call.call, world.claim("a").state), (CallKind::NodeDetach, State::Unpublishing));
+    let call = world.done("a").unwrap().call.unwrap();
+    assert_eq!(call.call, CallKind::ControllerUnpublish);
+    world.done("a").unwrap();
+    assert!(world.volume.claims.is_empty());
+    assert_eq!(world.revision, 6);
+}
+
+#[test]
+fn a_claim_without_a_controller_takes_one_write_and_a_release_two() {
+    let mut world = World::with(EXCLUSIVE);
+    let without = Take { route: Ok(Route::default()), ..take("a", "n1") };
+    assert!(world.apply(&Command::Take(without)).unwrap().call.is_none());
+    assert_eq!((world.claim("a").state, world.revision), (State::Taken, 2));
+    world.apply(&begin("a", false)).unwrap();
+    world.done("a").unwrap();
+    assert!(world.volume.claims.is_empty());
+    assert_eq!(world.revision, 4);
+}
+
+/// Rule 3: no controller call while any call of the volume may act; no node call while a controller's
+/// may, or one of that node.
+#[test]
+fn rule_3_a_new_attempt_waits_until_no_other_may_act() {
+    let mut world = taken(SHARED, &[("a", "n1"), ("b", "n2")]);
+    world.apply(&begin("a", false)).unwrap();
+    let refused = world.apply(&Command::Take(take("c", "n3"))).unwrap_err();
+    assert!(matches!(refused, Refusal::Busy { .. }), "{refused}");
+    // Another node may be asked meanwhile.
+    assert!(world.apply(&begin("b", false)).unwrap().call.is_some());
+    world.done("a").unwrap();
+    assert_eq!(world.claim("a").state, State::NodeDetached);
+    assert!(world.claim("a").attempt.is_none(), "b's call may still act");
+    world.done("b").unwrap();
+    assert_eq!(world.claim("b").attempt.as_ref().unwrap().call, CallKind::ControllerUnpublish);
+    assert!(matches!(world.apply(&begin("a", false)), Err(Refusal::NotDue { .. })));
+}
+
+/// Rule 5, Safety 7: an answer counts for the attempt on the record only, however late.
+#[test]
+fn rule_5_an_answer_of_another_attempt_changes_nothing() {
+    let mut world = World::with(EXCLUSIVE);
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    let old = world.claim("a").attempt.clone().unwrap().id;
+    world.pass_all_deadlines();
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    let before = world.volume.clone();
+    for outcome in [Outcome::Done { publish_context: [].into() }, failed(), unanswered()] {
+        let answer = Command::Answer {
+            alloc: alloc("a"),
+            attempt: old.clone(),
+            outcome,
+            worker: Some(worker()),
+        };
+        assert_eq!(world.apply(&answer), Err(Refusal::StaleAttempt));
+    }
+    assert_eq!(world.volume, before);
+    // Late, and of the attempt that is on the record: that is fine.
+    world.pass_all_deadlines();
+    world.done("a").unwrap();
+    assert_eq!(world.claim("a").state, State::Taken);
+}
+
+/// Rule 6, Safety 3: a timeout frees nothing, in no state, however often it comes.
+#[test]
+fn rule_6_a_timeout_is_not_an_answer() {
+    let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
+    world.apply(&begin("a", false)).unwrap();
+    for tries in 1..=50 {
+        world.answer("a", unanswered()).unwrap();
+        let claim = world.claim("a");
+        assert_eq!((claim.state, claim.tries), (State::Unpublishing, tries));
+        assert!(claim.attempt.is_some(), "it may still act");
+        assert!(claim.error.is_some() && claim.next_try.is_some(), "what is wrong is on it");
+        world.pass_all_deadlines();
+        world.apply(&begin("a", false)).unwrap();
+    }
+}
+
+/// Rule 6: a publish that was refused is undone by an unpublish that succeeds, and by nothing else.
+#[test]
+fn rule_6_a_refused_publish_is_undone_by_an_unpublish() {
+    let mut world = World::with(EXCLUSIVE);
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    world.answer("a", Outcome::Refused("no such volume".to_owned())).unwrap();
+    assert_eq!(world.claim("a").state, State::NodeDetached);
+    let call = world.apply(&begin("a", true)).unwrap().call.unwrap();
+    assert_eq!(call.call, CallKind::ControllerUnpublish);
+    world.answer("a", failed()).unwrap();
+    assert_eq!(world.claim("a").state, State::NodeDetached);
+    world.pass_all_deadlines();
+    world.apply(&begin("a", true)).unwrap();
+    world.done("a").unwrap();
+    assert!(world.volume.claims.is_empty());
+}
+
+/// Rule 7, Safety 1 and Safety 2: a claim in any state but waiting keeps others away.
+#[test]
+fn rule_7_the_next_node_waits_until_the_last_is_free() {
+    let mut world = World::with(EXCLUSIVE);
+    let refused = |world: &mut World| {
+        let refused = world.apply(&Command::Take(take("b", "n2"))).unwrap_err();
+        assert!(matches!(refused, Refusal::Held { .. }), "{refused}");
+    };
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    refused(&mut world);
+    world.done("a").unwrap();
+    refused(&mut world);
+    world.apply(&begin("a", false)).unwrap();
+    refused(&mut world);
+    world.done("a").unwrap();
+    assert_eq!(world.claim("a").state, State::NodeDetached);
+    refused(&mut world);
+    world.done("a").unwrap();
+    assert!(world.apply(&Command::Take(take("b", "n2"))).is_ok());
+}
+
+#[test]
+fn rule_8_a_second_claim_on_the_node_is_taken_at_once() {
+    let mut world = World::with(ON_ONE_NODE);
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    let context = [("device".to_owned(), "x".to_owned())];
+    world.answer("a", Outcome::Done { publish_context: context.clone().into() }).unwrap();
+    assert!(world.apply(&Command::Take(take("b", "n1"))).unwrap().call.is_none());
+    assert_eq!(world.claim("b").publish_context, context.into());
+}
+
+/// Rule 9, Safety 3: the node is left by the last claim on it, and by one that is sure to.
+#[test]
+fn rule_9_who_leaves_a_shared_node_relies_on_a_fresh_unpublish_only() {
+    let mut world = taken(ON_ONE_NODE, &[("a", "n1"), ("b", "n1")]);
+    world.apply(&begin("a", false)).unwrap();
+    assert!(world.done("a").unwrap().call.is_none(), "b has it: nothing is unpublished");
+    assert!(!world.volume.claims.contains_key(&alloc("a")));
+    world.apply(&begin("b", false)).unwrap();
+    world.done("b").unwrap();
+    assert_eq!(world.claim("b").attempt.as_ref().unwrap().call, CallKind::ControllerUnpublish);
+    // b's own unpublish is uncertain; c comes, is published again, and goes.
+    world.answer("b", unanswered()).unwrap();
+    world.pass_all_deadlines();
+    world.apply(&Command::Take(take("c", "n1"))).unwrap();
+    world.done("c").unwrap();
+    world.apply(&begin("c", false)).unwrap();
+    let call = world.done("c").unwrap().call;
+    let kind = call.map(|call| call.call);
+    assert_eq!(kind, Some(CallKind::ControllerUnpublish), "b is no one to rely on");
+}
+
+/// Rule 13: first come, first served; who is not in line is behind all who are, if in their way.
+#[test]
+fn rule_13_waiting_claims_are_granted_in_their_turn() {
+    let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
+    for name in ["b", "c"] {
+        let waiting = Take { wait: true, ..take(name, "n2") };
+        world.apply(&Command::Take(waiting)).unwrap();
+        assert_eq!(world.claim(name).state, State::Waiting);
+    }
+    assert!(world.claim("b").epoch < world.claim("c").epoch);
+    world.apply(&begin("a", false)).unwrap();
+    world.done("a").unwrap();
+    world.done("a").unwrap();
+    // Neither the second in line nor a newcomer overtakes the first.
+    world.apply(&Command::Take(take("c", "n2"))).unwrap();
+    assert_eq!(world.claim("c").state, State::Waiting);
+    let refused = world.apply(&Command::Take(take("d", "n1"))).unwrap_err();
+    assert!(matches!(refused, Refusal::Held { .. }), "{refused}");
+    let ticket = world.claim("b").epoch;
+    world.apply(&Command::Take(take("b", "n2"))).unwrap();
+    assert_eq!((world.claim("b").state, world.claim("b").epoch), (State::Publishing, ticket));
+    // The first goes; one that waits is freed without a call, and the next is first.
+    world.apply(&release("c")).unwrap();
+    assert!(!world.volume.claims.contains_key(&alloc("c")));
+}
+
+#[test]
+fn rule_13_a_reader_passes_a_waiting_writer_it_is_not_in_the_way_of() {
+    let mut world = taken(&[AccessMode::MultiNodeSingleWriter], &[("w1", "n1")]);
+    world.apply(&Command::Take(Take { wait: true, ..take("w2", "n2") })).unwrap();
+    let reader = Take { mode: Mode::Read, ..take("r", "n3") };
+    assert!(world.apply(&Command::Take(reader)).unwrap().call.is_some());
+}
+
+#[test]
+fn rule_14_a_reservation_nobody_came_back_for_is_undone() {
+    let mut world = World::with(EXCLUSIVE);
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    world.answer("a", failed()).unwrap();
+    assert!(matches!(world.apply(&begin("a", true)), Err(Refusal::NotDue { .. })));
+    world.pass_all_deadlines();
+    let call = world.apply(&begin("a", true)).unwrap().call.unwrap();
+    assert_eq!(call.call, CallKind::ControllerUnpublish);
+}
+
+/// Rule 15: no claim, no volume; by force it closes and goes with its last claim.
+#[test]
+fn rule_15_a_volume_goes_when_nobody_claims_it() {
+    let deregister =
+        |force| Command::Deregister { force, reason: "gone".to_owned(), running: Vec::new() };
+    let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
+    let refused = world.apply(&deregister(false)).unwrap_err();
+    assert!(matches!(refused, Refusal::ClaimsLive { .. }), "{refused}");
+    world.apply(&deregister(true)).unwrap();
+    let refused = world.apply(&Command::Take(take("b", "n1"))).unwrap_err();
+    assert!(matches!(refused, Refusal::Closing { .. }), "{refused}");
+    let refused = world.apply(&Command::Register(spec(SHARED))).unwrap_err();
+    assert!(matches!(refused, Refusal::Closing { .. }), "{refused}");
+    world.apply(&begin("a", false)).unwrap();
+    world.done("a").unwrap();
+    world.done("a").unwrap();
+    world.apply(&deregister(false)).unwrap();
+    assert!(world.volume.spec.is_none());
+}
+
+#[test]
+fn an_update_of_a_claimed_volume_changes_only_what_is_safe() {
+    let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
+    let mut update = spec(EXCLUSIVE);
+    update.name = "another name".to_owned();
+    world.apply(&Command::Register(update.clone())).unwrap();
+    update.context.insert("pool".to_owned(), "p2".to_owned());
+    let refused = world.apply(&Command::Register(update)).unwrap_err();
+    let Refusal::UnsafeUpdate { fields, .. } = refused else { panic!("{refused}") };
+    assert_eq!(fields, ["context"]);
+}

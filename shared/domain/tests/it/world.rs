@@ -1,0 +1,150 @@
+//! A volume that commands are applied to, as a service would: load, step, store.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::volume::{
+    Claim, Command, Context, MountOptions, Outcome, Policy, Refusal, Route, Step, Take, Volume,
+    VolumeSpec, Write, invariant, step,
+};
+use berth_domain::{AllocId, AttemptId, NodeId, PluginId, Timestamp, WorkerId};
+
+/// A volume, its revision and its clock.
+#[derive(Debug, Clone)]
+pub struct World {
+    pub volume: Volume,
+    pub revision: u64,
+    pub now_ms: u64,
+    attempts: u64,
+}
+
+pub fn alloc(name: &str) -> AllocId {
+    AllocId::new(name).unwrap()
+}
+
+pub fn worker() -> WorkerId {
+    WorkerId::new("worker").unwrap()
+}
+
+pub fn spec(access: &[AccessMode]) -> VolumeSpec {
+    let attachment = AttachmentMode::FileSystem;
+    VolumeSpec {
+        closing: None,
+        plugin: PluginId::new("p").unwrap(),
+        name: String::new(),
+        external_id: None,
+        capabilities: access
+            .iter()
+            .map(|access| Capability { access: *access, attachment })
+            .collect(),
+        mount: MountOptions::default(),
+        topologies: Vec::new(),
+        capacity_bytes: None,
+        parameters: BTreeMap::new(),
+        context: BTreeMap::new(),
+        create_index: 0,
+    }
+}
+
+/// A claim asked for, to write, with a controller that attaches.
+pub fn take(name: &str, node: &str) -> Take {
+    Take {
+        alloc: alloc(name),
+        node: NodeId::new(node).unwrap(),
+        mode: Mode::Write,
+        capability: None,
+        wait: false,
+        route: Ok(Route { controller: true, external_node: Some(format!("ext-{node}")) }),
+        worker: worker(),
+    }
+}
+
+pub fn begin(name: &str, wanted: bool) -> Command {
+    Command::Begin { alloc: alloc(name), worker: worker(), wanted }
+}
+
+pub fn release(name: &str) -> Command {
+    Command::Release { alloc: alloc(name), epoch: None, reason: "asked".to_owned() }
+}
+
+impl World {
+    /// A volume that is registered with these access modes.
+    pub fn with(access: &[AccessMode]) -> Self {
+        let mut world =
+            Self { volume: Volume::default(), revision: 0, now_ms: 1_000_000, attempts: 0 };
+        world.apply(&Command::Register(spec(access))).unwrap();
+        world
+    }
+
+    pub fn context(&self) -> Context {
+        Context {
+            now: Timestamp::from_unix_ms(self.now_ms),
+            attempt: AttemptId::new(format!("attempt-{}", self.attempts)).unwrap(),
+            jitter: u32::MAX / 2,
+            policy: Policy::default(),
+        }
+    }
+
+    /// Decides, stores, and checks what must always hold.
+    pub fn apply(&mut self, command: &Command) -> Result<Step, Refusal> {
+        self.attempts += 1;
+        let decided = step(&self.volume, command, &self.context())?;
+        if let Some(write) = &decided.write {
+            self.revision += 1;
+            self.store(write.clone());
+        }
+        assert_eq!(invariant::broken(&self.volume), None, "after {command:?}: {:#?}", self.volume);
+        Ok(decided)
+    }
+
+    fn store(&mut self, write: Write) {
+        match write {
+            Write::PutSpec(mut spec) => {
+                if spec.create_index == 0 {
+                    spec.create_index = self.revision;
+                }
+                self.volume.spec = Some(spec);
+            }
+            Write::DeleteSpec => self.volume.spec = None,
+            Write::PutClaim(alloc, mut claim) => {
+                // A write cannot know its own revision: whoever reads it fills it in.
+                if claim.epoch == 0 {
+                    claim.epoch = self.revision;
+                }
+                self.volume.claims.insert(alloc, claim);
+            }
+            Write::DeleteClaim(alloc) => {
+                self.volume.claims.remove(&alloc);
+            }
+        }
+    }
+
+    pub fn claim(&self, name: &str) -> &Claim {
+        &self.volume.claims[&alloc(name)]
+    }
+
+    /// The answer to the call that is under way for a claim.
+    pub fn answer(&mut self, name: &str, outcome: Outcome) -> Result<Step, Refusal> {
+        let attempt = self.claim(name).attempt.clone().unwrap().id;
+        self.apply(&Command::Answer {
+            alloc: alloc(name),
+            attempt,
+            outcome,
+            worker: Some(worker()),
+        })
+    }
+
+    pub fn done(&mut self, name: &str) -> Result<Step, Refusal> {
+        self.answer(name, Outcome::Done { publish_context: BTreeMap::new() })
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        self.now_ms += u64::try_from(time.as_millis()).unwrap();
+    }
+
+    /// Long enough that no call can act any more and every retry is due.
+    pub fn pass_all_deadlines(&mut self) {
+        self.pass(Duration::from_secs(3600));
+    }
+}
