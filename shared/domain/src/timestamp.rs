@@ -54,7 +54,9 @@ impl fmt::Display for Timestamp {
         let form = format_description!(
             "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z"
         );
-        let text = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000_000)
+        // Years beyond 9999 cannot be written as RFC 3339; nothing of ours lives that long.
+        let ms = self.0.min(253_402_300_799_999);
+        let text = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000)
             .ok()
             .and_then(|at| at.format(&form).ok())
             .ok_or(fmt::Error)?;
@@ -64,9 +66,7 @@ impl fmt::Display for Timestamp {
 
 impl From<Timestamp> for String {
     fn from(at: Timestamp) -> String {
-        // Years beyond 9999 cannot be written as RFC 3339; nothing of ours lives that long.
-        let last = Timestamp(253_402_300_799_999);
-        at.min(last).to_string()
+        at.to_string()
     }
 }
 
@@ -96,7 +96,8 @@ mod tests {
     fn the_end_of_time_does_not_wrap() {
         let end = Timestamp::from_unix_ms(u64::MAX);
         assert_eq!(end.after(Duration::from_secs(1)), end);
-        assert!(serde_json::to_string(&end).is_ok());
+        assert_eq!(serde_json::to_string(&end).unwrap(), "\"9999-12-31T23:59:59.999Z\"");
+        assert_eq!(end.to_string(), "9999-12-31T23:59:59.999Z");
         assert_eq!(Timestamp::from_unix_ms(1).since(end), Duration::ZERO);
     }
 }

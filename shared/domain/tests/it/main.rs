@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 
-mod properties;
+mod anything;
+mod fixture;
+mod history;
+mod round_trip;
 mod rules;
+mod table;
 mod world;

@@ -57,8 +57,8 @@ fn a_claim_without_a_controller_takes_one_write_and_a_release_two() {
     assert_eq!(world.revision, 4);
 }
 
-/// Rule 3: no controller call while any call of the volume may act; no node call while a controller's
-/// may, or one of that node.
+/// Rule 3: no controller call while any call of the volume may act; no node call while a
+/// controller's may, or one of that node.
 #[test]
 fn rule_3_a_new_attempt_waits_until_no_other_may_act() {
     let mut world = taken(SHARED, &[("a", "n1"), ("b", "n2")]);
@@ -260,4 +260,57 @@ fn an_update_of_a_claimed_volume_changes_only_what_is_safe() {
     let refused = world.apply(&Command::Register(update)).unwrap_err();
     let Refusal::UnsafeUpdate { fields, .. } = refused else { panic!("{refused}") };
     assert_eq!(fields, ["context"]);
+}
+
+/// Rule 10: a claim of the same alloc, made again, is another claim, and has a higher epoch.
+#[test]
+fn rule_10_each_life_of_a_claim_has_a_higher_epoch() {
+    let mut world = World::with(EXCLUSIVE);
+    let mut last = 0;
+    for _ in 0..5 {
+        world.apply(&Command::Take(take("a", "n1"))).unwrap();
+        world.done("a").unwrap();
+        let epoch = world.claim("a").epoch;
+        assert!(epoch > last);
+        // Who means the last life does not end this one.
+        let reason = "late".to_owned();
+        let late = Command::Release { alloc: alloc("a"), epoch: Some(last), reason };
+        assert!(matches!(world.apply(&late), Err(Refusal::NoSuchClaim(_))));
+        last = epoch;
+        world.apply(&begin("a", false)).unwrap();
+        // On its way out it is granted to nobody, also not to the alloc that came back.
+        let refused = world.apply(&Command::Take(take("a", "n1"))).unwrap_err();
+        assert!(matches!(refused, Refusal::Releasing { .. }), "{refused}");
+        world.done("a").unwrap();
+        world.done("a").unwrap();
+        assert!(matches!(world.apply(&release("a")), Err(Refusal::NoSuchClaim(_))));
+    }
+}
+
+/// Rule 8, Safety 3: on one node all claims are attached alike, whatever the plugin says meanwhile;
+/// else the unpublish that ends one would take the volume from under the other.
+#[test]
+fn rule_8_claims_on_one_node_are_attached_alike() {
+    let without = || Take { route: Ok(Route::default()), ..take("b", "n1") };
+    let mut world = taken(ON_ONE_NODE, &[("a", "n1")]);
+    world.apply(&Command::Take(without())).unwrap();
+    assert!(world.claim("b").controller);
+    world.apply(&begin("a", false)).unwrap();
+    assert!(world.done("a").unwrap().call.is_none(), "b has it");
+
+    let mut world = World::with(ON_ONE_NODE);
+    world.apply(&Command::Take(without())).unwrap();
+    assert!(world.apply(&Command::Take(take("c", "n1"))).unwrap().call.is_none());
+    assert!(!world.claim("c").controller);
+}
+
+/// Rule 5: a report that is delivered twice counts once.
+#[test]
+fn rule_5_a_timeout_is_noted_once() {
+    let mut world = World::with(EXCLUSIVE);
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    world.answer("a", unanswered()).unwrap();
+    let noted = world.volume.clone();
+    world.answer("a", unanswered()).unwrap();
+    assert_eq!(world.volume, noted);
 }

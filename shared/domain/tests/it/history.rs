@@ -1,0 +1,321 @@
+//! Random histories of one volume: what holds after every step of every one of them.
+
+use std::time::Duration;
+
+use berth_domain::access::{AccessMode, Mode};
+use berth_domain::volume::{
+    Attempt, CallKind, Claim, Command, Context, Outcome, Policy, Refusal, Route, State, Step, Take,
+    Volume, VolumeSpec, Write,
+};
+use berth_domain::{AllocId, AttemptId};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::anything::{access, capability, mode, name, outcome, route};
+use crate::world::{World, spec, take, worker};
+
+/// Something that happens to the volume, or time.
+#[derive(Debug, Clone)]
+enum Event {
+    Wait(Duration),
+    Register(Box<VolumeSpec>),
+    Deregister {
+        force: bool,
+        running: bool,
+    },
+    Take {
+        alloc: AllocId,
+        mode: Mode,
+        access: Option<AccessMode>,
+        wait: bool,
+        way: Way,
+    },
+    Release {
+        alloc: AllocId,
+        epoch: Option<u64>,
+    },
+    Begin {
+        alloc: AllocId,
+        wanted: bool,
+    },
+    /// The current attempt of the alloc's claim is answered.
+    Answer {
+        alloc: AllocId,
+        outcome: Outcome,
+        goes_on: bool,
+    },
+    /// Any attempt there ever was is answered, by its number.
+    Late {
+        alloc: AllocId,
+        attempt: usize,
+        outcome: Outcome,
+    },
+}
+
+type Way = Result<Route, String>;
+
+fn event() -> impl Strategy<Value = Event> {
+    let alloc = || name::<AllocId>('a', 4);
+    let asked = (alloc(), mode(), option::weighted(0.2, access()), any::<bool>(), route());
+    prop_oneof![
+        4 => (0..90_000_u64).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
+        1 => vec(capability(), 1..4)
+            .prop_map(|capabilities| VolumeSpec { capabilities, ..spec(&[]) })
+            .prop_map(|spec| Event::Register(Box::new(spec))),
+        1 => (any::<bool>(), any::<bool>())
+            .prop_map(|(force, running)| Event::Deregister { force, running }),
+        8 => asked.prop_map(|(alloc, mode, access, wait, way)| {
+            Event::Take { alloc, mode, access, wait, way }
+        }),
+        2 => (alloc(), option::weighted(0.3, 0..40_u64))
+            .prop_map(|(alloc, epoch)| Event::Release { alloc, epoch }),
+        8 => (alloc(), any::<bool>()).prop_map(|(alloc, wanted)| Event::Begin { alloc, wanted }),
+        8 => (alloc(), prop_oneof![2 => Just(done()), 1 => outcome()], any::<bool>())
+            .prop_map(|(alloc, outcome, goes_on)| Event::Answer { alloc, outcome, goes_on }),
+        2 => (alloc(), 0..60_usize, outcome())
+            .prop_map(|(alloc, attempt, outcome)| Event::Late { alloc, attempt, outcome }),
+    ]
+}
+
+fn done() -> Outcome {
+    Outcome::Done { publish_context: [("device".to_owned(), "/dev/x".to_owned())].into() }
+}
+
+/// What the event asks of the volume as it is.
+fn command(world: &World, event: &Event) -> Option<Command> {
+    Some(match event.clone() {
+        Event::Wait(_) => return None,
+        Event::Register(spec) => Command::Register(*spec),
+        Event::Deregister { force, running } => {
+            let running = world.volume.claims.keys().take(usize::from(running)).cloned().collect();
+            Command::Deregister { force, reason: "asked".to_owned(), running }
+        }
+        Event::Take { alloc, mode, access, wait, way } => {
+            // Where an alloc is, it stays.
+            let node = if alloc.as_str() < "a2" { "n1" } else { "n2" };
+            let capability = access.map(|access| spec(&[access]).capabilities[0]);
+            let asked = take(alloc.as_str(), node);
+            Command::Take(Take { mode, capability, wait, route: way, ..asked })
+        }
+        Event::Release { alloc, epoch } => {
+            Command::Release { alloc, epoch, reason: "asked".to_owned() }
+        }
+        Event::Begin { alloc, wanted } => Command::Begin { alloc, worker: worker(), wanted },
+        Event::Answer { alloc, outcome, goes_on } => {
+            let attempt = world.volume.claims.get(&alloc)?.attempt.as_ref()?.id.clone();
+            Command::Answer { alloc, attempt, outcome, worker: goes_on.then(worker) }
+        }
+        Event::Late { alloc, attempt, outcome } => {
+            let attempt = AttemptId::new(format!("attempt-{attempt}")).unwrap();
+            Command::Answer { alloc, attempt, outcome, worker: Some(worker()) }
+        }
+    })
+}
+
+/// The event, and what must hold of what it did. The world checks the invariants.
+fn happen(world: &mut World, event: &Event) -> Result<(), TestCaseError> {
+    if let Event::Wait(wait) = event {
+        world.pass(*wait);
+    }
+    let Some(command) = command(world, event) else { return Ok(()) };
+    let before = world.volume.clone();
+    let Ok(step) = world.apply(&command) else { return Ok(()) };
+    let context = world.context();
+    one_write_then_one_call(&step, &command, &context)?;
+    calls_are_alone(&world.volume, &context)?;
+    for (alloc, old) in &before.claims {
+        match world.volume.claims.get(alloc) {
+            Some(new) if new == old => {}
+            Some(new) => {
+                what_is_kept_is_kept(old, new)?;
+                attempts_end_by_answers(old, new, &command, &context)?;
+            }
+            None => freed_for_a_reason(&before, alloc, old, &command, &context)?,
+        }
+    }
+    again_is_harmless(world, &command)
+}
+
+fn spoken_of(command: &Command) -> Option<&AllocId> {
+    match command {
+        Command::Register(_) | Command::Deregister { .. } => None,
+        Command::Take(take) => Some(&take.alloc),
+        Command::Release { alloc, .. }
+        | Command::Begin { alloc, .. }
+        | Command::Answer { alloc, .. } => Some(alloc),
+    }
+}
+
+/// Rules 1, 2 and 4: the call is the attempt that the write names, new, and with a deadline.
+fn one_write_then_one_call(
+    step: &Step,
+    command: &Command,
+    context: &Context,
+) -> Result<(), TestCaseError> {
+    let claim = match &step.write {
+        Some(Write::PutClaim(alloc, claim)) => {
+            prop_assert_eq!(Some(alloc), spoken_of(command));
+            Some(claim)
+        }
+        _ => None,
+    };
+    let named = claim.and_then(|claim| claim.attempt.as_ref());
+    prop_assert_eq!(step.call.as_ref(), named.filter(|named| named.id == context.attempt));
+    if let Some(call) = &step.call {
+        prop_assert_eq!(call.deadline, context.now.after(context.policy.call_timeout));
+    }
+    Ok(())
+}
+
+fn is_live(attempt: &Attempt, context: &Context) -> bool {
+    attempt.may_still_act(context.now, context.policy.clock_margin)
+}
+
+/// Rule 3: a controller call that may act is alone on the volume, a node call alone on its node.
+fn calls_are_alone(volume: &Volume, context: &Context) -> Result<(), TestCaseError> {
+    let live = volume.claims.values().filter_map(|claim| {
+        let attempt = claim.attempt.as_ref().filter(|attempt| is_live(attempt, context))?;
+        Some((&claim.node, attempt.call))
+    });
+    let live: Vec<_> = live.collect();
+    for (at, (node, call)) in live.iter().enumerate() {
+        for (other, their_call) in &live[at + 1..] {
+            let apart = !call.is_controller() && !their_call.is_controller();
+            prop_assert!(apart && node != other, "{call} beside {their_call}");
+        }
+    }
+    Ok(())
+}
+
+/// From the grant to the last: where, how, by whom it was attached, and which claim it is. A claim
+/// never goes back.
+fn what_is_kept_is_kept(old: &Claim, new: &Claim) -> Result<(), TestCaseError> {
+    prop_assert_eq!(&old.node, &new.node);
+    prop_assert_eq!(old.mode, new.mode);
+    prop_assert_eq!(old.epoch, new.epoch);
+    prop_assert!(old.state <= new.state, "{} after {}", new.state, old.state);
+    if old.state != State::Waiting {
+        prop_assert_eq!(old.capability(), new.capability());
+        prop_assert_eq!(old.controller, new.controller);
+        prop_assert_eq!(&old.external_node, &new.external_node);
+    }
+    if old.state >= State::Taken {
+        prop_assert_eq!(&old.publish_context, &new.publish_context);
+    }
+    Ok(())
+}
+
+/// Rules 3, 5 and 6: an attempt leaves the record by its answer, or when it may no longer act.
+fn attempts_end_by_answers(
+    old: &Claim,
+    new: &Claim,
+    command: &Command,
+    context: &Context,
+) -> Result<(), TestCaseError> {
+    let Some(attempt) = &old.attempt else { return Ok(()) };
+    let stays = new.attempt.as_ref() == Some(attempt);
+    let replaced = new.attempt.is_some() && !is_live(attempt, context);
+    let answered = outcome_of(command, attempt).is_some();
+    prop_assert!(stays || replaced || answered, "{command:?} ended {attempt:?}");
+    Ok(())
+}
+
+/// What the command says came of this attempt, if it is an answer, and no timeout, of it.
+fn outcome_of<'a>(command: &'a Command, current: &Attempt) -> Option<&'a Outcome> {
+    match command {
+        Command::Answer { outcome: Outcome::Unanswered(_), .. } => None,
+        Command::Answer { attempt, outcome, .. } => {
+            Some(outcome).filter(|_| *attempt == current.id)
+        }
+        _ => None,
+    }
+}
+
+/// A claim is freed only by a call that succeeded, when it held nothing, or when another claim on
+/// its node is sure to make the call (rule 9); never by time.
+fn freed_for_a_reason(
+    before: &Volume,
+    alloc: &AllocId,
+    old: &Claim,
+    command: &Command,
+    context: &Context,
+) -> Result<(), TestCaseError> {
+    let outcome = old.attempt.as_ref().and_then(|attempt| outcome_of(command, attempt));
+    let succeeded = match (&old.attempt, outcome) {
+        (Some(attempt), Some(Outcome::Done { .. })) => Some(attempt.call),
+        _ => None,
+    };
+    let may_act = old.attempt.as_ref().is_some_and(|attempt| is_live(attempt, context));
+    let is_idle = outcome.is_some() || !may_act;
+    let is_relied_on = |(other, claim): (&AllocId, &Claim)| {
+        let will_unpublish = match claim.state {
+            State::Waiting => false,
+            State::Publishing | State::Taken | State::Unpublishing => true,
+            State::NodeDetached => claim.attempt.is_none(),
+        };
+        other != alloc && claim.node == old.node && claim.controller && will_unpublish
+    };
+    let others_stay = before.claims.iter().any(is_relied_on);
+    let fits = match old.state {
+        State::Waiting => {
+            matches!(command, Command::Release { .. } | Command::Begin { wanted: false, .. })
+        }
+        State::Taken => false,
+        State::Unpublishing => {
+            succeeded == Some(CallKind::NodeDetach) && (!old.controller || others_stay)
+        }
+        State::Publishing | State::NodeDetached => {
+            succeeded == Some(CallKind::ControllerUnpublish) || (is_idle && others_stay)
+        }
+    };
+    prop_assert!(fits, "{command:?} freed {old:?}");
+    Ok(())
+}
+
+/// The same once more, as when a reply was lost: nothing, or a refusal that says so.
+fn again_is_harmless(world: &mut World, command: &Command) -> Result<(), TestCaseError> {
+    let begins = matches!(command, Command::Take(_) | Command::Begin { .. });
+    match world.apply(command) {
+        Ok(again) => prop_assert_eq!(again, Step::nothing(), "{:?}", command),
+        Err(Refusal::Busy { .. } | Refusal::NotDue { .. }) if begins => {}
+        Err(Refusal::NoSuchClaim(_) | Refusal::StaleAttempt | Refusal::NoSuchVolume) => {}
+        Err(refusal) => prop_assert!(false, "{command:?}: {refusal}"),
+    }
+    Ok(())
+}
+
+/// A perfect world: every call is answered well at once, and nobody wants the volume.
+fn wind_down(world: &mut World) -> Result<(), TestCaseError> {
+    for _ in 0..100 {
+        if world.volume.claims.is_empty() {
+            return Ok(());
+        }
+        for alloc in world.volume.claims.keys().cloned().collect::<Vec<_>>() {
+            let outcome = done();
+            happen(world, &Event::Begin { alloc: alloc.clone(), wanted: false })?;
+            happen(world, &Event::Answer { alloc, outcome, goes_on: true })?;
+        }
+        world.pass(Policy::default().retry.max);
+    }
+    Err(TestCaseError::fail(format!("stuck: {:#?}", world.volume.claims)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    /// Safety 1, 2, 4 and 7 over random histories: the record is sound after each step, no call
+    /// begins while another may act, nothing that a claim must keep is lost, nothing is freed but
+    /// for a reason, and whatever is said twice is said once. From wherever a history has got to,
+    /// all claims go when their allocs have ended.
+    #[test]
+    fn every_history_is_sound_and_can_end(
+        access in access(), events in vec(event(), 1..60),
+    ) {
+        let mut world = World::with(&[access]);
+        for event in &events {
+            happen(&mut world, event)?;
+        }
+        wind_down(&mut world)?;
+    }
+}

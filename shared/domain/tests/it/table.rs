@@ -1,0 +1,261 @@
+//! Every state against every answer, and every neighbour against every call: as tables, so that
+//! whoever changes one sees what else changes.
+
+use std::fmt::Write as _;
+
+use berth_domain::access::AccessMode;
+use berth_domain::volume::{CallKind, Outcome, Refusal, State, Step, Write};
+
+use crate::fixture::{answer, asks, claim, dead, decide, live, volume, with};
+use crate::world::{alloc, begin, take};
+
+use CallKind::{ControllerPublish, ControllerUnpublish, NodeDetach};
+use State::{NodeDetached, Publishing, Taken, Unpublishing, Waiting};
+
+const SHARED: AccessMode = AccessMode::MultiNodeMultiWriter;
+
+/// What came of a step, in a few words: the state, `+` the call that is made, `~` one that is kept.
+fn words(decided: &Result<Step, Refusal>) -> String {
+    match decided {
+        Err(Refusal::StaleAttempt) => "stale".to_owned(),
+        Err(Refusal::NotDue { .. }) => "not due".to_owned(),
+        Err(Refusal::Busy { .. }) => "busy".to_owned(),
+        Err(Refusal::Held { .. }) => "held".to_owned(),
+        Err(other) => other.to_string(),
+        Ok(step) => match &step.write {
+            None => "nothing".to_owned(),
+            Some(Write::DeleteClaim(_)) => "freed".to_owned(),
+            Some(Write::PutClaim(_, claim)) => match (&step.call, &claim.attempt) {
+                (Some(attempt), _) => format!("{} + {}", claim.state, attempt.call),
+                (None, Some(attempt)) => format!("{} ~ {}", claim.state, attempt.call),
+                (None, None) => claim.state.to_string(),
+            },
+            Some(Write::PutSpec(_) | Write::DeleteSpec) => "spec".to_owned(),
+        },
+    }
+}
+
+fn same(table: &str, expected: &str) {
+    assert_eq!(table, expected, "\n{table}");
+}
+
+/// Rules 5 and 6, Safety 7: what each answer leads to, of the current attempt and of another.
+#[test]
+fn rule_5_and_6_what_an_answer_leads_to() {
+    let outcomes = [
+        ("done", Outcome::Done { publish_context: [].into() }),
+        ("failed", Outcome::Failed("no".to_owned())),
+        ("refused", Outcome::Refused("never".to_owned())),
+        ("unanswered", Outcome::Unanswered("silence".to_owned())),
+    ];
+    let mut table = String::new();
+    for (state, call) in [
+        (Publishing, ControllerPublish),
+        (Unpublishing, NodeDetach),
+        (NodeDetached, ControllerUnpublish),
+        (NodeDetached, ControllerPublish),
+    ] {
+        for attempt in [live(call), dead(call)] {
+            let current = attempt.id.clone();
+            let claims = [("a1", with(claim(SHARED, state, "n1"), attempt))];
+            let volume = volume(SHARED, claims);
+            for (name, outcome) in outcomes.clone() {
+                let came = answer(&volume, alloc("a1"), current.as_str(), outcome.clone());
+                let of = format!("{state} {current} {call} {name}:");
+                writeln!(table, "{of:<56}{}", words(&came)).unwrap();
+                let late = answer(&volume, alloc("a1"), "another", outcome);
+                assert_eq!(late, Err(Refusal::StaleAttempt));
+            }
+        }
+    }
+    same(
+        &table,
+        "\
+publishing live controller.publish done:                taken
+publishing live controller.publish failed:              publishing
+publishing live controller.publish refused:             node-detached
+publishing live controller.publish unanswered:          publishing ~ controller.publish
+publishing dead controller.publish done:                taken
+publishing dead controller.publish failed:              publishing
+publishing dead controller.publish refused:             node-detached
+publishing dead controller.publish unanswered:          publishing ~ controller.publish
+unpublishing live agent.detach done:                    node-detached + controller.unpublish
+unpublishing live agent.detach failed:                  unpublishing
+unpublishing live agent.detach refused:                 unpublishing
+unpublishing live agent.detach unanswered:              unpublishing ~ agent.detach
+unpublishing dead agent.detach done:                    node-detached + controller.unpublish
+unpublishing dead agent.detach failed:                  unpublishing
+unpublishing dead agent.detach refused:                 unpublishing
+unpublishing dead agent.detach unanswered:              unpublishing ~ agent.detach
+node-detached live controller.unpublish done:           freed
+node-detached live controller.unpublish failed:         node-detached
+node-detached live controller.unpublish refused:        node-detached
+node-detached live controller.unpublish unanswered:     node-detached ~ controller.unpublish
+node-detached dead controller.unpublish done:           freed
+node-detached dead controller.unpublish failed:         node-detached
+node-detached dead controller.unpublish refused:        node-detached
+node-detached dead controller.unpublish unanswered:     node-detached ~ controller.unpublish
+node-detached live controller.publish done:             node-detached + controller.unpublish
+node-detached live controller.publish failed:           node-detached + controller.unpublish
+node-detached live controller.publish refused:          node-detached + controller.unpublish
+node-detached live controller.publish unanswered:       node-detached ~ controller.publish
+node-detached dead controller.publish done:             node-detached + controller.unpublish
+node-detached dead controller.publish failed:           node-detached + controller.unpublish
+node-detached dead controller.publish refused:          node-detached + controller.unpublish
+node-detached dead controller.publish unanswered:       node-detached ~ controller.publish
+",
+    );
+}
+
+/// Rule 3, Safety 4: which call may begin beside one that may still act, and beside one that may
+/// not; and that one without a controller needs none to be idle.
+#[test]
+fn rule_3_what_may_begin_beside_a_call() {
+    let mut table = String::new();
+    for (state, call) in [
+        (Publishing, ControllerPublish),
+        (Unpublishing, NodeDetach),
+        (NodeDetached, ControllerUnpublish),
+    ] {
+        for attempt in [live(call), dead(call)] {
+            for node in ["n1", "n2"] {
+                let age = attempt.id.clone();
+                let beside = with(claim(SHARED, state, "n1"), attempt.clone());
+                let with_own = |state| {
+                    volume(SHARED, [("a1", beside.clone()), ("a2", claim(SHARED, state, node))])
+                };
+                let asked =
+                    words(&asks(&volume(SHARED, [("a1", beside.clone())]), take("a2", node)));
+                let publish = words(&asks(&with_own(Publishing), take("a2", node)));
+                let detach = words(&decide(&with_own(Unpublishing), &begin("a2", false)));
+                let unpublish = words(&decide(&with_own(NodeDetached), &begin("a2", false)));
+                writeln!(table, "{age} {call} on n1; on {node}:").unwrap();
+                writeln!(table, "  asks: {asked}; asks again: {publish}").unwrap();
+                writeln!(table, "  detach: {detach}; leave: {unpublish}").unwrap();
+            }
+        }
+    }
+    same(
+        &table,
+        "\
+live controller.publish on n1; on n1:
+  asks: busy; asks again: busy
+  detach: not due; leave: freed
+live controller.publish on n1; on n2:
+  asks: busy; asks again: busy
+  detach: not due; leave: not due
+dead controller.publish on n1; on n1:
+  asks: publishing + controller.publish; asks again: publishing + controller.publish
+  detach: unpublishing + agent.detach; leave: freed
+dead controller.publish on n1; on n2:
+  asks: publishing + controller.publish; asks again: publishing + controller.publish
+  detach: unpublishing + agent.detach; leave: node-detached + controller.unpublish
+live agent.detach on n1; on n1:
+  asks: busy; asks again: busy
+  detach: not due; leave: freed
+live agent.detach on n1; on n2:
+  asks: busy; asks again: busy
+  detach: unpublishing + agent.detach; leave: not due
+dead agent.detach on n1; on n1:
+  asks: publishing + controller.publish; asks again: publishing + controller.publish
+  detach: unpublishing + agent.detach; leave: freed
+dead agent.detach on n1; on n2:
+  asks: publishing + controller.publish; asks again: publishing + controller.publish
+  detach: unpublishing + agent.detach; leave: node-detached + controller.unpublish
+live controller.unpublish on n1; on n1:
+  asks: busy; asks again: busy
+  detach: not due; leave: not due
+live controller.unpublish on n1; on n2:
+  asks: busy; asks again: busy
+  detach: not due; leave: not due
+dead controller.unpublish on n1; on n1:
+  asks: publishing + controller.publish; asks again: publishing + controller.publish
+  detach: unpublishing + agent.detach; leave: node-detached + controller.unpublish
+dead controller.unpublish on n1; on n2:
+  asks: publishing + controller.publish; asks again: publishing + controller.publish
+  detach: unpublishing + agent.detach; leave: node-detached + controller.unpublish
+",
+    );
+}
+
+/// Rule 9, Safety 3: whom a claim relies on when it leaves its node.
+#[test]
+fn rule_9_who_is_relied_on() {
+    let others = [
+        ("nobody", None),
+        ("waiting", Some(claim(SHARED, Waiting, "n1"))),
+        ("publishing", Some(claim(SHARED, Publishing, "n1"))),
+        ("publishing, dead", Some(with(claim(SHARED, Publishing, "n1"), dead(ControllerPublish)))),
+        ("taken", Some(claim(SHARED, Taken, "n1"))),
+        ("taken, elsewhere", Some(claim(SHARED, Taken, "n2"))),
+        ("unpublishing", Some(claim(SHARED, Unpublishing, "n1"))),
+        ("unpublishing, dead", Some(with(claim(SHARED, Unpublishing, "n1"), dead(NodeDetach)))),
+        ("node-detached", Some(claim(SHARED, NodeDetached, "n1"))),
+        ("leaving, dead", Some(with(claim(SHARED, NodeDetached, "n1"), dead(ControllerUnpublish)))),
+        ("undone, dead", Some(with(claim(SHARED, NodeDetached, "n1"), dead(ControllerPublish)))),
+        ("leaving, live", Some(with(claim(SHARED, NodeDetached, "n1"), live(ControllerUnpublish)))),
+    ];
+    let mut table = String::new();
+    for (name, other) in others {
+        let mut beside = volume(SHARED, [("a1", claim(SHARED, NodeDetached, "n1"))]);
+        beside.claims.extend(other.map(|other| (alloc("a2"), other)));
+        writeln!(table, "{name:<20}{}", words(&decide(&beside, &begin("a1", false)))).unwrap();
+    }
+    same(
+        &table,
+        "\
+nobody              node-detached + controller.unpublish
+waiting             node-detached + controller.unpublish
+publishing          freed
+publishing, dead    freed
+taken               freed
+taken, elsewhere    node-detached + controller.unpublish
+unpublishing        freed
+unpublishing, dead  freed
+node-detached       freed
+leaving, dead       node-detached + controller.unpublish
+undone, dead        node-detached + controller.unpublish
+leaving, live       not due
+",
+    );
+}
+
+/// Rule 14: what a worker finds to do, for a claim that is wanted and for one that is not.
+#[test]
+fn rule_14_work_is_found_by_looking() {
+    let mut table = String::new();
+    for (name, found) in [
+        ("waiting", claim(SHARED, Waiting, "n1")),
+        ("publishing", claim(SHARED, Publishing, "n1")),
+        ("publishing, live", with(claim(SHARED, Publishing, "n1"), live(ControllerPublish))),
+        ("publishing, dead", with(claim(SHARED, Publishing, "n1"), dead(ControllerPublish))),
+        ("taken", claim(SHARED, Taken, "n1")),
+        ("unpublishing", claim(SHARED, Unpublishing, "n1")),
+        ("unpublishing, live", with(claim(SHARED, Unpublishing, "n1"), live(NodeDetach))),
+        ("unpublishing, dead", with(claim(SHARED, Unpublishing, "n1"), dead(NodeDetach))),
+        ("node-detached", claim(SHARED, NodeDetached, "n1")),
+        ("leaving, live", with(claim(SHARED, NodeDetached, "n1"), live(ControllerUnpublish))),
+        ("leaving, dead", with(claim(SHARED, NodeDetached, "n1"), dead(ControllerUnpublish))),
+    ] {
+        let volume = volume(SHARED, [("a1", found)]);
+        let (wanted, ended) =
+            (decide(&volume, &begin("a1", true)), decide(&volume, &begin("a1", false)));
+        writeln!(table, "{name:<20}{} | {}", words(&wanted), words(&ended)).unwrap();
+    }
+    same(
+        &table,
+        "\
+waiting             not due | freed
+publishing          node-detached + controller.unpublish | node-detached + controller.unpublish
+publishing, live    not due | node-detached ~ controller.publish
+publishing, dead    not due | node-detached + controller.unpublish
+taken               not due | unpublishing + agent.detach
+unpublishing        unpublishing + agent.detach | unpublishing + agent.detach
+unpublishing, live  not due | not due
+unpublishing, dead  unpublishing + agent.detach | unpublishing + agent.detach
+node-detached       node-detached + controller.unpublish | node-detached + controller.unpublish
+leaving, live       not due | not due
+leaving, dead       node-detached + controller.unpublish | node-detached + controller.unpublish
+",
+    );
+}
