@@ -62,8 +62,8 @@ impl Model {
         Ok(())
     }
 
-    /// Decides, writes, and sends the call that was decided, or the grant. When calls are counted and
-    /// none is left, nobody is there to ask.
+    /// Decides, writes, and sends the call that was decided, or the grant. When calls are counted
+    /// and none is left, nobody is there to ask.
     ///
     /// A grant stays on its way also when it has arrived: whoever has a claim may ask for it again
     /// (B4), so that there is always another that may still come.

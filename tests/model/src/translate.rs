@@ -1,9 +1,9 @@
 //! A record of the world as the domain's volume, and back.
 //!
-//! **Promises** that nothing is lost on the way: what the world leaves out of a claim is put in when
-//! `step` is asked, and compared when it comes back, so that a step which changed a claim's mode,
-//! access, epoch, node or publish context would be a breach. Only texts, counts and times of the
-//! past are left out for good: they change no decision, or only when it is made.
+//! **Promises** that nothing is lost on the way: what the world leaves out of a claim is put in
+//! when `step` is asked, and compared when it comes back, so that a step which changed a claim's
+//! mode, access, epoch, node or publish context would be a breach. Only texts, counts and times of
+//! the past are left out for good: they change no decision, or only when it is made.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
