@@ -7,3 +7,4 @@ mod messages;
 mod names;
 mod records;
 mod sample;
+mod views;

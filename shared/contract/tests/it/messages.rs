@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::sample;
 
 /// A request is what its golden file says, is read back whole, and an unknown field is ignored.
-fn request<T: Serialize + Decode + PartialEq + Debug>(name: &str, message: &T) {
+pub fn request<T: Serialize + Decode + PartialEq + Debug>(name: &str, message: &T) {
     let bytes = serde_json::to_vec(message).unwrap();
     assert_eq!(decode::message::<T>(&bytes).as_ref(), Ok(message));
     let mut newer: Value = serde_json::from_slice(&bytes).unwrap();
@@ -29,10 +29,12 @@ fn request<T: Serialize + Decode + PartialEq + Debug>(name: &str, message: &T) {
     insta::assert_snapshot!(name, serde_json::to_string_pretty(message).unwrap());
 }
 
-/// A reply is what its golden file says, and is read back whole.
-fn reply<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, message: &T) {
-    let bytes = serde_json::to_vec(message).unwrap();
-    assert_eq!(serde_json::from_slice::<T>(&bytes).unwrap(), *message);
+/// A reply is what its golden file says, is read back whole, and an unknown field is ignored.
+pub fn reply<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, message: &T) {
+    let mut newer = serde_json::to_value(message).unwrap();
+    assert_eq!(serde_json::from_value::<T>(newer.clone()).unwrap(), *message);
+    newer["of_a_newer_version"] = json!({"deep": [1]});
+    assert_eq!(serde_json::from_value::<T>(newer).unwrap(), *message);
     insta::assert_snapshot!(name, serde_json::to_string_pretty(message).unwrap());
 }
 
@@ -57,7 +59,7 @@ fn a_call() -> call::Call {
     }
 }
 
-fn claim_status() -> claim::ClaimStatus {
+pub fn claim_status() -> claim::ClaimStatus {
     claim::ClaimStatus {
         namespace: sample::namespace(),
         volume: sample::volume(),
