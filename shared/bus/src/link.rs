@@ -1,7 +1,7 @@
 //! What happens to the connection, noticed once for everybody.
 //!
 //! **Owns** the client's events: they are logged here, counted here, and wake whoever waits for the
-//! connection to break ([`Watch`]) or to come back.
+//! connection to break (`Watch`) or to come back.
 //!
 //! **Promises** that a refused permission is seen: to its caller it is only a timeout.
 
