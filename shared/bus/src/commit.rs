@@ -148,8 +148,10 @@ enum Sent {
     Refused(Cause),
     /// This copy was not stored.
     NotStored(Cause),
-    /// This copy may be stored: the leader knows.
-    Doubtful(Cause),
+    /// The guard did not hold, says a leader, or one that was.
+    Contradicted(Cause),
+    /// This copy may be stored, now or later.
+    Lost(Cause),
 }
 
 impl Bucket {
@@ -175,35 +177,43 @@ impl Bucket {
         check(write)?;
         let copy = format!("{:016x}", rand::rng().random::<u64>());
         let deadline = Instant::now() + within;
-        // Whether a copy may be on its way, or stored already.
-        let mut loose = false;
+        // Whether a copy may be stored, and whether one may even be on its way still.
+        let (mut doubtful, mut loose) = (false, false);
         let mut tries = 0;
         loop {
             let sent = self.send(write, &copy, ttl).await;
             let cause = match sent {
                 Sent::Stored(revision) => return Ok(revision),
-                Sent::Refused(source) if !loose => {
+                Sent::Refused(source) if !doubtful => {
                     return Err(CommitError::Refused { key: key(), source });
                 }
                 Sent::Refused(cause) | Sent::NotStored(cause) => cause,
-                Sent::Doubtful(cause) => {
-                    loose = true;
+                Sent::Contradicted(cause) => {
+                    doubtful = true;
+                    cause
+                }
+                Sent::Lost(cause) => {
+                    (doubtful, loose) = (true, true);
                     cause
                 }
             };
-            if loose {
+            let unknown = |source| CommitError::Unknown { key: key(), within, source };
+            if doubtful {
                 match self.resolve(write, &copy, deadline).await {
                     Trace::Stored(revision) => return Ok(revision),
                     Trace::Beaten => return Err(conflict()),
+                    // Refused each time: that ours was stored all the same, and pushed out before we
+                    // looked, would take a change of the leader and a delete in one instant. And
+                    // whoever decides anew decides by what stands there now.
+                    Trace::Blurred if !loose => return Err(conflict()),
+                    Trace::Blurred => return Err(unknown(cause)),
+                    Trace::Unread(source) => return Err(unknown(source)),
                     Trace::None => {}
-                    Trace::Lost(source) => {
-                        return Err(CommitError::Unknown { key: key(), within, source });
-                    }
                 }
             }
-            if Instant::now() >= deadline || !(loose || self.bus.connected()) {
-                return Err(if loose {
-                    CommitError::Unknown { key: key(), within, source: cause }
+            if Instant::now() >= deadline || !(doubtful || self.bus.connected()) {
+                return Err(if doubtful {
+                    unknown(cause)
                 } else {
                     CommitError::Unavailable { key: key(), source: cause }
                 });
@@ -223,7 +233,7 @@ impl Bucket {
             biased;
             answer = self.bus.exchange(self.subject(write.key), headers, body, within) => answer,
             // No answer comes over a new connection: ask at once what became of the write.
-            () = connection.broken() => return Sent::Doubtful(Cause::new("the connection broke")),
+            () = connection.broken() => return Sent::Lost(Cause::new("the connection broke")),
         };
         let answer = match answer {
             Ok(answer) => answer,
@@ -234,14 +244,14 @@ impl Bucket {
                 return Sent::Refused(Cause::new(error));
             }
             Err(error @ (ExchangeError::TimedOut(_) | ExchangeError::Broken(_))) => {
-                return Sent::Doubtful(Cause::new(error));
+                return Sent::Lost(Cause::new(error));
             }
         };
         match serde_json::from_slice(&answer.payload) {
             Ok(Ack { error: Some(error), .. }) => judge(refusal(&error)),
             Ok(Ack { seq: Some(revision), .. }) => Sent::Stored(revision),
-            Ok(_) => Sent::Doubtful(Cause::new("an acknowledgement without a revision")),
-            Err(error) => Sent::Doubtful(Cause::new(error)),
+            Ok(_) => Sent::Lost(Cause::new("an acknowledgement without a revision")),
+            Err(error) => Sent::Lost(Cause::new(error)),
         }
     }
 
@@ -288,11 +298,11 @@ fn judge(refusal: ApiError) -> Sent {
     match refusal {
         // From a leader, or from one that was: only the leader's stream tells.
         ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. } => {
-            Sent::Doubtful(refusal.into())
+            Sent::Contradicted(refusal.into())
         }
         ApiError::Refused { status: 400..500, .. } => Sent::Refused(refusal.into()),
         // A leader that could not store may have followers that did.
-        _ => Sent::Doubtful(refusal.into()),
+        _ => Sent::Lost(refusal.into()),
     }
 }
 

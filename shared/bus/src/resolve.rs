@@ -5,7 +5,8 @@
 //! **Rests on** this: the guard held when the write was stored, so nothing below its filter stands
 //! between the guard's revision and the write. Hence the first message after that revision is ours,
 //! or ours was never stored and never will be. One thing blurs it: ours may have been stored and then
-//! pushed out by later writes of the same key (a delete, or as many as the bucket keeps).
+//! pushed out by later writes of the same key (a delete, or as many as the bucket keeps). Most often
+//! the first message's own guard tells: if it stood on the same revision, ours was never between.
 
 use async_nats::jetstream::message::StreamMessage;
 use berth_contract::header;
@@ -26,8 +27,10 @@ pub(crate) enum Trace {
     Beaten,
     /// Nothing came since: it is not stored yet.
     None,
-    /// It cannot be told.
-    Lost(Cause),
+    /// Others wrote the key since: it is not stored, or it was and they pushed it out.
+    Blurred,
+    /// The leader did not answer.
+    Unread(Cause),
 }
 
 impl Bucket {
@@ -40,7 +43,7 @@ impl Bucket {
                 Err(error) => error,
             };
             if Instant::now() >= deadline {
-                return Trace::Lost(Cause::new(error));
+                return Trace::Unread(Cause::new(error));
             }
             tries += 1;
             pause(tries).await;
@@ -57,6 +60,11 @@ impl Bucket {
         if is_copy(&first, copy) {
             return Ok(Trace::Stored(first.sequence));
         }
+        let base = headers::number(&first.headers, headers::EXPECTED_REVISION);
+        let scope = headers::get(&first.headers, headers::EXPECTED_FILTER);
+        if base == Some(guard.revision) && scope == Some(&self.subject(guard.filter)) {
+            return Ok(Trace::Beaten);
+        }
         self.pushed_out(write).await
     }
 
@@ -72,7 +80,7 @@ impl Bucket {
             }
             revision = next.sequence;
         }
-        Ok(Trace::Lost(Cause::new("the key was overwritten before its history could be read")))
+        Ok(Trace::Blurred)
     }
 }
 

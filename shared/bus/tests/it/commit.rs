@@ -111,6 +111,18 @@ async fn a_key_is_written_anew_over_its_marker_by_the_markers_revision() {
 }
 
 #[tokio::test]
+async fn of_two_that_delete_a_key_one_hears_of_a_conflict() {
+    let (_server, _bus, bucket) = one_bucket(&STATE).await;
+    let before = set(&bucket, "v.k", "v").await;
+    let marker = bucket.commit(delete("v.k", "v.>", before)).await.unwrap();
+    assert!(is_conflict(&bucket.commit(delete("v.k", "v.>", before)).await));
+    // Also of one that looked at an older state, or writes the key anew.
+    bucket.commit(put("v.k", "again", "v.>", marker)).await.unwrap();
+    assert!(is_conflict(&bucket.commit(put("v.k", "stale", "v.>", before)).await));
+    assert!(is_conflict(&bucket.commit(put("v.k", "stale", "v.>", 0)).await));
+}
+
+#[tokio::test]
 async fn a_wrong_write_is_refused_and_not_retried() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
     let began = Instant::now();
