@@ -1,12 +1,13 @@
 //! Buckets: opened or made with a configuration of our own, and watched for drift.
 //!
-//! **Owns** what a bucket's stream must be like for guards, markers and leases to work: guards over a
-//! subtree, TTL per key, rollup (a delete must take the key's history with it, see
+//! **Owns** what a bucket's stream must be like for guards, markers and leases to work: guards over
+//! a subtree, TTL per key, rollup (a delete must take the key's history with it, see
 //! [`commit`](crate::commit)), no deletion of messages, and room for more than the server's default
 //! of 1000 watches.
 //!
-//! **Promises** that opening is safe when every service starts at once, also on a cluster that still
-//! forms; and that a setting another tool dropped is reported in [`Bucket::drift`] and the log.
+//! **Promises** that opening is safe when every service starts at once, also on a cluster that
+//! still forms; and that a setting another tool dropped is reported in [`Bucket::drift`] and the
+//! log.
 //!
 //! **Never** changes the settings of a bucket that exists.
 

@@ -1,26 +1,27 @@
 //! The guarded write, the only way in which state changes.
 //!
-//! **Owns** one write of one key under the condition that the newest revision below a filter (a key,
-//! or a whole subtree) is still the one the writer looked at.
+//! **Owns** one write of one key under the condition that the newest revision below a filter (a
+//! key, or a whole subtree) is still the one the writer looked at.
 //!
 //! **Promises** that the answer is true whatever is lost on the way:
 //!
 //! - `Ok(revision)`: stored, once, at this revision.
-//! - [`CommitError::Conflict`]: not stored, and never will be: somebody else wrote below the filter.
+//! - [`CommitError::Conflict`]: not stored, and never will be: somebody else wrote below the
+//!   filter.
 //! - [`CommitError::Refused`]: not stored, and never will be: the write itself is wrong.
 //! - [`CommitError::Unavailable`]: not stored, and never will be.
-//! - [`CommitError::Unknown`]: perhaps stored, and perhaps stored later. Read, and decide anew under
-//!   a guard: only one of the two writes can pass.
+//! - [`CommitError::Unknown`]: perhaps stored, and perhaps stored later. Read, and decide anew
+//!   under a guard: only one of the two writes can pass.
 //!
 //! A write whose acknowledgement is lost is not reported but resolved: the stream's leader is asked
 //! what came first below the filter after the guard's revision, since that is where ours must be if
 //! it was stored. Nothing there: the same write is sent again, and whichever copy comes second
 //! fails its guard. This goes on until [`Config::commit_timeout`](crate::Config::commit_timeout).
 //!
-//! A write whose guard is said to have failed is resolved in the same way. On a cluster that changes
-//! its leader, the old one may refuse what the new one stores, and the refusal comes first (seen
-//! about once per change under load). And a leader refuses, with a code of its own, while another
-//! write of the subtree is on its way that may yet fail.
+//! A write whose guard is said to have failed is resolved in the same way. On a cluster that
+//! changes its leader, the old one may refuse what the new one stores, and the refusal comes first
+//! (seen about once per change under load). And a leader refuses, with a code of its own, while
+//! another write of the subtree is on its way that may yet fail.
 //!
 //! A delete takes the key's history with it (KV purge). A plain delete marker over a key with
 //! history would, when the marker expires, bring the value before it back to life.
@@ -202,8 +203,8 @@ impl Bucket {
                 match self.resolve(write, &copy, deadline).await {
                     Trace::Stored(revision) => return Ok(revision),
                     Trace::Beaten => return Err(conflict()),
-                    // Refused each time: that ours was stored all the same, and pushed out before we
-                    // looked, would take a change of the leader and a delete in one instant. And
+                    // Refused each time: that ours was stored all the same, and pushed out before
+                    // we looked, would take a change of the leader and a delete in one instant. And
                     // whoever decides anew decides by what stands there now.
                     Trace::Blurred if !loose => return Err(conflict()),
                     Trace::Blurred => return Err(unknown(cause)),
@@ -290,8 +291,8 @@ struct Ack {
 
 /// The guard did not hold where the write arrived.
 const WRONG_LAST_SEQUENCE: u64 = 10071;
-/// The same as the leader of a cluster says it while another write below the filter is under way. It
-/// also comes to a single writer with the right revision, about once in 200 000 writes.
+/// The same as the leader of a cluster says it while another write below the filter is under way.
+/// It also comes to a single writer with the right revision, about once in 200 000 writes.
 const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
 
 fn judge(refusal: ApiError) -> Sent {
@@ -315,7 +316,8 @@ fn check(write: &Write<'_>) -> Result<(), CommitError> {
     }
     let filter = write.guard.filter;
     if !filter::is_filter(filter) || !filter::covers(filter, write.key) {
-        // Where our own write is not below the filter, a lost acknowledgement could not be resolved.
+        // Where our own write is not below the filter, a lost acknowledgement could not be
+        // resolved.
         return refuse(format!("the guard {filter:?} does not cover the key"));
     }
     Ok(())

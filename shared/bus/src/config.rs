@@ -38,18 +38,18 @@ impl fmt::Debug for Credentials {
 /// How to reach the bus, and how long to wait for it. Its `Debug` shows no secret.
 #[derive(Clone)]
 pub struct Config {
-    /// The servers, such as `nats://127.0.0.1:4222`, one each or several with commas between; others
-    /// of the cluster are learned from them.
+    /// The servers, such as `nats://127.0.0.1:4222`, one each or several with commas between;
+    /// others of the cluster are learned from them.
     pub servers: Vec<String>,
     /// `service/host/pid`, as `nats server report connections` shows it.
     pub name: String,
     /// Who we are.
     pub credentials: Credentials,
-    /// What the subjects of our inboxes begin with; `_INBOX` when none is given. With permissions per
-    /// service each has its own, so that nobody can listen to another's answers.
+    /// What the subjects of our inboxes begin with; `_INBOX` when none is given. With permissions
+    /// per service each has its own, so that nobody can listen to another's answers.
     pub inbox_prefix: Option<String>,
-    /// How long the first connection, or the opening of a bucket, may take: a cluster of three needs
-    /// 10 to 12 s from its start until it makes a stream.
+    /// How long the first connection, or the opening of a bucket, may take: a cluster of three
+    /// needs 10 to 12 s from its start until it makes a stream.
     pub start_timeout: Duration,
     /// How long one exchange with the server may take before it counts as lost.
     pub request_timeout: Duration,

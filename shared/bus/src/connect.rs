@@ -1,8 +1,9 @@
 //! The connection: one per process, kept for as long as the process lives.
 //!
-//! **Owns** how a service gets onto the bus and stays there: the first connection has a deadline and
-//! fails with all that is known; afterwards the client reconnects for ever, at most a second apart,
-//! and every drop, refusal of a permission and slow consumer is logged and counted ([`Counts`]).
+//! **Owns** how a service gets onto the bus and stays there: the first connection has a deadline
+//! and fails with all that is known; afterwards the client reconnects for ever, at most a second
+//! apart, and every drop, refusal of a permission and slow consumer is logged and counted
+//! ([`Counts`]).
 //!
 //! **Promises** that [`Bus::connected`] is current, so that callers refuse early: what is handed to
 //! the client while it is disconnected would be sent after the reconnect, long after its caller
@@ -144,8 +145,8 @@ impl Bus {
         &self.config().name
     }
 
-    /// Waits until the server has taken all that was sent so far, subscriptions too: whoever asks an
-    /// endpoint after that is heard. False when that does not show within `within`.
+    /// Waits until the server has taken all that was sent so far, subscriptions too: whoever asks
+    /// an endpoint after that is heard. False when that does not show within `within`.
     pub async fn flush(&self, within: Duration) -> bool {
         // Nobody listens there; that the server says so means that it has come to it.
         let nowhere = self.client().new_inbox();

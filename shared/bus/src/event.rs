@@ -1,10 +1,10 @@
 //! Events: what happened, told to whoever wants to know, and never waited for.
 //!
-//! **Owns** the event stream, the queue in front of it, and the two ways to read it: the last few, and
-//! what comes.
+//! **Owns** the event stream, the queue in front of it, and the two ways to read it: the last few,
+//! and what comes.
 //!
-//! **Promises** that [`Events::publish`] takes no time: it hands the event to a bounded queue, and a full
-//! queue loses it, counted ([`Events::lost`]). Events may be lost; nothing decides by them.
+//! **Promises** that [`Events::publish`] takes no time: it hands the event to a bounded queue, and
+//! a full queue loses it, counted ([`Events::lost`]). Events may be lost; nothing decides by them.
 //!
 //! **Never** waits for the stream's acknowledgement, nor makes a claim wait.
 
@@ -148,7 +148,8 @@ impl Events {
         }
     }
 
-    /// The last `count` events (at most [`LAST_MAX`]) on subjects that `filter` covers, oldest first.
+    /// The last `count` events (at most [`LAST_MAX`]) on subjects that `filter` covers, oldest
+    /// first.
     pub async fn last(
         &self,
         filter: &str,

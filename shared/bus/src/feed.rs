@@ -1,14 +1,14 @@
 //! A stream's messages as they come: an ephemeral push consumer of our own.
 //!
-//! **Owns** one consumer for as long as it is good. Each message carries the consumer's count; a step
-//! in it, a silence of more than two heartbeats and a half, or a change of the connection ends the
-//! feed with an error, and whoever follows opens another one from where it stands. The client
+//! **Owns** one consumer for as long as it is good. Each message carries the consumer's count; a
+//! step in it, a silence of more than two heartbeats and a half, or a change of the connection ends
+//! the feed with an error, and whoever follows opens another one from where it stands. The client
 //! library's own watch takes ten seconds to notice the same, and may start over or go deaf.
 //!
 //! **Promises** messages in order without a gap, and how far the stream is known between them.
 //!
-//! **Never** leaves a consumer behind: it is deleted with the feed, or, where that does not arrive, goes
-//! by itself a while after nobody listens.
+//! **Never** leaves a consumer behind: it is deleted with the feed, or, where that does not arrive,
+//! goes by itself a while after nobody listens.
 
 use std::time::Duration;
 

@@ -11,7 +11,8 @@ pub(crate) fn is_key(key: &str) -> bool {
     key.split('.').all(token)
 }
 
-/// Whether `filter` is a key or a pattern: `*` stands for one token, a last `>` for all that follow.
+/// Whether `filter` is a key or a pattern: `*` stands for one token, a last `>` for all that
+/// follow.
 pub(crate) fn is_filter(filter: &str) -> bool {
     let tokens: Vec<&str> = filter.split('.').collect();
     let last = tokens.len() - 1;

@@ -3,10 +3,10 @@
 //! **Owns** [`Bucket::list`], for any number of keys. A subtree of up to a thousand keys is one
 //! batched read and one leader read; more keys come through a consumer.
 //!
-//! **Promises** of a [`List`] that is [`settled`](List::settled): it is what stood below the filter at
-//! the leader when the call ended, and a guard over the filter with [`head`](List::head) will hold
-//! until something below it is written. Where writes never pause, the list may end up not settled: then
-//! each key is as it stood at some moment of the call. A guard tells the difference.
+//! **Promises** of a [`List`] that is [`settled`](List::settled): it is what stood below the filter
+//! at the leader when the call ended, and a guard over the filter with [`head`](List::head) will
+//! hold until something below it is written. Where writes never pause, the list may end up not
+//! settled: then each key is as it stood at some moment of the call. A guard tells the difference.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! Reads that are true: asked of the stream's leader, never of a replica.
 //!
-//! **Owns** [`Bucket::get`] and [`Bucket::head`]. A direct read may be answered by a replica that has
-//! not yet seen a write which was acknowledged (2 to 18 of 100 right after it, measured); these are
-//! not.
+//! **Owns** [`Bucket::get`] and [`Bucket::head`]. A direct read may be answered by a replica that
+//! has not yet seen a write which was acknowledged (2 to 18 of 100 right after it, measured); these
+//! are not.
 //!
-//! **Promises** read-after-write: what was acknowledged to anybody before the call is seen. A leader
-//! that was deposed and does not know it yet may still answer an older state; whoever decides by an
-//! answer writes with a guard, and the guard finds out.
+//! **Promises** read-after-write: what was acknowledged to anybody before the call is seen. A
+//! leader that was deposed and does not know it yet may still answer an older state; whoever
+//! decides by an answer writes with a guard, and the guard finds out.
 
 use std::future::Future;
 

@@ -1,7 +1,7 @@
 //! Streams as they are to be: made when missing, compared when there.
 //!
-//! **Owns** the creation, safe when many services start at once and while a cluster still forms, and
-//! the comparison: another tool may have dropped a setting (`nats kv edit` drops two).
+//! **Owns** the creation, safe when many services start at once and while a cluster still forms,
+//! and the comparison: another tool may have dropped a setting (`nats kv edit` drops two).
 //!
 //! **Never** changes a stream that exists.
 

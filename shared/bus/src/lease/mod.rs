@@ -1,14 +1,15 @@
 //! Leases: keys that go by themselves unless they are renewed.
 //!
-//! **Owns** acquiring, renewing and releasing by guarded writes with a TTL. The client library's own
-//! way drops the TTL when the key's last message is an expiry marker, so that the second holder of a
-//! lease would hold it for ever; here every write carries it.
+//! **Owns** acquiring, renewing and releasing by guarded writes with a TTL. The client library's
+//! own way drops the TTL when the key's last message is an expiry marker, so that the second holder
+//! of a lease would hold it for ever; here every write carries it.
 //!
-//! **Promises** that a holder counts itself out before the server can: the lease ends, by this host's
-//! monotonic clock, a TTL after the last renewal was *sent*, less a tenth for the clocks' rates.
+//! **Promises** that a holder counts itself out before the server can: the lease ends, by this
+//! host's monotonic clock, a TTL after the last renewal was *sent*, less a tenth for the clocks'
+//! rates.
 //!
-//! **Never** fences anything: a process that was stopped for a minute believes for an instant that it
-//! still holds. Put [`Lease::fence`] into what the lease guards, and let the guard of that write
+//! **Never** fences anything: a process that was stopped for a minute believes for an instant that
+//! it still holds. Put [`Lease::fence`] into what the lease guards, and let the guard of that write
 //! decide. The bucket must keep one value per key: with more, the server raises every TTL.
 
 mod keep;
@@ -93,8 +94,8 @@ pub struct Lease {
 }
 
 impl Bucket {
-    /// Takes the lease `key` for `ttl` (whole seconds, at least one), if nobody holds it. `value` says
-    /// who holds it, for people and for whoever finds it taken.
+    /// Takes the lease `key` for `ttl` (whole seconds, at least one), if nobody holds it. `value`
+    /// says who holds it, for people and for whoever finds it taken.
     pub async fn acquire(
         &self,
         key: &str,
@@ -110,8 +111,8 @@ impl Bucket {
         self.hold(key, value, ttl, trace, revision).await
     }
 
-    /// Takes over the lease of a holder that is known to have ended, as [`LeaseError::Held`] showed it:
-    /// for a process that finds the lease of its own earlier life. No one sees it unheld.
+    /// Takes over the lease of a holder that is known to have ended, as [`LeaseError::Held`] showed
+    /// it: for a process that finds the lease of its own earlier life. No one sees it unheld.
     pub async fn inherit(
         &self,
         holder: &Entry,

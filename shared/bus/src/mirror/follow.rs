@@ -1,4 +1,5 @@
-//! The task that keeps a mirror: it reads, applies, and starts again when anything is not as it was.
+//! The task that keeps a mirror: it reads, applies, and starts again when anything is not as it
+//! was.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError};
@@ -52,8 +53,8 @@ pub(super) struct Follower<F> {
 struct Pass {
     /// Whether it brings all keys, so that what it does not bring is gone.
     whole: bool,
-    /// The leader's head below the filter when it was opened: before this feed has come to it, it has
-    /// not caught up. A consumer may begin on a replica that lags behind.
+    /// The leader's head below the filter when it was opened: before this feed has come to it, it
+    /// has not caught up. A consumer may begin on a replica that lags behind.
     head: u64,
     /// The leader's last sequence just before: nothing below the filter stands between both.
     last: u64,
@@ -242,8 +243,8 @@ impl<F: Fold> Follower<F> {
         });
     }
 
-    /// Asks the leader for its head. The next probe finds that the feed came to it, or at least came
-    /// on; or the consumer hangs.
+    /// Asks the leader for its head. The next probe finds that the feed came to it, or at least
+    /// came on; or the consumer hangs.
     async fn probe(&self, pass: Pass) -> Result<Pass, Stop> {
         if pass.seen < pass.head && pass.seen == pass.probed {
             return Err(Stop::Lag(pass.head));

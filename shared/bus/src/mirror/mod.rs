@@ -5,14 +5,14 @@
 //!
 //! **Promises**
 //! - [`Mirror::start`] returns when the first reading is complete, for an empty bucket too.
-//! - A key never goes back: what is applied is newer than what was, also after a service applied its
-//!   own commit at once ([`Mirror::put`]) and the watch brings older news.
+//! - A key never goes back: what is applied is newer than what was, also after a service applied
+//!   its own commit at once ([`Mirror::put`]) and the watch brings older news.
 //! - A silent watch is noticed within two heartbeats and a half, a broken connection at once; until
 //!   the mirror has caught up again, [`Mirror::stale_since`] says so.
 //! - After a gap it goes on from where it stood, if the last message it applied is still there
-//!   unchanged. If it is not (the bucket was made anew, restored from a backup, or too much time has
-//!   passed for delete markers to have stayed) all keys are read again and compared, so that deleted
-//!   keys are noticed. The same happens now and then without a reason.
+//!   unchanged. If it is not (the bucket was made anew, restored from a backup, or too much time
+//!   has passed for delete markers to have stayed) all keys are read again and compared, so that
+//!   deleted keys are noticed. The same happens now and then without a reason.
 //!
 //! A mirror may be behind. Decide by it and write with a guard; answer by the leader
 //! ([`Bucket::get`], [`Bucket::list`]), or [`Mirror::reach`] its head first.

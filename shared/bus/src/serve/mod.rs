@@ -1,15 +1,15 @@
 //! Micro services: what answers requests on the bus, seen by `nats micro`.
 //!
-//! **Owns** a service, its endpoints and their bounds. Each request is handled in a task of its own;
-//! at most [`EndpointSpec::max_in_flight`] at once, and one more is answered "overloaded" at once
-//! rather than queued where nobody sees it.
+//! **Owns** a service, its endpoints and their bounds. Each request is handled in a task of its
+//! own; at most [`EndpointSpec::max_in_flight`] at once, and one more is answered "overloaded" at
+//! once rather than queued where nobody sees it.
 //!
-//! **Promises** an answer to every request that arrives in time: a handler that panics is answered for,
-//! a result too large is answered as a problem, and no text of a problem can end an endpoint (a line
-//! break in an error header ends the client library's own). A request past its deadline is answered
-//! "late" and not begun (safety rule 8), unless the endpoint is for
-//! [any clock](EndpointSpec::any_clock). [`Service::stop`] takes nothing new and lets what is under
-//! way finish; a request that the server is sending at that very moment may get no answer, because the
+//! **Promises** an answer to every request that arrives in time: a handler that panics is answered
+//! for, a result too large is answered as a problem, and no text of a problem can end an endpoint
+//! (a line break in an error header ends the client library's own). A request past its deadline is
+//! answered "late" and not begun (safety rule 8), unless the endpoint is for [any
+//! clock](EndpointSpec::any_clock). [`Service::stop`] takes nothing new and lets what is under way
+//! finish; a request that the server is sending at that very moment may get no answer, because the
 //! client library forgets a subscription before the server does.
 //!
 //! **Never** ends because one answer could not be sent, or because the connection was away.

@@ -1,4 +1,5 @@
-//! A cable in which one direction can be lost: a write that arrives, an acknowledgement that does not.
+//! A cable in which one direction can be lost: a write that arrives, an acknowledgement that does
+//! not.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

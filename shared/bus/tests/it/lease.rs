@@ -46,7 +46,8 @@ async fn one_holds_a_lease_and_others_are_told_who() {
 async fn a_lease_taken_over_an_expiry_marker_expires_too() {
     let (_server, _bus, bucket) = one_bucket(&LEASES).await;
     let mut fence = 0;
-    // The first over nothing, the second over the first's expiry marker, the third over the second's.
+    // The first over nothing, the second over the first's expiry marker, the third over the
+    // second's.
     for holder in ["first", "second", "third"] {
         let lease = succeed(&bucket, holder, TTL).await;
         assert!(lease.fence() > fence);

@@ -194,7 +194,8 @@ async fn a_bucket_made_anew_is_read_anew_by_a_mirror_that_held_nothing() {
     let mirror = mirror(&bucket, "v.>").await;
     plain(&server.url()).await.delete_stream("KV_state").await.unwrap();
     let bucket = bus.bucket(&STATE, 1).await.unwrap();
-    // As many as before, so that the count of the stream tells nothing; and no key of ours is known.
+    // As many as before, so that the count of the stream tells nothing; and no key of ours is
+    // known.
     set(&bucket, "v.a", "new").await;
     for count in 0..20 {
         set(&bucket, &format!("other.{count}"), "new").await;
