@@ -2,12 +2,10 @@
 //!
 //! **Owns** names, descriptions, history and marker lifetimes.
 //!
-//! **Promises** that which bucket holds a volume is asked here ([`volumes`]), so that there may be
-//! more than one some day.
+//! **Promises** that nothing but the claim service names the bucket of volumes to write it, so that
+//! there may be more than one some day.
 
 use std::time::Duration;
-
-use berth_domain::VolumeKey;
 
 /// A bucket as it is to be: `bus` makes it so at start, and reports what differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +71,3 @@ pub const LEASES: BucketSpec = BucketSpec {
 
 /// Every bucket.
 pub const ALL: [BucketSpec; 5] = [VOLUMES, ALLOCS, PLUGINS, NODES, LEASES];
-
-/// The bucket that holds this volume. Today there is one.
-pub fn volumes(_volume: &VolumeKey) -> &'static BucketSpec {
-    &VOLUMES
-}
