@@ -1,5 +1,6 @@
 //! Compiles `proto/csi/v1/csi.proto` in Rust, so that no protoc is needed here, and writes the
-//! redaction of each message that holds a secret, by the `csi_secret` options found there.
+//! redaction of each message that holds a secret, by the `csi_secret` options found there: in its
+//! `Debug`, and in its JSON.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -7,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor};
+use tonic_prost_build::Builder;
 
 /// CSI says of these that they may hold credentials, yet does not mark them as secret.
 const MOUNT_FLAGS: &str = "csi.v1.VolumeCapability.MountVolume.mount_flags";
 /// The one message besides requests through which a secret can pass; `redact` visits it by hand.
 const CAPABILITY: &str = "csi.v1.VolumeCapability";
+const TIMESTAMP: &str = "google.protobuf.Timestamp";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let include = Path::new("../../proto");
@@ -26,7 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .filter(|message| message.fields().any(|field| is_secret(&pool, &field)))
         .collect();
 
-    tonic_prost_build::configure()
+    let shown = tonic_prost_build::configure().type_attribute(".", "#[derive(serde::Serialize)]");
+    show(shown, &pool)
         // Ordered maps: equal messages have equal bytes, and print the same way each time.
         .btree_map(".")
         // These get a Debug that strikes secrets out, below.
@@ -44,6 +48,54 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     fs::write(PathBuf::from(env::var("OUT_DIR")?).join("redacted.rs"), code)?;
     Ok(())
+}
+
+/// Has each message written as JSON with the contract's own names, and without any secret.
+fn show(mut builder: Builder, pool: &DescriptorPool) -> Builder {
+    let by = |function: String| format!("#[serde(serialize_with = \"crate::shown::{function}\")]");
+    for kind in pool.all_enums() {
+        let names = "#[serde(rename_all = \"SCREAMING_SNAKE_CASE\")]";
+        builder = builder.type_attribute(format!(".{}", kind.full_name()), names);
+    }
+    for oneof in pool.all_messages().flat_map(|message| message.oneofs().collect::<Vec<_>>()) {
+        let names = "#[serde(rename_all = \"snake_case\")]";
+        builder = builder.type_attribute(format!(".{}", oneof.full_name()), names);
+    }
+    for field in pool.all_messages().flat_map(|message| message.fields().collect::<Vec<_>>()) {
+        let path = format!(".{}", field.full_name());
+        if is_secret(pool, &field) {
+            let function = if field.is_map() { "struck_values" } else { "struck_list" };
+            builder = builder.field_attribute(path, by(function.to_owned()));
+        } else if let Some(kind) = field.kind().as_enum() {
+            let kind = rust_path(kind.full_name());
+            builder = builder.field_attribute(path, by(format!("name::<{kind}, _>")));
+        } else if field.kind().as_message().is_some_and(|kind| kind.full_name() == TIMESTAMP) {
+            builder = builder.field_attribute(path, by("seconds".to_owned()));
+        }
+    }
+    builder
+}
+
+/// `csi.v1.A.RPC.Type` is `crate::v1::a::rpc::Type` in Rust.
+fn rust_path(full_name: &str) -> String {
+    let name = full_name.strip_prefix("csi.v1.").unwrap_or(full_name);
+    let (outer, own) = name.rsplit_once('.').map_or((None, name), |(o, n)| (Some(o), n));
+    let modules = outer.into_iter().flat_map(|outer| outer.split('.')).map(snake_case);
+    let path: Vec<_> = modules.chain([own.to_owned()]).collect();
+    format!("crate::v1::{}", path.join("::"))
+}
+
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    let mut before = None::<char>;
+    for letter in name.chars() {
+        if letter.is_uppercase() && before.is_some_and(char::is_lowercase) {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
+        before = Some(letter);
+    }
+    snake
 }
 
 fn is_secret(pool: &DescriptorPool, field: &FieldDescriptor) -> bool {

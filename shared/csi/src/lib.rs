@@ -19,6 +19,7 @@ pub mod fingerprint;
 pub mod outcome;
 pub mod redact;
 pub mod rpc;
+mod shown;
 pub mod v1;
 
 pub use client::Client;

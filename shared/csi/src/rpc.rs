@@ -40,11 +40,11 @@ pub enum Service {
 }
 
 /// A request with one answer. The request's type names the call: CSI uses each for one call only.
-pub trait Unary: prost::Message + Sensitive + Default + 'static {
+pub trait Unary: prost::Message + Sensitive + Serialize + Default + 'static {
     /// The call.
     const RPC: Rpc;
     /// Its answer.
-    type Response: prost::Message + Default + 'static;
+    type Response: prost::Message + Serialize + Default + 'static;
 }
 
 macro_rules! path {

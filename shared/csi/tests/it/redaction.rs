@@ -51,7 +51,8 @@ macro_rules! printed {
             let descriptor = $pool.get_message_by_name(name).unwrap();
             let bytes = prost::Message::encode_to_vec(&filled($pool, &descriptor));
             let message: v1::$message = prost::Message::decode(bytes.as_slice()).unwrap();
-            (descriptor, format!("{message:?} {message:#?}"))
+            let json = serde_json::to_string(&message).unwrap();
+            (descriptor, format!("{message:?} {message:#?}"), json)
         }),*]
     };
 }
@@ -71,7 +72,10 @@ fn no_message_prints_its_secrets() {
         GetMetadataAllocatedRequest GetMetadataDeltaRequest
         NodeStageVolumeRequest NodePublishVolumeRequest NodeExpandVolumeRequest
     };
-    for (descriptor, text) in &printed {
+    let forms = printed
+        .iter()
+        .flat_map(|(descriptor, text, json)| [(descriptor, text), (descriptor, json)]);
+    for (descriptor, text) in forms {
         let name = descriptor.full_name();
         assert!(!text.contains(SECRET), "{name}: {text}");
         assert!(text.contains("***"), "{name}: {text}");
@@ -81,7 +85,7 @@ fn no_message_prints_its_secrets() {
             assert!(shown, "{name} hides {}: {text}", field.name());
         }
     }
-    let tried: BTreeSet<&str> = printed.iter().map(|(message, _)| message.full_name()).collect();
+    let tried: BTreeSet<&str> = printed.iter().map(|(message, ..)| message.full_name()).collect();
     let messages: Vec<MessageDescriptor> =
         pool.all_messages().filter(|message| message.package_name() == "csi.v1").collect();
     let secretive: BTreeSet<&str> = messages
