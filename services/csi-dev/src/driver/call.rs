@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use berth_csi::Code;
+use berth_csi::rpc::Unary;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::Driver;
 use super::refusal::Refusal;
@@ -22,20 +23,23 @@ use crate::rules::{Scope, Violation};
 
 impl Driver {
     /// Answers a call that this instance does not offer.
-    pub(super) async fn refuse<R: Send + 'static>(
+    pub(super) async fn refuse<R: Unary>(
         self: &Arc<Self>,
-        call: Call,
-    ) -> Result<Response<R>, Status> {
-        let message = format!("{} is not among the capabilities of this plugin", call.rpc);
-        self.serve(call, move |_| Err(Refusal::new(Code::Unimplemented, message))).await
+        request: Request<R>,
+    ) -> Result<Response<R::Response>, Status> {
+        let message = format!("{} is not among the capabilities of this plugin", R::RPC);
+        self.serve(request, move |_, _| Err(Refusal::new(Code::Unimplemented, message))).await
     }
 
     /// Serves one call: does `work`, which may block, and everything around it.
-    pub(super) async fn serve<R: Send + 'static>(
+    pub(super) async fn serve<R: Unary>(
         self: &Arc<Self>,
-        call: Call,
-        work: impl FnOnce(&Self) -> Result<R, Refusal> + Send + 'static,
-    ) -> Result<Response<R>, Status> {
+        request: Request<R>,
+        work: impl FnOnce(&Self, &R) -> Result<R::Response, Refusal> + Send + 'static,
+    ) -> Result<Response<R::Response>, Status> {
+        let request = request.into_inner();
+        let call = Call::of(&request);
+        let work = move |driver: &Self| work(driver, &request);
         let caller = Arc::new(Caller::default());
         // A task of its own: dropping this future, when the caller leaves, must not stop the work.
         let task = tokio::spawn(run(Arc::clone(self), call, Arc::clone(&caller), work));

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_csi::Rpc;
 use berth_csi::v1::identity_server::Identity;
 use berth_csi::v1::plugin_capability::service::Type;
 use berth_csi::v1::{
@@ -16,7 +15,6 @@ use berth_csi::v1::{
 use tonic::{Request, Response, Status};
 
 use super::{Driver, Profile};
-use crate::log::Call;
 
 /// The identity service of an instance.
 #[derive(Debug)]
@@ -26,32 +24,31 @@ pub struct IdentityService(pub Arc<Driver>);
 impl Identity for IdentityService {
     async fn get_plugin_info(
         &self,
-        _: Request<GetPluginInfoRequest>,
+        request: Request<GetPluginInfoRequest>,
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
-        let work = |driver: &Driver| {
+        let work = |driver: &Driver, _: &_| {
             let name = driver.profile.driver_name.clone();
             let vendor_version = env!("CARGO_PKG_VERSION").to_owned();
             Ok(GetPluginInfoResponse { name, vendor_version, manifest: BTreeMap::new() })
         };
-        self.0.serve(Call::about_nothing(Rpc::GetPluginInfo), work).await
+        self.0.serve(request, work).await
     }
 
     async fn get_plugin_capabilities(
         &self,
-        _: Request<GetPluginCapabilitiesRequest>,
+        request: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let work = |driver: &Driver| {
+        let work = |driver: &Driver, _: &_| {
             Ok(GetPluginCapabilitiesResponse { capabilities: capabilities(&driver.profile) })
         };
-        self.0.serve(Call::about_nothing(Rpc::GetPluginCapabilities), work).await
+        self.0.serve(request, work).await
     }
 
-    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
-        self.0
-            .serve(Call::about_nothing(Rpc::Probe), |_: &Driver| {
-                Ok(ProbeResponse { ready: Some(true) })
-            })
-            .await
+    async fn probe(
+        &self,
+        request: Request<ProbeRequest>,
+    ) -> Result<Response<ProbeResponse>, Status> {
+        self.0.serve(request, |_, _| Ok(ProbeResponse { ready: Some(true) })).await
     }
 }
 

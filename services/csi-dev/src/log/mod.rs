@@ -10,8 +10,10 @@
 mod reader;
 mod recorder;
 
+use berth_csi::rpc::Unary;
 use berth_csi::{Code, Rpc};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::capability::AccessMode;
 use crate::faults::When;
@@ -176,21 +178,24 @@ pub struct End {
 }
 
 impl Call {
-    /// A call about the volume that the request names; an empty id names none.
-    pub fn about(rpc: Rpc, volume_id: &str) -> Self {
-        let volume_id = Some(volume_id.to_owned()).filter(|id| !id.is_empty());
-        Self { rpc, volume_id, args: Args::default() }
-    }
-
-    /// A call about no volume, or none yet.
-    pub fn about_nothing(rpc: Rpc) -> Self {
-        Self { rpc, volume_id: None, args: Args::default() }
-    }
-
-    /// With these arguments.
-    #[must_use]
-    pub fn with(self, args: Args) -> Self {
-        Self { args, ..self }
+    /// What this request asks for.
+    pub fn of<R: Unary>(request: &R) -> Self {
+        // Requests of ours can always be written; secrets are struck out there.
+        let shown = serde_json::to_value(request).unwrap_or_default();
+        let text = |name: &str| {
+            let text = shown.get(name).and_then(Value::as_str).unwrap_or_default();
+            Some(text.to_owned()).filter(|text| !text.is_empty())
+        };
+        let mode = shown.pointer("/volume_capability/access_mode/mode");
+        let args = Args {
+            node: text("node_id"),
+            staging: text("staging_target_path"),
+            target: text("target_path"),
+            readonly: shown.get("readonly").and_then(Value::as_bool),
+            access_mode: mode.and_then(|mode| serde_json::from_value(mode.clone()).ok()),
+        };
+        let volume_id = text("volume_id").or_else(|| text("source_volume_id"));
+        Self { rpc: R::RPC, volume_id, args }
     }
 }
 

@@ -4,29 +4,17 @@
 //! record, made or removed in one step, so a killed call has done all or nothing. Never: touches
 //! the node itself.
 
+use berth_csi::Code;
 use berth_csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse,
     ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
 };
-use berth_csi::{Code, Rpc};
 
 use crate::backend::{Attachment, Backend, BackendError, Lane, Node};
-use crate::capability::AccessMode;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
-use crate::log::{Args, Call};
 use crate::rules;
-
-pub(super) fn describe_publish(request: &ControllerPublishVolumeRequest) -> Call {
-    let mode = request.volume_capability.as_ref().and_then(|capability| capability.access_mode);
-    Call::about(Rpc::ControllerPublishVolume, &request.volume_id).with(Args {
-        node: Some(request.node_id.clone()),
-        readonly: Some(request.readonly),
-        access_mode: mode.and_then(|mode| AccessMode::from_number(mode.mode)),
-        ..Args::default()
-    })
-}
 
 pub(super) fn publish(
     driver: &Driver,
@@ -107,12 +95,6 @@ fn count_attached(backend: &Backend, node_id: &str) -> Result<i64, BackendError>
         count += i64::from(volume.glance()?.attachments.contains_key(node_id));
     }
     Ok(count)
-}
-
-pub(super) fn describe_unpublish(request: &ControllerUnpublishVolumeRequest) -> Call {
-    let node = Some(request.node_id.clone()).filter(|node| !node.is_empty());
-    Call::about(Rpc::ControllerUnpublishVolume, &request.volume_id)
-        .with(Args { node, ..Args::default() })
 }
 
 pub(super) fn unpublish(

@@ -8,7 +8,6 @@ mod validate;
 
 use std::sync::Arc;
 
-use berth_csi::Rpc;
 use berth_csi::v1::controller_server::Controller;
 use berth_csi::v1::controller_service_capability::rpc::Type;
 use berth_csi::v1::{
@@ -27,7 +26,6 @@ use berth_csi::v1::{
 use tonic::{Request, Response, Status};
 
 use super::{Driver, Profile};
-use crate::log::Call;
 
 /// The controller service of an instance.
 #[derive(Debug)]
@@ -37,127 +35,116 @@ pub struct ControllerService(pub Arc<Driver>);
 impl Controller for ControllerService {
     async fn controller_get_capabilities(
         &self,
-        _: Request<ControllerGetCapabilitiesRequest>,
+        request: Request<ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
-        let work = |driver: &Driver| {
+        let work = |driver: &Driver, _: &_| {
             Ok(ControllerGetCapabilitiesResponse { capabilities: capabilities(&driver.profile) })
         };
-        self.0.serve(Call::about_nothing(Rpc::ControllerGetCapabilities), work).await
+        self.0.serve(request, work).await
     }
 
     async fn controller_publish_volume(
         &self,
         request: Request<ControllerPublishVolumeRequest>,
     ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let call = attach::describe_publish(&request);
         if !self.0.profile.attach {
-            return self.0.refuse(call).await;
+            return self.0.refuse(request).await;
         }
-        self.0.serve(call, move |driver| attach::publish(driver, &request)).await
+        self.0.serve(request, attach::publish).await
     }
 
     async fn controller_unpublish_volume(
         &self,
         request: Request<ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let call = attach::describe_unpublish(&request);
         if !self.0.profile.attach {
-            return self.0.refuse(call).await;
+            return self.0.refuse(request).await;
         }
-        self.0.serve(call, move |driver| attach::unpublish(driver, &request)).await
+        self.0.serve(request, attach::unpublish).await
     }
 
     async fn validate_volume_capabilities(
         &self,
         request: Request<ValidateVolumeCapabilitiesRequest>,
     ) -> Result<Response<ValidateVolumeCapabilitiesResponse>, Status> {
-        let request = request.into_inner();
-        let call = Call::about(Rpc::ValidateVolumeCapabilities, &request.volume_id);
-        self.0.serve(call, move |driver| validate::validate(driver, request)).await
+        self.0.serve(request, validate::validate).await
     }
 
     async fn create_volume(
         &self,
-        _: Request<CreateVolumeRequest>,
+        request: Request<CreateVolumeRequest>,
     ) -> Result<Response<CreateVolumeResponse>, Status> {
-        self.0.refuse(Call::about_nothing(Rpc::CreateVolume)).await
+        self.0.refuse(request).await
     }
 
     async fn delete_volume(
         &self,
         request: Request<DeleteVolumeRequest>,
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.0.refuse(Call::about(Rpc::DeleteVolume, &request.volume_id)).await
+        self.0.refuse(request).await
     }
 
     async fn list_volumes(
         &self,
-        _: Request<ListVolumesRequest>,
+        request: Request<ListVolumesRequest>,
     ) -> Result<Response<ListVolumesResponse>, Status> {
-        self.0.refuse(Call::about_nothing(Rpc::ListVolumes)).await
+        self.0.refuse(request).await
     }
 
     async fn controller_get_volume(
         &self,
         request: Request<ControllerGetVolumeRequest>,
     ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.0.refuse(Call::about(Rpc::ControllerGetVolume, &request.volume_id)).await
+        self.0.refuse(request).await
     }
 
     async fn get_capacity(
         &self,
-        _: Request<GetCapacityRequest>,
+        request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        self.0.refuse(Call::about_nothing(Rpc::GetCapacity)).await
+        self.0.refuse(request).await
     }
 
     async fn controller_expand_volume(
         &self,
         request: Request<ControllerExpandVolumeRequest>,
     ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.0.refuse(Call::about(Rpc::ControllerExpandVolume, &request.volume_id)).await
+        self.0.refuse(request).await
     }
 
     async fn controller_modify_volume(
         &self,
         request: Request<ControllerModifyVolumeRequest>,
     ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.0.refuse(Call::about(Rpc::ControllerModifyVolume, &request.volume_id)).await
+        self.0.refuse(request).await
     }
 
     async fn create_snapshot(
         &self,
         request: Request<CreateSnapshotRequest>,
     ) -> Result<Response<CreateSnapshotResponse>, Status> {
-        let request = request.into_inner();
-        self.0.refuse(Call::about(Rpc::CreateSnapshot, &request.source_volume_id)).await
+        self.0.refuse(request).await
     }
 
     async fn delete_snapshot(
         &self,
-        _: Request<DeleteSnapshotRequest>,
+        request: Request<DeleteSnapshotRequest>,
     ) -> Result<Response<DeleteSnapshotResponse>, Status> {
-        self.0.refuse(Call::about_nothing(Rpc::DeleteSnapshot)).await
+        self.0.refuse(request).await
     }
 
     async fn list_snapshots(
         &self,
-        _: Request<ListSnapshotsRequest>,
+        request: Request<ListSnapshotsRequest>,
     ) -> Result<Response<ListSnapshotsResponse>, Status> {
-        self.0.refuse(Call::about_nothing(Rpc::ListSnapshots)).await
+        self.0.refuse(request).await
     }
 
     async fn get_snapshot(
         &self,
-        _: Request<GetSnapshotRequest>,
+        request: Request<GetSnapshotRequest>,
     ) -> Result<Response<GetSnapshotResponse>, Status> {
-        self.0.refuse(Call::about_nothing(Rpc::GetSnapshot)).await
+        self.0.refuse(request).await
     }
 }
 

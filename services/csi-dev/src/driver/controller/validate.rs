@@ -14,7 +14,7 @@ use crate::driver::request::{Fields, wrong_context};
 
 pub(super) fn validate(
     driver: &Driver,
-    request: ValidateVolumeCapabilitiesRequest,
+    request: &ValidateVolumeCapabilitiesRequest,
 ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
     let mut fields = Fields::default();
     fields.id("volume_id", &request.volume_id);
@@ -25,16 +25,16 @@ pub(super) fn validate(
     fields.check(Some(()))?;
 
     let volume = driver.volume(&request.volume_id)?;
-    let doubts = doubts(volume.meta(), &request);
+    let doubts = doubts(volume.meta(), request);
     if !doubts.is_empty() {
         let message = doubts.join("; ");
         return Ok(ValidateVolumeCapabilitiesResponse { confirmed: None, message });
     }
     let confirmed = Confirmed {
-        volume_context: request.volume_context,
-        volume_capabilities: request.volume_capabilities,
-        parameters: request.parameters,
-        mutable_parameters: request.mutable_parameters,
+        volume_context: request.volume_context.clone(),
+        volume_capabilities: request.volume_capabilities.clone(),
+        parameters: request.parameters.clone(),
+        mutable_parameters: request.mutable_parameters.clone(),
     };
     let message = String::new();
     Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message })

@@ -8,7 +8,6 @@ mod stage;
 
 use std::sync::Arc;
 
-use berth_csi::Rpc;
 use berth_csi::v1::node_server::Node;
 use berth_csi::v1::node_service_capability::rpc::Type;
 use berth_csi::v1::{
@@ -22,7 +21,6 @@ use berth_csi::v1::{
 use tonic::{Request, Response, Status};
 
 use super::{Driver, Profile};
-use crate::log::Call;
 
 /// The node service of an instance.
 #[derive(Debug)]
@@ -32,84 +30,74 @@ pub struct NodeService(pub Arc<Driver>);
 impl Node for NodeService {
     async fn node_get_info(
         &self,
-        _: Request<NodeGetInfoRequest>,
+        request: Request<NodeGetInfoRequest>,
     ) -> Result<Response<NodeGetInfoResponse>, Status> {
-        let work = |driver: &Driver| {
+        let work = |driver: &Driver, _: &_| {
             Ok(NodeGetInfoResponse {
                 node_id: driver.profile.node_id.clone(),
                 max_volumes_per_node: driver.profile.max_volumes,
                 accessible_topology: None,
             })
         };
-        self.0.serve(Call::about_nothing(Rpc::NodeGetInfo), work).await
+        self.0.serve(request, work).await
     }
 
     async fn node_get_capabilities(
         &self,
-        _: Request<NodeGetCapabilitiesRequest>,
+        request: Request<NodeGetCapabilitiesRequest>,
     ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        let work = |driver: &Driver| {
+        let work = |driver: &Driver, _: &_| {
             Ok(NodeGetCapabilitiesResponse { capabilities: capabilities(&driver.profile) })
         };
-        self.0.serve(Call::about_nothing(Rpc::NodeGetCapabilities), work).await
+        self.0.serve(request, work).await
     }
 
     async fn node_stage_volume(
         &self,
         request: Request<NodeStageVolumeRequest>,
     ) -> Result<Response<NodeStageVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let call = stage::describe_stage(&request);
         if !self.0.profile.stage {
-            return self.0.refuse(call).await;
+            return self.0.refuse(request).await;
         }
-        self.0.serve(call, move |driver| stage::stage(driver, &request)).await
+        self.0.serve(request, stage::stage).await
     }
 
     async fn node_unstage_volume(
         &self,
         request: Request<NodeUnstageVolumeRequest>,
     ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let call = stage::describe_unstage(&request);
         if !self.0.profile.stage {
-            return self.0.refuse(call).await;
+            return self.0.refuse(request).await;
         }
-        self.0.serve(call, move |driver| stage::unstage(driver, &request)).await
+        self.0.serve(request, stage::unstage).await
     }
 
     async fn node_publish_volume(
         &self,
         request: Request<NodePublishVolumeRequest>,
     ) -> Result<Response<NodePublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let call = publish::describe_publish(&request);
-        self.0.serve(call, move |driver| publish::publish(driver, &request)).await
+        self.0.serve(request, publish::publish).await
     }
 
     async fn node_unpublish_volume(
         &self,
         request: Request<NodeUnpublishVolumeRequest>,
     ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let call = publish::describe_unpublish(&request);
-        self.0.serve(call, move |driver| publish::unpublish(driver, &request)).await
+        self.0.serve(request, publish::unpublish).await
     }
 
     async fn node_get_volume_stats(
         &self,
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        let request = request.into_inner();
-        self.0.refuse(Call::about(Rpc::NodeGetVolumeStats, &request.volume_id)).await
+        self.0.refuse(request).await
     }
 
     async fn node_expand_volume(
         &self,
         request: Request<NodeExpandVolumeRequest>,
     ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.0.refuse(Call::about(Rpc::NodeExpandVolume, &request.volume_id)).await
+        self.0.refuse(request).await
     }
 }
 

@@ -7,31 +7,19 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use berth_csi::Code;
 use berth_csi::v1::{
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest,
     NodeUnpublishVolumeResponse,
 };
-use berth_csi::{Code, Rpc};
 
 use crate::backend::{Attachment, Published, State, Volume};
-use crate::capability::{AccessMode, MountFlag};
+use crate::capability::MountFlag;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
 use crate::driver::{Driver, change};
-use crate::log::{Args, Call};
 use crate::mounts::{self, MountError, Presence};
 use crate::rules;
-
-pub(super) fn describe_publish(request: &NodePublishVolumeRequest) -> Call {
-    let mode = request.volume_capability.as_ref().and_then(|capability| capability.access_mode);
-    Call::about(Rpc::NodePublishVolume, &request.volume_id).with(Args {
-        staging: Some(request.staging_target_path.clone()).filter(|path| !path.is_empty()),
-        target: Some(request.target_path.clone()),
-        readonly: Some(request.readonly),
-        access_mode: mode.and_then(|mode| AccessMode::from_number(mode.mode)),
-        ..Args::default()
-    })
-}
 
 pub(super) fn publish(
     driver: &Driver,
@@ -170,12 +158,6 @@ fn incompatible(volume_id: &str, target: &str, published: &Published) -> Refusal
         published.capability.mode, published.readonly
     );
     Refusal::new(Code::AlreadyExists, message)
-}
-
-pub(super) fn describe_unpublish(request: &NodeUnpublishVolumeRequest) -> Call {
-    let target = Some(request.target_path.clone());
-    Call::about(Rpc::NodeUnpublishVolume, &request.volume_id)
-        .with(Args { target, ..Args::default() })
 }
 
 pub(super) fn unpublish(

@@ -6,29 +6,18 @@
 
 use std::collections::BTreeSet;
 
+use berth_csi::Code;
 use berth_csi::v1::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest,
     NodeUnstageVolumeResponse,
 };
-use berth_csi::{Code, Rpc};
 
 use crate::backend::Staged;
-use crate::capability::AccessMode;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
 use crate::driver::{Driver, change};
-use crate::log::{Args, Call};
 use crate::mounts::{self, Presence};
 use crate::rules;
-
-pub(super) fn describe_stage(request: &NodeStageVolumeRequest) -> Call {
-    let mode = request.volume_capability.as_ref().and_then(|capability| capability.access_mode);
-    Call::about(Rpc::NodeStageVolume, &request.volume_id).with(Args {
-        staging: Some(request.staging_target_path.clone()),
-        access_mode: mode.and_then(|mode| AccessMode::from_number(mode.mode)),
-        ..Args::default()
-    })
-}
 
 pub(super) fn stage(
     driver: &Driver,
@@ -98,12 +87,6 @@ fn incompatible(volume_id: &str, node: &str, staged: &Staged) -> Refusal {
         staged.path, staged.capability.mode
     );
     Refusal::new(Code::AlreadyExists, message)
-}
-
-pub(super) fn describe_unstage(request: &NodeUnstageVolumeRequest) -> Call {
-    let staging = Some(request.staging_target_path.clone());
-    Call::about(Rpc::NodeUnstageVolume, &request.volume_id)
-        .with(Args { staging, ..Args::default() })
 }
 
 pub(super) fn unstage(
