@@ -2,7 +2,7 @@
 
 use berth_bus::{Change, CommitError, Guard, Write};
 use berth_contract::code::Code;
-use berth_contract::event::Event;
+use berth_contract::event::{Event, EventName};
 use berth_contract::message::alloc::{AllocStatus, Allocs, List, Register, Stop};
 use berth_contract::message::claim::Take;
 use berth_contract::problem::Problem;
@@ -242,8 +242,10 @@ impl State {
     fn tell_alloc(&self, namespace: &Namespace, id: &AllocId, alloc: &Alloc, trace: TraceContext) {
         let event = Event {
             event: match alloc.state {
-                AllocState::Live => "alloc.registered".to_owned(),
-                ended => format!("alloc.{ended}"),
+                AllocState::Live => EventName::AllocRegistered,
+                AllocState::Complete => EventName::AllocComplete,
+                AllocState::Failed => EventName::AllocFailed,
+                AllocState::Stopped => EventName::AllocStopped,
             },
             at: clock::now(),
             namespace: Some(namespace.clone()),

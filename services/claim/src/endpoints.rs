@@ -107,7 +107,9 @@ impl Endpoints<'_> {
                 EndpointSpec {
                     name: verb.endpoint(),
                     subject: verb.all(),
-                    description: verb.description().to_owned(),
+                    description: berth_contract::endpoint::Endpoint::from(verb)
+                        .description
+                        .to_owned(),
                     max_in_flight: MAX_IN_FLIGHT,
                     ..EndpointSpec::default()
                 },

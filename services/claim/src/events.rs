@@ -1,7 +1,7 @@
 //! What is told of each transition. Fire and forget: no claim ever waits for an event.
 
 use berth_bus::Events;
-use berth_contract::event::Event;
+use berth_contract::event::{Event, EventName};
 use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
 use berth_domain::VolumeKey;
@@ -22,7 +22,7 @@ pub fn tell(
 
 fn narrate(volume: &VolumeKey, command: &Command, write: &Write, trace: TraceContext) -> Event {
     let mut event = Event {
-        event: String::new(),
+        event: EventName::Unknown,
         at: clock::now(),
         namespace: Some(volume.namespace.clone()),
         volume: Some(volume.volume.clone()),
@@ -38,12 +38,12 @@ fn narrate(volume: &VolumeKey, command: &Command, write: &Write, trace: TraceCon
             event.plugin = Some(spec.plugin.clone());
             event.detail = spec.closing.as_ref().map(|closing| closing.reason.clone());
             match (&spec.closing, spec.create_index) {
-                (Some(_), _) => "volume.closing",
-                (None, 0) => "volume.registered",
-                (None, _) => "volume.updated",
+                (Some(_), _) => EventName::VolumeClosing,
+                (None, 0) => EventName::VolumeRegistered,
+                (None, _) => EventName::VolumeUpdated,
             }
         }
-        Write::DeleteSpec => "volume.deregistered",
+        Write::DeleteSpec => EventName::VolumeDeregistered,
         Write::PutClaim(alloc, claim) => {
             event.alloc = Some(alloc.clone());
             event.node = Some(claim.node.clone());
@@ -60,12 +60,12 @@ fn narrate(volume: &VolumeKey, command: &Command, write: &Write, trace: TraceCon
                 _ => claim.reason.clone(),
             };
             match claim.state {
-                _ if failed => "claim.failed",
-                State::Waiting => "claim.waiting",
-                State::Publishing => "claim.publishing",
-                State::Taken => "claim.taken",
-                State::Unpublishing => "claim.unpublishing",
-                State::NodeDetached => "claim.node-detached",
+                _ if failed => EventName::ClaimFailed,
+                State::Waiting => EventName::ClaimWaiting,
+                State::Publishing => EventName::ClaimPublishing,
+                State::Taken => EventName::ClaimTaken,
+                State::Unpublishing => EventName::ClaimUnpublishing,
+                State::NodeDetached => EventName::ClaimNodeDetached,
             }
         }
         Write::DeleteClaim(alloc) => {
@@ -75,9 +75,9 @@ fn narrate(volume: &VolumeKey, command: &Command, write: &Write, trace: TraceCon
                 Command::Release { reason, .. } => reason.clone(),
                 _ => "nothing of it was left to detach".to_owned(),
             });
-            "claim.freed"
+            EventName::ClaimFreed
         }
     };
-    name.clone_into(&mut event.event);
+    event.event = name;
     event
 }

@@ -1,7 +1,7 @@
 //! Events of this node: told, and never waited for.
 
 use berth_bus::Events;
-use berth_contract::event::Event;
+use berth_contract::event::{Event, EventName};
 use berth_contract::service::NODE_AGENT;
 use berth_contract::trace::TraceContext;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
@@ -22,15 +22,15 @@ impl Teller {
 
     /// A volume is there for an alloc: `volume.mounted`.
     pub fn mounted(&self, used: Used<'_>, trace: TraceContext) {
-        self.volume("volume.mounted", used, trace);
+        self.volume(EventName::VolumeMounted, used, trace);
     }
 
     /// A volume is gone for an alloc: `volume.unmounted`.
     pub fn unmounted(&self, used: Used<'_>, trace: TraceContext) {
-        self.volume("volume.unmounted", used, trace);
+        self.volume(EventName::VolumeUnmounted, used, trace);
     }
 
-    fn volume(&self, name: &str, used: Used<'_>, trace: TraceContext) {
+    fn volume(&self, name: EventName, used: Used<'_>, trace: TraceContext) {
         let event = Event {
             namespace: Some(used.volume.namespace.clone()),
             volume: Some(used.volume.volume.clone()),
@@ -40,9 +40,9 @@ impl Teller {
         self.publish(event, trace);
     }
 
-    fn event(&self, name: &str, plugin: &PluginId, trace: TraceContext) -> Event {
+    fn event(&self, name: EventName, plugin: &PluginId, trace: TraceContext) -> Event {
         Event {
-            event: name.to_owned(),
+            event: name,
             at: clock::now(),
             namespace: None,
             volume: None,

@@ -1,7 +1,7 @@
 //! What is told of plugins and nodes. Fire and forget: no report ever waits for an event.
 
 use berth_bus::Events;
-use berth_contract::event::Event;
+use berth_contract::event::{Event, EventName};
 use berth_contract::service::PLUGIN_REGISTRY;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::{Instance, NodeState};
@@ -41,7 +41,7 @@ fn health(
     trace: TraceContext,
 ) -> Event {
     let (plugin, half) = place;
-    let name = if instance.healthy { "plugin.healthy" } else { "plugin.unhealthy" };
+    let name = if instance.healthy { EventName::PluginHealthy } else { EventName::PluginUnhealthy };
     let detail = format!("{half} {}: {}", instance.version, instance.description);
     Event { plugin: Some(plugin.clone()), detail: Some(detail), ..event(name, node, at, trace) }
 }
@@ -52,27 +52,27 @@ pub fn instance_left(node: &NodeId, place: &Place, at: Timestamp, trace: TraceCo
     Event {
         plugin: Some(plugin.clone()),
         detail: Some(half.to_string()),
-        ..event("plugin.instance-left", node, at, trace)
+        ..event(EventName::PluginInstanceLeft, node, at, trace)
     }
 }
 
 /// A node's agent is there, or is not.
 pub fn presence(node: &NodeId, state: NodeState, at: Timestamp, trace: TraceContext) -> Event {
     let (name, detail) = match state {
-        NodeState::Ready => ("node.ready", "its agent holds its lease"),
-        NodeState::Down => ("node.down", "its agent's lease has ended"),
+        NodeState::Ready => (EventName::NodeReady, "its agent holds its lease"),
+        NodeState::Down => (EventName::NodeDown, "its agent's lease has ended"),
     };
     Event { detail: Some(detail.to_owned()), ..event(name, node, at, trace) }
 }
 
 /// A node has left for good.
 pub fn node_left(node: &NodeId, at: Timestamp, trace: TraceContext) -> Event {
-    event("node.left", node, at, trace)
+    event(EventName::NodeLeft, node, at, trace)
 }
 
-fn event(name: &str, node: &NodeId, at: Timestamp, trace: TraceContext) -> Event {
+fn event(name: EventName, node: &NodeId, at: Timestamp, trace: TraceContext) -> Event {
     Event {
-        event: name.to_owned(),
+        event: name,
         at,
         namespace: None,
         volume: None,

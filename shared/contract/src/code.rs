@@ -176,6 +176,28 @@ codes! {
         "start the alloc again";
 }
 
+impl Code {
+    /// Whether the same request may succeed later without anybody changing it. Where it is false, a
+    /// place that knows better may still say so in its reply.
+    pub const fn retryable(self) -> bool {
+        matches!(
+            self,
+            Self::Late
+                | Self::NoResponder
+                | Self::NoAnswer
+                | Self::BusUnavailable
+                | Self::Overloaded
+                | Self::Busy
+                | Self::Releasing
+                | Self::NotDue
+                | Self::Waiting
+                | Self::PluginUnhealthy
+                | Self::PluginFailed
+                | Self::StillBusy
+        )
+    }
+}
+
 impl std::fmt::Display for Code {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())

@@ -1,17 +1,87 @@
 //! Events: what happened, in order, for people and programs.
 //!
-//! **Owns** the form of an event. **Never** decides anything: no service reads them to act.
+//! **Owns** the form of an event, and every name of one. **Never** decides anything: no service
+//! reads them to act.
+
+use std::fmt;
 
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::subject;
 
+macro_rules! events {
+    ($($name:ident = $text:literal, $meaning:literal;)*) => {
+        /// What happened. The noun is the kind in the subject.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum EventName {
+            $(#[doc = $meaning] #[serde(rename = $text)] $name,)*
+            /// Something that a newer version tells.
+            #[serde(other, rename = "unknown")]
+            Unknown,
+        }
+
+        impl EventName {
+            /// Every name, by noun.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// As it is written: noun and what became of it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* Self::Unknown => "unknown" }
+            }
+
+            /// What it means, in a line.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => $meaning,)*
+                    Self::Unknown => "something that a newer version tells",
+                }
+            }
+        }
+    };
+}
+
+events! {
+    VolumeRegistered = "volume.registered", "A volume was registered.";
+    VolumeUpdated = "volume.updated", "A volume's document was changed.";
+    VolumeClosing = "volume.closing", "A volume is being deregistered; its claims are released.";
+    VolumeDeregistered = "volume.deregistered", "A volume is gone from Berth.";
+    VolumeMounted = "volume.mounted", "A node mounted a volume for an alloc.";
+    VolumeUnmounted = "volume.unmounted", "A node took a volume down for an alloc.";
+
+    ClaimWaiting = "claim.waiting", "A claim waits in line for its volume.";
+    ClaimPublishing = "claim.publishing", "The controller is asked to attach the volume.";
+    ClaimTaken = "claim.taken", "A claim is granted.";
+    ClaimUnpublishing = "claim.unpublishing", "A claim is released; its node is to unmount.";
+    ClaimNodeDetached = "claim.node-detached", "The node has unmounted; the controller is next.";
+    ClaimFailed = "claim.failed", "A call for a claim did not succeed; the detail says why.";
+    ClaimFreed = "claim.freed", "A claim is gone; the volume is free of it.";
+
+    AllocRegistered = "alloc.registered", "An alloc was registered, or changed.";
+    AllocComplete = "alloc.complete", "An alloc ended by itself.";
+    AllocFailed = "alloc.failed", "An alloc ended with an error, or its runner vanished.";
+    AllocStopped = "alloc.stopped", "An alloc ended because somebody said so.";
+
+    PluginHealthy = "plugin.healthy", "A plugin instance became healthy.";
+    PluginUnhealthy = "plugin.unhealthy", "A plugin instance became unhealthy.";
+    PluginInstanceLeft = "plugin.instance-left", "A node no longer has this plugin instance.";
+
+    NodeReady = "node.ready", "A node's agent is there.";
+    NodeDown = "node.down", "A node's agent is not there any more; nothing is freed by that.";
+    NodeLeft = "node.left", "A node was removed for good.";
+}
+
+impl fmt::Display for EventName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// What, such as `claim.taken`: the noun is the kind in the subject.
-    pub event: String,
+    /// What.
+    pub event: EventName,
     /// When.
     pub at: Timestamp,
     /// In which namespace; none for plugins and nodes.
@@ -42,7 +112,7 @@ pub struct Event {
 impl Event {
     /// Where it is published: by namespace, noun, and the id of the thing itself.
     pub fn subject(&self) -> String {
-        let kind = self.event.split('.').next().unwrap_or_default();
+        let kind = self.event.as_str().split('.').next().unwrap_or_default();
         let id = match kind {
             "plugin" => self.plugin.as_ref().map(AsRef::as_ref),
             "node" => self.node.as_ref().map(AsRef::as_ref),

@@ -13,6 +13,7 @@ pub mod bucket;
 pub mod code;
 pub mod decode;
 pub mod document;
+pub mod endpoint;
 pub mod event;
 pub mod header;
 pub mod key;

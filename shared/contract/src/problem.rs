@@ -46,12 +46,12 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem that asking again does not mend; [`Code::next`] says what to try.
+    /// A problem as its code knows it: whether asking again may help, and what to try.
     pub fn new(code: Code, message: impl fmt::Display) -> Self {
         Self {
             code,
             message: message.to_string(),
-            retryable: false,
+            retryable: code.retryable(),
             step: None,
             volume: None,
             plugin: None,

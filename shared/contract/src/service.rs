@@ -1,5 +1,9 @@
 //! The services as micro services: the names that `nats micro ls` shows.
 
+use std::collections::BTreeMap;
+
+use crate::{bucket, endpoint};
+
 /// A service's name and what a person reads about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceName {
@@ -7,35 +11,67 @@ pub struct ServiceName {
     pub name: &'static str,
     /// In one line.
     pub description: &'static str,
+    /// The key it holds in the bucket of leases, while it does.
+    pub lease: Option<&'static str>,
 }
+
+impl ServiceName {
+    /// What it writes: buckets, each with this one writer, and its own lease.
+    pub fn writes(&self) -> Vec<String> {
+        let short = self.name.trim_start_matches("berth-");
+        let buckets = bucket::ALL.iter().filter(|bucket| bucket.writer == short);
+        let lease = self.lease.map(|key| format!("{} {key}", bucket::LEASES.name));
+        buckets.map(|bucket| bucket.name.to_owned()).chain(lease).collect()
+    }
+
+    /// Facts for people who look with `nats micro info`.
+    pub fn metadata(&self) -> BTreeMap<String, String> {
+        let writes = match self.writes() {
+            none if none.is_empty() => "nothing".to_owned(),
+            some => some.join(", "),
+        };
+        let reference = format!("{}#{}", endpoint::PAGE, self.name);
+        BTreeMap::from([("writes".to_owned(), writes), ("reference".to_owned(), reference)])
+    }
+}
+
+/// Every service.
+pub const ALL: [ServiceName; 6] =
+    [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER, GC, NODE_AGENT, CONTROLLER];
 
 /// Volumes, claims and allocs.
 pub const CLAIM: ServiceName = ServiceName {
     name: "berth-claim",
     description: "Registers volumes, grants claims, records every transition",
+    lease: None,
 };
 /// Plugins and nodes.
 pub const PLUGIN_REGISTRY: ServiceName = ServiceName {
     name: "berth-plugin-registry",
     description: "Knows plugins and nodes, and what can run where",
+    lease: None,
 };
 /// Releases.
 pub const VOLUMEWATCHER: ServiceName = ServiceName {
     name: "berth-volumewatcher",
     description: "Drives every release: unpublish, unstage, controller unpublish, free",
+    lease: None,
 };
 /// Collection.
 pub const GC: ServiceName = ServiceName {
     name: "berth-gc",
     description: "Finds claims of dead allocs and other things nobody else saw",
+    lease: Some("leader.gc"),
 };
 /// Node agents.
 pub const NODE_AGENT: ServiceName = ServiceName {
     name: "berth-node-agent",
     description: "Stages and publishes volumes on its node",
+    lease: Some("node.<node>"),
 };
 /// A controller that an agent hosts: one per healthy controller instance.
 pub const CONTROLLER: ServiceName = ServiceName {
     name: "berth-controller",
     description: "A plugin's controller, hosted by the agent beside it",
+    lease: None,
 };

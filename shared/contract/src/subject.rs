@@ -59,24 +59,6 @@ impl Namespaced {
         }
     }
 
-    /// What a person reads in `nats micro info`.
-    pub const fn description(self) -> &'static str {
-        match self {
-            Self::VolumeRegister => "Register or update a volume: its document",
-            Self::VolumeDeregister => "Deregister a volume: id, force, reason",
-            Self::VolumeStatus => "One volume with its claims and health: id",
-            Self::VolumeList => "Volumes, as stubs: prefix, plugin, node",
-            Self::ClaimTake => "Take a claim: alloc, volume, node, mode, wait",
-            Self::ClaimRelease => "Give a claim up: alloc, volume, epoch, reason",
-            Self::ClaimCheckpoint => "Record a call's outcome, learn the next call",
-            Self::ClaimStatus => "Claims: by volume, by alloc, or all",
-            Self::AllocRegister => "Register an alloc: id, node, volumes",
-            Self::AllocStop => "Say that an alloc has ended: id, state, note",
-            Self::AllocStatus => "One alloc with its claims: id",
-            Self::AllocList => "Allocs: by node, or all",
-        }
-    }
-
     /// The endpoint's name in `nats micro`: `volume-register`.
     pub fn endpoint(self) -> String {
         joined(self.parts(), '-')
@@ -97,9 +79,13 @@ impl Namespaced {
         format!("berth.v1.{}.*", self.step())
     }
 
-    /// The namespace a request came for.
+    /// The namespace a request came for; the default one when it came to the endpoint's subject as
+    /// it is listed, which is where `nats micro req` sends.
     pub fn namespace(self, subject: &str) -> Option<Namespace> {
         let token = subject.strip_prefix(&format!("berth.v1.{}.", self.step()))?;
+        if token == "*" {
+            return Some(Namespace::default());
+        }
         Namespace::new(decode(token).ok()?).ok()
     }
 }
@@ -238,6 +224,7 @@ mod tests {
         assert_eq!(take.subject(&namespace), "berth.v1.claim.take.default");
         assert_eq!(take.all(), "berth.v1.claim.take.*");
         assert_eq!(take.endpoint(), "claim-take");
+        assert_eq!(take.namespace(&take.all()), Some(namespace.clone()));
         assert_eq!(Global::NodeReport.subject(), "berth.v1.node.report");
         let node = NodeId::new("host.example").unwrap();
         assert_eq!(AgentVerb::Mount.subject(&node), "berth.v1.agent.host=2Eexample.mount");

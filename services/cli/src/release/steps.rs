@@ -42,7 +42,7 @@ impl Steps {
     /// The line for an event, unless it tells nothing new.
     pub fn event(&mut self, event: &Event) -> Option<String> {
         let volume = event.volume.clone()?;
-        let name = event.event.strip_prefix("claim.")?;
+        let name = event.event.as_str().strip_prefix("claim.")?;
         let stage = stage(name)?;
         let detail = event.detail.as_deref().filter(|detail| !detail.is_empty());
         let detail = detail.map(plain).unwrap_or_default();
@@ -132,14 +132,15 @@ fn word(at: Stage) -> String {
 
 #[cfg(test)]
 mod tests {
+    use berth_contract::event::EventName;
     use berth_domain::access::Mode;
     use berth_domain::{AllocId, Namespace, NodeId};
 
     use super::*;
 
-    fn event(name: &str, detail: &str) -> Event {
+    fn event(name: EventName, detail: &str) -> Event {
         Event {
-            event: name.to_owned(),
+            event: name,
             at: Timestamp::default(),
             namespace: Some(Namespace::default()),
             volume: Some(VolumeId::new("data").unwrap()),
@@ -176,7 +177,7 @@ mod tests {
     fn each_step_is_told_once_whoever_tells_it_first() {
         let mut steps = Steps::default();
         let now = Timestamp::from_unix_ms(1000);
-        let told = steps.event(&event("claim.unpublishing", "agent.detach by w"));
+        let told = steps.event(&event(EventName::ClaimUnpublishing, "agent.detach by w"));
         assert_eq!(
             told.unwrap(),
             "data: unpublishing: to be unmounted on its node (agent.detach by w)"
@@ -185,11 +186,11 @@ mod tests {
         let told = steps.status(&[claim(State::NodeDetached, 0, None)], now);
         assert_eq!(told, ["data: node-detached: unmounted on its node; waits for the agent of n1"]);
         // Events that come late are old news; a call that is named now is not.
-        assert_eq!(steps.event(&event("claim.unpublishing", "agent.detach by x")), None);
-        let told = steps.event(&event("claim.node-detached", "controller.unpublish by w"));
+        assert_eq!(steps.event(&event(EventName::ClaimUnpublishing, "agent.detach by x")), None);
+        let told = steps.event(&event(EventName::ClaimNodeDetached, "controller.unpublish by w"));
         assert_eq!(told.unwrap(), "data: controller.unpublish by w");
         assert_eq!(steps.status(&[], now), ["data: free"]);
-        assert_eq!(steps.event(&event("claim.freed", "")), None);
+        assert_eq!(steps.event(&event(EventName::ClaimFreed, "")), None);
         assert!(steps.status(&[], now).is_empty());
     }
 
@@ -204,6 +205,6 @@ mod tests {
         assert_eq!(told, [expected]);
         assert!(steps.status(std::slice::from_ref(&failed), now).is_empty());
         assert_eq!(steps.status(&[claim(State::Unpublishing, 4, None)], now).len(), 1);
-        assert_eq!(steps.event(&event("claim.failed", "no responders")), None);
+        assert_eq!(steps.event(&event(EventName::ClaimFailed, "no responders")), None);
     }
 }

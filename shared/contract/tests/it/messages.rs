@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use berth_contract::code::Code;
 use berth_contract::decode::{self, Decode, Fault};
 use berth_contract::document::{Format, read};
-use berth_contract::event::Event;
+use berth_contract::event::{Event, EventName};
 use berth_contract::message::{agent, alloc, call, claim, collect, registry, volume};
 use berth_contract::problem::Problem;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::reference::hold::hold;
 use crate::sample;
 
 /// A request is what its golden file says, is read back whole, and an unknown field is ignored.
@@ -23,6 +24,7 @@ pub fn request<T: Serialize + Decode + PartialEq + Debug>(name: &str, message: &
     let bytes = serde_json::to_vec(message).unwrap();
     assert_eq!(decode::message::<T>(&bytes).as_ref(), Ok(message));
     let mut newer: Value = serde_json::from_slice(&bytes).unwrap();
+    hold::<T>(&newer, |value| decode::message::<T>(value.to_string().as_bytes()).is_ok());
     newer["of_a_newer_version"] = json!({"deep": [1]});
     let newer = serde_json::to_vec(&newer).unwrap();
     assert_eq!(decode::message::<T>(&newer).as_ref(), Ok(message));
@@ -33,6 +35,7 @@ pub fn request<T: Serialize + Decode + PartialEq + Debug>(name: &str, message: &
 pub fn reply<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, message: &T) {
     let mut newer = serde_json::to_value(message).unwrap();
     assert_eq!(serde_json::from_value::<T>(newer.clone()).unwrap(), *message);
+    hold::<T>(&newer, |value| serde_json::from_value::<T>(value.clone()).is_ok());
     newer["of_a_newer_version"] = json!({"deep": [1]});
     assert_eq!(serde_json::from_value::<T>(newer).unwrap(), *message);
     insta::assert_snapshot!(name, serde_json::to_string_pretty(message).unwrap());
@@ -317,7 +320,7 @@ fn problems_and_events() {
     let fault = Fault { path: "id".to_owned(), problem: "is missing".to_owned(), line: Some(1) };
     reply("reply-problem-of-input", &Problem::bad_input("volume.register", vec![fault]));
     let event = Event {
-        event: "claim.taken".to_owned(),
+        event: EventName::ClaimTaken,
         at: sample::at(0),
         namespace: Some(sample::namespace()),
         volume: Some(sample::volume()),

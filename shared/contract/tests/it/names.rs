@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use berth_contract::code::Code;
-use berth_contract::subject::{AgentVerb, ControllerRpc, Global, Namespaced};
-use berth_contract::{bucket, header, key, service, stream, subject};
+use berth_contract::endpoint::Endpoint;
+use berth_contract::{bucket, header, key, service, stream, subject, token};
 use berth_domain::plugin::Half;
 
 use crate::sample;
@@ -12,37 +12,14 @@ use crate::sample;
 #[test]
 fn subjects() {
     let mut list = String::new();
-    for verb in [
-        Namespaced::VolumeRegister,
-        Namespaced::VolumeDeregister,
-        Namespaced::VolumeStatus,
-        Namespaced::VolumeList,
-        Namespaced::ClaimTake,
-        Namespaced::ClaimRelease,
-        Namespaced::ClaimCheckpoint,
-        Namespaced::ClaimStatus,
-        Namespaced::AllocRegister,
-        Namespaced::AllocStop,
-        Namespaced::AllocStatus,
-        Namespaced::AllocList,
-    ] {
-        let subject = verb.subject(&sample::namespace());
-        writeln!(list, "{:<18}{subject}: {}", verb.endpoint(), verb.description()).unwrap();
-    }
-    for verb in [
-        Global::PluginStatus,
-        Global::NodeStatus,
-        Global::NodeReport,
-        Global::NodeLeave,
-        Global::GcForce,
-    ] {
-        writeln!(list, "{:<18}{}", verb.endpoint(), verb.subject()).unwrap();
-    }
-    for verb in [AgentVerb::Mount, AgentVerb::Detach, AgentVerb::Status] {
-        writeln!(list, "{:<18}{}", verb.as_str(), verb.subject(&sample::node_id())).unwrap();
-    }
-    for rpc in [ControllerRpc::Publish, ControllerRpc::Unpublish, ControllerRpc::Validate] {
-        writeln!(list, "{:<18}{}", rpc.as_str(), rpc.subject(&sample::plugin())).unwrap();
+    for one in Endpoint::all() {
+        let subject = one
+            .subject
+            .replace("<ns>", &token::encode(sample::namespace()))
+            .replace("<node>", &token::encode(sample::node_id()))
+            .replace("<plugin>", &token::encode(sample::plugin()));
+        let Endpoint { service, name, description, .. } = &one;
+        writeln!(list, "{:<22}{name:<18}{subject}: {description}", service.name).unwrap();
     }
     let queue = subject::controller_queue(&sample::plugin());
     writeln!(list, "{:<18}{queue}", "queue group").unwrap();
@@ -74,17 +51,12 @@ fn buckets_streams_services_and_headers() {
         writeln!(list, "{bucket:?}").unwrap();
     }
     writeln!(list, "{:?}", stream::EVENTS).unwrap();
-    for service in [
-        service::CLAIM,
-        service::PLUGIN_REGISTRY,
-        service::VOLUMEWATCHER,
-        service::GC,
-        service::NODE_AGENT,
-        service::CONTROLLER,
-    ] {
+    for service in service::ALL {
         writeln!(list, "{service:?}").unwrap();
     }
-    writeln!(list, "{} {} {}", header::TRACEPARENT, header::DEADLINE, header::OPERATION).unwrap();
+    for name in [header::TRACEPARENT, header::DEADLINE, header::OPERATION, header::WRITE] {
+        writeln!(list, "{name}").unwrap();
+    }
     insta::assert_snapshot!("buckets-streams-services-headers", list);
 }
 

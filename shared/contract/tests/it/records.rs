@@ -9,23 +9,26 @@ use berth_domain::volume::{Claim, Closing, State, VolumeSpec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::reference::hold::hold;
 use crate::sample;
 
 /// The record is what its golden file says, and is read back as it was written.
-fn hold<T: Serialize + DeserializeOwned + PartialEq + Debug + Clone>(name: &str, body: T) {
+fn record_is<T: Serialize + DeserializeOwned + PartialEq + Debug + Clone>(name: &str, body: T) {
     let trace = Some("0af7651916cd43dd8448eb211c80319c".to_owned());
     let written = record::write(&body, trace.clone()).unwrap();
     let read: Record<T> = record::read(&written).unwrap();
     assert_eq!(read, Record { body: body.clone(), trace: trace.clone(), schema: SCHEMA });
+    let value = serde_json::to_value(&body).unwrap();
+    hold::<T>(&value, |value| serde_json::from_value::<T>(value.clone()).is_ok());
     let pretty = serde_json::to_string_pretty(&Record { body, trace, schema: SCHEMA }).unwrap();
     insta::assert_snapshot!(name, pretty);
 }
 
 #[test]
 fn specs() {
-    hold("record-spec", sample::spec());
+    record_is("record-spec", sample::spec());
     let closing = Some(Closing { since: sample::at(9), reason: "no longer needed".to_owned() });
-    hold("record-spec-closing", VolumeSpec { closing, ..sample::spec() });
+    record_is("record-spec-closing", VolumeSpec { closing, ..sample::spec() });
 }
 
 #[test]
@@ -33,15 +36,15 @@ fn claims_in_every_state() {
     for state in
         [State::Waiting, State::Publishing, State::Taken, State::Unpublishing, State::NodeDetached]
     {
-        hold(&format!("record-claim-{state}"), sample::claim(state));
+        record_is(&format!("record-claim-{state}"), sample::claim(state));
     }
 }
 
 #[test]
 fn allocs_instances_and_nodes() {
-    hold("record-alloc", sample::alloc());
-    hold("record-instance", sample::instance());
-    hold("record-node", sample::node());
+    record_is("record-alloc", sample::alloc());
+    record_is("record-instance", sample::instance());
+    record_is("record-node", sample::node());
 }
 
 /// People look with tools that show the first hundred characters.

@@ -1,0 +1,241 @@
+//! Every endpoint of every service: who answers, where, what it is asked and what it answers.
+//!
+//! **Owns** what `nats micro info` shows of an endpoint and what `docs/contract.md` explains of it;
+//! services take their endpoints from here. A verb that is missing in these tables does not
+//! compile, and neither does a message that cannot be read.
+//!
+//! **Never** makes a subject by itself: that is [`subject`](crate::subject)'s.
+
+use std::collections::BTreeMap;
+
+use berth_domain::{NodeId, PluginId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::decode::Decode;
+use crate::message::{agent, alloc, call, claim, collect, registry, volume};
+use crate::service::{self, ServiceName};
+use crate::subject::{AgentVerb, ControllerRpc, Global, Namespaced};
+
+/// The page that explains every endpoint, from the top of the repository.
+pub const PAGE: &str = "docs/contract.md";
+
+/// One endpoint, as people see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Who answers.
+    pub service: ServiceName,
+    /// Its name, unique within the service: `claim-take`, `mount`.
+    pub name: String,
+    /// Its name in errors and traces, unique among all: `claim.take`, `agent.mount`.
+    pub step: String,
+    /// Its subject, with placeholders for ids: `berth.v1.claim.take.<ns>`.
+    pub subject: String,
+    /// What it does, in a line.
+    pub description: &'static str,
+    /// The request's type, below [`message`](crate::message): `claim::Take`.
+    pub request: &'static str,
+    /// The reply's type.
+    pub reply: &'static str,
+}
+
+impl Endpoint {
+    /// Every endpoint, by service.
+    pub fn all() -> Vec<Self> {
+        let namespaced = NAMESPACED.iter().map(|verb| Self::from(*verb));
+        let global = GLOBAL.iter().map(|verb| Self::from(*verb));
+        let agent = AGENT.iter().map(|verb| Self::from(*verb));
+        let controller = CONTROLLER.iter().map(|rpc| Self::from(*rpc));
+        namespaced.chain(global).chain(agent).chain(controller).collect()
+    }
+
+    /// Where the reference explains it: `claim-take`, the anchor on [`PAGE`].
+    pub fn anchor(&self) -> String {
+        self.step.replace('.', "-")
+    }
+
+    /// Facts for people who look with `nats micro info`.
+    pub fn metadata(&self) -> BTreeMap<String, String> {
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        BTreeMap::from([
+            fact("request", self.request.to_owned()),
+            fact("reply", self.reply.to_owned()),
+            fact("reference", format!("{PAGE}#{}", self.anchor())),
+        ])
+    }
+}
+
+/// What an endpoint does, is asked and answers.
+struct Exchange {
+    description: &'static str,
+    request: &'static str,
+    reply: &'static str,
+}
+
+/// An exchange whose request and reply are messages that can be read.
+#[expect(clippy::extra_unused_type_parameters, reason = "they are here to be held to their bounds")]
+const fn exchange<Request, Reply>(
+    description: &'static str,
+    request: &'static str,
+    reply: &'static str,
+) -> Exchange
+where
+    Request: Decode,
+    Reply: Serialize + DeserializeOwned,
+{
+    Exchange { description, request, reply }
+}
+
+macro_rules! exchanges {
+    ($all:ident, $of:ident, $verbs:ident {
+        $($verb:ident($request:ty) -> $reply:ty: $description:literal;)*
+    }) => {
+        const $all: &[$verbs] = &[$($verbs::$verb),*];
+
+        const fn $of(verb: $verbs) -> Exchange {
+            match verb {
+                $($verbs::$verb => exchange::<$request, $reply>(
+                    $description,
+                    stringify!($request),
+                    stringify!($reply),
+                ),)*
+            }
+        }
+    };
+}
+
+exchanges! { NAMESPACED, namespaced, Namespaced {
+    VolumeRegister(volume::Register) -> volume::Registered:
+        "Register a volume, or change it: the volume's document";
+    VolumeDeregister(volume::Deregister) -> volume::Deregistered:
+        "Deregister a volume; by force once its claims are released: id, force, reason";
+    VolumeStatus(volume::Status) -> volume::VolumeStatus:
+        "Show one volume with its claims and its health: id";
+    VolumeList(volume::List) -> volume::Volumes:
+        "List volumes, one short line each: prefix, plugin, node";
+    ClaimTake(claim::Take) -> claim::Grant:
+        "Take a claim on a volume for an alloc: alloc, volume, node, mode, wait";
+    ClaimRelease(claim::Release) -> claim::Released:
+        "Give a claim up: alloc, volume, epoch, reason";
+    ClaimCheckpoint(claim::Checkpoint) -> claim::Checkpointed:
+        "For volumewatchers: record what came of a call, learn the next call";
+    ClaimStatus(claim::Status) -> claim::Claims:
+        "Show claims and what each waits for; all of them, or by volume, by alloc";
+    AllocRegister(alloc::Register) -> alloc::AllocStatus:
+        "Say that an alloc is placed on a node: id, node, volumes";
+    AllocStop(alloc::Stop) -> alloc::AllocStatus:
+        "Say that an alloc has ended, so that its claims are released: id, state, note";
+    AllocStatus(alloc::Status) -> alloc::AllocStatus:
+        "Show one alloc with its claims: id";
+    AllocList(alloc::List) -> alloc::Allocs:
+        "List allocs; all of them, or by node";
+}}
+
+exchanges! { GLOBAL, global, Global {
+    PluginStatus(registry::Status<PluginId>) -> registry::Plugins:
+        "Show plugins and the health of each instance; all of them, or one: id";
+    NodeStatus(registry::Status<NodeId>) -> registry::Nodes:
+        "Show nodes, whether their agents are there, and their plugins; all of them, or one: id";
+    NodeReport(registry::Report) -> registry::Reported:
+        "For agents: all there is to know of a node and its plugin instances";
+    NodeLeave(registry::Leave) -> registry::Left:
+        "Forget a node that is gone for good, and its plugin instances: node";
+    GcForce(collect::Force) -> collect::Sweep:
+        "Collect now; says what was collected, what was kept, and why";
+}}
+
+exchanges! { AGENT, agent_verb, AgentVerb {
+    Mount(agent::Mount) -> agent::Mounted:
+        "Claim a volume for an alloc of this node, and mount it: namespace, alloc, volume, wait";
+    Detach(call::Call) -> call::Called:
+        "For volumewatchers: take the volume down for an alloc; wholly, after the last";
+    Status(agent::Status) -> agent::AgentStatus:
+        "Show what is mounted on this node, for whom, and which controllers it serves";
+}}
+
+exchanges! { CONTROLLER, controller, ControllerRpc {
+    Publish(call::Call) -> call::Called:
+        "For berth-claim: ControllerPublishVolume, attach a volume to a node";
+    Unpublish(call::Call) -> call::Called:
+        "For volumewatchers: ControllerUnpublishVolume, detach a volume from a node";
+    Validate(call::Validate) -> call::Validated:
+        "For berth-claim: ValidateVolumeCapabilities, can the volume be used so";
+}}
+
+impl From<Namespaced> for Endpoint {
+    fn from(verb: Namespaced) -> Self {
+        let Exchange { description, request, reply } = namespaced(verb);
+        let (service, name, step) = (service::CLAIM, verb.endpoint(), verb.step());
+        let subject = verb.all().replace('*', "<ns>");
+        Self { service, name, step, subject, description, request, reply }
+    }
+}
+
+impl From<Global> for Endpoint {
+    fn from(verb: Global) -> Self {
+        let Exchange { description, request, reply } = global(verb);
+        let service = match verb {
+            Global::PluginStatus | Global::NodeStatus | Global::NodeReport | Global::NodeLeave => {
+                service::PLUGIN_REGISTRY
+            }
+            Global::GcForce => service::GC,
+        };
+        let (name, step, subject) = (verb.endpoint(), verb.step(), verb.subject());
+        Self { service, name, step, subject, description, request, reply }
+    }
+}
+
+impl From<AgentVerb> for Endpoint {
+    fn from(verb: AgentVerb) -> Self {
+        let Exchange { description, request, reply } = agent_verb(verb);
+        let (service, name) = (service::NODE_AGENT, verb.as_str().to_owned());
+        let step = format!("agent.{name}");
+        let subject = format!("berth.v1.agent.<node>.{name}");
+        Self { service, name, step, subject, description, request, reply }
+    }
+}
+
+impl From<ControllerRpc> for Endpoint {
+    fn from(rpc: ControllerRpc) -> Self {
+        let Exchange { description, request, reply } = controller(rpc);
+        let (service, name) = (service::CONTROLLER, rpc.as_str().to_owned());
+        let step = format!("controller.{name}");
+        let subject = format!("berth.v1.controller.<plugin>.{name}");
+        Self { service, name, step, subject, description, request, reply }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_short_and_unique_within_a_service_and_steps_among_all() {
+        let (mut names, mut steps) = (BTreeSet::new(), BTreeSet::new());
+        for endpoint in Endpoint::all() {
+            assert!(endpoint.name.len() <= 20, "{}", endpoint.name);
+            assert!(names.insert((endpoint.service.name, endpoint.name.clone())));
+            assert!(steps.insert(endpoint.step));
+        }
+    }
+
+    /// The placeholders stand where the subjects have their ids.
+    #[test]
+    fn subjects_are_those_that_are_asked() {
+        let (node, plugin) = (NodeId::new("n1").unwrap(), PluginId::new("p1").unwrap());
+        for verb in AGENT {
+            let subject = Endpoint::from(*verb).subject.replace("<node>", "n1");
+            assert_eq!(subject, verb.subject(&node));
+        }
+        for rpc in CONTROLLER {
+            let subject = Endpoint::from(*rpc).subject.replace("<plugin>", "p1");
+            assert_eq!(subject, rpc.subject(&plugin));
+        }
+        for verb in NAMESPACED {
+            let subject = Endpoint::from(*verb).subject.replace("<ns>", "default");
+            assert_eq!(subject, verb.subject(&berth_domain::Namespace::default()));
+        }
+    }
+}

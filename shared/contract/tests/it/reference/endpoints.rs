@@ -1,0 +1,122 @@
+//! Services and their endpoints.
+
+use std::collections::BTreeMap;
+
+use berth_contract::endpoint::Endpoint;
+use berth_contract::message::volume::DOCUMENT_FIELDS;
+use berth_contract::service;
+
+use super::page::{Page, golden_file, row};
+
+/// The document that registers a volume: read by hand, and never written by us.
+const DOCUMENT: &str = "volume::Register";
+
+pub fn write(page: &mut Page) {
+    page.say("## Services");
+    page.say(
+        "Each is a NATS micro service: `nats micro ls`, `nats micro info berth-claim`, `nats micro \
+         stats berth-claim`. The `data` of an endpoint's statistics says how many requests are \
+         under way (`in_flight` of `max_in_flight`) and how many were answered with which error \
+         code (`errors`).",
+    );
+    let mut explained = BTreeMap::new();
+    for service in service::ALL {
+        page.say(format!("### {}", service.name));
+        let writes = match service.writes().join("`, `") {
+            none if none.is_empty() => "nothing".to_owned(),
+            some => format!("`{some}`"),
+        };
+        page.say(format!("{}. Writes: {writes}.", service.description));
+        let endpoints = Endpoint::all().into_iter().filter(|one| one.service == service);
+        let endpoints: Vec<Endpoint> = endpoints.collect();
+        if endpoints.is_empty() {
+            page.say("It answers no requests but those of `nats micro`.");
+            continue;
+        }
+        let rows: Vec<[String; 3]> = endpoints
+            .iter()
+            .map(|one| {
+                let name = format!("[{}](#{})", one.name, one.anchor());
+                [name, format!("`{}`", one.subject), one.description.to_owned()]
+            })
+            .collect();
+        page.table(["endpoint", "subject", "what it does"], &rows);
+        for endpoint in &endpoints {
+            explain(page, endpoint, &mut explained);
+        }
+    }
+}
+
+/// One endpoint; a message that was explained before is referred to.
+fn explain(page: &mut Page, one: &Endpoint, explained: &mut BTreeMap<&'static str, String>) {
+    page.say(format!("### {}", one.anchor()));
+    page.say(format!("{}.", one.description));
+    page.say(format!("Subject `{}`; step `{}` in errors and traces.", one.subject, one.step));
+    for (title, message, direction) in
+        [("Request", one.request, "request"), ("Reply", one.reply, "reply")]
+    {
+        let title = format!("#### {title} of {}: `{message}`", one.anchor());
+        if let Some(before) = explained.get(message) {
+            page.say(title);
+            page.say(format!("As explained at [{before}](#{before})."));
+            continue;
+        }
+        explained.insert(message, one.anchor());
+        page.say(title);
+        if message == DOCUMENT {
+            document(page);
+            continue;
+        }
+        let meaning = page.source.get(message).meaning.clone();
+        page.say(meaning);
+        page.fields(message);
+        page.say("For example");
+        page.example(&golden(message, direction, one));
+    }
+}
+
+/// The golden file that shows a message: of its endpoint, or of its type if several share it.
+fn golden(message: &str, direction: &str, one: &Endpoint) -> String {
+    let own = format!("{direction}-{}", one.anchor());
+    if golden_file(&own).is_some() {
+        return own;
+    }
+    match message {
+        "call::Call" | "call::Called" => format!("{direction}-call"),
+        "alloc::AllocStatus" => "reply-alloc-status".to_owned(),
+        _ => own,
+    }
+}
+
+fn document(page: &mut Page) {
+    page.say(
+        "The volume's document, as its owner writes it for `berth volume register`, in JSON. \
+         Unlike in other requests, a field that is not known is a fault.",
+    );
+    let fixed = |name: &str, kind: &str, needed: &str, meaning: &str| {
+        [format!("`{name}`"), kind.to_owned(), needed.to_owned(), meaning.to_owned()]
+    };
+    let rows: Vec<[String; 4]> = DOCUMENT_FIELDS
+        .iter()
+        .map(|name| match *name {
+            "id" => fixed(name, "id", "", "The volume."),
+            "namespace" => fixed(name, "id", "optional", "The subject's, if it is given at all."),
+            _ => {
+                // One of several is written in the singular, as TOML's `[[capability]]` reads.
+                let several = match *name {
+                    "capability" => "capabilities",
+                    "topology" => "topologies",
+                    other => other,
+                };
+                let spec = page.source.fields("VolumeSpec").iter();
+                let mut same = spec.filter(|field| field.name == several);
+                let field = same.next().unwrap_or_else(|| panic!("what is {name}? say it here"));
+                let [_, kind, needed, meaning] = row(field);
+                [format!("`{name}`"), kind, needed, meaning]
+            }
+        })
+        .collect();
+    page.rows(&rows);
+    page.say("For example");
+    page.say(format!("```json\n{}\n```", include_str!("../volume.json").trim()));
+}

@@ -1,0 +1,251 @@
+//! The types of the wire as their own source tells them: fields, kinds and meanings.
+//!
+//! Promises that what the reference says of a field is what stands above it in the source. That it
+//! says it rightly is held against real messages, in [`super::hold`].
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use syn::{Attribute, Expr, Fields, GenericArgument, Item, Lit, Meta, PathArguments, Type};
+
+/// Every type that may stand in a message or record, by name; those of messages with their module
+/// in front, `claim::Take`.
+pub struct Source(BTreeMap<String, Shape>);
+
+/// One type.
+#[derive(Debug)]
+pub struct Shape {
+    pub meaning: String,
+    pub form: Form,
+}
+
+#[derive(Debug)]
+pub enum Form {
+    Object(Vec<Field>),
+    /// One of these texts.
+    Choice(Vec<(String, String)>),
+}
+
+#[derive(Debug)]
+pub struct Field {
+    pub name: String,
+    pub kind: Kind,
+    pub optional: bool,
+    pub meaning: String,
+}
+
+/// What a field holds.
+#[derive(Debug)]
+pub enum Kind {
+    Plain(&'static str),
+    Listed(Box<Kind>),
+    Mapped(Box<Kind>),
+    /// Another type, by its key in [`Source`].
+    Named(String),
+}
+
+impl Source {
+    /// Reads the sources of the contract and of the domain.
+    pub fn read() -> Self {
+        let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        let mut files = Vec::new();
+        for dir in ["contract/src", "contract/src/message", "domain/src", "domain/src/volume"] {
+            for entry in fs::read_dir(Path::new(crates).join(dir)).unwrap() {
+                let path = entry.unwrap().path();
+                if path.extension().is_some_and(|extension| extension == "rs") {
+                    let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
+                    let of_messages = dir.ends_with("message");
+                    let items = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap().items;
+                    files.push((of_messages.then_some(module), items));
+                }
+            }
+        }
+        let mut names = Vec::new();
+        for (module, items) in &files {
+            names
+                .extend(items.iter().filter_map(wire_name).map(|name| key(module.as_ref(), &name)));
+        }
+        let mut types = BTreeMap::new();
+        for (module, items) in &files {
+            for item in items {
+                let Some(name) = wire_name(item) else { continue };
+                let name = key(module.as_ref(), &name);
+                let before = types.insert(name.clone(), shape(item, module.as_ref(), &names));
+                assert!(before.is_none(), "two types are called {name}");
+            }
+        }
+        Self(types)
+    }
+
+    /// The type of this name; generic arguments make no difference.
+    pub fn get(&self, name: &str) -> &Shape {
+        let plain = name.split('<').next().unwrap_or(name);
+        self.0.get(plain).unwrap_or_else(|| panic!("no source of a type {name}"))
+    }
+
+    /// The fields of the type of this name.
+    pub fn fields(&self, name: &str) -> &[Field] {
+        match &self.get(name).form {
+            Form::Object(fields) => fields,
+            Form::Choice(_) => panic!("{name} is no object"),
+        }
+    }
+}
+
+fn key(module: Option<&String>, name: &str) -> String {
+    module.map_or_else(|| name.to_owned(), |module| format!("{module}::{name}"))
+}
+
+/// The name of a struct or enum that goes over the wire as it is declared.
+fn wire_name(item: &Item) -> Option<String> {
+    let (name, attrs) = match item {
+        Item::Struct(item) if matches!(item.fields, Fields::Named(_)) => (&item.ident, &item.attrs),
+        Item::Enum(item) => (&item.ident, &item.attrs),
+        _ => return None,
+    };
+    let derives = attrs.iter().filter(|attr| attr.path().is_ident("derive"));
+    derives.map(tokens).any(|list| list.contains("Serialize")).then(|| name.to_string())
+}
+
+fn shape(item: &Item, module: Option<&String>, names: &[String]) -> Shape {
+    match item {
+        Item::Struct(item) => {
+            let generic = |field: &&syn::Field| {
+                item.generics.type_params().any(|one| is(&field.ty, &one.ident.to_string()))
+            };
+            let fields = item.fields.iter().filter(|field| !generic(field)).map(|field| Field {
+                name: renamed(&field.attrs)
+                    .unwrap_or_else(|| field.ident.as_ref().unwrap().to_string()),
+                kind: kind(&field.ty, module, names),
+                optional: is(&field.ty, "Option") || has_default(&field.attrs),
+                meaning: meaning(&field.attrs),
+            });
+            Shape { meaning: meaning(&item.attrs), form: Form::Object(fields.collect()) }
+        }
+        Item::Enum(item) => {
+            let choices = item.variants.iter().map(|variant| {
+                let name = renamed(&variant.attrs).unwrap_or_else(|| kebab(&variant.ident));
+                (name, meaning(&variant.attrs))
+            });
+            Shape { meaning: meaning(&item.attrs), form: Form::Choice(choices.collect()) }
+        }
+        _ => unreachable!("only structs and enums have a wire name"),
+    }
+}
+
+fn kind(ty: &Type, module: Option<&String>, names: &[String]) -> Kind {
+    let Type::Path(path) = ty else { panic!("a field of a message is no named type") };
+    let last = path.path.segments.last().unwrap();
+    let name = last.ident.to_string();
+    let inner = || kind(arguments(&last.arguments).last().unwrap(), module, names);
+    match name.as_str() {
+        "String" => Kind::Plain("text"),
+        "bool" => Kind::Plain("true or false"),
+        "u32" | "u64" | "usize" => Kind::Plain("whole number"),
+        "i64" => Kind::Plain("number"),
+        "Timestamp" => Kind::Plain("time"),
+        "Code" => Kind::Plain("code"),
+        "EventName" => Kind::Plain("event"),
+        "Option" => inner(),
+        "Vec" => Kind::Listed(Box::new(inner())),
+        "BTreeMap" => Kind::Mapped(Box::new(inner())),
+        _ => {
+            let own = key(module, &name);
+            let elsewhere = |key: &&String| key.ends_with(&format!("::{name}"));
+            let found = names.iter().find(|key| **key == own);
+            let found = found.or_else(|| names.iter().find(|key| **key == name));
+            match found.or_else(|| names.iter().find(elsewhere)) {
+                Some(found) => Kind::Named(found.clone()),
+                None if name.ends_with("Id") || name == "Namespace" => Kind::Plain("id"),
+                None => panic!("what kind of thing is {name}? say it here"),
+            }
+        }
+    }
+}
+
+fn arguments(arguments: &PathArguments) -> Vec<&Type> {
+    let PathArguments::AngleBracketed(list) = arguments else { return Vec::new() };
+    let types = list.args.iter().filter_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    });
+    types.collect()
+}
+
+fn is(ty: &Type, name: &str) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().unwrap().ident == name)
+}
+
+/// The text of an attribute's list, such as `default, rename = "type"`.
+fn tokens(attr: &Attribute) -> String {
+    match &attr.meta {
+        Meta::List(list) => list.tokens.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn has_default(attrs: &[Attribute]) -> bool {
+    let serde = attrs.iter().filter(|attr| attr.path().is_ident("serde"));
+    serde.map(tokens).any(|list| list.contains("default"))
+}
+
+fn renamed(attrs: &[Attribute]) -> Option<String> {
+    let serde = attrs.iter().filter(|attr| attr.path().is_ident("serde"));
+    serde.map(tokens).find_map(|list| {
+        let (_, after) = list.split_once("rename = \"")?;
+        Some(after.split_once('"')?.0.to_owned())
+    })
+}
+
+fn kebab(ident: &syn::Ident) -> String {
+    let mut name = String::new();
+    for letter in ident.to_string().chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}
+
+/// The doc comment, as one line without the paths of Rust's links.
+fn meaning(attrs: &[Attribute]) -> String {
+    let lines = attrs.iter().filter(|attr| attr.path().is_ident("doc")).filter_map(|attr| {
+        let Meta::NameValue(pair) = &attr.meta else { return None };
+        let Expr::Lit(literal) = &pair.value else { return None };
+        let Lit::Str(text) = &literal.lit else { return None };
+        Some(text.value().trim().to_owned())
+    });
+    let text = lines.collect::<Vec<_>>().join(" ");
+    let mut plain = String::new();
+    let mut rest = text.as_str();
+    // `[words](path::of::rust)` is for rustdoc; here the words alone stand.
+    while let Some((before, after)) = rest.split_once("](") {
+        let (words, link) = (before.rsplit_once('[').unwrap(), after.split_once(')').unwrap());
+        plain.push_str(words.0);
+        plain.push_str(words.1);
+        rest = link.1;
+    }
+    plain.push_str(rest);
+    let plain = without_requirements(&plain);
+    plain.replace("[`", "`").replace("`]", "`").trim().replace('|', "\\|")
+}
+
+/// Without the ids of requirements, such as ` (A5)`, which are for those who work on the code.
+fn without_requirements(text: &str) -> String {
+    let mut parts = text.split(" (");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((id, rest)) if is_requirement(id) => plain.push_str(rest),
+            _ => plain.extend([" (", part]),
+        }
+    }
+    plain
+}
+
+fn is_requirement(id: &str) -> bool {
+    let number = id.strip_prefix(|letter: char| letter.is_ascii_uppercase()).unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+}

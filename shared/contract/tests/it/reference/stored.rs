@@ -1,0 +1,121 @@
+//! Buckets with their keys and records, and the stream of events.
+
+use berth_contract::bucket::{self, BucketSpec};
+use berth_contract::event::EventName;
+use berth_contract::{key, stream, subject};
+use berth_domain::plugin::Half;
+
+use super::page::Page;
+use crate::sample;
+
+/// A kind of key: how it is made of ids, one of it, its record's type and the golden file of one.
+struct Keys {
+    form: &'static str,
+    one: String,
+    record: &'static str,
+    golden: &'static str,
+}
+
+/// The keys of a bucket. A new bucket says here what is in it.
+fn keys(bucket: &BucketSpec) -> Vec<Keys> {
+    let (volume, alloc, node) = (sample::key(), sample::alloc_id(), sample::node_id());
+    let plugin = sample::plugin();
+    let keys = |form, one, record, golden| Keys { form, one, record, golden };
+    match *bucket {
+        bucket::VOLUMES => vec![
+            keys("<ns>.<vol>.spec", key::spec(&volume), "VolumeSpec", "record-spec"),
+            keys(
+                "<ns>.<vol>.claim.<alloc>",
+                key::claim(&volume, &alloc),
+                "Claim",
+                "record-claim-unpublishing",
+            ),
+        ],
+        bucket::ALLOCS => {
+            let one = key::alloc(&volume.namespace, &alloc);
+            vec![keys("<ns>.<alloc>", one, "Alloc", "record-alloc")]
+        }
+        bucket::PLUGINS => {
+            let one = key::instance(&plugin, &node, Half::Node);
+            vec![keys("<plugin>.instance.<node>.<half>", one, "Instance", "record-instance")]
+        }
+        bucket::NODES => vec![keys("<node>", key::node(&node), "Node", "record-node")],
+        ref other => panic!("what is in bucket {}? say it here", other.name),
+    }
+}
+
+pub fn write(page: &mut Page) {
+    page.say("## Buckets");
+    page.say(
+        "JetStream KV. Read and watch them as you like; write none: each has one writer, whose \
+         writes are guarded by revisions. A record may change at any time, and its fields come in \
+         the order in which a person wants them: the first 120 characters, which `nats kv get` \
+         shows, say how things stand. Every record ends with two fields of its own: `trace`, the \
+         trace id of the request that changed it last (optional), and `schema`, a whole number, \
+         the version of its form, now 1. Of a newer one, read what you know and write nothing.",
+    );
+    for bucket in bucket::ALL {
+        page.say(format!("### {}", bucket.name));
+        let (hours, history) = (bucket.marker_ttl.as_secs() / 3600, bucket.history);
+        page.say(format!(
+            "{}. Written by: {}. History: {history} values of each key; a deletion shows for \
+             {hours} h. Stream `KV_{}`.",
+            bucket.description, bucket.writer, bucket.name
+        ));
+        if bucket == bucket::LEASES {
+            leases(page);
+            continue;
+        }
+        for keys in keys(&bucket) {
+            page.say(format!("#### Key `{}`: `{}`", keys.form, keys.record));
+            let meaning = page.source.get(keys.record).meaning.clone();
+            page.say(format!("{meaning} Such a key is `{}`.", keys.one));
+            page.fields(keys.record);
+            page.say("For example");
+            page.example(keys.golden);
+        }
+    }
+    events(page);
+}
+
+fn leases(page: &mut Page) {
+    let (node, leader) = (key::node_lease(&sample::node_id()), key::leader_lease("gc"));
+    page.say(format!(
+        "A key that is there is a lease that is held: it ends by itself unless it is renewed, and \
+         its value says by whom, for people only. `node.<node>`, such as `{node}`, is held by that \
+         node's agent: while it is, the node is ready. `leader.<service>`, such as `{leader}`, is \
+         held by the one replica that acts.",
+    ));
+}
+
+fn events(page: &mut Page) {
+    let events = stream::EVENTS;
+    page.say("## Events");
+    page.say(format!(
+        "Stream `{}`: {}. Subjects `{}`; kept for {} days and up to {} MiB.",
+        events.name,
+        events.description.to_lowercase(),
+        events.subjects.join("`, `"),
+        events.max_age.as_secs() / (24 * 3600),
+        events.max_bytes >> 20,
+    ));
+    let namespace = sample::namespace();
+    let (volume, node) = (sample::volume(), sample::node_id());
+    page.say(format!(
+        "The subject is `berth.v1.event.<ns>.<kind>.<id>`: the kind is the noun of the name, and \
+         the id is that of the volume for `volume` and `claim`, else of the thing itself: `{}`. \
+         Plugins and nodes are in no namespace, and `_` stands in its place: `{}`. No service \
+         acts on events, and in a power cut the last second of them may be lost: to know how \
+         things stand, read the buckets. The message carries the header `traceparent`.",
+        subject::event(Some(&namespace), "claim", volume.as_str()),
+        subject::event(None, "node", node.as_str()),
+    ));
+    let names = EventName::ALL.iter();
+    let rows: Vec<[String; 2]> =
+        names.map(|name| [format!("`{name}`"), name.meaning().to_owned()]).collect();
+    page.table(["event", "what happened"], &rows);
+    page.say("#### Message: `Event`");
+    page.fields("Event");
+    page.say("For example");
+    page.example("event");
+}

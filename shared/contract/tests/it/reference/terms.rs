@@ -1,0 +1,114 @@
+//! What holds for every message: encoding, headers, errors; and the list of error codes.
+
+use berth_contract::code::Code;
+use berth_contract::{header, token};
+use berth_domain::limits;
+
+use super::page::Page;
+
+/// Ids that show each rule of the encoding.
+const IDS: [&str; 7] = ["n1", "web-1", "team_a/b", "ebs.csi.aws.com", "team a", "data[0]", "é"];
+
+pub fn write(page: &mut Page) {
+    page.say("# The contract");
+    page.say(
+        "Everything that Berth's processes say to each other and keep on the bus: subjects, \
+         messages, buckets, keys, records, events and error codes. Any client of NATS that keeps \
+         to this page is as good as ours; `tests/peers/nats_py` is one. Made from \
+         `shared/contract`; [inspect.md](inspect.md) says how to look at a running system.",
+    );
+    page.say("## Terms");
+    page.say("### Ids in subjects and keys");
+    page.say(format!(
+        "An id is text of 1 to {} bytes without control characters, compared byte by byte. In a \
+         subject or key it is one token: ASCII letters, digits, `-`, `_` and `/` stand for \
+         themselves, and every other byte of its UTF-8 is `=` and two upper-case hex digits. There \
+         is one spelling: a token that says `=41` for `A` is refused.",
+        limits::ID_BYTES_MAX
+    ));
+    let rows: Vec<[String; 2]> =
+        IDS.iter().map(|id| [format!("`{id}`"), format!("`{}`", token::encode(id))]).collect();
+    page.table(["id", "token"], &rows);
+    page.say(
+        "`<ns>`, `<vol>`, `<alloc>`, `<node>` and `<plugin>` below stand for such tokens. The \
+         namespace of those who never name one is `default`.",
+    );
+    page.say("### Messages");
+    page.say(format!(
+        "A message is a JSON object of at most {} KiB. Where nothing is needed the body may be \
+         empty. In what programs send, a field that is not known is ignored, so that older and \
+         newer ones understand each other; `null` means absent. A `time` is RFC 3339 in UTC with \
+         milliseconds, `2026-01-31T12:00:00.000Z`. Every request is idempotent: who got no answer \
+         asks again.",
+        limits::MESSAGE_BYTES_MAX >> 10
+    ));
+    page.say("### Headers");
+    let name = |name: &str| format!("`{name}`");
+    let within = limits::REQUEST_TIMEOUT.as_secs();
+    page.table(
+        ["header", "on", "meaning"],
+        &[
+            [
+                name(header::TRACEPARENT),
+                "requests, events, writes".to_owned(),
+                "W3C trace context, `00-<32 hex>-<16 hex>-01`. Optional: without one, or with one \
+                 that cannot be read, a new trace begins. Its trace id is in records, events and \
+                 errors."
+                    .to_owned(),
+            ],
+            [
+                name(header::DEADLINE),
+                "requests".to_owned(),
+                format!(
+                    "When the caller stops waiting, in milliseconds since 1970. Optional: {within} \
+                     s from arrival. Past it nothing is done, and the answer is {}.",
+                    Code::Late
+                ),
+            ],
+            [
+                "`Nats-Service-Error`, `Nats-Service-Error-Code`".to_owned(),
+                "replies".to_owned(),
+                "Present when and only when the request was not done: the message in one line, and \
+                 the code."
+                    .to_owned(),
+            ],
+            [
+                format!("`{}`, `{}`", header::OPERATION, header::WRITE),
+                "writes to buckets".to_owned(),
+                "Which operation and which call made the write, so that its writer knows it again. \
+                 Of no use to others."
+                    .to_owned(),
+            ],
+        ],
+    );
+    page.say("### Errors");
+    page.say(
+        "A reply is the result, or `{\"error\": …}` with the two error headers, never both. No \
+         reply says nothing: what was asked may or may not have been done. No responders, which \
+         NATS says at once, means that nothing was done.",
+    );
+    page.say("#### Message: `Problem`");
+    page.fields("Problem");
+    page.say("For example, in `error`");
+    page.example("reply-problem");
+    page.say("and for bad input, with every fault at once");
+    page.example("reply-problem-of-input");
+}
+
+pub fn codes(page: &mut Page) {
+    page.say("## Error codes");
+    page.say(
+        "A code is never reused. \"again\" says whether the same request may succeed later without \
+         anybody changing it; where it is empty a reply that knows better may still have \
+         `\"retryable\": true`. `berth explain CODE` says the same.",
+    );
+    let rows: Vec<[String; 4]> = Code::ALL
+        .iter()
+        .map(|code| {
+            let again = if code.retryable() { "yes" } else { "" };
+            let (title, next) = (code.title().to_owned(), code.next().to_owned());
+            [format!("`{code}`"), again.to_owned(), title, next]
+        })
+        .collect();
+    page.table(["code", "again", "what it means", "what to try next"], &rows);
+}
