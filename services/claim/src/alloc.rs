@@ -1,7 +1,10 @@
 //! Allocs: registering, stopping, and looking one up for a claim.
 
+use std::collections::BTreeSet;
+
 use berth_bus::{Change, CommitError, Guard, Write};
 use berth_contract::code::Code;
+use berth_contract::decode::Fault;
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::alloc::{AllocStatus, Allocs, List, Register, Stop};
 use berth_contract::message::claim::Take;
@@ -10,7 +13,7 @@ use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
 use berth_contract::{key, record};
 use berth_domain::access::Mode;
-use berth_domain::alloc::{Alloc, AllocState, differing_fields};
+use berth_domain::alloc::{Alloc, AllocState, RequestFault, differing_fields};
 use berth_domain::{AllocId, Namespace};
 use berth_service::clock;
 
@@ -31,6 +34,7 @@ pub async fn register(
     let wanted = Alloc {
         state: AllocState::Live,
         node: request.node,
+        index: request.index,
         volumes: request.volumes,
         since: clock::now(),
         note: request.note,
@@ -54,15 +58,30 @@ pub async fn register(
 }
 
 fn check(alloc: &Alloc) -> Result<(), Problem> {
+    let mut faults = Vec::new();
+    let (mut volumes, mut names) = (BTreeSet::new(), BTreeSet::new());
     for (at, request) in alloc.volumes.iter().enumerate() {
-        if alloc.volumes[..at].iter().any(|other| other.source == request.source) {
-            return Err(Problem::new(
-                Code::BadInput,
-                format!("`volumes[{at}].source` {} is asked for twice", request.source),
-            ));
+        let mut fault = |field: &str, problem: String| {
+            let path = format!("volumes[{at}].{field}");
+            faults.push(Fault { path, problem, line: None });
+        };
+        match request.volume(alloc.index) {
+            Err(why @ RequestFault::NoIndex) => fault("per_alloc", why.to_string()),
+            Err(why @ RequestFault::Id(_)) => fault("source", why.to_string()),
+            Ok(volume) => {
+                if volumes.contains(&volume) {
+                    fault("source", format!("{volume} is asked for twice"));
+                }
+                volumes.insert(volume);
+            }
+        }
+        if request.alias.as_deref().is_some_and(str::is_empty) {
+            fault("alias", "is empty; leave it out to use the source".to_owned());
+        } else if !names.insert(request.name()) {
+            fault("alias", format!("{} is another volume's name too", request.name()));
         }
     }
-    Ok(())
+    if faults.is_empty() { Ok(()) } else { Err(Problem::bad_input("alloc.register", faults)) }
 }
 
 /// Says that an alloc has ended. From here on its claims are work for the watcher. An alloc nobody
@@ -110,6 +129,7 @@ fn status(namespace: &Namespace, id: &AllocId, alloc: &Alloc) -> AllocStatus {
         namespace: namespace.clone(),
         state: alloc.state,
         node: alloc.node.clone(),
+        index: alloc.index,
         since: alloc.since,
         note: alloc.note.clone(),
         volumes: alloc.volumes.clone(),
@@ -154,7 +174,7 @@ impl State {
             let said = format!("alloc {id} is placed on node {}, not {}", alloc.node, request.node);
             return Err(Problem::new(Code::AllocForeign, said));
         }
-        let Some(asked) = alloc.volumes.iter().find(|asked| asked.source == request.volume) else {
+        let Some(asked) = alloc.request_for(&request.volume) else {
             let said = format!("alloc {id} did not ask for volume {}", request.volume);
             return Err(Problem::new(Code::VolumeNotRequested, said));
         };

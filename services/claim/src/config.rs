@@ -1,5 +1,6 @@
 //! The service's own configuration.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_contract::decode::{Decode, Decoder};
@@ -14,6 +15,8 @@ use serde_json::Value;
 pub struct Config {
     /// How long things take.
     pub policy: Policy,
+    /// The file with the keys that secrets are sealed for; without it no volume has secrets.
+    pub key_file: Option<PathBuf>,
     /// How long requests under way may go on after the shutdown.
     pub drain: Duration,
 }
@@ -34,6 +37,11 @@ decode_struct!(PolicyFields {
     retry_max_ms = ms(limits::RETRY_MAX),
 });
 
+struct SecretsFields {
+    key_file: Option<String>,
+}
+decode_struct!(SecretsFields { key_file });
+
 fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -42,13 +50,15 @@ impl Decode for Config {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
         let policy = decoder.field::<Option<PolicyFields>>(&mut object, "policy");
+        let secrets = decoder.field::<Option<SecretsFields>>(&mut object, "secrets");
         let drain_ms = decoder.field::<Option<u64>>(&mut object, "drain_ms");
-        decoder.finish(&object, &["nats", "log", "policy", "drain_ms"]);
+        decoder.finish(&object, &["nats", "log", "policy", "secrets", "drain_ms"]);
         let policy = match policy? {
             Some(fields) => fields.check(decoder)?,
             None => Policy::default(),
         };
-        Some(Self { policy, drain: Duration::from_millis(drain_ms?.unwrap_or(10_000)) })
+        let key_file = secrets?.and_then(|secrets| secrets.key_file).map(PathBuf::from);
+        Some(Self { policy, key_file, drain: Duration::from_millis(drain_ms?.unwrap_or(10_000)) })
     }
 }
 

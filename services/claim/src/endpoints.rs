@@ -5,16 +5,16 @@ use std::future::Future;
 use berth_bus::{EndpointSpec, Request, Service, serve::ServeError};
 use berth_contract::code::Code;
 use berth_contract::decode::{self, Decode, Unknown};
-use berth_contract::message::{alloc, claim, volume};
+use berth_contract::message::{alloc, claim, secret, volume};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
+use berth_contract::subject::{self, Global, Namespaced};
 use berth_domain::{Namespace, VolumeKey};
 use berth_service::process::Process;
 use serde::Serialize;
 
 use crate::state::State;
 use crate::transact::TransactError;
-use crate::{checkpoint, look, register, take};
+use crate::{checkpoint, look, register, secrets, take};
 
 /// Requests of one kind under way at once. Takes may wait for minutes, and cost little meanwhile.
 const MAX_IN_FLIGHT: u32 = 1024;
@@ -82,7 +82,48 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
         Ok(crate::alloc::list(&s, &n, &query))
     })
     .await?;
+    serve_secrets(&service, state).await?;
     Ok(service)
+}
+
+async fn serve_secrets(service: &Service, state: &State) -> Result<(), ServeError> {
+    let shared = state.clone();
+    let spec = |name: String, subject: String, description: &str| EndpointSpec {
+        name,
+        subject,
+        description: description.to_owned(),
+        max_in_flight: MAX_IN_FLIGHT,
+        ..EndpointSpec::default()
+    };
+    let key = Global::SecretKey;
+    let about = "The public key that a volume's secrets are to be sealed for";
+    service
+        .endpoint(spec(key.endpoint(), key.subject(), about), move |request| {
+            let state = shared.clone();
+            async move {
+                let _: secret::Key = request.decode(&Global::SecretKey.step())?;
+                state.vault.public_key().map_err(|problem| problem.at(Global::SecretKey.step()))
+            }
+        })
+        .await?;
+    let shared = state.clone();
+    let about = "A volume's secrets for a plugin call, sealed for the agent that makes it";
+    let open = spec("secret-open".to_owned(), subject::SECRET_OPEN_ALL.to_owned(), about);
+    service
+        .endpoint(open, move |request| {
+            let state = shared.clone();
+            async move {
+                const STEP: &str = subject::SECRET_OPEN_STEP;
+                let Some(node) = subject::secret_open_node(&request.subject) else {
+                    let said = format!("{:?} names no node", request.subject);
+                    return Err(Problem::new(Code::BadInput, said).at(STEP));
+                };
+                let asked: secret::Open = request.decode(STEP)?;
+                secrets::open(&state, &node, asked).await.map_err(|problem| problem.at(STEP))
+            }
+        })
+        .await
+        .map(drop)
 }
 
 struct Endpoints<'a> {

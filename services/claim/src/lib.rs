@@ -1,6 +1,6 @@
 //! `berth-claim`: registers volumes, grants claims, records every transition.
 //!
-//! **Owns** the buckets of volumes and allocs: nobody else writes them. Any number of replicas may
+//! **Owns** the buckets of volumes, allocs and secrets: nobody else writes them. Any number of replicas may
 //! run: each write is guarded, and whoever loses a race looks again and decides anew.
 //!
 //! **Promises** that a claim is recorded before the controller is called (B5), that what it
@@ -20,6 +20,7 @@ mod look;
 mod plan;
 mod refuse;
 mod register;
+mod secrets;
 mod state;
 mod take;
 mod transact;
@@ -33,7 +34,9 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     let state = state::State::open(&config, &process).await?;
     let service = endpoints::serve(&state, &process).await?;
+    let sweep = tokio::spawn(secrets::sweep(state.clone()));
     shutdown.requested().await;
+    sweep.abort();
     service.stop(config.drain).await;
     Ok(())
 }

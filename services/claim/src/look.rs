@@ -38,6 +38,7 @@ pub fn volume(state: &State, key: &VolumeKey) -> Option<VolumeStatus> {
             capacity_bytes: spec.capacity_bytes,
             parameters: spec.parameters.clone(),
             context: spec.context.clone(),
+            has_secrets: spec.secrets.is_some(),
             health: health(state, &spec.plugin),
             claims: claims_in(state, key, subtree, |_| true),
             create_index: spec.create_index,

@@ -8,9 +8,7 @@ use berth_domain::{AllocId, VolumeKey};
 
 /// The volume's mount options with those of the alloc's request over them (A11).
 fn mount(spec: &VolumeSpec, volume: &VolumeKey, alloc: Option<&Alloc>) -> MountOptions {
-    let request = alloc
-        .and_then(|alloc| alloc.volumes.iter().find(|request| request.source == volume.volume));
-    match request {
+    match alloc.and_then(|alloc| alloc.request_for(&volume.volume)) {
         Some(request) => spec.mount.merged_with(&request.mount),
         None => spec.mount.clone(),
     }
@@ -48,6 +46,7 @@ pub fn call(
         attachment: claim.attachment,
         mount: mount(spec, volume, alloc),
         context: spec.context.clone(),
+        secrets: spec.secrets.clone(),
     }
 }
 
@@ -72,5 +71,6 @@ pub fn grant(
         mount: mount(spec, volume, Some(alloc)),
         context: spec.context.clone(),
         publish_context: claim.publish_context.clone(),
+        secrets: spec.secrets.clone(),
     }
 }

@@ -10,13 +10,14 @@ use berth_contract::problem::Problem;
 use berth_contract::subject::ControllerRpc;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::Half;
-use berth_domain::volume::{Command, Refusal, VolumeSpec};
-use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_domain::volume::{Command, Refusal, Volume, VolumeSpec, Write};
+use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
 use tokio::time::Instant;
 
 use crate::plan;
+use crate::secrets::{self, Wanted};
 use crate::state::State;
-use crate::transact::TransactError;
+use crate::transact::{Committed, TransactError};
 
 const REGISTER: &str = "volume.register";
 const DEREGISTER: &str = "volume.deregister";
@@ -39,21 +40,69 @@ pub async fn register(
         .at(REGISTER)
         .volume(&volume));
     }
-    let spec = request.spec;
-    let place = |problem: Problem| problem.at(REGISTER).volume(&volume).plugin(&spec.plugin);
-    if !known_so(state, &volume, &spec) {
-        validate(state, &volume, &spec, trace, deadline).await.map_err(place)?;
+    let plugin = request.spec.plugin.clone();
+    let place = |problem: Problem| problem.at(REGISTER).volume(&volume).plugin(&plugin);
+    let before = secrets::current(state, &volume);
+    let wanted = secrets::wanted(state, &volume, request.secrets, trace).await.map_err(place)?;
+    let registered = with_secrets(state, &volume, request.spec, &wanted, trace, deadline).await;
+    // Whichever secrets are in use now, the others are nobody's.
+    let kept = secrets::current(state, &volume);
+    let unused = match (&registered, &wanted) {
+        (Err(RegisterError::NotWritten(_)), Wanted::Stored(id)) => Some(id),
+        (Ok(_), Wanted::Stored(_) | Wanted::Removed) => before.as_ref(),
+        _ => None,
+    };
+    if let Some(unused) = unused.filter(|unused| kept.as_ref() != Some(unused)) {
+        state.vault.remove(&volume, unused, trace).await;
     }
-    let command = Command::Register(spec.clone());
-    let done = state
-        .transact(&volume, trace, |_| Ok(command.clone()))
-        .await
-        .map_err(|error| place(state.problem(error, REGISTER, &volume)))?;
+    let done = registered.map_err(|error| match error {
+        RegisterError::NotWritten(problem) | RegisterError::Unknown(problem) => place(problem),
+    })?;
     Ok(Registered {
         id: volume.volume.clone(),
         namespace: volume.namespace.clone(),
         changed: done.step.write.is_some(),
         index: done.revision,
+    })
+}
+
+/// Why a volume is not registered, as far as is known.
+enum RegisterError {
+    /// It is as it was.
+    NotWritten(Problem),
+    /// It may be registered.
+    Unknown(Problem),
+}
+
+/// Asks the plugin and writes the spec, both with the secrets that are wanted.
+async fn with_secrets(
+    state: &State,
+    volume: &VolumeKey,
+    spec: VolumeSpec,
+    wanted: &Wanted,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Committed, RegisterError> {
+    let with = |kept: Option<SecretsId>| VolumeSpec {
+        secrets: match wanted {
+            Wanted::Kept => kept,
+            Wanted::Removed => None,
+            Wanted::Stored(id) => Some(id.clone()),
+        },
+        ..spec.clone()
+    };
+    let asked = with(secrets::current(state, volume));
+    if !known_so(state, volume, &asked) {
+        let valid = validate(state, volume, &asked, trace, deadline).await;
+        valid.map_err(RegisterError::NotWritten)?;
+    }
+    let command = |now: &Volume| {
+        Ok(Command::Register(with(now.spec.as_ref().and_then(|spec| spec.secrets.clone()))))
+    };
+    state.transact(volume, trace, command).await.map_err(|error| {
+        let known = matches!(error, TransactError::Refused(_) | TransactError::Problem(_));
+        let problem = state.problem(error, REGISTER, volume);
+        if known { RegisterError::NotWritten(problem) } else { RegisterError::Unknown(problem) }
     })
 }
 
@@ -96,12 +145,15 @@ async fn validate(
         return Ok(());
     }
     let question = Validate {
+        namespace: volume.namespace.clone(),
+        volume: volume.volume.clone(),
         external_id: plan::external_id(volume, spec),
         plugin: spec.plugin.clone(),
         capabilities: spec.capabilities.clone(),
         mount: spec.mount.clone(),
         context: spec.context.clone(),
         parameters: spec.parameters.clone(),
+        secrets: spec.secrets.clone(),
     };
     let left = deadline.saturating_duration_since(Instant::now());
     let within = left.mul_f64(0.9).max(Duration::from_millis(100));
@@ -137,7 +189,8 @@ pub async fn deregister(
         "" => "deregistered by force",
         reason => reason,
     };
-    let command = |now: &berth_domain::volume::Volume| {
+    let secrets = secrets::current(state, &volume);
+    let command = |now: &Volume| {
         let registered = now.spec.as_ref().map(|spec| spec.create_index);
         if let (Some(meant), Some(registered)) = (request.create_index, registered)
             && meant != registered
@@ -153,7 +206,7 @@ pub async fn deregister(
         })
     };
     match state.transact(&volume, trace, command).await {
-        Ok(_) => {}
+        Ok(done) => forget_secrets(state, &volume, &done, secrets.as_ref(), trace).await,
         // What is gone is deregistered, when the caller said by force that it shall be gone.
         Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}
         Err(error) => return Err(state.problem(error, DEREGISTER, &volume)),
@@ -177,7 +230,8 @@ pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceConte
     if !due {
         return;
     }
-    let command = |now: &berth_domain::volume::Volume| match &now.spec {
+    let secrets = secrets::current(state, volume);
+    let command = |now: &Volume| match &now.spec {
         Some(VolumeSpec { closing: Some(closing), .. }) => Ok(Command::Deregister {
             force: true,
             reason: closing.reason.clone(),
@@ -185,7 +239,23 @@ pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceConte
         }),
         _ => Err(Problem::new(Code::NotDue, "the volume is not closing")),
     };
-    if let Err(error) = state.transact(volume, trace, command).await {
-        tracing::warn!(%volume, %error, "a closing volume was left to the collector");
+    match state.transact(volume, trace, command).await {
+        Ok(done) => forget_secrets(state, volume, &done, secrets.as_ref(), trace).await,
+        Err(error) => {
+            tracing::warn!(%volume, %error, "a closing volume was left to the collector");
+        }
+    }
+}
+
+/// A volume that is gone has no secrets.
+async fn forget_secrets(
+    state: &State,
+    volume: &VolumeKey,
+    done: &Committed,
+    secrets: Option<&SecretsId>,
+    trace: TraceContext,
+) {
+    if let (Some(Write::DeleteSpec), Some(secrets)) = (&done.step.write, secrets) {
+        state.vault.remove(volume, secrets, trace).await;
     }
 }

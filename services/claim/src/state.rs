@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use berth_bus::{Bucket, Bus, Events, Mirror, MirrorOptions};
 use berth_contract::{bucket, stream};
-use berth_domain::volume::{Context, Policy, Route};
+use berth_domain::volume::{Context, NoRoute, Policy, Route};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey, WorkerId};
 use berth_service::clock;
 use berth_service::locks::KeyedLocks;
 use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
+use berth_service::seal::Keys;
 
 use crate::config::Config;
+use crate::secrets::Vault;
 
 /// What the handlers share. Cheap to clone.
 #[derive(Clone)]
@@ -25,6 +27,7 @@ pub struct Shared {
     pub worker: WorkerId,
     pub volumes: Bucket,
     pub allocs: Bucket,
+    pub vault: Vault,
     pub volume_mirror: Mirror<Volumes>,
     pub alloc_mirror: Mirror<Allocs>,
     pub plugins: Mirror<Instances>,
@@ -43,13 +46,16 @@ impl std::ops::Deref for State {
 impl State {
     /// Opens the buckets and reads them.
     pub async fn open(config: &Config, process: &Process) -> Result<Self, Fatal> {
+        // First: a service that cannot open secrets must not answer for volumes that have some.
+        let keys = config.key_file.as_deref().map(Keys::read).transpose()?;
         let bus = &process.bus;
         let replicas = process.replicas;
         let volumes = bus.bucket(&bucket::VOLUMES, replicas).await?;
         let allocs = bus.bucket(&bucket::ALLOCS, replicas).await?;
+        let secrets = bus.bucket(&bucket::SECRETS, replicas).await?;
         let plugins = bus.bucket(&bucket::PLUGINS, replicas).await?;
         let nodes = bus.bucket(&bucket::NODES, replicas).await?;
-        for opened in [&volumes, &allocs, &plugins, &nodes] {
+        for opened in [&volumes, &allocs, &secrets, &plugins, &nodes] {
             for drift in opened.drift() {
                 tracing::warn!(bucket = opened.name(), %drift, "the bucket is not as it should be");
             }
@@ -67,6 +73,7 @@ impl State {
             nodes: Mirror::start(&nodes, ">", Nodes::default(), options).await?,
             volumes,
             allocs,
+            vault: Vault::new(secrets, keys),
             locks: KeyedLocks::default(),
         })))
     }
@@ -84,22 +91,23 @@ impl Shared {
     }
 
     /// How a plugin's volume gets to a node, or why it cannot now.
-    pub fn route(&self, plugin: &PluginId, node: &NodeId) -> Result<Route, String> {
+    pub fn route(&self, plugin: &PluginId, node: &NodeId) -> Result<Route, NoRoute> {
         self.nodes.read(|nodes| {
             if let Some(known) = nodes.get(node) {
                 let skew = Duration::from_millis(known.clock_skew_ms.unsigned_abs());
                 if skew > self.policy.clock_margin {
-                    return Err(format!(
+                    return Err(NoRoute::Clock(format!(
                         "the clock of node {node} is {} ms off, more than the margin of {:?}; \
                          set it, or deadlines mean nothing there",
                         known.clock_skew_ms, self.policy.clock_margin
-                    ));
+                    )));
                 }
             }
-            self.plugins.read(|plugins| match plugins.get(plugin) {
+            let route = self.plugins.read(|plugins| match plugins.get(plugin) {
                 None => Err(format!("no agent has reported plugin {plugin}")),
                 Some(found) => found.route(node, |node| nodes.is_ready(node)),
-            })
+            });
+            route.map_err(NoRoute::Plugin)
         })
     }
 

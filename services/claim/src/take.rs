@@ -12,7 +12,7 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::access::{Capability, Mode};
 use berth_domain::alloc::Alloc;
-use berth_domain::volume::{Attempt, Command, Outcome, Refusal, State as ClaimState};
+use berth_domain::volume::{Attempt, Command, NoRoute, Outcome, Refusal, State as ClaimState};
 use berth_domain::volume::{Route, Take as TakeCommand};
 use berth_domain::{Namespace, VolumeKey};
 use berth_service::{call, clock};
@@ -86,8 +86,8 @@ pub async fn take(
     }
 }
 
-fn command(state: &State, request: &Take, alloc: &Alloc, route: Result<Route, String>) -> Command {
-    let asked = alloc.volumes.iter().find(|asked| asked.source == request.volume);
+fn command(state: &State, request: &Take, alloc: &Alloc, route: Result<Route, NoRoute>) -> Command {
+    let asked = alloc.request_for(&request.volume);
     let capability = asked.and_then(|asked| {
         let access = asked.access?;
         let attachment =

@@ -61,6 +61,7 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "berth", &mut script);
             output::data(String::from_utf8_lossy(&script).trim_end());
         }
+        Command::Keygen(args) => command::keygen::keygen(&args)?,
         Command::Volume(VolumeCommand::Init(args)) => command::volume::init(&args, global.json)?,
         Command::Volume(VolumeCommand::Register(args)) => {
             command::volume::register(&args, &global).await?;

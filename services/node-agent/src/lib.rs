@@ -20,6 +20,7 @@
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
+//! | [`secret`] | the secrets of a call |
 //! | [`tell`] | events |
 
 pub mod agent;
@@ -35,6 +36,7 @@ pub mod paths;
 pub mod plan;
 pub mod plugin;
 pub mod report;
+pub mod secret;
 pub mod tell;
 
 pub use agent::run;

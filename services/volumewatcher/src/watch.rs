@@ -89,8 +89,8 @@ impl WokenAllocs {
     fn wake(&self, key: &str) {
         let Some((namespace, id)) = key::parse_alloc(key) else { return };
         let Some((_, alloc)) = self.allocs.get(&namespace, &id) else { return };
-        for request in &alloc.volumes {
-            let volume = VolumeKey::new(namespace.clone(), request.source.clone());
+        for (volume, _) in alloc.requests() {
+            let volume = VolumeKey::new(namespace.clone(), volume);
             self.waker.wake((volume, id.clone()));
         }
     }

@@ -42,6 +42,15 @@ pub const ALLOCS: BucketSpec = BucketSpec {
     marker_ttl: HOUR,
 };
 
+/// Secrets of volumes, each giving under an id of its own that the volume's spec names.
+pub const SECRETS: BucketSpec = BucketSpec {
+    name: "berth-secrets",
+    description: "Secrets of volumes, sealed for the claim service: <ns>.<vol>.<id>",
+    writer: "claim",
+    history: 1,
+    marker_ttl: HOUR,
+};
+
 /// Plugins: `<plugin>.instance.<node>.<type>`; a plugin is the fold of its keys.
 pub const PLUGINS: BucketSpec = BucketSpec {
     name: "berth-plugins",
@@ -70,4 +79,4 @@ pub const LEASES: BucketSpec = BucketSpec {
 };
 
 /// Every bucket.
-pub const ALL: [BucketSpec; 5] = [VOLUMES, ALLOCS, PLUGINS, NODES, LEASES];
+pub const ALL: [BucketSpec; 6] = [VOLUMES, ALLOCS, SECRETS, PLUGINS, NODES, LEASES];

@@ -122,6 +122,9 @@ codes! {
     /// In line for the volume.
     Waiting = "BERTH0116", "the claim waits in line for the volume",
         "keep asking: it is granted in its turn";
+    /// The volume's secrets cannot be opened or handed out.
+    SecretsUnavailable = "BERTH0117", "the volume's secrets cannot be opened or handed out",
+        "see the message; `secrets.key_file` of berth-claim must hold the key they were sealed for";
 
     // 02xx: plugins and nodes.
     /// No such plugin.

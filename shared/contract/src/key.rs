@@ -4,7 +4,7 @@
 //! that is none of ours is no key rather than a panic.
 
 use berth_domain::plugin::Half;
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey};
 
 use crate::token::{decode, encode};
 
@@ -60,6 +60,20 @@ pub fn parse_alloc(key: &str) -> Option<(Namespace, AllocId)> {
     let (namespace, alloc) = key.split_once('.')?;
     let namespace = Namespace::new(decode(namespace).ok()?).ok()?;
     Some((namespace, AllocId::new(decode(alloc).ok()?).ok()?))
+}
+
+/// `<ns>.<vol>.<id>`.
+pub fn secrets(volume: &VolumeKey, id: &SecretsId) -> String {
+    format!("{}.{}", prefix(volume), encode(id))
+}
+
+/// Reads a key of the secrets bucket.
+pub fn parse_secrets(key: &str) -> Option<(VolumeKey, SecretsId)> {
+    let mut tokens = key.split('.');
+    let namespace = Namespace::new(decode(tokens.next()?).ok()?).ok()?;
+    let volume = VolumeId::new(decode(tokens.next()?).ok()?).ok()?;
+    let id = SecretsId::new(decode(tokens.next()?).ok()?).ok()?;
+    tokens.next().is_none().then(|| (VolumeKey::new(namespace, volume), id))
 }
 
 /// `<plugin>.instance.<node>.<half>`.
@@ -131,7 +145,12 @@ mod tests {
             );
             prop_assert_eq!(
                 parse_alloc(&alloc(&volume.namespace, &alloc_id)),
-                Some((volume.namespace, alloc_id))
+                Some((volume.namespace.clone(), alloc_id.clone()))
+            );
+            let secrets_id = SecretsId::new(alloc_id.as_str()).unwrap();
+            prop_assert_eq!(
+                parse_secrets(&secrets(&volume, &secrets_id)),
+                Some((volume, secrets_id))
             );
             for half in [Half::Controller, Half::Node] {
                 prop_assert_eq!(
@@ -146,6 +165,7 @@ mod tests {
         #[test]
         fn what_is_no_key_is_none(key in "\\PC{0,40}") {
             let _ = (parse_volume(&key), parse_alloc(&key), parse_instance(&key), parse_node(&key));
+            let _ = parse_secrets(&key);
         }
     }
 

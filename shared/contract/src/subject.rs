@@ -103,6 +103,8 @@ pub enum Global {
     NodeLeave,
     /// Collect now.
     GcForce,
+    /// The key that secrets are to be sealed for.
+    SecretKey,
 }
 
 impl Global {
@@ -114,6 +116,7 @@ impl Global {
             Self::NodeReport => ("node", "report"),
             Self::NodeLeave => ("node", "leave"),
             Self::GcForce => ("gc", "force"),
+            Self::SecretKey => ("secret", "key"),
         }
     }
 
@@ -163,6 +166,24 @@ impl AgentVerb {
         format!("berth.v1.agent.{}.{}", encode(node), self.as_str())
     }
 }
+
+/// `berth.v1.secret.open.<node>`: an agent asks for the secrets of a plugin call it is to make. The
+/// subject names the asking node, so that only that node's identity may be allowed to ask there.
+pub fn secret_open(node: &NodeId) -> String {
+    format!("{SECRET_OPEN}.{}", encode(node))
+}
+
+/// The node that asks.
+pub fn secret_open_node(subject: &str) -> Option<NodeId> {
+    let token = subject.strip_prefix(SECRET_OPEN)?.strip_prefix('.')?;
+    NodeId::new(decode(token).ok()?).ok()
+}
+
+/// The claim service's endpoint for it, and the name in errors and traces.
+pub const SECRET_OPEN_STEP: &str = "secret.open";
+const SECRET_OPEN: &str = "berth.v1.secret.open";
+/// Where the claim service listens for it.
+pub const SECRET_OPEN_ALL: &str = "berth.v1.secret.open.*";
 
 /// What a plugin's controller does: `berth.v1.controller.<plugin>.<rpc>`, in the plugin's queue
 /// group.
@@ -232,6 +253,8 @@ mod tests {
         let publish = ControllerRpc::Publish.subject(&plugin);
         assert_eq!(publish, "berth.v1.controller.ebs=2Ecsi=2Eaws=2Ecom.publish");
         assert_eq!(event(Some(&namespace), "claim", "data"), "berth.v1.event.default.claim.data");
+        assert_eq!(secret_open(&node), "berth.v1.secret.open.host=2Eexample");
+        assert_eq!(secret_open_node(&secret_open(&node)), Some(node.clone()));
         assert_eq!(event(None, "node", "n1"), "berth.v1.event._.node.n1");
         assert_eq!(claim_events(&namespace), "berth.v1.event.default.claim.*");
     }

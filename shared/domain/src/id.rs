@@ -114,6 +114,8 @@ ids! {
     NodeId;
     /// A storage plugin, by the name its users gave it; instances on many nodes share it.
     PluginId;
+    /// One giving of a volume's secrets: other secrets get another id. It tells nothing of them.
+    SecretsId;
     /// A volume within its namespace.
     VolumeId;
     /// A process that makes calls, such as `volumewatcher/host-7/3121`.

@@ -20,5 +20,7 @@ pub mod retry;
 pub mod timestamp;
 pub mod volume;
 
-pub use id::{AllocId, AttemptId, Namespace, NodeId, PluginId, VolumeId, VolumeKey, WorkerId};
+pub use id::{
+    AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey, WorkerId,
+};
 pub use timestamp::Timestamp;

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use berth_contract::trace::TraceContext;
-use berth_domain::{AttemptId, Timestamp};
+use berth_domain::{AttemptId, SecretsId, Timestamp};
 
 /// Now, by this host's clock.
 pub fn now() -> Timestamp {
@@ -16,6 +16,13 @@ pub fn new_attempt() -> AttemptId {
     let id = format!("{:012x}-{:016x}", now().unix_ms(), rand::random::<u64>());
     // Hex digits and a dash are always an id.
     AttemptId::new(id).unwrap_or_else(|_| unreachable!("a made id is an id"))
+}
+
+/// An id for secrets that are given now: chance alone, it tells nothing of them.
+pub fn new_secrets_id() -> SecretsId {
+    let id = format!("{:032x}", rand::random::<u128>());
+    // Hex digits are always an id.
+    SecretsId::new(id).unwrap_or_else(|_| unreachable!("a made id is an id"))
 }
 
 /// A random number for jitter.

@@ -2,8 +2,8 @@
 //!
 //! **Owns** the way from a command line to a running service and back: configuration with all its
 //! faults at once, logs, the connection, shutdown and drain; and the two things several services do
-//! alike: making a call of the claim protocol ([`call`]), working through keys ([`reconcile`]) and
-//! reading the mount table ([`mount_table`]).
+//! alike: making a call of the claim protocol ([`call`]), working through keys ([`reconcile`]),
+//! reading the mount table ([`mount_table`]), and sealing secrets ([`seal`]).
 //!
 //! **Promises** exit code 64 for bad configuration, with nothing started; that SIGTERM and SIGINT
 //! drain within the configured time.
@@ -18,6 +18,7 @@ pub mod mount_table;
 pub mod process;
 pub mod projection;
 pub mod reconcile;
+pub mod seal;
 pub mod shutdown;
 pub mod telemetry;
 

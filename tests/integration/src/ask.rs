@@ -11,7 +11,6 @@ use berth_contract::message::volume::{self, Deregistered, Registered, VolumeStat
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Global, Namespaced};
 use berth_domain::alloc::{AllocState, VolumeRequest};
-use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::process::binary;
 use berth_harness::wait;
@@ -98,13 +97,8 @@ impl System {
         let register = alloc::Register {
             id: alloc_id(id),
             node: node_id(node),
-            volumes: vec![VolumeRequest {
-                source: volume_id(volume),
-                read_only,
-                access: None,
-                attachment: None,
-                mount: MountOptions::default(),
-            }],
+            index: None,
+            volumes: vec![VolumeRequest { read_only, ..VolumeRequest::of(volume_id(volume)) }],
             note: None,
         };
         self.about(Namespaced::AllocRegister, &register).await.expect("the alloc is registered")

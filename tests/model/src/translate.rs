@@ -54,6 +54,7 @@ impl Translation {
             capacity_bytes: None,
             parameters: BTreeMap::new(),
             context: BTreeMap::new(),
+            secrets: None,
             create_index: 1,
         };
         Self {

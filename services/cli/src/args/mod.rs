@@ -9,6 +9,7 @@ mod dev;
 mod run;
 mod volume;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_contract::code::Code;
@@ -116,6 +117,13 @@ pub enum Command {
     /// of them are listed.
     #[command(after_long_help = "EXAMPLES\n    berth explain BERTH0106\n    berth explain")]
     Explain(Explain),
+    /// Make the key that volumes' secrets are sealed for
+    ///
+    /// Writes a new X25519 seed to FILE, which only its owner can read, and prints the public key.
+    /// All replicas of berth-claim need the same file, named in `secrets.key_file`. To change the
+    /// key, put the new seed on the first line and keep the old one below it.
+    #[command(after_long_help = "EXAMPLES\n    berth keygen /etc/berth/secrets.key")]
+    Keygen(Keygen),
     /// Print completions for a shell
     ///
     /// The script goes to stdout; where it belongs is the shell's affair.
@@ -124,6 +132,14 @@ pub enum Command {
         /// Which shell.
         shell: Shell,
     },
+}
+
+/// `berth keygen`
+#[derive(Debug, Args)]
+pub struct Keygen {
+    /// Where to write the seed; it must not exist
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 const COMPLETIONS: &str = "EXAMPLES

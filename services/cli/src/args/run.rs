@@ -30,6 +30,10 @@ pub struct Run {
     #[arg(long)]
     pub wait: bool,
 
+    /// Which of several runs alike this is, from 0: each SOURCE stands for the volume SOURCE[N]
+    #[arg(long, value_name = "N")]
+    pub per_alloc: Option<u32>,
+
     /// How the volumes are to be shared [default: each volume's first capability]
     #[arg(long, value_name = "MODE", value_parser = access_modes())]
     pub access: Option<AccessMode>,
@@ -49,6 +53,9 @@ const EXAMPLES: &str = "EXAMPLES
 
     # the volume at a path of its own, to write; another one to read
     berth run --volume data:/srv/data --volume models:/models:ro -- ./serve
+
+    # the third of several: the volume shard[2], at /data
+    berth run --volume shard:/data --per-alloc 2 -- ./worker
 
     # wait up to an hour until the others have finished
     berth run --volume data --wait --timeout 1h -- sh -c 'backup $BERTH_VOLUME_DATA'

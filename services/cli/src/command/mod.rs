@@ -6,6 +6,7 @@
 pub mod alloc;
 pub mod claim;
 pub mod explain;
+pub mod keygen;
 pub mod node;
 pub mod plugin;
 pub mod spec;

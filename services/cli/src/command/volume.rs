@@ -5,15 +5,18 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use berth_contract::message::secret::{Key, PublicKey};
 use berth_contract::message::volume::{
-    self as message, Deregistered, Registered, VolumeStatus, Volumes,
+    self as message, Deregistered, GivenSecrets, Registered, SEALED_FIELD, VolumeStatus, Volumes,
 };
-use berth_contract::subject::Namespaced;
-use berth_domain::VolumeId;
+use berth_contract::subject::{Global, Namespaced};
+use berth_domain::{Namespace, VolumeId, VolumeKey};
 use berth_service::clock;
+use berth_service::seal::seal;
+use serde_json::{Value, json};
 
 use super::spec::{self, Spec};
-use crate::args::{Deregister, Global, Init, List, Register};
+use crate::args::{self, Deregister, Init, List, Register};
 use crate::failure::Failure;
 use crate::output::{data, say};
 use crate::session::{Question, Session};
@@ -45,14 +48,14 @@ pub fn init(args: &Init, json: bool) -> Result<(), Failure> {
 }
 
 /// Registers a volume. Nothing is sent, not even a connection made, while the document has a fault.
-pub async fn register(args: &Register, global: &Global) -> Result<(), Failure> {
+pub async fn register(args: &Register, global: &args::Global) -> Result<(), Failure> {
     let spec = Spec::load(&args.file)?;
     let namespace = spec.namespace(global.namespace.as_ref())?;
     let session = Session::open(global).await?;
     let question = Question::namespaced(Namespaced::VolumeRegister, &namespace);
     let patience = session.patience(REGISTER_PATIENCE);
-    let asked =
-        session.pursue(&question, &spec.document.value, patience, |problem| problem.retryable);
+    let body = sealed(&spec, &namespace, &session).await?;
+    let asked = session.pursue(&question, &body, patience, |problem| problem.retryable);
     let registered: Registered = asked.await.map_err(|failure| match failure {
         // The service knows more rules than this program: its faults are shown like ours.
         Failure::Problem(problem) if !problem.faults.is_empty() => spec.faulty(problem.faults),
@@ -64,6 +67,26 @@ pub async fn register(args: &Register, global: &Global) -> Result<(), Failure> {
         format!("volume {namespace}/{id} {what}")
     });
     Ok(())
+}
+
+/// The document as it goes over the bus: its secrets sealed for the claim service.
+async fn sealed(spec: &Spec, namespace: &Namespace, session: &Session) -> Result<Value, Failure> {
+    let mut document = spec.document.value.clone();
+    let secrets = match &spec.register.secrets {
+        Some(GivenSecrets::Plain(secrets)) if !secrets.0.is_empty() => secrets.clone(),
+        _ => return Ok(document),
+    };
+    let question = Question::global(Global::SecretKey);
+    let answer: PublicKey = session.ask(&question, &Key {}).await?;
+    let volume = VolumeKey::new(namespace.clone(), spec.register.id.clone());
+    let sealed = seal(&volume, secrets, &answer.key).map_err(|error| {
+        Failure::here(error, "look at the log of berth-claim: its answer is no key")
+    })?;
+    if let Value::Object(fields) = &mut document {
+        fields.remove("secrets");
+        fields.insert(SEALED_FIELD.to_owned(), json!(sealed));
+    }
+    Ok(document)
 }
 
 /// Lists volumes, or shows one.

@@ -4,10 +4,13 @@
 //! its syncs, and only the address and the store changed; and that calls fail within seconds, so
 //! that whoever tries something sees the retries.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
+use berth_service::seal;
 use serde_json::{Value, json};
 
 use super::layout::Layout;
@@ -44,7 +47,8 @@ impl Settings {
 /// Writes every file.
 pub fn write(layout: &Layout, nodes: &[String], settings: Settings) -> io::Result<()> {
     fs::write(layout.config("nats-server", "conf"), nats(layout, settings.port))?;
-    for (name, own) in services(settings) {
+    make_key(&layout.secrets_key())?;
+    for (name, own) in services(layout, settings) {
         fs::write(layout.config(name, "toml"), service(settings, own)?)?;
     }
     for node in nodes {
@@ -52,6 +56,19 @@ pub fn write(layout: &Layout, nodes: &[String], settings: Settings) -> io::Resul
         fs::write(layout.config(&name, "toml"), service(settings, agent(layout, node))?)?;
     }
     Ok(())
+}
+
+/// The key for secrets, unless an earlier start made it.
+fn make_key(path: &Path) -> io::Result<()> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match created {
+        Ok(mut file) => {
+            let (seed, _) = seal::new_seed().map_err(io::Error::other)?;
+            writeln!(file, "{seed}")
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The shipped configuration, on this port and with this store.
@@ -64,7 +81,7 @@ fn nats(layout: &Layout, port: u16) -> String {
 }
 
 /// Each service and what it is told besides where the bus is.
-fn services(settings: Settings) -> [(&'static str, Value); 4] {
+fn services(layout: &Layout, settings: Settings) -> [(&'static str, Value); 4] {
     let call_timeout_ms = u64::try_from(settings.call_timeout.as_millis()).unwrap_or(u64::MAX);
     let policy = json!({
         "call_timeout_ms": call_timeout_ms,
@@ -74,7 +91,7 @@ fn services(settings: Settings) -> [(&'static str, Value); 4] {
         "retry_max_ms": 5000,
     });
     [
-        ("claim", json!({ "policy": policy })),
+        ("claim", json!({ "policy": policy, "secrets": { "key_file": layout.secrets_key() } })),
         ("plugin-registry", json!({ "registry": { "rescan_ms": 5000 } })),
         ("volumewatcher", json!({ "watcher": { "rescan_ms": 1000 } })),
         ("gc", json!({ "gc": { "interval_ms": 5000, "grace_ms": 5000, "lease_ttl_s": 3 } })),

@@ -117,6 +117,11 @@ impl Layout {
         self.dir.join(node)
     }
 
+    /// The key that secrets are sealed for; it outlives a restart, like what it was used for.
+    pub fn secrets_key(&self) -> PathBuf {
+        self.dir.join("secrets.key")
+    }
+
     /// The file to source in a shell.
     pub fn env(&self) -> PathBuf {
         self.dir.join("env")

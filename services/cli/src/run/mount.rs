@@ -11,7 +11,7 @@ use berth_contract::subject::AgentVerb;
 use berth_domain::{VolumeId, limits};
 use berth_service::mount_table::MountTable;
 
-use super::plan::Plan;
+use super::plan::{Plan, Wanted};
 use crate::failure::Failure;
 use crate::output::say;
 use crate::session::{Patience, Question, Session};
@@ -39,19 +39,19 @@ pub async fn all(
     // Asked again soon, because an agent that died has forgotten us; one that works joins us to it.
     let patience = patience.each(limits::REQUEST_TIMEOUT);
     let mut mounted = Vec::new();
-    for source in plan.volumes() {
+    for Wanted { source, volume } in plan.volumes() {
         let body = Mount {
             namespace: session.namespace.clone(),
             alloc: plan.alloc.clone(),
-            volume: source.clone(),
+            volume: volume.clone(),
             wait,
         };
         let again = |problem: &Problem| may_pass(problem, wait);
         let reply: Reply = session.pursue(&question, &body, patience, again).await?;
         let path = PathBuf::from(reply.path);
-        check_visible(plan, source, &path)?;
+        check_visible(plan, volume, &path)?;
         let how = if reply.read_only { "to read" } else { "to read and write" };
-        say(format_args!("  mounted {source} {how}, for {} on {}", plan.alloc, plan.node));
+        say(format_args!("  mounted {volume} {how}, for {} on {}", plan.alloc, plan.node));
         mounted.push(Mounted { source: source.clone(), path });
     }
     Ok(mounted)

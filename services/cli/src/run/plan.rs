@@ -7,7 +7,6 @@ use std::process::Command;
 use berth_contract::message::alloc::Register;
 use berth_domain::access::AttachmentMode;
 use berth_domain::alloc::VolumeRequest;
-use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, NodeId, VolumeId, limits};
 
 use super::VolumeArg;
@@ -17,6 +16,15 @@ use crate::args::Run;
 use crate::failure::Failure;
 use crate::privilege;
 
+/// A volume that the command wants.
+#[derive(Debug)]
+pub struct Wanted {
+    /// What the command line calls it.
+    pub source: VolumeId,
+    /// The volume that is meant.
+    pub volume: VolumeId,
+}
+
 /// The alloc, its volumes, and where the command finds them.
 #[derive(Debug)]
 pub struct Plan {
@@ -24,7 +32,9 @@ pub struct Plan {
     pub alloc: AllocId,
     /// Where the command runs: here.
     pub node: NodeId,
+    index: Option<u32>,
     requests: Vec<VolumeRequest>,
+    volumes: Vec<Wanted>,
     paths: BTreeMap<VolumeId, PathBuf>,
     note: String,
 }
@@ -45,23 +55,31 @@ impl Plan {
                 .map_err(|fault| Failure::here(fault, "name the alloc with --alloc"))?,
         };
         let request = |volume: &VolumeArg| VolumeRequest {
-            source: volume.source.clone(),
             read_only: volume.read_only,
+            per_alloc: args.per_alloc.is_some(),
             access: args.access,
             attachment: args.access.map(|_| AttachmentMode::FileSystem),
-            mount: MountOptions::default(),
+            ..VolumeRequest::of(volume.source.clone())
         };
         let mut requests: Vec<VolumeRequest> = args.volumes.iter().map(request).collect();
         // In one order for everybody: two runs that wait for the same volumes cannot wait for
         // each other.
         requests.sort_by(|one, other| one.source.cmp(&other.source));
+        let wanted = |request: &VolumeRequest| {
+            let volume = request.volume(args.per_alloc).map_err(|fault| {
+                let message = format!("volume {} {fault}", request.source);
+                Failure::usage(message, "give the volume a shorter id")
+            })?;
+            Ok(Wanted { source: request.source.clone(), volume })
+        };
+        let volumes = requests.iter().map(wanted).collect::<Result<_, Failure>>()?;
         let path = |volume: &VolumeArg| Some((volume.source.clone(), volume.path.clone()?));
         let paths = args.volumes.iter().filter_map(path).collect();
         // The program's name only: arguments may hold secrets.
         let program = args.command.first().map(Path::new).and_then(Path::file_name);
         let program = program.unwrap_or_default().to_string_lossy();
         let what = format!("berth run: {}", program.chars().take(64).collect::<String>());
-        Ok(Self { alloc, node, requests, paths, note: what })
+        Ok(Self { alloc, node, index: args.per_alloc, requests, volumes, paths, note: what })
     }
 
     /// What can be checked on this machine before anything is claimed.
@@ -86,14 +104,15 @@ impl Plan {
         Register {
             id: self.alloc.clone(),
             node: self.node.clone(),
+            index: self.index,
             volumes: self.requests.clone(),
             note: Some(self.note.clone()),
         }
     }
 
     /// The volumes, in the order in which they are claimed.
-    pub fn volumes(&self) -> impl Iterator<Item = &VolumeId> {
-        self.requests.iter().map(|request| &request.source)
+    pub fn volumes(&self) -> &[Wanted] {
+        &self.volumes
     }
 
     /// What is to be seen where, outer paths first.
@@ -174,6 +193,7 @@ mod tests {
             alloc: None,
             wait: false,
             access: None,
+            per_alloc: None,
             no_wait_release: false,
             command: ["/bin/sh", "-c", "secret"].map(OsString::from).to_vec(),
         }
@@ -192,6 +212,15 @@ mod tests {
         let asked: Vec<(&str, bool)> =
             register.volumes.iter().map(|one| (one.source.as_str(), one.read_only)).collect();
         assert_eq!(asked, [("a", false), ("b", true)]);
+    }
+
+    #[test]
+    fn one_of_several_alike_asks_for_its_own_volumes() {
+        let args = Run { per_alloc: Some(2), ..args(&["shard"]) };
+        let plan = Plan::new(&args, "h", 0).unwrap();
+        assert_eq!(plan.register().index, Some(2));
+        assert_eq!(plan.volumes()[0].volume.as_str(), "shard[2]");
+        assert_eq!(plan.volumes()[0].source.as_str(), "shard");
     }
 
     #[test]

@@ -83,7 +83,7 @@ async fn try_to_stop(
 
 /// What remains when nobody could be told, and the command that finishes it.
 fn how_to_finish(session: &Session, plan: &Plan) -> String {
-    let volumes: Vec<&str> = plan.volumes().map(AsRef::as_ref).collect();
+    let volumes: Vec<&str> = plan.volumes().iter().map(|wanted| wanted.volume.as_ref()).collect();
     format!(
         "alloc {} on {} may still hold: {}\n\x20 \
          finish with: berth alloc stop {} --wait --namespace {}",

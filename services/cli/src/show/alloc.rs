@@ -20,7 +20,7 @@ pub fn allocs(allocs: &Allocs, now: Timestamp) -> String {
             alloc.state.to_string(),
             alloc.node.to_string(),
             ago(alloc.since, now),
-            requests(&alloc.volumes),
+            requests(alloc),
             standing(alloc),
             alloc.note.clone().unwrap_or_default(),
         ]);
@@ -35,18 +35,21 @@ pub fn alloc(alloc: &AllocStatus, now: Timestamp) -> String {
         ("namespace", alloc.namespace.to_string()),
         ("state", format!("{} for {}", alloc.state, ago(alloc.since, now))),
         ("node", alloc.node.to_string()),
-        ("volumes", requests(&alloc.volumes)),
+        ("volumes", requests(alloc)),
         ("note", alloc.note.clone().unwrap_or_default()),
     ];
     format!("{}\n{}", pairs(&lines), claims(&alloc.claims, now))
 }
 
-/// `data, models (read)`
-fn requests(volumes: &[VolumeRequest]) -> String {
+/// `data, models (read), disk[2] as scratch`
+fn requests(alloc: &AllocStatus) -> String {
     let one = |request: &VolumeRequest| {
-        format!("{}{}", request.source, if request.read_only { " (read)" } else { "" })
+        // What names no volume was refused when the alloc was registered.
+        let volume = request.volume(alloc.index).unwrap_or_else(|_| request.source.clone());
+        let alias = request.alias.as_ref().map(|alias| format!(" as {alias}")).unwrap_or_default();
+        format!("{volume}{alias}{}", if request.read_only { " (read)" } else { "" })
     };
-    volumes.iter().map(one).collect::<Vec<_>>().join(", ")
+    alloc.volumes.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// `1 taken, 2 unpublishing`

@@ -71,6 +71,9 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
             lines.push((what, listed(map)));
         }
     }
+    if volume.has_secrets {
+        lines.push(("secrets", "given, sealed".to_owned()));
+    }
     format!("{}\n{}", pairs(&lines), claims(&volume.claims, now))
 }
 

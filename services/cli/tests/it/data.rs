@@ -10,7 +10,7 @@ use berth_contract::message::volume::{Health, VolumeStatus, VolumeStub, Volumes}
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::{Count, Half, NodeState};
-use berth_domain::volume::{Attempt, CallKind, Closing, MountOptions, State};
+use berth_domain::volume::{Attempt, CallKind, Closing, State};
 use berth_domain::{
     AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId, WorkerId,
 };
@@ -99,6 +99,7 @@ pub fn volume() -> VolumeStatus {
         capacity_bytes: Some(10_000_000_000),
         parameters: text("type", "gp3"),
         context: text("share", "/exports/data"),
+        has_secrets: true,
         health: Health {
             healthy: false,
             description: "no healthy controller".to_owned(),
@@ -198,20 +199,23 @@ pub fn node_down() -> NodeStatus {
 /// An alloc with two volumes.
 pub fn alloc() -> AllocStatus {
     let request = |source: &str, read_only| VolumeRequest {
-        source: volume_id(source),
         read_only,
-        access: None,
-        attachment: None,
-        mount: MountOptions::default(),
+        ..VolumeRequest::of(volume_id(source))
+    };
+    let own = VolumeRequest {
+        alias: Some("scratch".to_owned()),
+        per_alloc: true,
+        ..request("disk", false)
     };
     AllocStatus {
         id: AllocId::new("web-0").unwrap(),
         namespace: Namespace::default(),
         state: AllocState::Failed,
         node: node_id("n1"),
+        index: Some(2),
         since: ago(4000),
         note: Some("exit code 3".to_owned()),
-        volumes: vec![request("data", false), request("models", true)],
+        volumes: vec![request("data", false), request("models", true), own],
         claims: vec![stuck("web-0"), ClaimStatus { volume: volume_id("models"), ..stuck("web-0") }],
     }
 }

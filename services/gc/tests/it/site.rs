@@ -140,6 +140,7 @@ impl Site {
             capacity_bytes: None,
             parameters: BTreeMap::new(),
             context: BTreeMap::new(),
+            secrets: None,
             create_index: 0,
         };
         let key = key::spec(&volume(id));

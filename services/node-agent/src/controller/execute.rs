@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 
-use berth_bus::Request;
+use berth_bus::{Bus, Request};
 use berth_contract::code::Code;
 use berth_contract::message::call::{Call, Called, Validate, Validated};
 use berth_contract::problem::Problem;
@@ -12,31 +12,32 @@ use berth_csi::v1;
 use berth_domain::access::{AccessMode, Bound, Capability};
 use berth_domain::limits::{MAP_BYTES_MAX, MAP_ENTRIES_MAX};
 use berth_domain::volume::CallKind;
-use berth_domain::{NodeId, Timestamp};
+use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
 
-use crate::lane::{Lane, Lanes, Turn};
+use crate::lane::{Lane, Lanes, Turn, check_time};
 use crate::plugin::{self, Plugin};
+use crate::secret::Asking;
 
 /// Makes calls to one plugin's controller.
 #[derive(Debug, Clone)]
 pub(super) struct Executor {
-    plugin: Plugin,
-    node: NodeId,
-    lanes: Lanes,
+    pub(super) plugin: Plugin,
+    pub(super) node: NodeId,
+    pub(super) lanes: Lanes,
+    pub(super) bus: Bus,
 }
 
 impl Executor {
-    pub(super) fn new(plugin: Plugin, node: NodeId, lanes: Lanes) -> Self {
-        Self { plugin, node, lanes }
-    }
-
     /// `ControllerPublishVolume`.
     pub(super) async fn publish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerPublish).map_err(told)?;
-        let (plugin, wanted) = (self.plugin.clone(), publish_request(&call, &self.plugin)?);
+        let (plugin, mut wanted) = (self.plugin.clone(), publish_request(&call, &self.plugin)?);
+        let secrets =
+            self.secrets(call.volume_key(), &call.secrets, deadline(&call, request), request);
         let work = async move {
+            wanted.secrets = secrets.await?;
             let answer = plugin.call(wanted).await.map_err(|error| plugin::problem(&error))?;
             let publish_context = answer.publish_context;
             check_context(&publish_context)?;
@@ -51,12 +52,15 @@ impl Executor {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerUnpublish).map_err(told)?;
         let plugin = self.plugin.clone();
-        let wanted = v1::ControllerUnpublishVolumeRequest {
+        let secrets =
+            self.secrets(call.volume_key(), &call.secrets, deadline(&call, request), request);
+        let mut wanted = v1::ControllerUnpublishVolumeRequest {
             volume_id: call.external_id.clone(),
             node_id: external_node(&call).map_err(told)?,
             ..v1::ControllerUnpublishVolumeRequest::default()
         };
         let work = async move {
+            wanted.secrets = secrets.await?;
             plugin.call(wanted).await.map_err(|error| plugin::problem(&error))?;
             Ok(Called::default())
         };
@@ -80,13 +84,34 @@ impl Executor {
             order: None,
             deadline: clock::now().after(request.remaining()),
         };
-        let (plugin, wanted) = (self.plugin.clone(), self.validate_request(&asked));
+        let volume = VolumeKey::new(asked.namespace.clone(), asked.volume.clone());
+        let secrets = self.secrets(volume, &asked.secrets, turn.deadline, request);
+        let (plugin, mut wanted) = (self.plugin.clone(), self.validate_request(&asked));
         let work = async move {
+            wanted.secrets = secrets.await?;
             let capabilities = wanted.volume_capabilities.clone();
             let answer = plugin.call(wanted).await.map_err(|error| plugin::problem(&error))?;
             Ok(validated(&capabilities, answer))
         };
         self.lanes.run(turn, work).await.map_err(told)
+    }
+
+    /// The secrets of a call, once it is in its turn; nothing is called past the deadline.
+    fn secrets(
+        &self,
+        volume: VolumeKey,
+        id: &Option<SecretsId>,
+        deadline: Timestamp,
+        request: &Request,
+    ) -> impl Future<Output = Result<BTreeMap<String, String>, Problem>> + Send + use<> {
+        let (bus, node) = (self.bus.clone(), self.node.clone());
+        let asking = Asking { bus, node, deadline, trace: request.trace };
+        let id = id.clone();
+        async move {
+            let secrets = asking.secrets(&volume, id.as_ref()).await?;
+            check_time(deadline)?;
+            Ok(secrets)
+        }
     }
 
     async fn run(

@@ -136,7 +136,12 @@ async fn serve(plugin: &Plugin, hosting: &Hosting) -> Result<Service, ServeError
             metadata,
         })
         .await?;
-    let executor = Executor::new(plugin.clone(), hosting.node.clone(), hosting.lanes.clone());
+    let executor = Executor {
+        plugin: plugin.clone(),
+        node: hosting.node.clone(),
+        lanes: hosting.lanes.clone(),
+        bus: hosting.bus.clone(),
+    };
     let spec = |rpc: ControllerRpc, description: &str| EndpointSpec {
         name: rpc.as_str().to_owned(),
         subject: rpc.subject(&plugin.id),

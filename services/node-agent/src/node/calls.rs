@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use berth_contract::code::Code;
+use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::{Class, Remedy, v1};
@@ -29,6 +30,8 @@ pub(super) struct Using {
     pub(super) context: BTreeMap<String, String>,
     /// The controller's `publish_context`.
     pub(super) publish_context: BTreeMap<String, String>,
+    /// Its secrets.
+    pub(super) secrets: Secrets,
 }
 
 /// Makes the calls of one volume on this node, in its turn.
@@ -91,6 +94,7 @@ impl Caller {
             staging_target_path: text(staging),
             volume_capability: Some(self.capability(using)),
             volume_context: using.context.clone(),
+            secrets: using.secrets.0.clone(),
             ..v1::NodeStageVolumeRequest::default()
         };
         self.plugin.call(request).await.map_err(|error| at(plugin::problem(&error)))?;
@@ -116,6 +120,7 @@ impl Caller {
             volume_capability: Some(self.capability(using)),
             readonly: using.mode == Mode::Read,
             volume_context: using.context.clone(),
+            secrets: using.secrets.0.clone(),
             ..v1::NodePublishVolumeRequest::default()
         };
         if let Err(error) = self.plugin.call(request).await {

@@ -3,6 +3,7 @@
 use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::claim::Grant;
+use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::access::{Capability, Mode};
@@ -16,6 +17,7 @@ use crate::lane::{Lane, Turn};
 use crate::paths::Place;
 use crate::plan::{self, Arrival, NodeCall, Scene};
 use crate::plugin::Plugin;
+use crate::secret::Asking;
 use crate::tell::Used;
 
 const STEP: &str = "agent.mount";
@@ -45,6 +47,19 @@ impl Mounter {
         self.parts.lanes.run(turn, work).await.map_err(told)
     }
 
+    /// The secrets that staging and publishing take.
+    async fn secrets(
+        &self,
+        volume: &VolumeKey,
+        grant: &Grant,
+        deadline: Timestamp,
+        trace: TraceContext,
+    ) -> Result<Secrets, Problem> {
+        let (bus, node) = (self.parts.bus.clone(), self.parts.host.node.clone());
+        let asking = Asking { bus, node, deadline, trace };
+        asking.secrets(volume, grant.secrets.as_ref()).await.map(Secrets)
+    }
+
     /// In the volume's turn.
     async fn mount_granted(
         &self,
@@ -71,6 +86,7 @@ impl Mounter {
         let calls =
             plan::mount(scene, arrival).map_err(|void| Problem::new(Code::GrantVoid, void))?;
         if !calls.is_empty() {
+            let secrets = self.secrets(volume, grant, deadline, trace).await?;
             let entry = self.intent(grant, &place, &calls);
             let write = |entry| self.parts.journal.write_use(volume, &grant.alloc, entry);
             write(entry.clone()).await.map_err(local(Code::MountFailed))?;
@@ -80,6 +96,7 @@ impl Mounter {
                 mount: grant.mount.clone(),
                 context: grant.context.clone(),
                 publish_context: grant.publish_context.clone(),
+                secrets,
             };
             let external_id = grant.external_id.clone();
             Caller { plugin, external_id, deadline }.bring(&calls, &using).await?;

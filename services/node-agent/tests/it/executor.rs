@@ -95,6 +95,8 @@ async fn a_controller_is_asked_how_a_volume_can_be_used() {
     let validate = async |external_id: &str| {
         let capability = |access| Capability { access, attachment: AttachmentMode::FileSystem };
         let asked = Validate {
+            namespace: Namespace::default(),
+            volume: VolumeId::new("data").unwrap(),
             external_id: external_id.to_owned(),
             plugin: plugin(),
             capabilities: vec![
@@ -104,6 +106,7 @@ async fn a_controller_is_asked_how_a_volume_can_be_used() {
             mount: MountOptions::default(),
             context: BTreeMap::new(),
             parameters: BTreeMap::new(),
+            secrets: None,
         };
         let subject = ControllerRpc::Validate.subject(&plugin());
         world.ask::<Validated>(&subject, &asked, PATIENCE).await

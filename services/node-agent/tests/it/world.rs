@@ -247,6 +247,7 @@ pub fn grant(alloc: &str, epoch: u64, publish_context: &BTreeMap<String, String>
         mount: MountOptions::default(),
         context: BTreeMap::new(),
         publish_context: publish_context.clone(),
+        secrets: None,
     }
 }
 
@@ -269,6 +270,7 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
         attachment: AttachmentMode::FileSystem,
         mount: MountOptions::default(),
         context: BTreeMap::new(),
+        secrets: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability};
 use berth_domain::volume::{CallKind, MountOptions};
 use berth_domain::{
-    AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey,
+    AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId, VolumeKey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,9 @@ pub struct Call {
     /// `volume_context` (A8).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub context: BTreeMap<String, String>,
+    /// Which secrets the plugin is called with; the executor asks for them (A9).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<SecretsId>,
 }
 
 impl Call {
@@ -80,6 +83,10 @@ pub struct Called {
 /// A question to a controller: can the volume be used so (A3)? `ValidateVolumeCapabilities`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validate {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
     /// What the plugin calls the volume.
     pub external_id: String,
     /// The plugin.
@@ -95,6 +102,9 @@ pub struct Validate {
     /// `parameters`.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
+    /// Which secrets the plugin is called with; the executor asks for them (A9).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<SecretsId>,
 }
 
 /// The controller's answer.
@@ -127,12 +137,16 @@ decode_struct!(Call {
     attachment,
     mount = MountOptions::default(),
     context,
+    secrets,
 });
 decode_struct!(Validate {
+    namespace,
+    volume,
     external_id,
     plugin,
     capabilities,
     mount = MountOptions::default(),
     context,
     parameters,
+    secrets,
 });

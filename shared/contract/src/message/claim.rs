@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::volume::{Attempt, MountOptions, Outcome, State};
 use berth_domain::{
-    AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId, WorkerId,
+    AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId, WorkerId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,9 @@ pub struct Grant {
     /// The controller's `publish_context`, untouched (B2).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub publish_context: BTreeMap<String, String>,
+    /// Which secrets the plugin is called with; the agent asks for them (A9).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<SecretsId>,
 }
 
 /// `claim.release`.

@@ -4,7 +4,7 @@
 //! [`decode::message`](crate::decode::message), which reports all its faults; a reply by serde.
 //! Replies that combine records are types of their own, so that a combination cannot be stored.
 //!
-//! **Never** carries a secret in a reply.
+//! **Never** carries a secret in a reply, but for `secret.open`, whose secrets are sealed.
 
 pub mod agent;
 pub mod alloc;
@@ -12,4 +12,5 @@ pub mod call;
 pub mod claim;
 pub mod collect;
 pub mod registry;
+pub mod secret;
 pub mod volume;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::claim::ClaimStatus;
+use super::secret::{Sealed, Secrets};
 use crate::decode::{Decode, Decoder};
 use crate::decode_struct;
 
@@ -24,10 +25,22 @@ pub struct Register {
     pub namespace: Option<Namespace>,
     /// What it is.
     pub spec: VolumeSpec,
+    /// The secrets its plugin calls are made with (A9). Absent, those it has stay; an empty map
+    /// takes them away.
+    pub secrets: Option<GivenSecrets>,
+}
+
+/// A volume's secrets as they are given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GivenSecrets {
+    /// `secrets`: as they are, readable by whoever may subscribe to the request.
+    Plain(Secrets),
+    /// `sealed_secrets`: for the key that `secret.key` answers. `berth` sends them so.
+    Sealed(Sealed),
 }
 
 /// The fields of the document, in the order in which `volume init` explains them.
-pub const DOCUMENT_FIELDS: [&str; 11] = [
+pub const DOCUMENT_FIELDS: [&str; 12] = [
     "id",
     "namespace",
     "name",
@@ -39,7 +52,11 @@ pub const DOCUMENT_FIELDS: [&str; 11] = [
     "capacity_bytes",
     "parameters",
     "context",
+    "secrets",
 ];
+
+/// What stands in place of `secrets` on the bus.
+pub const SEALED_FIELD: &str = "sealed_secrets";
 
 impl Decode for Register {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
@@ -55,6 +72,8 @@ impl Decode for Register {
         let capacity_bytes = decoder.field(&mut object, "capacity_bytes");
         let parameters = decoder.field(&mut object, "parameters");
         let context = decoder.field(&mut object, "context");
+        let plain: Option<Option<Secrets>> = decoder.field(&mut object, "secrets");
+        let sealed: Option<Option<Sealed>> = decoder.field(&mut object, SEALED_FIELD);
         decoder.finish(&object, &DOCUMENT_FIELDS);
 
         check_capabilities(capabilities.as_deref(), mount.as_ref(), decoder);
@@ -70,9 +89,19 @@ impl Decode for Register {
             capacity_bytes: capacity_bytes?,
             parameters: parameters?,
             context: context?,
+            secrets: None,
             create_index: 0,
         };
-        Some(Self { id: id?, namespace: namespace?, spec })
+        let secrets = match (plain?, sealed?) {
+            (Some(_), Some(_)) => {
+                decoder.at(".secrets".to_owned(), |decoder| {
+                    decoder.fault(format!("is given beside `{SEALED_FIELD}`; give one of them"));
+                });
+                return None;
+            }
+            (plain, sealed) => plain.map(GivenSecrets::Plain).or(sealed.map(GivenSecrets::Sealed)),
+        };
+        Some(Self { id: id?, namespace: namespace?, spec, secrets })
     }
 }
 
@@ -233,6 +262,9 @@ pub struct VolumeStatus {
     /// Context.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub context: BTreeMap<String, String>,
+    /// Whether it has secrets. They are never shown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_secrets: bool,
     /// Whether it can be claimed.
     pub health: Health,
     /// Its claims.

@@ -6,6 +6,7 @@ use berth_contract::code::Code;
 use berth_contract::decode::{self, Decode, Fault};
 use berth_contract::document::{Format, read};
 use berth_contract::event::{Event, EventName};
+use berth_contract::message::secret::{self, Envelope, Sealed, Secrets};
 use berth_contract::message::{agent, alloc, call, claim, collect, registry, volume};
 use berth_contract::problem::Problem;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
@@ -59,6 +60,7 @@ fn a_call() -> call::Call {
         attachment: AttachmentMode::FileSystem,
         mount: sample::mount(),
         context: sample::map("pool", "p1"),
+        secrets: Some(sample::secrets_id()),
     }
 }
 
@@ -128,7 +130,9 @@ fn a_volume_document() {
     let document: volume::Register = read(json, Format::Json).unwrap();
     assert_eq!(document.id, sample::volume());
     assert_eq!(document.namespace, Some(sample::namespace()));
-    assert_eq!(document.spec, VolumeSpec { create_index: 0, ..sample::spec() });
+    assert_eq!(document.spec, VolumeSpec { create_index: 0, secrets: None, ..sample::spec() });
+    let secrets = Secrets(sample::map("password", "hunter2"));
+    assert_eq!(document.secrets, Some(volume::GivenSecrets::Plain(secrets)));
     let document: Value = serde_json::from_str(json).unwrap();
     let mut fields: Vec<&str> = document.as_object().unwrap().keys().map(String::as_str).collect();
     let mut known = volume::DOCUMENT_FIELDS.to_vec();
@@ -190,6 +194,7 @@ fn claims() {
             mount: sample::mount(),
             context: sample::map("pool", "p1"),
             publish_context: sample::map("device", "/dev/xvdba"),
+            secrets: Some(sample::secrets_id()),
         },
     );
     reply("reply-claim-release", &claim::Released { state: Some(State::Unpublishing) });
@@ -210,12 +215,15 @@ fn calls() {
     request(
         "request-controller-validate",
         &call::Validate {
+            namespace: sample::namespace(),
+            volume: sample::volume(),
             external_id: "vol-0a1b".to_owned(),
             plugin: sample::plugin(),
             capabilities: vec![sample::capability()],
             mount: sample::mount(),
             context: sample::map("pool", "p1"),
             parameters: sample::map("tier", "gold"),
+            secrets: Some(sample::secrets_id()),
         },
     );
     reply("reply-call", &call::Called { publish_context: sample::map("device", "/dev/xvdba") });
@@ -226,12 +234,48 @@ fn calls() {
 }
 
 #[test]
+fn secrets() {
+    let sealed = || Sealed { from: "XDV7".to_owned(), sealed: "eGt2MQ==".to_owned() };
+    request("request-secret-open", &{
+        let (namespace, volume) = (sample::namespace(), sample::volume());
+        let secrets = sample::secrets_id();
+        secret::Open { namespace, volume, secrets, to: "XAB3".to_owned() }
+    });
+    request("request-secret-key", &secret::Key {});
+    reply("reply-secret-key", &secret::PublicKey { key: "XCLA".to_owned() });
+    reply("reply-secret-open", &sealed());
+    let secrets = Secrets(sample::map("password", "hunter2"));
+    let (namespace, volume) = (sample::namespace(), sample::volume());
+    let envelope = Envelope { namespace, volume, secrets };
+    insta::assert_snapshot!("sealed-envelope", serde_json::to_string_pretty(&envelope).unwrap());
+    assert!(!format!("{envelope:?}{:?}", sealed()).contains("hunter2"));
+}
+
+/// Of secrets in a bad document their names are told, never what they are.
+#[test]
+fn a_fault_of_secrets_tells_nothing_of_them() {
+    for text in [
+        r#"{"id":"a","secrets":{"pass word":"hunter2"}}"#,
+        r#"{"id":"a","secrets":{"n":{"deep":"hunter2"}}}"#,
+        r#"{"id":"a","secrets":["hunter2"]}"#,
+        r#"{"id":"a","secrets":{"n":"hunter2"},"sealed_secrets":{"from":"X","sealed":"hunter2"}}"#,
+        "id = 'a'\n[secrets]\nn = 'hunter2\n",
+        "id = 'a'\n[secrets]\nn = hunter2\n",
+    ] {
+        let faults = read::<volume::Register>(text, Format::guess(text)).unwrap_err();
+        let said: String = faults.iter().map(|fault| format!("{fault} {fault:?}")).collect();
+        assert!(!said.contains("hunter2"), "{text}: {said}");
+    }
+}
+
+#[test]
 fn allocs() {
     request(
         "request-alloc-register",
         &alloc::Register {
             id: sample::alloc_id(),
             node: sample::node_id(),
+            index: Some(0),
             volumes: vec![sample::request()],
             note: Some("web".to_owned()),
         },
@@ -253,6 +297,7 @@ fn allocs() {
             namespace: sample::namespace(),
             state: AllocState::Live,
             node: sample::node_id(),
+            index: Some(0),
             since: sample::at(0),
             note: None,
             volumes: vec![sample::request()],

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
-use berth_domain::alloc::{Alloc, AllocState, VolumeRequest};
+use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
 use berth_domain::plugin::{ControllerAbilities, Instance, Node, NodeAbilities, NodeState};
 use berth_domain::volume::{Attempt, CallKind, Claim, MountOptions, State, VolumeSpec};
 use berth_domain::{
-    AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey, WorkerId,
+    AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId, VolumeKey,
+    WorkerId,
 };
 
 pub fn namespace() -> Namespace {
@@ -32,6 +33,10 @@ pub fn node_id() -> NodeId {
 
 pub fn plugin() -> PluginId {
     PluginId::new("ebs.csi.aws.com").unwrap()
+}
+
+pub fn secrets_id() -> SecretsId {
+    SecretsId::new("5f0c").unwrap()
 }
 
 pub fn worker() -> WorkerId {
@@ -71,6 +76,7 @@ pub fn spec() -> VolumeSpec {
         capacity_bytes: Some(1 << 30),
         parameters: map("tier", "gold"),
         context: map("pool", "p1"),
+        secrets: Some(secrets_id()),
         create_index: 3,
     }
 }
@@ -102,7 +108,10 @@ pub fn claim(state: State) -> Claim {
 
 pub fn request() -> VolumeRequest {
     VolumeRequest {
+        alias: Some("models".to_owned()),
+        kind: VolumeType::Csi,
         source: volume(),
+        per_alloc: true,
         read_only: true,
         access: Some(AccessMode::SingleNodeWriter),
         attachment: Some(AttachmentMode::FileSystem),
@@ -114,6 +123,7 @@ pub fn alloc() -> Alloc {
     Alloc {
         state: AllocState::Live,
         node: node_id(),
+        index: Some(0),
         volumes: vec![request()],
         since: at(0),
         note: Some("berth run: sleep".to_owned()),

@@ -49,6 +49,7 @@ fn a_volume_and_a_list_of_them() {
             capacity_bytes: spec.capacity_bytes,
             parameters: spec.parameters,
             context: spec.context,
+            has_secrets: true,
             health: volume::Health {
                 healthy: true,
                 description: "it can be claimed on 2 nodes".to_owned(),
@@ -129,6 +130,7 @@ fn agents_and_allocs() {
         namespace: sample::namespace(),
         state: AllocState::Complete,
         node: sample::node_id(),
+        index: None,
         since: sample::at(0),
         note: Some("exit code 0".to_owned()),
         volumes: Vec::new(),

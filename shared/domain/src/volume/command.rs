@@ -71,7 +71,7 @@ pub struct Take {
     /// Get in line rather than be refused when others hold it.
     pub wait: bool,
     /// How the plugin reaches the node, or why it cannot.
-    pub route: Result<Route, String>,
+    pub route: Result<Route, NoRoute>,
     /// Who will call the controller.
     pub worker: WorkerId,
 }
@@ -83,6 +83,15 @@ pub struct Route {
     pub controller: bool,
     /// What the plugin calls the node.
     pub external_node: Option<String>,
+}
+
+/// Why a volume cannot be claimed for a node now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoRoute {
+    /// Its plugin cannot serve it there: why not.
+    Plugin(String),
+    /// The node's clock is off, so that deadlines mean nothing there: by how much (safety rule 8).
+    Clock(String),
 }
 
 /// What came of a call, as far as the protocol cares (rules 5 and 6).

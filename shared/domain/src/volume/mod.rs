@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 
 pub use attempt::{Attempt, CallKind};
 pub use claim::{Claim, State};
-pub use command::{Command, Context, Outcome, Policy, Route, Step, Take, Write};
+pub use command::{Command, Context, NoRoute, Outcome, Policy, Route, Step, Take, Write};
 pub use refusal::{Holder, Refusal};
 pub use spec::{Closing, MountOptions, VolumeSpec};
 pub use step::step;

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::attempt::CallKind;
 use super::claim::State;
+use super::command::NoRoute;
 use crate::access::{Capability, Conflict, Mode};
 use crate::{AllocId, NodeId, Timestamp};
 
@@ -22,6 +23,15 @@ pub struct Holder {
     pub state: State,
     /// Since when.
     pub since: Timestamp,
+}
+
+impl From<NoRoute> for Refusal {
+    fn from(why: NoRoute) -> Self {
+        match why {
+            NoRoute::Plugin(why) => Self::PluginUnready(why),
+            NoRoute::Clock(why) => Self::NodeClock(why),
+        }
+    }
 }
 
 impl fmt::Display for Holder {
@@ -80,6 +90,9 @@ pub enum Refusal {
     /// The plugin cannot serve it there now.
     #[error("the plugin cannot serve the volume there: {0}")]
     PluginUnready(String),
+    /// The node's clock is beyond the margin (safety rule 8).
+    #[error("{0}")]
+    NodeClock(String),
     /// A call is under way, or due later.
     #[error(
         "{call} for alloc {alloc} is under way or not yet due; next look at {until}{}",

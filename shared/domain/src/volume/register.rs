@@ -8,8 +8,9 @@ use super::{Holder, Volume};
 use crate::AllocId;
 
 /// Fields that may change while the volume is claimed: they take effect at the next claim, or are
-/// for people only.
-const SAFE_WHILE_CLAIMED: [&str; 2] = ["name", "capacity_bytes"];
+/// for people only. Secrets take effect at the next call: whoever changes a password must be able
+/// to say so before the last claim is gone, or it never can be.
+const SAFE_WHILE_CLAIMED: [&str; 3] = ["name", "capacity_bytes", "secrets"];
 
 /// Registers a volume; again with the same spec is nothing (A4). An update never touches a claim:
 /// they are other keys of the same guard.

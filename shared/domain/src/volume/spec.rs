@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Capability;
-use crate::{PluginId, Timestamp};
+use crate::{PluginId, SecretsId, Timestamp};
 
 /// What a volume is (A1). Health is derived when read and never stored here (A6).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +38,9 @@ pub struct VolumeSpec {
     /// Opaque; the plugin's `volume_context`, goes to every call that takes it (A8).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub context: BTreeMap<String, String>,
+    /// Which secrets its plugin calls are made with; the secrets themselves are kept apart (A9).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<SecretsId>,
     /// The revision of the write that registered it; 0 until the next write (see `Claim::epoch`).
     #[serde(default, skip_serializing_if = "super::claim::is_zero")]
     pub create_index: u64,
@@ -115,6 +118,7 @@ impl VolumeSpec {
             ("capacity_bytes", self.capacity_bytes != other.capacity_bytes),
             ("parameters", self.parameters != other.parameters),
             ("context", self.context != other.context),
+            ("secrets", self.secrets != other.secrets),
         ]
         .into_iter()
         .filter_map(|(field, differs)| differs.then_some(field))

@@ -58,7 +58,7 @@ fn take_anew(
             None => Err(refusal),
         };
     }
-    let route = take.route.as_ref().map_err(|why| Refusal::PluginUnready(why.clone()))?;
+    let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
     // A claim that was in line keeps its ticket.
     let epoch = in_line.map_or(0, |own| own.epoch);
     let route = as_beside(volume, take, route);
@@ -121,7 +121,7 @@ fn publish_again(
         });
     }
     if let Err(why) = &take.route {
-        return Err(Refusal::PluginUnready(why.clone()));
+        return Err(why.clone().into());
     }
     let attempt = new_attempt(CallKind::ControllerPublish, &take.worker, context);
     let claim = Claim { attempt: Some(attempt.clone()), ..own.clone() };

@@ -6,8 +6,8 @@ use std::time::Duration;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Closing, Command, Context, MountOptions, Outcome, Policy, Route,
-    State, Take, Volume, VolumeSpec, Write, invariant, step,
+    Attempt, CallKind, Claim, Closing, Command, Context, MountOptions, NoRoute, Outcome, Policy,
+    Route, State, Take, Volume, VolumeSpec, Write, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, Timestamp};
 use proptest::collection::{btree_map, vec};
@@ -107,7 +107,14 @@ pub fn spec() -> impl Strategy<Value = VolumeSpec> {
     let closing = option::of((time(), text()));
     let names = (name('p', 2), text(), option::of(text()), closing);
     let flags = (option::of(text()), vec(text(), 0..3));
-    let rest = (vec(map(), 0..3), option::of(any::<u64>()), map(), map(), 0..9_u64);
+    let rest = (
+        vec(map(), 0..3),
+        option::of(any::<u64>()),
+        map(),
+        map(),
+        0..9_u64,
+        option::of(name('s', 2)),
+    );
     (names, vec(capability(), 0..4), flags, rest).prop_map(|(names, capabilities, flags, rest)| {
         VolumeSpec {
             plugin: names.0,
@@ -120,6 +127,7 @@ pub fn spec() -> impl Strategy<Value = VolumeSpec> {
             capacity_bytes: rest.1,
             parameters: rest.2,
             context: rest.3,
+            secrets: rest.5,
             create_index: rest.4,
         }
     })
@@ -139,10 +147,11 @@ pub fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
-pub fn route() -> impl Strategy<Value = Result<Route, String>> {
+pub fn route() -> impl Strategy<Value = Result<Route, NoRoute>> {
     let reachable = (any::<bool>(), option::of(text()))
         .prop_map(|(controller, external_node)| Ok(Route { controller, external_node }));
-    prop_oneof![5 => reachable, 1 => text().prop_map(Err)]
+    let why = prop_oneof![text().prop_map(NoRoute::Plugin), text().prop_map(NoRoute::Clock)];
+    prop_oneof![5 => reachable, 1 => why.prop_map(Err)]
 }
 
 fn command() -> impl Strategy<Value = Command> {

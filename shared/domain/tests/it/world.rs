@@ -43,6 +43,7 @@ pub fn spec(access: &[AccessMode]) -> VolumeSpec {
         capacity_bytes: None,
         parameters: BTreeMap::new(),
         context: BTreeMap::new(),
+        secrets: None,
         create_index: 0,
     }
 }

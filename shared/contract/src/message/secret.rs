@@ -1,0 +1,118 @@
+//! Secrets of volumes on their way (A9): from whoever registers a volume to the claim service, and
+//! from there to the agent that is about to make a plugin call.
+//!
+//! **Promises** that secrets have no printable form: [`Secrets`] prints how many there are, and what
+//! crosses the bus or rests in a bucket is [`Sealed`] for one key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use berth_domain::{Namespace, SecretsId, VolumeId, limits};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::decode::{Decode, Decoder};
+use crate::{decode_leaf, decode_struct};
+
+/// The longest sealed value, in bytes: a full map as JSON, sealed, in base64, with room to spare.
+const SEALED_BYTES_MAX: usize = 16 * limits::MAP_BYTES_MAX;
+
+/// A volume's secrets, as the plugin wants them (CSI, `secrets`).
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secrets(pub BTreeMap<String, String>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{} struck out]", self.0.len())
+    }
+}
+
+impl Decode for Secrets {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let secrets = BTreeMap::<String, String>::decode(value, decoder)?;
+        let mut sound = true;
+        for key in secrets.keys() {
+            // CSI, section "Secrets requirements".
+            let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+            sound &= decoder.demand(
+                !key.is_empty() && key.bytes().all(plain),
+                key,
+                "is no name for a secret; it has letters, digits, `-`, `_` and `.` only",
+            );
+        }
+        sound.then_some(Self(secrets))
+    }
+}
+
+/// Something sealed for one X25519 key, in the form of NATS's xkeys.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// The public key of whoever sealed it, used for this alone.
+    pub from: String,
+    /// The sealed bytes, in base64.
+    pub sealed: String,
+}
+
+impl fmt::Debug for Sealed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[sealed]")
+    }
+}
+
+impl Decode for Sealed {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut object = decoder.object(value)?;
+        let from = decoder.field(&mut object, "from");
+        let sealed = object.remove("sealed").unwrap_or_default();
+        let sealed: Option<String> = decoder.at(".sealed".to_owned(), |decoder| {
+            let sealed: String = decoder.leaf(sealed)?;
+            let fits = sealed.len() <= SEALED_BYTES_MAX;
+            if !fits {
+                decoder.fault(format!("has more than {SEALED_BYTES_MAX} bytes"));
+            }
+            fits.then_some(sealed)
+        });
+        decoder.finish(&object, &["from", "sealed"]);
+        Some(Self { from: from?, sealed: sealed? })
+    }
+}
+
+/// What is sealed: the secrets, and whose they are, so that nobody passes another volume's sealed
+/// secrets for those of a volume of his own.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Envelope {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its secrets.
+    pub secrets: Secrets,
+}
+
+/// `secret.key`: for which key secrets are to be sealed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Key {}
+decode_struct!(Key {});
+
+/// `secret.key`: the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublicKey {
+    /// The claim service's public X25519 key, `X…`.
+    pub key: String,
+}
+
+/// `secret.open`, asked by the agent of the node in the subject, just before a plugin call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Which secrets, as the call names them.
+    pub secrets: SecretsId,
+    /// The public key to seal them for: one made for this request.
+    pub to: String,
+}
+decode_struct!(Open { namespace, volume, secrets, to });
+decode_leaf!(SecretsId);
