@@ -13,9 +13,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::decode::Decode;
-use crate::message::{agent, alloc, call, claim, collect, registry, volume};
+use crate::message::{agent, alloc, call, claim, collect, registry, secret, volume};
 use crate::service::{self, ServiceName};
-use crate::subject::{AgentVerb, ControllerRpc, Global, Namespaced};
+use crate::subject::{
+    AgentVerb, ControllerRpc, Global, Namespaced, SECRET_OPEN_ALL, SECRET_OPEN_STEP,
+};
 
 /// The page that explains every endpoint, from the top of the repository.
 pub const PAGE: &str = "docs/contract.md";
@@ -46,7 +48,21 @@ impl Endpoint {
         let global = GLOBAL.iter().map(|verb| Self::from(*verb));
         let agent = AGENT.iter().map(|verb| Self::from(*verb));
         let controller = CONTROLLER.iter().map(|rpc| Self::from(*rpc));
-        namespaced.chain(global).chain(agent).chain(controller).collect()
+        let secret_open = std::iter::once(Self::secret_open());
+        namespaced.chain(global).chain(secret_open).chain(agent).chain(controller).collect()
+    }
+
+    /// `secret.open`: its subject names the node that asks.
+    pub fn secret_open() -> Self {
+        let Exchange { description, request, reply } = exchange::<secret::Open, secret::Sealed>(
+            "For agents: a volume's secrets for a plugin call, sealed for the node that asks",
+            "secret::Open",
+            "secret::Sealed",
+        );
+        let step = SECRET_OPEN_STEP.to_owned();
+        let (service, name) = (service::CLAIM, step.replace('.', "-"));
+        let subject = SECRET_OPEN_ALL.replace('*', "<node>");
+        Self { service, name, step, subject, description, request, reply }
     }
 
     /// Where the reference explains it: `claim-take`, the anchor on [`PAGE`].
@@ -142,6 +158,8 @@ exchanges! { GLOBAL, global, Global {
         "Forget a node that is gone for good, and its plugin instances: node";
     GcForce(collect::Force) -> collect::Sweep:
         "Collect now; says what was collected, what was kept, and why";
+    SecretKey(secret::Key) -> secret::PublicKey:
+        "Show the public key that a volume's secrets are to be sealed for";
 }}
 
 exchanges! { AGENT, agent_verb, AgentVerb {
@@ -179,6 +197,7 @@ impl From<Global> for Endpoint {
                 service::PLUGIN_REGISTRY
             }
             Global::GcForce => service::GC,
+            Global::SecretKey => service::CLAIM,
         };
         let (name, step, subject) = (verb.endpoint(), verb.step(), verb.subject());
         Self { service, name, step, subject, description, request, reply }

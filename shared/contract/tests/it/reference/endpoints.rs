@@ -101,6 +101,14 @@ fn document(page: &mut Page) {
         .map(|name| match *name {
             "id" => fixed(name, "id", "", "The volume."),
             "namespace" => fixed(name, "id", "optional", "The subject's, if it is given at all."),
+            "secrets" => fixed(
+                name,
+                "object of text",
+                "optional",
+                "Secrets for the plugin's calls. Absent, those it has stay; empty, they are taken \
+                 away. `sealed_secrets`, made with the key of [secret-key](#secret-key), may stand \
+                 in their place, so that nobody reads them on the way.",
+            ),
             _ => {
                 // One of several is written in the singular, as TOML's `[[capability]]` reads.
                 let several = match *name {

@@ -14,7 +14,7 @@ pub fn write() -> String {
     stored::write(&mut page);
     page.shared_types();
     terms::codes(&mut page);
-    page.text
+    format!("{}\n", page.text.trim_end())
 }
 
 /// A page in the making.

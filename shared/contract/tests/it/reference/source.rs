@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use syn::{Attribute, Expr, Fields, GenericArgument, Item, Lit, Meta, PathArguments, Type};
 
@@ -48,18 +48,11 @@ pub enum Kind {
 impl Source {
     /// Reads the sources of the contract and of the domain.
     pub fn read() -> Self {
-        let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
         let mut files = Vec::new();
-        for dir in ["contract/src", "contract/src/message", "domain/src", "domain/src/volume"] {
-            for entry in fs::read_dir(Path::new(crates).join(dir)).unwrap() {
-                let path = entry.unwrap().path();
-                if path.extension().is_some_and(|extension| extension == "rs") {
-                    let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
-                    let of_messages = dir.ends_with("message");
-                    let items = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap().items;
-                    files.push((of_messages.then_some(module), items));
-                }
-            }
+        for (path, of_messages) in paths() {
+            let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let items = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap().items;
+            files.push((of_messages.then_some(module), items));
         }
         let mut names = Vec::new();
         for (module, items) in &files {
@@ -91,6 +84,19 @@ impl Source {
             Form::Choice(_) => panic!("{name} is no object"),
         }
     }
+}
+
+/// The files that declare what goes over the wire, and whether they are the messages'.
+fn paths() -> Vec<(PathBuf, bool)> {
+    let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let single = ["decode", "event", "problem"].map(|name| format!("contract/src/{name}.rs"));
+    let mut paths: Vec<_> = single.iter().map(|path| (crates.join(path), false)).collect();
+    for dir in ["contract/src/message", "domain/src", "domain/src/volume"] {
+        let entries = fs::read_dir(crates.join(dir)).unwrap().map(|entry| entry.unwrap().path());
+        let sources = entries.filter(|path| path.extension().is_some_and(|kind| kind == "rs"));
+        paths.extend(sources.map(|path| (path, dir.ends_with("message"))));
+    }
+    paths
 }
 
 fn key(module: Option<&String>, name: &str) -> String {
@@ -147,6 +153,7 @@ fn kind(ty: &Type, module: Option<&String>, names: &[String]) -> Kind {
         "Timestamp" => Kind::Plain("time"),
         "Code" => Kind::Plain("code"),
         "EventName" => Kind::Plain("event"),
+        "Secrets" => Kind::Mapped(Box::new(Kind::Plain("text"))),
         "Option" => inner(),
         "Vec" => Kind::Listed(Box::new(inner())),
         "BTreeMap" => Kind::Mapped(Box::new(inner())),

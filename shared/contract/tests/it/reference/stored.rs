@@ -3,6 +3,7 @@
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::event::EventName;
 use berth_contract::{key, stream, subject};
+use berth_domain::SecretsId;
 use berth_domain::plugin::Half;
 
 use super::page::Page;
@@ -34,6 +35,11 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
         bucket::ALLOCS => {
             let one = key::alloc(&volume.namespace, &alloc);
             vec![keys("<ns>.<alloc>", one, "Alloc", "record-alloc")]
+        }
+        bucket::SECRETS => {
+            let id = SecretsId::new("019bcb6ac57b-0123456789abcdef").unwrap();
+            let one = key::secrets(&volume, &id);
+            vec![keys("<ns>.<vol>.<id>", one, "secret::Sealed", "reply-secret-open")]
         }
         bucket::PLUGINS => {
             let one = key::instance(&plugin, &node, Half::Node);
