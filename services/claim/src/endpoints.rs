@@ -5,6 +5,7 @@ use std::future::Future;
 use berth_bus::{EndpointSpec, Request, Service, serve::ServeError};
 use berth_contract::code::Code;
 use berth_contract::decode::{self, Decode, Unknown};
+use berth_contract::endpoint::Endpoint;
 use berth_contract::message::{alloc, claim, secret, volume};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{self, Global, Namespaced};
@@ -88,17 +89,9 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
 
 async fn serve_secrets(service: &Service, state: &State) -> Result<(), ServeError> {
     let shared = state.clone();
-    let spec = |name: String, subject: String, description: &str| EndpointSpec {
-        name,
-        subject,
-        description: description.to_owned(),
-        max_in_flight: MAX_IN_FLIGHT,
-        ..EndpointSpec::default()
-    };
     let key = Global::SecretKey;
-    let about = "The public key that a volume's secrets are to be sealed for";
     service
-        .endpoint(spec(key.endpoint(), key.subject(), about), move |request| {
+        .endpoint(EndpointSpec::of(key, key.subject(), MAX_IN_FLIGHT), move |request| {
             let state = shared.clone();
             async move {
                 let _: secret::Key = request.decode(&Global::SecretKey.step())?;
@@ -107,8 +100,8 @@ async fn serve_secrets(service: &Service, state: &State) -> Result<(), ServeErro
         })
         .await?;
     let shared = state.clone();
-    let about = "A volume's secrets for a plugin call, sealed for the agent that makes it";
-    let open = spec("secret-open".to_owned(), subject::SECRET_OPEN_ALL.to_owned(), about);
+    let all = subject::SECRET_OPEN_ALL.to_owned();
+    let open = EndpointSpec::of(Endpoint::secret_open(), all, MAX_IN_FLIGHT);
     service
         .endpoint(open, move |request| {
             let state = shared.clone();
@@ -144,30 +137,19 @@ impl Endpoints<'_> {
         let state = self.state.clone();
         let handler = std::sync::Arc::new(handler);
         self.service
-            .endpoint(
-                EndpointSpec {
-                    name: verb.endpoint(),
-                    subject: verb.all(),
-                    description: berth_contract::endpoint::Endpoint::from(verb)
-                        .description
-                        .to_owned(),
-                    max_in_flight: MAX_IN_FLIGHT,
-                    ..EndpointSpec::default()
-                },
-                move |request| {
-                    let (state, handler) = (state.clone(), std::sync::Arc::clone(&handler));
-                    async move {
-                        let trace = request.trace;
-                        let Some(namespace) = verb.namespace(&request.subject) else {
-                            let said = format!("{:?} names no namespace", request.subject);
-                            return Err(Problem::new(Code::BadInput, said).at(verb.step()));
-                        };
-                        handler(state, namespace, request)
-                            .await
-                            .map_err(|problem| problem.at(verb.step()).trace(trace.trace_id()))
-                    }
-                },
-            )
+            .endpoint(EndpointSpec::of(verb, verb.all(), MAX_IN_FLIGHT), move |request| {
+                let (state, handler) = (state.clone(), std::sync::Arc::clone(&handler));
+                async move {
+                    let trace = request.trace;
+                    let Some(namespace) = verb.namespace(&request.subject) else {
+                        let said = format!("{:?} names no namespace", request.subject);
+                        return Err(Problem::new(Code::BadInput, said).at(verb.step()));
+                    };
+                    handler(state, namespace, request)
+                        .await
+                        .map_err(|problem| problem.at(verb.step()).trace(trace.trace_id()))
+                }
+            })
             .await?;
         Ok(())
     }

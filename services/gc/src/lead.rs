@@ -89,13 +89,7 @@ async fn lead(
     service: &Service,
     lease: &Arc<KeptLease>,
 ) -> Result<(), ServeError> {
-    let spec = EndpointSpec {
-        name: Global::GcForce.endpoint(),
-        subject: Global::GcForce.subject(),
-        description: "Sweep now; says what was collected and what was kept, and why".to_owned(),
-        max_in_flight: 4,
-        ..EndpointSpec::default()
-    };
+    let spec = EndpointSpec::of(Global::GcForce, Global::GcForce.subject(), 4);
     let (asked, held) = (collector.clone(), Arc::downgrade(lease));
     let endpoint =
         service.endpoint(spec, move |request| force(asked.clone(), held.clone(), request)).await?;

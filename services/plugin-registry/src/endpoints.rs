@@ -24,31 +24,22 @@ const MAX_IN_FLIGHT: u32 = 256;
 pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeError> {
     let service = process.announce().await?;
     let on = Endpoints { service: &service, state };
-    on.verb(
-        Global::NodeReport,
-        "All there is of a node: node, version, boot_id, clock, attributes, instances",
-        |state, request, at| async move {
-            let told = request.decode("node.report")?;
-            report::report(&state, told, at, request.trace, request.deadline).await
-        },
-    )
-    .await?;
-    on.verb(
-        Global::NodeLeave,
-        "Forget a node and its instances: node",
-        |state, request, at| async move {
-            let told = request.decode("node.leave")?;
-            leave::leave(&state, told, at, request.trace, request.deadline).await
-        },
-    )
-    .await?;
-    on.verb(Global::NodeStatus, "One node, or all: id", |state, request, _| async move {
-        nodes(&state, &request).await
+    on.verb(Global::NodeReport, |state, request, at| async move {
+        let told = request.decode("node.report")?;
+        report::report(&state, told, at, request.trace, request.deadline).await
     })
     .await?;
-    on.verb(Global::PluginStatus, "One plugin, or all: id", |state, request, _| async move {
-        plugins(&state, &request).await
+    on.verb(Global::NodeLeave, |state, request, at| async move {
+        let told = request.decode("node.leave")?;
+        leave::leave(&state, told, at, request.trace, request.deadline).await
     })
+    .await?;
+    on.verb(Global::NodeStatus, |state, request, _| async move { nodes(&state, &request).await })
+        .await?;
+    on.verb(
+        Global::PluginStatus,
+        |state, request, _| async move { plugins(&state, &request).await },
+    )
     .await?;
     Ok(service)
 }
@@ -63,7 +54,6 @@ impl Endpoints<'_> {
     async fn verb<R, F>(
         &self,
         verb: Global,
-        description: &str,
         handler: impl Fn(State, Request, Timestamp) -> F + Send + Sync + 'static,
     ) -> Result<(), ServeError>
     where
@@ -72,13 +62,9 @@ impl Endpoints<'_> {
     {
         let (state, handler) = (self.state.clone(), Arc::new(handler));
         let spec = EndpointSpec {
-            name: verb.endpoint(),
-            subject: verb.subject(),
-            description: description.to_owned(),
-            max_in_flight: MAX_IN_FLIGHT,
             // A node whose clock is wrong must be heard, or nobody would learn that it is.
             any_clock: verb == Global::NodeReport,
-            ..EndpointSpec::default()
+            ..EndpointSpec::of(verb, verb.subject(), MAX_IN_FLIGHT)
         };
         self.service
             .endpoint(spec, move |request| {

@@ -1,6 +1,5 @@
 //! A service's process: configuration, logs, connection, run, drain.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -97,12 +96,11 @@ impl Process {
     /// This process as a micro service, which `nats micro ls` shows from now on.
     pub async fn announce(&self) -> Result<Service, ServeError> {
         self.bus
-            .service(ServiceSpec {
-                name: self.name.name.to_owned(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                description: self.name.description.to_owned(),
-                metadata: BTreeMap::from([("worker".to_owned(), self.worker.to_string())]),
-            })
+            .service(ServiceSpec::of(
+                self.name,
+                env!("CARGO_PKG_VERSION"),
+                &[("worker", self.worker.as_str())],
+            ))
             .await
     }
 }

@@ -11,7 +11,7 @@
 
 mod execute;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -123,36 +123,22 @@ async fn becomes(view: &mut watch::Receiver<View>, able: bool) -> bool {
 }
 
 async fn serve(plugin: &Plugin, hosting: &Hosting) -> Result<Service, ServeError> {
-    let metadata = BTreeMap::from([
-        ("plugin".to_owned(), plugin.id.to_string()),
-        ("node".to_owned(), hosting.node.to_string()),
-    ]);
-    let service = hosting
-        .bus
-        .service(ServiceSpec {
-            name: CONTROLLER.name.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            description: CONTROLLER.description.to_owned(),
-            metadata,
-        })
-        .await?;
+    let facts = [("plugin", plugin.id.as_str()), ("node", hosting.node.as_str())];
+    let service =
+        hosting.bus.service(ServiceSpec::of(CONTROLLER, env!("CARGO_PKG_VERSION"), &facts)).await?;
     let executor = Executor {
         plugin: plugin.clone(),
         node: hosting.node.clone(),
         lanes: hosting.lanes.clone(),
         bus: hosting.bus.clone(),
     };
-    let spec = |rpc: ControllerRpc, description: &str| EndpointSpec {
-        name: rpc.as_str().to_owned(),
-        subject: rpc.subject(&plugin.id),
-        description: description.to_owned(),
+    let spec = |rpc: ControllerRpc| EndpointSpec {
         queue_group: Some(controller_queue(&plugin.id)),
-        max_in_flight: MAX_IN_FLIGHT,
-        ..EndpointSpec::default()
+        ..EndpointSpec::of(rpc, rpc.subject(&plugin.id), MAX_IN_FLIGHT)
     };
 
     let publish = executor.clone();
-    let make_available = spec(ControllerRpc::Publish, "Make a volume available on a node");
+    let make_available = spec(ControllerRpc::Publish);
     service
         .endpoint(make_available, move |request| {
             let executor = publish.clone();
@@ -162,7 +148,7 @@ async fn serve(plugin: &Plugin, hosting: &Hosting) -> Result<Service, ServeError
         })
         .await?;
     let unpublish = executor.clone();
-    let take_away = spec(ControllerRpc::Unpublish, "Make a volume unavailable on a node");
+    let take_away = spec(ControllerRpc::Unpublish);
     service
         .endpoint(take_away, move |request| {
             let executor = unpublish.clone();
@@ -171,7 +157,7 @@ async fn serve(plugin: &Plugin, hosting: &Hosting) -> Result<Service, ServeError
             }
         })
         .await?;
-    let can_be_used = spec(ControllerRpc::Validate, "Say whether a volume can be used so");
+    let can_be_used = spec(ControllerRpc::Validate);
     service
         .endpoint(can_be_used, move |request| {
             let executor = executor.clone();

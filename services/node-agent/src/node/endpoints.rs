@@ -1,7 +1,5 @@
 //! What the agent of a node answers.
 
-use std::collections::BTreeMap;
-
 use berth_bus::serve::ServeError;
 use berth_bus::{Bus, EndpointSpec, Request, Service, ServiceSpec};
 use berth_contract::message::agent::{Mount, Status};
@@ -21,23 +19,12 @@ const MAX_IN_FLIGHT: u32 = 512;
 pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> {
     let node = &mounter.parts.host.node;
     let service = bus
-        .service(ServiceSpec {
-            name: NODE_AGENT.name.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            description: NODE_AGENT.description.to_owned(),
-            metadata: BTreeMap::from([("node".to_owned(), node.to_string())]),
-        })
+        .service(ServiceSpec::of(NODE_AGENT, env!("CARGO_PKG_VERSION"), &[("node", node.as_str())]))
         .await?;
-    let spec = |verb: AgentVerb, description: &str| EndpointSpec {
-        name: verb.as_str().to_owned(),
-        subject: verb.subject(node),
-        description: description.to_owned(),
-        max_in_flight: MAX_IN_FLIGHT,
-        ..EndpointSpec::default()
-    };
+    let spec = |verb: AgentVerb| EndpointSpec::of(verb, verb.subject(node), MAX_IN_FLIGHT);
 
     let on = mounter.clone();
-    let mount = spec(AgentVerb::Mount, "Claim a volume for an alloc of this node, and mount it");
+    let mount = spec(AgentVerb::Mount);
     service
         .endpoint(mount, move |request| {
             let mounter = on.clone();
@@ -48,7 +35,7 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
         })
         .await?;
     let on = mounter.clone();
-    let detach = spec(AgentVerb::Detach, "Unpublish for an alloc; unstage after the last");
+    let detach = spec(AgentVerb::Detach);
     service
         .endpoint(detach, move |request| {
             let mounter = on.clone();
@@ -59,7 +46,7 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
         })
         .await?;
     let on = mounter.clone();
-    let status = spec(AgentVerb::Status, "What is mounted, journalled and hosted here");
+    let status = spec(AgentVerb::Status);
     service
         .endpoint(status, move |request| {
             let mounter = on.clone();

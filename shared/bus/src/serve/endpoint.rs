@@ -1,5 +1,6 @@
 //! One endpoint: its subscription, the requests under way, and how each is answered.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +33,11 @@ pub(super) struct Stats {
     pub(super) requests: u64,
     pub(super) errors: u64,
     pub(super) last_error: String,
+    /// When that was, and in which trace.
+    pub(super) last_error_at: Option<Timestamp>,
+    pub(super) last_error_trace: Option<String>,
+    /// How many requests were answered with which error.
+    pub(super) by_code: BTreeMap<Code, u64>,
     pub(super) busy: Duration,
 }
 
@@ -158,6 +164,9 @@ impl Running {
             stats.errors += 1;
             stats.last_error =
                 format!("{}:{}", problem.code, headers::one_line(&problem.to_string()));
+            stats.last_error_at = Some(now());
+            stats.last_error_trace.clone_from(&problem.trace);
+            *stats.by_code.entry(problem.code).or_default() += 1;
         }
     }
 }

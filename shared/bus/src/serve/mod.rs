@@ -23,7 +23,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_contract::decode::{self, Decode};
+use berth_contract::endpoint as contract;
 use berth_contract::problem::Problem;
+use berth_contract::service::ServiceName;
 use berth_contract::trace::TraceContext;
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -68,6 +70,38 @@ pub struct EndpointSpec {
     /// Whether a request past its deadline is taken all the same, like one that says none: for what
     /// must be heard also from a host whose clock is wrong, and does no harm when it comes late.
     pub any_clock: bool,
+}
+
+impl ServiceSpec {
+    /// One of our services; `facts` are of this process alone.
+    pub fn of(service: ServiceName, version: &str, facts: &[(&str, &str)]) -> Self {
+        let facts = facts.iter().map(|(fact, value)| ((*fact).to_owned(), (*value).to_owned()));
+        Self {
+            name: service.name.to_owned(),
+            version: version.to_owned(),
+            description: service.description.to_owned(),
+            metadata: service.metadata().into_iter().chain(facts).collect(),
+        }
+    }
+}
+
+impl EndpointSpec {
+    /// One of our endpoints, at a subject of its own.
+    pub fn of(
+        endpoint: impl Into<contract::Endpoint>,
+        subject: String,
+        max_in_flight: u32,
+    ) -> Self {
+        let endpoint = endpoint.into();
+        Self {
+            metadata: endpoint.metadata(),
+            name: endpoint.name,
+            subject,
+            description: endpoint.description.to_owned(),
+            max_in_flight,
+            ..Self::default()
+        }
+    }
 }
 
 /// Why a service or endpoint cannot be started.
