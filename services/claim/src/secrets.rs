@@ -164,7 +164,8 @@ fn checked(secrets: Secrets) -> Result<Secrets, Problem> {
         .map_err(|_| Problem::new(Code::Internal, "opened secrets are no JSON"))?;
     berth_contract::decode::message(&bytes).map_err(|mut faults| {
         for fault in &mut faults {
-            fault.path = format!("secrets.{}", fault.path).trim_end_matches('.').to_owned();
+            let of = if fault.path.is_empty() { "secrets" } else { "secrets." };
+            fault.path.insert_str(0, of);
         }
         Problem::bad_input("volume.register", faults)
     })

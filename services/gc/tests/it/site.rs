@@ -120,6 +120,7 @@ impl Site {
         let alloc = Alloc {
             state,
             node: NodeId::new("n1").unwrap(),
+            index: None,
             volumes: vec![],
             since: clock::now(),
             note: None,

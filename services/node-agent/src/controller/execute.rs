@@ -34,8 +34,12 @@ impl Executor {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerPublish).map_err(told)?;
         let (plugin, mut wanted) = (self.plugin.clone(), publish_request(&call, &self.plugin)?);
-        let secrets =
-            self.secrets(call.volume_key(), &call.secrets, deadline(&call, request), request);
+        let secrets = self.secrets(
+            call.volume_key(),
+            call.secrets.as_ref(),
+            deadline(&call, request),
+            request,
+        );
         let work = async move {
             wanted.secrets = secrets.await?;
             let answer = plugin.call(wanted).await.map_err(|error| plugin::problem(&error))?;
@@ -52,8 +56,12 @@ impl Executor {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerUnpublish).map_err(told)?;
         let plugin = self.plugin.clone();
-        let secrets =
-            self.secrets(call.volume_key(), &call.secrets, deadline(&call, request), request);
+        let secrets = self.secrets(
+            call.volume_key(),
+            call.secrets.as_ref(),
+            deadline(&call, request),
+            request,
+        );
         let mut wanted = v1::ControllerUnpublishVolumeRequest {
             volume_id: call.external_id.clone(),
             node_id: external_node(&call).map_err(told)?,
@@ -85,7 +93,7 @@ impl Executor {
             deadline: clock::now().after(request.remaining()),
         };
         let volume = VolumeKey::new(asked.namespace.clone(), asked.volume.clone());
-        let secrets = self.secrets(volume, &asked.secrets, turn.deadline, request);
+        let secrets = self.secrets(volume, asked.secrets.as_ref(), turn.deadline, request);
         let (plugin, mut wanted) = (self.plugin.clone(), self.validate_request(&asked));
         let work = async move {
             wanted.secrets = secrets.await?;
@@ -100,15 +108,16 @@ impl Executor {
     fn secrets(
         &self,
         volume: VolumeKey,
-        id: &Option<SecretsId>,
+        id: Option<&SecretsId>,
         deadline: Timestamp,
         request: &Request,
     ) -> impl Future<Output = Result<BTreeMap<String, String>, Problem>> + Send + use<> {
         let (bus, node) = (self.bus.clone(), self.node.clone());
         let asking = Asking { bus, node, deadline, trace: request.trace };
-        let id = id.clone();
+        let id = id.cloned();
         async move {
-            let secrets = asking.secrets(&volume, id.as_ref()).await?;
+            // Boxed: most calls have no secrets, and need not carry the room for asking.
+            let secrets = Box::pin(asking.secrets(&volume, id.as_ref())).await?;
             check_time(deadline)?;
             Ok(secrets)
         }

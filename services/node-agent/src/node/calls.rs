@@ -95,7 +95,6 @@ impl Caller {
             volume_capability: Some(self.capability(using)),
             volume_context: using.context.clone(),
             secrets: using.secrets.0.clone(),
-            ..v1::NodeStageVolumeRequest::default()
         };
         self.plugin.call(request).await.map_err(|error| at(plugin::problem(&error)))?;
         Ok(())
@@ -121,7 +120,6 @@ impl Caller {
             readonly: using.mode == Mode::Read,
             volume_context: using.context.clone(),
             secrets: using.secrets.0.clone(),
-            ..v1::NodePublishVolumeRequest::default()
         };
         if let Err(error) = self.plugin.call(request).await {
             let problem = plugin::problem(&error).at("node.publish");

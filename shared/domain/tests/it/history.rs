@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, Mode};
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Command, Context, Outcome, Policy, Refusal, Route, State, Step, Take,
-    Volume, VolumeSpec, Write,
+    Attempt, CallKind, Claim, Command, Context, NoRoute, Outcome, Policy, Refusal, Route, State,
+    Step, Take, Volume, VolumeSpec, Write,
 };
 use berth_domain::{AllocId, AttemptId};
 use proptest::collection::vec;
@@ -53,7 +53,7 @@ enum Event {
     },
 }
 
-type Way = Result<Route, String>;
+type Way = Result<Route, NoRoute>;
 
 fn event() -> impl Strategy<Value = Event> {
     let alloc = || name::<AllocId>('a', 4);
