@@ -1,8 +1,8 @@
 //! What the tests of every crate stand on: real servers, real binaries, and waiting for conditions.
 //!
 //! Owns: starting, killing and pausing processes ([`process`], [`nats`]), the directories and ports
-//! they use ([`dirs`], [`ports`]), a cable that can be cut between them ([`proxy`]), and waiting
-//! ([`wait`]).
+//! they use ([`dirs`], [`ports`]), a cable that can be cut between them ([`proxy`]), a collector of
+//! their spans and metrics ([`otlp`]), and waiting ([`wait`]).
 //!
 //! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
 //! dropped, and processes go even when the test is killed. Any number of tests run side by side.
@@ -14,6 +14,7 @@
 
 pub mod dirs;
 pub mod nats;
+pub mod otlp;
 pub mod ports;
 pub mod process;
 pub mod proxy;

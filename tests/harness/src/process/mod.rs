@@ -46,8 +46,8 @@ impl Program {
         self
     }
 
-    /// Sets a variable. The rest of the environment is the test's, without any `BERTH_*`: what a
-    /// developer's shell holds must not steer a test.
+    /// Sets a variable. The rest of the environment is the test's, without any `BERTH_*` or
+    /// `OTEL_*`: what a developer's shell holds must not steer a test.
     #[must_use]
     pub fn env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((key.into(), value.into()));

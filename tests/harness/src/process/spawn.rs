@@ -32,7 +32,8 @@ fn command(program: &Program) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(&program.path).args(&program.args);
     for (key, _) in std::env::vars_os() {
-        if key.to_string_lossy().starts_with("BERTH_") {
+        let key_text = key.to_string_lossy();
+        if key_text.starts_with("BERTH_") || key_text.starts_with("OTEL_") {
             command.env_remove(key);
         }
     }

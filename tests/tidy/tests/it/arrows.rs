@@ -6,17 +6,24 @@ use crate::assert_none;
 
 const HARNESS: &str = "berth-harness";
 
-const ALL_SHARED: &[&str] =
-    &["berth-domain", "berth-contract", "berth-bus", "berth-csi", "berth-service"];
+const ALL_SHARED: &[&str] = &[
+    "berth-domain",
+    "berth-contract",
+    "berth-telemetry",
+    "berth-bus",
+    "berth-csi",
+    "berth-service",
+];
 
 /// Each crate of the workspace and those of the others it may use; its tests may use the harness
 /// as well.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-domain", &[]),
     ("berth-contract", &["berth-domain"]),
-    ("berth-bus", &["berth-domain", "berth-contract"]),
-    ("berth-csi", &["berth-domain", "berth-contract"]),
-    ("berth-service", &["berth-domain", "berth-contract", "berth-bus"]),
+    ("berth-telemetry", &["berth-domain", "berth-contract"]),
+    ("berth-bus", &["berth-domain", "berth-contract", "berth-telemetry"]),
+    ("berth-csi", &["berth-domain", "berth-contract", "berth-telemetry"]),
+    ("berth-service", &["berth-domain", "berth-contract", "berth-telemetry", "berth-bus"]),
     ("berth-claim", ALL_SHARED),
     ("berth-plugin-registry", ALL_SHARED),
     ("berth-volumewatcher", ALL_SHARED),
@@ -33,14 +40,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "berth-integration",
         &["berth-domain", "berth-contract", "berth-bus", "berth-csi", "berth-service", HARNESS],
     ),
+    ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", HARNESS]),
 ];
 
 /// Crates from outside that stay behind one of ours.
 const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("async-nats", &["berth-bus"]),
     ("fjall", &["berth-node-agent"]),
-    ("prost", &["berth-csi", "berth-csi-dev"]),
-    ("tonic", &["berth-csi", "berth-csi-dev"]),
+    ("opentelemetry", &["berth-telemetry"]),
+    ("opentelemetry-http", &["berth-telemetry"]),
+    ("opentelemetry-otlp", &["berth-telemetry"]),
+    ("opentelemetry-prometheus", &["berth-telemetry"]),
+    // The collector of the harness receives what others send.
+    ("opentelemetry-proto", &[HARNESS]),
+    ("opentelemetry_sdk", &["berth-telemetry"]),
+    ("prometheus", &["berth-telemetry"]),
+    ("prost", &["berth-csi", "berth-csi-dev", HARNESS]),
+    ("tonic", &["berth-csi", "berth-csi-dev", HARNESS]),
     ("tonic-prost", &["berth-csi"]),
 ];
 

@@ -1,0 +1,106 @@
+//! The `[telemetry]` part of a service's configuration.
+
+use std::net::SocketAddr;
+
+use berth_contract::decode::{Decode, Decoder};
+use berth_contract::{decode_leaf, decode_struct};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// How OTLP is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum Protocol {
+    /// Protobuf over gRPC; collectors listen on port 4317.
+    #[serde(rename = "grpc")]
+    Grpc,
+    /// Protobuf over HTTP; collectors listen on port 4318. The standard's default.
+    #[default]
+    #[serde(rename = "http/protobuf")]
+    Http,
+}
+decode_leaf!(Protocol);
+
+/// Where telemetry goes, for those who prefer a file. The standard variables go over it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TelemetryConfig {
+    /// The collector, such as `http://127.0.0.1:4318`; none exports nothing.
+    pub endpoint: Option<String>,
+    /// How it is spoken to.
+    pub protocol: Option<Protocol>,
+    /// Where `GET /metrics` is answered in Prometheus's text form; none answers nowhere.
+    pub metrics_listen: Option<SocketAddr>,
+}
+
+struct Fields {
+    endpoint: Option<String>,
+    protocol: Option<Protocol>,
+    metrics_listen: Option<String>,
+}
+decode_struct!(Fields { endpoint, protocol, metrics_listen });
+
+impl Decode for TelemetryConfig {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let fields = Fields::decode(value, decoder)?;
+        let endpoint = fields.endpoint.as_deref().map_or(Ok(()), check_endpoint);
+        let listen = fields.metrics_listen.map(|text| text.parse::<SocketAddr>()).transpose();
+        let sound =
+            decoder.demand(endpoint.is_ok(), "endpoint", endpoint.err().unwrap_or_default())
+                & decoder.demand(
+                    listen.is_ok(),
+                    "metrics_listen",
+                    "is no address and port such as 127.0.0.1:9464",
+                );
+        let (endpoint, protocol) = (fields.endpoint, fields.protocol);
+        sound.then_some(Self { endpoint, protocol, metrics_listen: listen.ok()? })
+    }
+}
+
+/// What an endpoint must be; credentials belong into `OTEL_EXPORTER_OTLP_HEADERS`, which is not
+/// shown anywhere.
+pub(crate) fn check_endpoint(endpoint: &str) -> Result<(), &'static str> {
+    let authority = match endpoint.split_once("://") {
+        Some(("http", rest)) => rest.split('/').next().unwrap_or_default(),
+        Some(("https", _)) => {
+            return Err("must begin with http://; for an encrypted export run a collector here");
+        }
+        _ => return Err("must be http://HOST:PORT"),
+    };
+    if authority.contains('@') {
+        return Err("must not hold credentials; give them by OTEL_EXPORTER_OTLP_HEADERS");
+    }
+    if authority.is_empty() || endpoint.contains(char::is_whitespace) {
+        return Err("must be http://HOST:PORT");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::decode::{Unknown, decode};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_faults_come_at_once() {
+        let input = json!({
+            "endpoint": "https://c:4317", "protocol": "carrier-pigeon", "metrics_listen": "9464"
+        });
+        let faults = decode::<TelemetryConfig>(input, Unknown::Fault).unwrap_err();
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        let input = json!({"endpoint": "https://c:4317", "metrics_listen": "9464"});
+        let faults = decode::<TelemetryConfig>(input, Unknown::Fault).unwrap_err();
+        let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!(paths, ["endpoint", "metrics_listen"]);
+    }
+
+    #[test]
+    fn an_endpoint_is_a_host_and_no_password() {
+        for endpoint in ["http://127.0.0.1:4318", "http://[::1]:4317", "http://c/path"] {
+            assert_eq!(check_endpoint(endpoint), Ok(()), "{endpoint}");
+        }
+        for endpoint in ["", "c:4317", "http://", "http://u:p@c", "https://c", "http://a b"] {
+            assert!(check_endpoint(endpoint).is_err(), "{endpoint}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What was dropped, counted for each reason and told once.
+//!
+//! **Promises** one log line when an export begins to fail and one when it works again, however
+//! many thousand spans lie between.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::metric::TELEMETRY_DROPPED;
+
+/// The losses of one signal.
+#[derive(Debug)]
+pub(crate) struct Losses {
+    /// `traces` or `metrics`.
+    signal: &'static str,
+    /// Where they go, without credentials.
+    endpoint: String,
+    unsent: AtomicU64,
+    overflowed: AtomicU64,
+    failing: AtomicBool,
+}
+
+impl Losses {
+    pub(crate) fn new(signal: &'static str, endpoint: String) -> Self {
+        let (unsent, overflowed, failing) = Default::default();
+        Self { signal, endpoint, unsent, overflowed, failing }
+    }
+
+    /// How many were dropped since the start: unsent, and for want of room.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.unsent.load(Ordering::Relaxed), self.overflowed.load(Ordering::Relaxed))
+    }
+
+    /// So many could not be sent.
+    pub(crate) fn unsent(&self, count: u64, error: &dyn std::fmt::Display) {
+        self.unsent.fetch_add(count, Ordering::Relaxed);
+        TELEMETRY_DROPPED.add(count, [self.signal.into(), "unsent".into()]);
+        self.tell_failing(error);
+    }
+
+    /// One did not fit in the queue.
+    pub(crate) fn overflowed(&self) {
+        self.overflowed.fetch_add(1, Ordering::Relaxed);
+        TELEMETRY_DROPPED.add(1, [self.signal.into(), "overflowed".into()]);
+        self.tell_failing(&"the queue is full: the collector takes them too slowly");
+    }
+
+    fn tell_failing(&self, error: &dyn std::fmt::Display) {
+        if !self.failing.swap(true, Ordering::Relaxed) {
+            let (signal, endpoint) = (self.signal, &self.endpoint);
+            tracing::warn!(
+                signal,
+                endpoint,
+                %error,
+                "telemetry cannot be exported; it is dropped until the collector takes it again"
+            );
+        }
+    }
+
+    /// An export went through.
+    pub(crate) fn sent(&self) {
+        // Looked at first: a store by every export of every thread would be felt.
+        if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
+            let (signal, endpoint) = (self.signal, &self.endpoint);
+            let (unsent, overflowed) = self.counts();
+            tracing::info!(signal, endpoint, unsent, overflowed, "telemetry is exported again");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Every metric there is: name, unit, labels, meaning.
+//!
+//! To add one, add it here; `docs/metrics.md` is written from this file, and a test compares them.
+
+use std::fmt::Write as _;
+
+use super::{About, Counter, Gauge, Histogram, Metric};
+
+/// Of what is over within a minute.
+const SHORT: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// Of what a workload or an operator ends.
+const LONG: &[f64] = &[0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0];
+
+const fn count(labels: &[&str]) -> usize {
+    labels.len()
+}
+
+macro_rules! registry {
+    ($(
+        $(#[doc = $meaning:literal])+
+        $kind:ident $name:ident = $text:literal, $unit:literal, [$($label:ident),*]
+            $(, $bounds:ident)?;
+    )+) => {
+        $(
+            $(#[doc = $meaning])+
+            pub static $name: $kind<{ count(&[$(stringify!($label)),*]) }> = $kind::new(
+                About {
+                    name: $text,
+                    unit: $unit,
+                    meaning: concat!($($meaning),+),
+                    labels: &[$(stringify!($label)),*],
+                }
+                $(, $bounds)?
+            );
+        )+
+
+        /// All of them, in the order of the page.
+        pub static ALL: &[&dyn Metric] = &[$(&$name),+];
+    };
+}
+
+registry! {
+    /// Requests answered. `code` is `ok` or the code of `docs/errors.md`.
+    Counter REQUESTS_SERVED = "berth.requests.served", "{request}", [service, endpoint, code];
+    /// From the arrival of a request to its answer.
+    Histogram REQUESTS_SERVED_DURATION =
+        "berth.requests.served.duration", "s", [service, endpoint], SHORT;
+    /// Requests made of other services. `outcome` is `ok`, a code of `docs/errors.md`,
+    /// or what kept the request from being answered.
+    Counter REQUESTS_MADE = "berth.requests.made", "{request}", [step, outcome];
+    /// From a request to its answer, or to giving up.
+    Histogram REQUESTS_MADE_DURATION = "berth.requests.made.duration", "s", [step], SHORT;
+
+    /// Guarded writes. `outcome` is `stored`, `conflict` (somebody else was first),
+    /// `refused`, `unavailable` or `unknown`.
+    Counter COMMITS = "berth.commits", "{write}", [bucket, outcome];
+    /// From a write to its resolved acknowledgement.
+    Histogram COMMITS_DURATION = "berth.commits.duration", "s", [bucket], SHORT;
+    /// Writes sent once more, because their acknowledgement was lost or nobody led.
+    Counter COMMITS_SENT_AGAIN = "berth.commits.sent_again", "{write}", [bucket];
+
+    /// Whether the bus is connected: 0 or 1.
+    Gauge BUS_CONNECTED = "berth.bus.connected", "1", [];
+    /// Connections to the bus that were made, the first included.
+    Counter BUS_CONNECTS = "berth.bus.connects", "{connection}", [];
+    /// Connections to the bus that were lost.
+    Counter BUS_DISCONNECTS = "berth.bus.disconnects", "{connection}", [];
+
+    /// Calls to plugins. `code` is gRPC's, `OK` included, or `UNREACHABLE`, `LATE` or
+    /// `BROKEN` where the plugin gave none.
+    Counter PLUGIN_CALLS = "berth.plugin.calls", "{call}", [rpc, code];
+    /// From a call to the plugin's answer, or to giving up.
+    Histogram PLUGIN_CALLS_DURATION = "berth.plugin.calls.duration", "s", [rpc], SHORT;
+
+    /// Keys that wait to be worked on, those that wait for their time included.
+    Gauge RECONCILE_QUEUED = "berth.reconcile.queued", "{key}", [];
+    /// Keys that are worked on now.
+    Gauge RECONCILE_RUNNING = "berth.reconcile.running", "{key}", [];
+
+    /// Claims granted.
+    Counter CLAIMS_GRANTED = "berth.claims.granted", "{claim}", [plugin];
+    /// Claims refused. `code` is that of `docs/errors.md`.
+    Counter CLAIMS_REFUSED = "berth.claims.refused", "{claim}", [code];
+    /// Claims that are gone, their volume free of them.
+    Counter CLAIMS_RELEASED = "berth.claims.released", "{claim}", [plugin];
+    /// How long claims were in each state.
+    Histogram CLAIMS_STATE_DURATION = "berth.claims.state.duration", "s", [state], LONG;
+    /// Claims that wait for their volume.
+    Gauge CLAIMS_WAITING = "berth.claims.waiting", "{claim}", [];
+    /// Attempts at calls of the claim protocol, by how they ended.
+    Counter ATTEMPTS = "berth.attempts", "{attempt}", [call, outcome];
+    /// Attempts after the first at the same step.
+    Counter ATTEMPTS_RETRIED = "berth.attempts.retried", "{attempt}", [call];
+    /// Leases that live, of nodes and of leaders.
+    Gauge LEASES = "berth.leases", "{lease}", [kind];
+
+    /// Spans and metrics that were dropped: `unsent`, or `overflowed` for want of room.
+    Counter TELEMETRY_DROPPED = "berth.telemetry.dropped", "{item}", [signal, reason];
+}
+
+/// The reference page, `docs/metrics.md`.
+pub fn page() -> String {
+    let mut page = String::from(
+        "# Metrics\n\n\
+         Every service exports these by OTLP and, where `telemetry.metrics_listen` is set, at \
+         `GET /metrics` in\nPrometheus's text form; there dots become underscores, counters end in \
+         `_total` and seconds in `_seconds`.\nHow to switch either on: [tracing.md](tracing.md). \
+         A label has at most 64 values; what comes later is\ncounted as `other`. No label holds a \
+         volume, alloc, node or namespace: those are in traces.\n\n\
+         | metric | kind | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for metric in ALL {
+        let About { name, unit, meaning, labels } = metric.about();
+        let (kind, labels) = (metric.kind(), labels.join(", "));
+        let meaning = meaning.trim_start();
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "| `{name}` | {kind} | {unit} | {labels} | {meaning} |");
+    }
+    page
+}

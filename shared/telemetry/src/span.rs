@@ -1,0 +1,204 @@
+//! A span: one step of one trace, and how long it took.
+//!
+//! **Owns** its attributes until it ends, which is when it is dropped at the latest; then it is
+//! given to the exporter as a whole. It is a plain value: no task or thread remembers it.
+//!
+//! **Promises** at most 32 attributes and 8 links of bounded length, and no work at all where
+//! nothing is recorded.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use berth_contract::trace::{SpanId, TraceContext};
+use berth_domain::Timestamp;
+use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::{InstrumentationScope, Key, KeyValue};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+
+use crate::global;
+use crate::tracer::Tracer;
+use crate::value::{Value, bounded};
+
+const ATTRIBUTES_MAX: usize = 32;
+const LINKS_MAX: usize = 8;
+
+/// On which side of a call a span is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Neither: work of this process.
+    Internal,
+    /// A call that was made.
+    Client,
+    /// A call that was answered.
+    Server,
+}
+
+/// One step of one trace. Ends when it is dropped.
+#[derive(Debug)]
+#[must_use = "a span lasts until it is dropped"]
+pub struct Span {
+    context: TraceContext,
+    /// None where nothing is recorded. Boxed: most spans are held by futures.
+    record: Option<Box<Record>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) tracer: Tracer,
+    pub(crate) data: SpanData,
+}
+
+impl Span {
+    /// The first span of a new trace. Its name is one of few, and holds no id.
+    pub fn root(name: impl fmt::Display, kind: Kind) -> Self {
+        global::tracer().root(name, kind)
+    }
+
+    /// The next span of the parent's trace; its first one, where the trace has none yet.
+    pub fn child_of(parent: TraceContext, name: impl fmt::Display, kind: Kind) -> Self {
+        global::tracer().child_of(parent, name, kind)
+    }
+
+    /// The identity of a span that is written down before it begins and emitted by whoever ends it,
+    /// with [`resume`](Self::resume).
+    pub fn reserve(parent: TraceContext) -> TraceContext {
+        global::tracer().reserve(parent)
+    }
+
+    /// A span whose identity ([`reserve`](Self::reserve)), parent and beginning were written down,
+    /// perhaps by a process that is gone. It is emitted when this value ends; whoever only looks
+    /// at the record does not call this.
+    pub fn resume(
+        context: TraceContext,
+        parent: Option<SpanId>,
+        name: impl fmt::Display,
+        kind: Kind,
+        began: Timestamp,
+    ) -> Self {
+        global::tracer().resume(context, parent, name, kind, began)
+    }
+
+    pub(crate) fn new(context: TraceContext, record: Option<Record>) -> Self {
+        Self { context, record: record.map(Box::new) }
+    }
+
+    /// What the next step is given: this span where it is recorded, else its parent.
+    pub fn context(&self) -> TraceContext {
+        self.context
+    }
+
+    /// Whether anything said of it is kept: worth asking before work is done to say it.
+    pub fn is_recorded(&self) -> bool {
+        self.record.is_some()
+    }
+
+    /// Says something of it. `key` is a name of [the conventions](crate::attribute) or of ours.
+    pub fn set<'a>(&mut self, key: &'static str, value: impl Into<Value<'a>>) {
+        let Some(record) = &mut self.record else { return };
+        let value = value.into().record();
+        let attributes = &mut record.data.attributes;
+        if let Some(known) = attributes.iter_mut().find(|known| known.key.as_str() == key) {
+            known.value = value;
+        } else if attributes.len() < ATTRIBUTES_MAX {
+            attributes.push(KeyValue::new(Key::from_static_str(key), value));
+        } else {
+            record.data.dropped_attributes_count += 1;
+        }
+    }
+
+    /// Says something of it, in the order of a sentence.
+    pub fn with<'a>(mut self, key: &'static str, value: impl Into<Value<'a>>) -> Self {
+        self.set(key, value);
+        self
+    }
+
+    /// Says that it has to do with a step of another trace.
+    pub fn link(&mut self, other: TraceContext) {
+        let (Some(record), Some(span)) = (&mut self.record, other.span()) else { return };
+        let links = &mut record.data.links;
+        if links.links.len() < LINKS_MAX {
+            links.links.push(Link::with_context(span_context(other, span, true)));
+        } else {
+            links.dropped_count += 1;
+        }
+    }
+
+    /// Says that it did not do what it was to do. The text is for people, and holds no secret: a
+    /// code is best.
+    pub fn fail(&mut self, text: &str) {
+        if let Some(record) = &mut self.record {
+            record.data.status = Status::error(bounded(text).to_owned());
+        }
+    }
+
+    /// Ends it now.
+    pub fn end(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            record.end();
+        }
+    }
+}
+
+impl Record {
+    pub(crate) fn new(
+        tracer: Tracer,
+        context: TraceContext,
+        name: &dyn fmt::Display,
+        kind: Kind,
+    ) -> Self {
+        let now = SystemTime::now();
+        let data = SpanData {
+            span_context: SpanContext::NONE,
+            parent_span_id: opentelemetry::trace::SpanId::INVALID,
+            parent_span_is_remote: kind == Kind::Server,
+            span_kind: match kind {
+                Kind::Internal => SpanKind::Internal,
+                Kind::Client => SpanKind::Client,
+                Kind::Server => SpanKind::Server,
+            },
+            name: bounded(&name.to_string()).to_owned().into(),
+            start_time: now,
+            end_time: now,
+            attributes: Vec::new(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: scope(),
+        };
+        let mut record = Self { tracer, data };
+        if let Some(span) = context.span() {
+            record.data.span_context = span_context(context, span, false);
+        }
+        record
+    }
+
+    pub(crate) fn below(mut self, parent: Option<SpanId>) -> Self {
+        if let Some(parent) = parent {
+            self.data.parent_span_id = parent.get().into();
+        }
+        self
+    }
+
+    fn end(mut self: Box<Self>) {
+        // A clock that was set back meanwhile does not make the span end before it began.
+        self.data.end_time = SystemTime::now().max(self.data.start_time);
+        self.tracer.emit(self.data);
+    }
+}
+
+fn scope() -> InstrumentationScope {
+    InstrumentationScope::builder("berth").with_version(env!("CARGO_PKG_VERSION")).build()
+}
+
+fn span_context(context: TraceContext, span: SpanId, remote: bool) -> SpanContext {
+    let flags = if context.sampled() { TraceFlags::SAMPLED } else { TraceFlags::default() };
+    let (trace, span) = (context.trace().into(), span.get().into());
+    SpanContext::new(trace, span, flags, remote, TraceState::NONE)
+}

@@ -1,0 +1,195 @@
+//! Starting telemetry, and ending it within a bound.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry_otlp::{
+    ExporterBuildError, MetricExporter, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
+};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkError;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use thiserror::Error;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+use crate::config::{Protocol, TelemetryConfig};
+use crate::http::OnRuntime;
+use crate::losses::Losses;
+use crate::meters::Counted;
+use crate::prometheus::{self, Endpoint};
+use crate::resource::Identity;
+use crate::settings::{Settings, Target};
+use crate::sink::Sink;
+use crate::tracer::Tracer;
+use crate::{global, metric};
+
+/// Why telemetry could not be started. A collector that cannot be reached is no such reason.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// There is no tokio runtime, in which exports run.
+    #[error("telemetry was started outside of a tokio runtime")]
+    NoRuntime,
+    /// Nobody could scrape.
+    #[error("`telemetry.metrics_listen` {address} cannot be listened on; take a free port")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The SDK's fault, or ours.
+    #[error("metrics cannot be scraped")]
+    Reader(#[source] OTelSdkError),
+}
+
+/// What is exported by a process, until [`end`](Self::end).
+#[derive(Debug)]
+pub struct Telemetry {
+    tracer: Tracer,
+    meters: Option<SdkMeterProvider>,
+    scraped: Option<Endpoint>,
+}
+
+/// Starts what the variables and the configuration ask for, as the process's own: the spans of
+/// [`Span::root`](crate::Span::root) and its like go there, and the values of all [metrics](metric)
+/// are kept. Once per process, within its runtime.
+pub async fn start(identity: &Identity, config: &TelemetryConfig) -> Result<Telemetry, StartError> {
+    let telemetry = Telemetry::new(identity, config).await?;
+    if let Some(meters) = &telemetry.meters {
+        metric::bind(&meters.meter("berth"));
+    }
+    if !global::set(telemetry.tracer.clone()) {
+        tracing::warn!("telemetry was started twice; the first goes on");
+    }
+    Ok(telemetry)
+}
+
+impl Telemetry {
+    /// Starts what is asked for, for spans that are made by its [`tracer`](Self::tracer).
+    pub async fn new(identity: &Identity, config: &TelemetryConfig) -> Result<Self, StartError> {
+        let settings = Settings::read(config, |name| std::env::var(name).ok());
+        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+        for note in &settings.notes {
+            tracing::warn!(note, "telemetry goes without what it cannot use");
+        }
+        let making = Making { settings, resource: identity.resource(), runtime };
+        let mut meters = SdkMeterProvider::builder().with_resource(making.resource.clone());
+        let pushed = told("metrics", making.settings.metrics.as_ref(), |to| making.metrics(to));
+        let any = pushed.is_some() || config.metrics_listen.is_some();
+        if let Some(exporter) = pushed {
+            // How often is read from OTEL_METRIC_EXPORT_INTERVAL there.
+            meters = meters.with_reader(PeriodicReader::builder(exporter).build());
+        }
+        let mut scraped = None;
+        if let Some(address) = config.metrics_listen {
+            let (reader, registry) = prometheus::reader().map_err(StartError::Reader)?;
+            meters = meters.with_reader(reader);
+            let endpoint = Endpoint::listen(address, registry).await;
+            scraped = Some(endpoint.map_err(|source| StartError::Listen { address, source })?);
+        }
+        let sink = told("traces", making.settings.traces.as_ref(), |to| making.spans(to));
+        let tracer = Tracer::new(sink.map(Arc::new), making.settings.sampler);
+        Ok(Self { tracer, meters: any.then(|| meters.build()), scraped })
+    }
+
+    /// What makes this telemetry's spans.
+    pub fn tracer(&self) -> &Tracer {
+        &self.tracer
+    }
+
+    /// Where `GET /metrics` is answered, if anywhere.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.scraped.as_ref().map(Endpoint::address)
+    }
+
+    /// How many spans were dropped so far: those that could not be sent, and those for which there
+    /// was no room.
+    pub fn dropped_spans(&self) -> (u64, u64) {
+        self.tracer.sink().map_or((0, 0), |sink| sink.losses().counts())
+    }
+
+    /// Sends what waits, for at most `within`; what could not be sent by then is lost. The last
+    /// thing a process does.
+    pub async fn end(self, within: Duration) {
+        let Self { tracer, meters, scraped } = self;
+        drop(scraped);
+        // Both block; a thread that hangs on after the time is up goes with the process.
+        let spans = spawn_blocking(move || tracer.sink().map(|sink| sink.end(within)));
+        let metrics = spawn_blocking(move || meters.map(|all| all.shutdown_with_timeout(within)));
+        let both = async { tokio::join!(spans, metrics) };
+        let ended = tokio::time::timeout(within, both).await;
+        if !matches!(ended, Ok((Ok(None | Some(Ok(()))), Ok(None | Some(Ok(())))))) {
+            tracing::debug!(?within, "not all telemetry was sent before the end");
+        }
+    }
+}
+
+/// What is made for a target; without it where it cannot be, which the log tells.
+fn told<T>(
+    signal: &'static str,
+    target: Option<&Target>,
+    make: impl FnOnce(&Target) -> Result<T, ExporterBuildError>,
+) -> Option<T> {
+    let target = target?;
+    match make(target) {
+        Ok(exporter) => {
+            tracing::info!(signal, endpoint = target.endpoint, "telemetry is exported");
+            Some(exporter)
+        }
+        Err(error) => {
+            tracing::warn!(signal, %error, "telemetry is not exported");
+            None
+        }
+    }
+}
+
+/// What the exporters of both signals are made of.
+struct Making {
+    settings: Settings,
+    resource: Resource,
+    runtime: Handle,
+}
+
+impl Making {
+    fn spans(&self, to: &Target) -> Result<Sink, ExporterBuildError> {
+        let exporter = match to.protocol {
+            Protocol::Grpc => SpanExporter::builder()
+                .with_tonic()
+                .with_endpoint(&to.endpoint)
+                .with_timeout(to.timeout)
+                .build()?,
+            Protocol::Http => SpanExporter::builder()
+                .with_http()
+                .with_http_client(OnRuntime::new(self.runtime.clone(), to.timeout))
+                .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
+                .with_endpoint(&to.endpoint)
+                .with_timeout(to.timeout)
+                .build()?,
+        };
+        let losses = Arc::new(Losses::new("traces", to.endpoint.clone()));
+        Ok(Sink::new(exporter, self.settings.waiting_max, losses, &self.resource))
+    }
+
+    fn metrics(&self, to: &Target) -> Result<Counted<MetricExporter>, ExporterBuildError> {
+        let exporter = match to.protocol {
+            Protocol::Grpc => MetricExporter::builder()
+                .with_tonic()
+                .with_endpoint(&to.endpoint)
+                .with_timeout(to.timeout)
+                .build()?,
+            Protocol::Http => MetricExporter::builder()
+                .with_http()
+                .with_http_client(OnRuntime::new(self.runtime.clone(), to.timeout))
+                .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
+                .with_endpoint(&to.endpoint)
+                .with_timeout(to.timeout)
+                .build()?,
+        };
+        let losses = Arc::new(Losses::new("metrics", to.endpoint.clone()));
+        Ok(Counted { exporter, losses })
+    }
+}

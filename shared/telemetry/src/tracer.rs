@@ -1,0 +1,91 @@
+//! What makes spans: decides which are recorded, and where they go.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use berth_contract::trace::{SpanId, TraceContext};
+use berth_domain::Timestamp;
+use opentelemetry_sdk::trace::SpanData;
+
+use crate::sampler::Sampler;
+use crate::sink::Sink;
+use crate::span::{Kind, Record, Span};
+
+/// Makes spans. Clones share where they go.
+#[derive(Debug, Clone, Default)]
+pub struct Tracer {
+    /// None where nothing is exported.
+    sink: Option<Arc<Sink>>,
+    sampler: Sampler,
+}
+
+impl Tracer {
+    /// A tracer that records nothing.
+    pub(crate) const OFF: Self = Self { sink: None, sampler: Sampler::PARENT_OR_ALL };
+
+    pub(crate) fn new(sink: Option<Arc<Sink>>, sampler: Sampler) -> Self {
+        Self { sink, sampler }
+    }
+
+    /// See [`Span::root`].
+    pub fn root(&self, name: impl fmt::Display, kind: Kind) -> Span {
+        self.child_of(TraceContext::begin(&mut rand::rng()), name, kind)
+    }
+
+    /// See [`Span::child_of`].
+    pub fn child_of(&self, parent: TraceContext, name: impl fmt::Display, kind: Kind) -> Span {
+        if self.sink.is_none() {
+            // Whoever records the next step becomes a child of the last one that was recorded.
+            return Span::new(parent, None);
+        }
+        let parent = self.decide(parent);
+        if !parent.sampled() {
+            return Span::new(parent, None);
+        }
+        let context = parent.child(&mut rand::rng());
+        let record = Record::new(self.clone(), context, &name, kind).below(parent.span());
+        Span::new(context, Some(record))
+    }
+
+    /// See [`Span::reserve`].
+    pub fn reserve(&self, parent: TraceContext) -> TraceContext {
+        self.decide(parent).child(&mut rand::rng())
+    }
+
+    /// See [`Span::resume`].
+    pub fn resume(
+        &self,
+        context: TraceContext,
+        parent: Option<SpanId>,
+        name: impl fmt::Display,
+        kind: Kind,
+        began: Timestamp,
+    ) -> Span {
+        let recorded = self.sink.is_some() && context.sampled() && context.span().is_some();
+        let record = recorded.then(|| {
+            let mut record = Record::new(self.clone(), context, &name, kind).below(parent);
+            record.data.start_time =
+                SystemTime::UNIX_EPOCH + Duration::from_millis(began.unix_ms());
+            record
+        });
+        Span::new(context, record)
+    }
+
+    /// The parent, marked as to be recorded or not.
+    fn decide(&self, parent: TraceContext) -> TraceContext {
+        // A trace without a span yet is no parent, unless whoever began it wants it unrecorded.
+        let before = (parent.span().is_some() || !parent.sampled()).then(|| parent.sampled());
+        parent.with_sampled(self.sampler.decide(before, parent.trace()))
+    }
+
+    pub(crate) fn emit(&self, span: SpanData) {
+        if let Some(sink) = &self.sink {
+            sink.take(span);
+        }
+    }
+
+    pub(crate) fn sink(&self) -> Option<&Arc<Sink>> {
+        self.sink.as_ref()
+    }
+}
