@@ -12,7 +12,7 @@ section = @printf '\n==> %s\n' '$(1)'
 # One thing after the other, also under `make -j`: what is printed is read from top to bottom.
 .NOTPARALLEL:
 
-.PHONY: help demo build lint test nats-server
+.PHONY: help demo build lint test bench nats-server
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,17 @@ lint: ## check formatting, and clippy with warnings denied
 test: nats-server lint build ## run every check and every test
 	$(call section,tests)
 	cargo test $(CARGO_LOCKED) --workspace
+
+# What is measured is what a user runs: release builds, each a process of its own.
+BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatcher berth-gc \
+	berth-node-agent berth-csi-dev
+
+# 8 minutes, with BENCH=quick one and a half; mounting needs root.
+bench: nats-server ## measure: claims beside raw writes and a bare service, mounts, size
+	$(call section,release build)
+	cargo build $(CARGO_LOCKED) --release $(addprefix -p ,$(BENCH_PROGRAMS)) --bins
+	$(call section,measure)
+	target/release/berth-bench run $(if $(filter quick,$(BENCH)),--quick)
 
 nats-server: ## find or fetch a nats-server that is new enough
 	$(call section,nats-server)

@@ -1,0 +1,105 @@
+//! Asking the services, as any client of theirs would.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use berth_bus::{Bus, Call, RequestError};
+use berth_contract::subject::Namespaced;
+use berth_contract::trace::TraceContext;
+use berth_domain::Namespace;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::Fatal;
+
+const WITHIN: Duration = Duration::from_secs(20);
+/// How many are filled in at once.
+const FILL: usize = 128;
+
+/// The node of every alloc, unless a driver runs.
+pub const NODE: &str = "n1";
+
+/// A trace that begins here.
+pub fn trace() -> TraceContext {
+    TraceContext::begin(&mut rand::rng())
+}
+
+/// One request.
+pub async fn ask(bus: &Bus, subject: &str, body: &Value) -> Result<Value, RequestError> {
+    bus.request(subject, body, &Call::within(trace(), WITHIN)).await
+}
+
+/// One request about something in a namespace.
+pub async fn about(
+    bus: &Bus,
+    verb: Namespaced,
+    namespace: &Namespace,
+    body: &Value,
+) -> Result<Value, Fatal> {
+    let answer = ask(bus, &verb.subject(namespace), body).await;
+    answer.map_err(|error| format!("{}: {error}", verb.step()).into())
+}
+
+/// Takes a volume for an alloc on [`NODE`].
+pub async fn take(
+    bus: &Bus,
+    namespace: &Namespace,
+    alloc: &str,
+    volume: &str,
+) -> Result<Value, Fatal> {
+    let take = json!({"alloc": alloc, "volume": volume, "node": NODE, "mode": "write"});
+    about(bus, Namespaced::ClaimTake, namespace, &take).await
+}
+
+/// Registers a volume.
+pub async fn register_volume(
+    bus: &Bus,
+    namespace: &Namespace,
+    id: &str,
+    plugin: &str,
+    access: &str,
+) -> Result<(), Fatal> {
+    let document = json!({"id": id, "plugin": plugin, "capability": [{"access": access}]});
+    about(bus, Namespaced::VolumeRegister, namespace, &document).await.map(drop)
+}
+
+/// Registers an alloc that asks for a volume.
+pub async fn register_alloc(
+    bus: &Bus,
+    namespace: &Namespace,
+    id: &str,
+    volume: &str,
+) -> Result<(), Fatal> {
+    let alloc = json!({"id": id, "node": NODE, "volumes": [{"source": volume}]});
+    about(bus, Namespaced::AllocRegister, namespace, &alloc).await.map(drop)
+}
+
+/// Does something for each number below `many`, a good deal of them at once.
+pub async fn fill<F>(
+    many: usize,
+    each: impl Fn(usize) -> F + Send + Sync + 'static,
+) -> Result<(), Fatal>
+where
+    F: Future<Output = Result<(), Fatal>> + Send,
+{
+    let (next, each) = (Arc::new(AtomicUsize::new(0)), Arc::new(each));
+    let mut tasks = JoinSet::new();
+    for _ in 0..FILL.min(many) {
+        let (next, each) = (Arc::clone(&next), Arc::clone(&each));
+        tasks.spawn(async move {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                if at >= many {
+                    return Ok::<(), Fatal>(());
+                }
+                each(at).await?;
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task??;
+    }
+    Ok(())
+}

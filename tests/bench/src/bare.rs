@@ -1,0 +1,106 @@
+//! The bare service: one guarded write per request, and nothing else.
+//!
+//! It is what any service on this bus costs at least: the same connection, the same request and
+//! reply, the same write as one claim makes, and no decision between them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use berth_bus::{Bucket, Bus, Change, Config, EndpointSpec, Guard, ServiceSpec, Write};
+use berth_contract::bucket::{self, BucketSpec};
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use bytes::Bytes;
+use rand::RngExt as _;
+use serde::{Deserialize, Serialize};
+
+use crate::Fatal;
+
+/// As the bucket of volumes in everything but its name.
+pub const BUCKET: BucketSpec = BucketSpec { name: "bench-volumes", ..bucket::VOLUMES };
+/// Where it answers.
+pub const SUBJECT: &str = "bench.write";
+/// As many as the claim service takes.
+const MAX_IN_FLIGHT: u32 = 1024;
+
+/// How it is started.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[arg(long)]
+    nats: String,
+    #[arg(long)]
+    replicas: u8,
+    /// The file with the value it writes
+    #[arg(long)]
+    value: PathBuf,
+    /// The file with what it answers
+    #[arg(long)]
+    answer: PathBuf,
+}
+
+/// What it is asked: one write.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Asked {
+    /// The key.
+    pub key: String,
+    /// The subtree that guards it.
+    pub filter: String,
+    /// The subtree's revision.
+    pub revision: u64,
+}
+
+/// Serves until it is killed.
+pub async fn serve(args: Args) -> Result<(), Fatal> {
+    let value = Bytes::from(std::fs::read(&args.value)?);
+    let answer: serde_json::Value = serde_json::from_slice(&std::fs::read(&args.answer)?)?;
+    let name = format!("bare/bench/{}", std::process::id());
+    let bus = Bus::connect(Config::new([args.nats], &name)).await?;
+    let bucket = bus.bucket(&BUCKET, args.replicas).await?;
+    let spec = ServiceSpec {
+        name: "bench-bare".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        description: "Guarded writes and nothing else".to_owned(),
+        metadata: BTreeMap::new(),
+    };
+    let service = bus.service(spec).await?;
+    let endpoint = EndpointSpec {
+        name: "write".to_owned(),
+        subject: SUBJECT.to_owned(),
+        description: "One guarded write".to_owned(),
+        max_in_flight: MAX_IN_FLIGHT,
+        ..EndpointSpec::default()
+    };
+    service
+        .endpoint(endpoint, move |request| {
+            let (bucket, value, answer) = (bucket.clone(), value.clone(), answer.clone());
+            async move {
+                let asked: Asked = serde_json::from_slice(&request.body)
+                    .map_err(|error| Problem::new(Code::BadInput, error))?;
+                match write(&bucket, &asked, value, request.trace).await {
+                    Ok(_) => Ok(answer),
+                    Err(error) => Err(Problem::new(Code::Internal, error)),
+                }
+            }
+        })
+        .await?;
+    std::future::pending().await
+}
+
+/// The guarded write that a claim is.
+pub async fn write(
+    bucket: &Bucket,
+    asked: &Asked,
+    value: Bytes,
+    trace: TraceContext,
+) -> Result<u64, Fatal> {
+    let operation = format!("{:029x}", rand::rng().random::<u64>());
+    let write = Write {
+        key: &asked.key,
+        change: Change::Put(value),
+        guard: Guard { filter: &asked.filter, revision: asked.revision },
+        operation: &operation,
+        trace,
+    };
+    Ok(bucket.commit(write).await?)
+}

@@ -1,0 +1,72 @@
+//! Learning the moment at which a claim is gone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use berth_bus::{Bucket, Fold, Mirror, MirrorOptions};
+use berth_contract::key;
+use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::Fatal;
+use crate::site::PATIENCE;
+
+type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
+
+/// A watch over the claims of one namespace.
+#[derive(Clone)]
+pub struct Freed {
+    waiting: Waiting,
+    // Watched for as long as somebody may wait.
+    _mirror: Mirror<Wake>,
+}
+
+struct Wake(Waiting);
+
+impl Fold for Wake {
+    fn put(&mut self, _key: &str, _revision: u64, _value: &[u8]) {}
+
+    fn delete(&mut self, key: &str, _revision: u64) {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        if let Some(waiting) = waiting {
+            // Whoever waited may have given up.
+            let _: Result<(), ()> = waiting.send(());
+        }
+    }
+}
+
+/// One claim that is expected to go.
+pub struct Expected(oneshot::Receiver<()>);
+
+impl Freed {
+    /// Watches the claims of a namespace.
+    pub async fn watch(volumes: &Bucket, namespace: &Namespace) -> Result<Self, Fatal> {
+        let waiting = Waiting::default();
+        let filter = format!("{}.>", namespace.as_str());
+        let wake = Wake(Arc::clone(&waiting));
+        let mirror = Mirror::start(volumes, &filter, wake, MirrorOptions::default()).await?;
+        Ok(Self { waiting, _mirror: mirror })
+    }
+
+    /// Says which claim will go, before it is asked to.
+    pub fn expect(
+        &self,
+        namespace: &Namespace,
+        volume: &str,
+        alloc: &str,
+    ) -> Result<Expected, Fatal> {
+        let volume = VolumeKey::new(namespace.clone(), VolumeId::new(volume)?);
+        let key = key::claim(&volume, &AllocId::new(alloc)?);
+        let (gone, expected) = oneshot::channel();
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(key, gone);
+        Ok(Expected(expected))
+    }
+}
+
+impl Expected {
+    /// Waits until it is gone.
+    pub async fn gone(self) -> Result<(), Fatal> {
+        Ok(timeout(PATIENCE, self.0).await.map_err(|_| "a claim was not freed in time")??)
+    }
+}

@@ -1,0 +1,144 @@
+//! The machine that a run was made on.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use berth_harness::nats;
+use serde::{Deserialize, Serialize};
+
+use crate::Fatal;
+use crate::stats::quantile;
+
+/// What a reader needs to know before comparing numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// How many cores.
+    pub cores: usize,
+    /// Memory, in GiB.
+    pub memory_gib: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The file system that the stores are on.
+    pub file_system: String,
+    /// What syncing 4 KiB to it takes: median and p99, in microseconds.
+    pub sync_p50_us: u128,
+    /// See `sync_p50_us`.
+    pub sync_p99_us: u128,
+    /// nats-server's version.
+    pub nats_server: String,
+    /// What was measured.
+    pub berth: String,
+    /// The day.
+    pub day: String,
+}
+
+/// Where the harness puts stores.
+const STORES: &str = "/tmp";
+const SYNCS: usize = 200;
+
+impl Machine {
+    /// Looks at this one.
+    pub fn look() -> Result<Self, Fatal> {
+        let memory_kib = field("/proc/meminfo", "MemTotal")
+            .split_whitespace()
+            .next()
+            .and_then(|kib| kib.parse::<u64>().ok())
+            .unwrap_or(0);
+        let (p50, p99) = sync_times(Path::new(STORES))?;
+        Ok(Self {
+            processor: field("/proc/cpuinfo", "model name"),
+            cores: std::thread::available_parallelism()?.get(),
+            memory_gib: memory_kib.div_ceil(1 << 20),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            file_system: file_system_of(Path::new(STORES)),
+            sync_p50_us: p50.as_micros(),
+            sync_p99_us: p99.as_micros(),
+            nats_server: said(Command::new(nats::program()).arg("--version"))
+                .replace("nats-server: v", ""),
+            berth: said(Command::new("git").args(["describe", "--always", "--dirty"])),
+            day: said(Command::new("date").arg("+%Y-%m-%d")),
+        })
+    }
+
+    /// As a run wrote it down.
+    pub fn from_json(text: &str) -> Result<Self, Fatal> {
+        Ok(serde_json::from_str(text)?)
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} × {}, {} GiB, Linux {}, stores on {} (syncing 4 KiB: {} µs, p99 {} µs), \
+             nats-server {} with `sync_interval: always`; Berth {}, {}",
+            self.cores,
+            self.processor,
+            self.memory_gib,
+            self.kernel,
+            self.file_system,
+            self.sync_p50_us,
+            self.sync_p99_us,
+            self.nats_server,
+            self.berth,
+            self.day
+        )
+    }
+}
+
+/// What a guarded write waits for at the least.
+fn sync_times(dir: &Path) -> Result<(Duration, Duration), Fatal> {
+    let path = dir.join(format!("berth-bench-sync-{}", std::process::id()));
+    let mut file = File::create(&path)?;
+    let mut times = Vec::with_capacity(SYNCS);
+    for _ in 0..SYNCS {
+        let began = Instant::now();
+        file.write_all(&[0; 4096])?;
+        file.sync_data()?;
+        times.push(began.elapsed());
+    }
+    fs::remove_file(&path)?;
+    times.sort_unstable();
+    let at = |share| quantile(&times, share).ok_or("nothing was synced");
+    Ok((at(0.5)?, at(0.99)?))
+}
+
+fn file_system_of(dir: &Path) -> String {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let holds = |line: &str| {
+        let mut fields = line.split(' ').skip(1);
+        let (at, kind) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        dir.starts_with(&at).then_some((at.len(), kind))
+    };
+    // Of all mounts above it the deepest; of several there the last.
+    let found = mounts.lines().filter_map(holds).max_by_key(|(depth, _)| *depth);
+    found.map_or_else(|| "an unknown file system".to_owned(), |(_, kind)| kind)
+}
+
+/// The first `name: value` of a file under /proc.
+fn field(file: &str, name: &str) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim());
+    value.unwrap_or("unknown").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What a program prints, in one line.
+fn said(command: &mut Command) -> String {
+    let output = command.current_dir(berth_harness::repository()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// The resident memory of a process, in bytes.
+pub fn resident(pid: u32) -> Result<u64, Fatal> {
+    let value = field(&format!("/proc/{pid}/status"), "VmRSS");
+    let kib = value.split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
+    Ok(kib.ok_or_else(|| format!("process {pid} shows no memory"))? * 1024)
+}

@@ -1,0 +1,153 @@
+//! `berth-bench`: how fast Berth is, beside what the bus under it can do.
+//!
+//! **Owns** the measurements of `make bench`, the two programs that stand beside the services in
+//! them (a service that does nothing but write, and a node that does nothing), the table and the
+//! plot.
+//!
+//! **Promises** that a number and its limit come from the same minutes: what is compared runs in
+//! turns, round after round, against the same servers and from the same connection; and that each
+//! row says how many durable writes an operation made, counted in the stream and not assumed.
+//!
+//! **Never** reaches into a service: it starts the programs that a user would start and asks them
+//! over the bus.
+
+mod ask;
+mod bare;
+mod freed;
+mod load;
+mod machine;
+mod measure;
+mod nomad;
+mod plot;
+mod row;
+mod site;
+mod stand_in;
+mod stats;
+mod table;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::machine::Machine;
+use crate::measure::Effort;
+use crate::row::Row;
+
+/// Any error that ends a run.
+type Fatal = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measures Berth beside the limits of what it stands on
+#[derive(Debug, Parser)]
+#[command(name = "berth-bench", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure, print the table, and write bench.json, machine.json and bench.svg
+    Run(Run),
+    /// Print a run's table as Markdown
+    Table(Written),
+    /// Draw a run's plot anew
+    Plot(Written),
+    /// Serve guarded writes and nothing else; started by `run`
+    #[command(hide = true)]
+    Bare(bare::Args),
+    /// Stand in for a node whose plugins do nothing; started by `run`
+    #[command(hide = true)]
+    StandIn(stand_in::Args),
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// A look rather than a measurement: shorter rounds, fewer volumes
+    #[arg(long)]
+    quick: bool,
+    /// Where the files go
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    out: PathBuf,
+    /// Only these parts
+    #[arg(long, value_name = "PART", value_enum)]
+    part: Vec<row::Part>,
+    /// Only on so many servers, 1 or 3; both unless given
+    #[arg(long, value_name = "N")]
+    servers: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+struct Written {
+    /// What `run` wrote; machine.json is looked for beside it
+    #[arg(default_value = "target/bench/bench.json")]
+    file: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.into()),
+    };
+    let done = match command {
+        Command::Run(options) => runtime.block_on(run(options)),
+        Command::Table(written) => written
+            .read()
+            .and_then(|(rows, machine)| say(&table::markdown(&rows, machine.as_ref()))),
+        Command::Plot(written) => written.read().and_then(|(rows, _)| {
+            Ok(std::fs::write(written.file.with_extension("svg"), plot::svg(&rows))?)
+        }),
+        Command::Bare(args) => runtime.block_on(bare::serve(args)),
+        Command::StandIn(args) => runtime.block_on(stand_in::serve(args)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+async fn run(options: Run) -> Result<(), Fatal> {
+    let machine = Machine::look()?;
+    say(&machine.to_string())?;
+    let effort = if options.quick { Effort::quick() } else { Effort::full() };
+    let rows = measure::all(&effort, &options.part, options.servers).await?;
+    say(&table::terminal(&rows))?;
+    std::fs::create_dir_all(&options.out)?;
+    let write = |name: &str, text: String| std::fs::write(options.out.join(name), text);
+    write("bench.json", row::to_json(&rows)?)?;
+    write("machine.json", serde_json::to_string_pretty(&machine)?)?;
+    write("bench.svg", plot::svg(&rows))?;
+    say(&format!("written to {}: bench.json, machine.json, bench.svg", options.out.display()))
+}
+
+impl Written {
+    fn read(&self) -> Result<(Vec<Row>, Option<Machine>), Fatal> {
+        let rows = row::from_json(&read(&self.file)?)?;
+        let beside = self.file.with_file_name("machine.json");
+        let machine = beside.exists().then(|| Machine::from_json(&read(&beside)?)).transpose()?;
+        Ok((rows, machine))
+    }
+}
+
+fn read(path: &Path) -> Result<String, Fatal> {
+    std::fs::read_to_string(path)
+        .map_err(|error| format!("{}: {error}; run `make bench` first", path.display()).into())
+}
+
+/// To standard output: the result.
+fn say(text: &str) -> Result<(), Fatal> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+/// To standard error: what is going on.
+fn tell(text: &str) {
+    // Who does not listen does not mind.
+    let _: std::io::Result<()> = writeln!(std::io::stderr(), "{text}");
+}
+
+fn fail(error: &Fatal) -> ExitCode {
+    tell(&format!("berth-bench: {error}"));
+    ExitCode::FAILURE
+}

@@ -1,0 +1,70 @@
+//! Claims per second, each on a volume of its own, beside a raw write and a bare service.
+//!
+//! The servers, the claim service and the registry run; the watcher does not yet, since nothing is
+//! released. The bare service has as little beside it.
+
+use berth_domain::Namespace;
+use bytes::Bytes;
+
+use super::turns::{self, Lane, Turned};
+use super::{BARE, CLAIM, CLAIM_ATTACHED, Effort, LEVELS, RAW};
+use crate::Fatal;
+use crate::bare::BUCKET;
+use crate::load::Supply;
+use crate::row::{Part, Row};
+use crate::site::Site;
+use crate::stand_in::{ATTACHING, PLAIN};
+
+pub async fn measure(site: &Site, value: &[u8], effort: &Effort) -> Result<Vec<Row>, Fatal> {
+    let mut rows = Vec::new();
+    for at_once in LEVELS {
+        rows.extend(level(site, at_once, value, effort).await?);
+    }
+    Ok(rows)
+}
+
+async fn level(
+    site: &Site,
+    at_once: u32,
+    value: &[u8],
+    effort: &Effort,
+) -> Result<Vec<Row>, Fatal> {
+    let bucket = site.bus.bucket(&BUCKET, site.copies()).await?;
+    let volumes = site.volumes().await?;
+    let value = Bytes::copy_from_slice(value);
+    let many = turns::enough(&bucket, &value, at_once, effort).await?;
+    let (raw, bare) = (format!("raw{at_once}"), format!("bare{at_once}"));
+    let raw = turns::prepare_bare(&bucket, &value, &raw, many).await?;
+    let bare = turns::prepare_bare(&bucket, &value, &bare, many).await?;
+    let namespace = Namespace::default();
+    let (plain, attached) = (format!("plain{at_once}"), format!("attached{at_once}"));
+    let plain = turns::register_pairs(site, &namespace, PLAIN, &plain, many).await?;
+    let attached =
+        turns::register_pairs(site, &namespace, ATTACHING, &attached, many / 2 + 1).await?;
+    let lanes = [
+        Lane::new(RAW, turns::raw(&bucket, &value, raw), &bucket),
+        Lane::new(BARE, turns::bare(site, bare), &bucket),
+        Lane::new(CLAIM, turns::claim(site, Supply::new(plain)), &volumes),
+        Lane::new(CLAIM_ATTACHED, turns::claim(site, Supply::new(attached)), &volumes),
+    ];
+    let turned = turns::take(&lanes, at_once, effort).await?;
+    Ok(rows(&turned, at_once, site.servers))
+}
+
+fn rows(turned: &[Turned], at_once: u32, servers: u32) -> Vec<Row> {
+    let rate = |name| turned.iter().find(|row| row.name == name).map(|row| row.sample.per_second);
+    turned
+        .iter()
+        .map(|Turned { name, sample, writes }| {
+            let row = Row::new(Part::Claims, *name, at_once, servers).sample(sample);
+            let row = Row { writes: Some(*writes), ..row };
+            match (*name, rate(RAW), rate(BARE)) {
+                (BARE, Some(raw), _) => row.limit("raw guarded write", raw),
+                (CLAIM | CLAIM_ATTACHED, _, Some(bare)) => {
+                    row.limit("bare service / writes", bare / writes)
+                }
+                _ => row,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,107 @@
+//! The measurements, one module each.
+
+mod claims;
+mod mounts;
+mod releases;
+mod shared_volume;
+mod size;
+mod turns;
+
+use std::time::{Duration, Instant};
+
+use crate::load::Round;
+use crate::row::{Part, Row};
+use crate::{Fatal, site, tell};
+
+/// A guarded write from the load generator itself.
+pub const RAW: &str = "raw guarded write";
+/// The same write behind a service that does nothing else.
+pub const BARE: &str = "bare service";
+/// A claim on a volume that needs no controller.
+pub const CLAIM: &str = "claim";
+/// A claim on a volume whose controller answers at once.
+pub const CLAIM_ATTACHED: &str = "claim, no-op controller";
+/// Callers at once.
+pub const LEVELS: [u32; 3] = [1, 16, 128];
+/// Servers.
+pub const SERVERS: [u32; 2] = [1, 3];
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// One round of one row.
+    pub round: Round,
+    /// How often all rows take their turn.
+    pub rounds: usize,
+    /// How often the shared volume is filled.
+    pub shared_rounds: usize,
+    /// How often a volume is mounted and freed.
+    pub mounts: usize,
+    /// How many volumes are many.
+    pub volumes: usize,
+    /// How often each service starts over them.
+    pub starts: usize,
+}
+
+impl Effort {
+    /// Within 8 minutes.
+    pub fn full() -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            round: Round { warm_up: ms(200), measured: ms(1_200) },
+            rounds: 3,
+            shared_rounds: 3,
+            mounts: 100,
+            volumes: 100_000,
+            starts: 3,
+        }
+    }
+
+    /// Within 90 seconds.
+    pub fn quick() -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            round: Round { warm_up: ms(50), measured: ms(300) },
+            rounds: 1,
+            shared_rounds: 1,
+            mounts: 10,
+            volumes: 10_000,
+            starts: 1,
+        }
+    }
+}
+
+/// Everything, or only some parts and servers.
+pub async fn all(effort: &Effort, parts: &[Part], servers: Option<u32>) -> Result<Vec<Row>, Fatal> {
+    let began = Instant::now();
+    let wanted = |part| parts.is_empty() || parts.contains(&part);
+    let mut rows = Vec::new();
+    for count in SERVERS.into_iter().filter(|count| servers.is_none_or(|only| only == *count)) {
+        if wanted(Part::Claims) || wanted(Part::Releases) {
+            let mut site = site::Site::start(count).await?;
+            let value = turns::prepare(&mut site).await?;
+            if wanted(Part::Claims) {
+                tell(&format!("{:?}: claims, {count} server(s)", began.elapsed()));
+                rows.extend(claims::measure(&site, &value, effort).await?);
+            }
+            if wanted(Part::Releases) {
+                tell(&format!("{:?}: releases, {count} server(s)", began.elapsed()));
+                rows.extend(releases::measure(&mut site, &value, effort).await?);
+            }
+        }
+    }
+    if wanted(Part::Shared) {
+        tell(&format!("{:?}: one shared volume", began.elapsed()));
+        rows.extend(shared_volume::measure(effort).await?);
+    }
+    if wanted(Part::Mounts) {
+        tell(&format!("{:?}: mounts", began.elapsed()));
+        rows.extend(mounts::measure(effort).await?);
+    }
+    if wanted(Part::Size) {
+        tell(&format!("{:?}: many volumes", began.elapsed()));
+        rows.extend(size::measure(effort).await?);
+    }
+    tell(&format!("{:?}: done", began.elapsed()));
+    Ok(rows)
+}

@@ -1,0 +1,203 @@
+//! Claim to mounted, and release to free, with a real agent, a real driver and real mounts.
+//!
+//! The limit is the sum of the plugin's own call times, from the driver's log: what is above it is
+//! ours.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_domain::{Namespace, NodeId};
+use berth_harness::root;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Effort;
+use crate::Fatal;
+use crate::ask::{self, NODE};
+use crate::freed::Freed;
+use crate::row::{Part, Row};
+use crate::site::{self, Site};
+use crate::stats::{Sample, median};
+
+const PLUGIN: &str = "dev.berth";
+const VOLUME: &str = "data";
+/// Every call that mounts or unmounts, made slow.
+const DELAY_MS: u64 = 20;
+const MOUNT_CALLS: [&str; 3] = ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"];
+const FREE_CALLS: [&str; 3] =
+    ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
+
+pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
+    if !root::or_skip("the rows of mounts") {
+        return Ok(Vec::new());
+    }
+    let mut site = Site::start(1).await?;
+    site.start_claims().await?;
+    site.start_releases().await?;
+    start_node(&mut site)?;
+    site.healthy(PLUGIN).await;
+    let namespace = Namespace::default();
+    let access = "single-node-writer";
+    ask::register_volume(&site.bus, &namespace, VOLUME, PLUGIN, access).await?;
+    let freed = Freed::watch(&site.volumes().await?, &namespace).await?;
+    let mut rows = Vec::new();
+    for delay_ms in [0, DELAY_MS] {
+        plant(&site, delay_ms)?;
+        let times = rounds(&site, &freed, delay_ms, effort.mounts).await?;
+        rows.extend(times.rows(delay_ms)?);
+    }
+    Ok(rows)
+}
+
+fn start_node(site: &mut Site) -> Result<(), Fatal> {
+    let (backend, socket) = (site.path("backend"), site.path("csi.sock"));
+    let driver = site::beside("berth-csi-dev")?;
+    let provision = ["provision", "--volume", VOLUME, "--backend"];
+    let made = Command::new(driver).args(provision).arg(&backend).output()?;
+    if !made.status.success() {
+        return Err(String::from_utf8_lossy(&made.stderr).into());
+    }
+    let path = |path: &Path| path.as_os_str().to_owned();
+    let args = [
+        "serve".into(),
+        "--endpoint".into(),
+        format!("unix://{}", socket.display()).into(),
+        "--node-id".into(),
+        "external-n1".into(),
+        "--backend".into(),
+        path(&backend),
+        "--log".into(),
+        path(&site.path("calls")),
+        "--faults".into(),
+        path(&site.path("faults.json")),
+    ];
+    site.start_program("berth-csi-dev", "driver", args)?;
+    let config = site::agent_config(&site.path("n1"), PLUGIN, &socket);
+    site.service("berth-node-agent", "agent", &config)
+}
+
+/// The file is read at each call: put in place whole.
+fn plant(site: &Site, delay_ms: u64) -> Result<(), Fatal> {
+    let faults: Vec<Value> = MOUNT_CALLS
+        .iter()
+        .chain(&FREE_CALLS)
+        .filter(|_| delay_ms > 0)
+        .map(|rpc| json!({"rpc": rpc, "delay_ms": delay_ms}))
+        .collect();
+    let (fresh, file) = (site.path("faults.new"), site.path("faults.json"));
+    std::fs::write(&fresh, json!(faults).to_string())?;
+    Ok(std::fs::rename(fresh, file)?)
+}
+
+/// How long each took, and how long the plugin's calls in it took.
+#[derive(Default)]
+struct Times {
+    mounted: Vec<Duration>,
+    freed: Vec<Duration>,
+    mount_calls: Vec<f64>,
+    free_calls: Vec<f64>,
+}
+
+async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Result<Times, Fatal> {
+    let (namespace, node) = (Namespace::default(), NodeId::new(NODE)?);
+    let log = site.path("calls");
+    let mut times = Times::default();
+    // One more than is counted: the first finds everything cold.
+    for at in 0..=many {
+        let alloc = format!("alloc-{delay_ms}-{at:04}");
+        ask::register_alloc(&site.bus, &namespace, &alloc, VOLUME).await?;
+        let gone = freed.expect(&namespace, VOLUME, &alloc)?;
+        let before = std::fs::metadata(&log)?.len();
+        let mount = json!({"namespace": namespace.as_str(), "alloc": alloc, "volume": VOLUME});
+        let asked = Instant::now();
+        mounted(site, &node, &mount).await?;
+        let took_mounted = asked.elapsed();
+        let stop = json!({"id": alloc, "state": "complete"});
+        let asked = Instant::now();
+        ask::about(&site.bus, Namespaced::AllocStop, &namespace, &stop).await?;
+        gone.gone().await?;
+        let took_freed = asked.elapsed();
+        if at > 0 {
+            times.mounted.push(took_mounted);
+            times.freed.push(took_freed);
+            let calls = calls_since(&log, before)?;
+            times.mount_calls.push(seconds_in(&calls, &MOUNT_CALLS));
+            times.free_calls.push(seconds_in(&calls, &FREE_CALLS));
+        }
+    }
+    Ok(times)
+}
+
+/// The first time the claim service may not have seen yet that the plugin is healthy.
+async fn mounted(site: &Site, node: &NodeId, mount: &Value) -> Result<(), Fatal> {
+    let mut tries = 0;
+    loop {
+        match ask::ask(&site.bus, &AgentVerb::Mount.subject(node), mount).await {
+            Ok(_) => return Ok(()),
+            Err(error) if tries > 50 => return Err(error.into()),
+            Err(_) => tries += 1,
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn calls_since(log: &Path, offset: u64) -> Result<Vec<Value>, Fatal> {
+    let bytes = std::fs::read(log)?;
+    let new = bytes.get(usize::try_from(offset)?..).unwrap_or_default();
+    let lines = new.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    Ok(lines.map(serde_json::from_slice).collect::<Result<_, _>>()?)
+}
+
+/// How long these calls worked, all together: from the driver's own beginnings and ends.
+fn seconds_in(calls: &[Value], which: &[&str]) -> f64 {
+    let ends = calls.iter().filter(|call| {
+        call["entry"] == "end" && call["rpc"].as_str().is_some_and(|rpc| which.contains(&rpc))
+    });
+    let us = |call: &Value| {
+        let at = |name: &str| call[name].as_u64().unwrap_or(0);
+        at("end_us").saturating_sub(at("begin_us"))
+    };
+    Duration::from_micros(ends.map(us).sum()).as_secs_f64()
+}
+
+impl Times {
+    fn rows(self, delay_ms: u64) -> Result<[Row; 2], Fatal> {
+        let suffix = match delay_ms {
+            0 => String::new(),
+            ms => format!(", {ms} ms a call"),
+        };
+        let row = |name: &str, times: Vec<Duration>, calls: Vec<f64>| {
+            let sample = Sample::of_sequence(times).ok_or("nothing was mounted")?;
+            let calls = median(calls).ok_or("the driver's log shows no call")?;
+            let row = Row::new(Part::Mounts, format!("{name}{suffix}"), 1, 1).sample(&sample);
+            // One after another: the rate is that of the median time, as the limit's is.
+            let row = Row { per_second: Some(1.0 / sample.p50.as_secs_f64()), ..row };
+            Ok::<_, Fatal>(row.limit("the plugin's own calls", 1.0 / calls))
+        };
+        Ok([
+            row("claim to mounted", self.mounted, self.mount_calls)?,
+            row("release to free", self.freed, self.free_calls)?,
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plugins_time_is_that_of_the_calls_that_count() {
+        let call = |entry: &str, rpc: &str, begin: u64, end: u64| json!({"entry": entry, "rpc": rpc, "begin_us": begin, "end_us": end});
+        let calls = [
+            call("begin", "NodeStageVolume", 100, 0),
+            call("end", "NodeStageVolume", 100, 1_100),
+            call("end", "Probe", 0, 9_000_000),
+            call("end", "NodePublishVolume", 2_000, 2_500),
+            call("end", "NodeUnpublishVolume", 3_000, 3_700),
+        ];
+        assert!((seconds_in(&calls, &MOUNT_CALLS) - 0.0015).abs() < 1e-9);
+        assert!((seconds_in(&calls, &FREE_CALLS) - 0.0007).abs() < 1e-9);
+    }
+}

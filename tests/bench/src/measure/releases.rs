@@ -1,0 +1,86 @@
+//! A claim and its release, until the volume is free again, with everything running.
+//!
+//! The watcher drives the release and the stand-in node answers its calls at once. What it costs is
+//! the steps that are written down: each is one durable write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use berth_contract::subject::Namespaced;
+use berth_domain::Namespace;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use serde_json::json;
+
+use super::turns::{self, Lane, Pair};
+use super::{BARE, Effort, LEVELS};
+use crate::Fatal;
+use crate::ask;
+use crate::bare::BUCKET;
+use crate::freed::Freed;
+use crate::load::Operation;
+use crate::row::{Part, Row};
+use crate::site::Site;
+use crate::stand_in::{ATTACHING, PLAIN};
+
+const RELEASE: &str = "claim + release";
+const RELEASE_ATTACHED: &str = "claim + release, no-op controller";
+/// Volumes of each caller, used in turn: the record of one is not written twice at a time.
+const VOLUMES_EACH: usize = 4;
+
+pub async fn measure(site: &mut Site, value: &[u8], effort: &Effort) -> Result<Vec<Row>, Fatal> {
+    site.start_releases().await?;
+    let namespace = Namespace::new("releases")?;
+    let volumes = site.volumes().await?;
+    let freed = Freed::watch(&volumes, &namespace).await?;
+    let bucket = site.bus.bucket(&BUCKET, site.copies()).await?;
+    let value = Bytes::copy_from_slice(value);
+    let callers = usize::try_from(LEVELS[LEVELS.len() - 1])?;
+    let many = callers * VOLUMES_EACH;
+    let plain = turns::register_pairs(site, &namespace, PLAIN, "plain", many).await?;
+    let attached = turns::register_pairs(site, &namespace, ATTACHING, "attached", many).await?;
+    let (plain, attached) = (Arc::new(plain), Arc::new(attached));
+    let mut rows = Vec::new();
+    for at_once in LEVELS {
+        let many = turns::enough(&bucket, &value, at_once, effort).await?;
+        let bare = turns::prepare_bare(&bucket, &value, &format!("beside{at_once}"), many).await?;
+        let lanes = [
+            Lane::new(BARE, turns::bare(site, bare), &bucket),
+            Lane::new(RELEASE, cycle(site, &namespace, &freed, &plain), &volumes),
+            Lane::new(RELEASE_ATTACHED, cycle(site, &namespace, &freed, &attached), &volumes),
+        ];
+        let turned = turns::take(&lanes, at_once, effort).await?;
+        let limit = turned.iter().find(|row| row.name == BARE).map(|row| row.sample.per_second);
+        let limit = limit.ok_or("the bare service was not measured")?;
+        for turned in turned.iter().filter(|row| row.name != BARE) {
+            let row = Row::new(Part::Releases, turned.name, at_once, site.servers);
+            let row = Row { writes: Some(turned.writes), ..row.sample(&turned.sample) };
+            rows.push(row.limit("bare service / writes", limit / turned.writes));
+        }
+    }
+    Ok(rows)
+}
+
+/// Takes a volume, gives it up, and waits until it is free.
+fn cycle(site: &Site, namespace: &Namespace, freed: &Freed, pairs: &Arc<Vec<Pair>>) -> Operation {
+    let turns = pairs.chunks(VOLUMES_EACH).map(|_| AtomicUsize::new(0));
+    let turns = Arc::new(turns.collect::<Vec<_>>());
+    let (bus, namespace, freed, pairs) =
+        (site.bus.clone(), namespace.clone(), freed.clone(), Arc::clone(pairs));
+    Arc::new(move |caller| {
+        let turn = turns[caller].fetch_add(1, Ordering::Relaxed);
+        let at = caller * VOLUMES_EACH + turn % VOLUMES_EACH;
+        let (bus, namespace, freed, pairs) =
+            (bus.clone(), namespace.clone(), freed.clone(), Arc::clone(&pairs));
+        async move {
+            let Pair { volume, alloc } = &pairs[at];
+            let gone = freed.expect(&namespace, volume, alloc)?;
+            ask::take(&bus, &namespace, alloc, volume).await?;
+            let release = json!({"alloc": alloc, "volume": volume});
+            ask::about(&bus, Namespaced::ClaimRelease, &namespace, &release).await?;
+            gone.gone().await?;
+            Ok(true)
+        }
+        .boxed()
+    })
+}

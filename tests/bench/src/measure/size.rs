@@ -1,0 +1,127 @@
+//! Many volumes: what registering them takes, what they cost in memory, and how long a service
+//! that starts over them takes until it serves.
+
+use std::time::Duration;
+
+use berth_contract::subject::Namespaced;
+use berth_domain::Namespace;
+use berth_harness::wait;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::Effort;
+use crate::Fatal;
+use crate::ask;
+use crate::machine::resident;
+use crate::row::{Part, Row};
+use crate::site::{PATIENCE, Site};
+use crate::stand_in::PLAIN;
+use crate::stats::{Sample, count, quantile};
+
+const SERVICES: [&str; 4] = ["claim", "volumewatcher", "gc", "registry"];
+
+pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
+    let many = effort.volumes;
+    let mut site = Site::start(1).await?;
+    site.start_claims().await?;
+    site.start_releases().await?;
+    site.start_stand_in().await?;
+    let empty = memory(&site)?;
+    let mut rows = vec![registered(&site, many).await?];
+    let starts = [
+        ("claim", Namespaced::VolumeStatus.subject(&Namespace::default())),
+        ("volumewatcher", "$SRV.INFO.berth-volumewatcher".to_owned()),
+    ];
+    let full = memory(&site)?;
+    for (name, subject) in starts {
+        rows.push(started(&site, name, &subject, effort).await?);
+    }
+    let fresh = memory(&site)?;
+    for (at, (name, before)) in empty.iter().enumerate() {
+        let row = |of: &str, bytes: u64| Row {
+            rss_bytes: Some(bytes),
+            ..Row::new(Part::Size, format!("memory of {name}, {of}"), 0, 1)
+        };
+        rows.push(row("no volume", *before));
+        rows.push(row(&format!("{many} volumes"), full[at].1));
+        if fresh[at].1 != full[at].1 && ["claim", "volumewatcher"].contains(&name.as_str()) {
+            rows.push(row(&format!("{many} volumes, started anew"), fresh[at].1));
+        }
+    }
+    Ok(rows)
+}
+
+/// Every process of ours, and the server.
+fn memory(site: &Site) -> Result<Vec<(String, u64)>, Fatal> {
+    let mut seen = Vec::new();
+    for name in SERVICES {
+        seen.push((name.to_owned(), resident(site.daemon(name)?.pid())?));
+    }
+    for pid in site.nats_pids() {
+        seen.push(("nats-server".to_owned(), resident(pid)?));
+    }
+    Ok(seen)
+}
+
+async fn registered(site: &Site, many: usize) -> Result<Row, Fatal> {
+    let bus = site.bus.clone();
+    let times = std::sync::Arc::new(std::sync::Mutex::new(Vec::with_capacity(many)));
+    let out = std::sync::Arc::clone(&times);
+    let began = Instant::now();
+    ask::fill(many, move |at| {
+        let (bus, out) = (bus.clone(), std::sync::Arc::clone(&out));
+        async move {
+            let (namespace, id) = (Namespace::default(), volume(at));
+            let asked = Instant::now();
+            let access = "single-node-writer";
+            ask::register_volume(&bus, &namespace, &id, PLAIN, access).await?;
+            out.lock().map_err(|_| "a filler failed")?.push(asked.elapsed());
+            Ok(())
+        }
+    })
+    .await?;
+    let took = began.elapsed();
+    let times = std::mem::take(&mut *times.lock().map_err(|_| "a filler failed")?);
+    let sample = Sample::new(times, took).ok_or("no volume was registered")?;
+    let row = Row::new(Part::Size, format!("{many} volumes registered"), 128, 1);
+    Ok(Row { writes: Some(1.0), ..row.sample(&sample) })
+}
+
+fn volume(at: usize) -> String {
+    format!("volume-{at:06}")
+}
+
+/// Kills a service and starts it again: from there to its first answer, which it gives once it has
+/// read everything.
+async fn started(site: &Site, name: &str, subject: &str, effort: &Effort) -> Result<Row, Fatal> {
+    let last = json!({"id": volume(effort.volumes - 1)});
+    let mut times = Vec::new();
+    for _ in 0..effort.starts {
+        site.daemon(name)?.kill9();
+        wait::until(&format!("{name} is gone"), PATIENCE, || async {
+            match ask::ask(&site.bus, subject, &last).await {
+                Ok(_) => Err("it answers"),
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
+        let began = Instant::now();
+        site.daemon(name)?.restart();
+        while ask::ask(&site.bus, subject, &last).await.is_err() {
+            if began.elapsed() > PATIENCE {
+                return Err(format!("{name} does not answer after {PATIENCE:?}").into());
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    let at = |share| quantile(&times, share).ok_or("nothing was started");
+    let sample = Sample {
+        per_second: count(effort.volumes) / at(0.5)?.as_secs_f64(),
+        p50: at(0.5)?,
+        p99: at(0.99)?,
+    };
+    let what = format!("{name} starts over {} volumes", effort.volumes);
+    Ok(Row::new(Part::Size, what, 1, 1).sample(&sample))
+}

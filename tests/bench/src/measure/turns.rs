@@ -1,0 +1,232 @@
+//! Rows that take turns, so that a noisy minute hits all of them alike.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use berth_bus::Bucket;
+use berth_contract::{key, subject::Namespaced};
+use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+
+use super::Effort;
+use crate::Fatal;
+use crate::ask;
+use crate::bare::{self, Asked};
+use crate::load::{self, Operation, Round, Supply};
+use crate::site::Site;
+use crate::stats::{Sample, count, median};
+
+/// One row to be: what is measured, and the stream its writes are counted in.
+pub struct Lane {
+    pub name: &'static str,
+    pub operation: Operation,
+    pub stream: Bucket,
+}
+
+impl Lane {
+    /// A lane whose writes go to a bucket.
+    pub fn new(name: &'static str, operation: Operation, bucket: &Bucket) -> Self {
+        Self { name, operation, stream: bucket.clone() }
+    }
+}
+
+/// What became of it.
+pub struct Turned {
+    pub name: &'static str,
+    pub sample: Sample,
+    /// Durable writes per operation.
+    pub writes: f64,
+}
+
+/// Starts what rates are measured with; answers the value that a claim writes.
+pub async fn prepare(site: &mut Site) -> Result<Vec<u8>, Fatal> {
+    site.start_claims().await?;
+    site.start_stand_in().await?;
+    let value = site.start_bare().await?;
+    site.lead_from_the_first().await?;
+    Ok(value)
+}
+
+/// All lanes, one after another, round after round; the median of each.
+pub async fn take(lanes: &[Lane], at_once: u32, effort: &Effort) -> Result<Vec<Turned>, Fatal> {
+    let mut seen: Vec<(Vec<Sample>, Vec<f64>)> = vec![(Vec::new(), Vec::new()); lanes.len()];
+    for _ in 0..effort.rounds {
+        for (lane, (samples, writes)) in lanes.iter().zip(&mut seen) {
+            let before = lane.stream.head(">").await?;
+            let done = load::run(at_once as usize, effort.round, &lane.operation).await;
+            let done = done.map_err(|error| format!("{}: {error}", lane.name))?;
+            let written = lane.stream.head(">").await?.saturating_sub(before);
+            samples.push(done.sample);
+            writes.push(count(usize::try_from(written)?) / count(done.operations));
+        }
+    }
+    let turned = lanes.iter().zip(seen).map(|(lane, (samples, writes))| {
+        let nothing = || format!("{}: nothing was measured", lane.name);
+        Ok(Turned {
+            name: lane.name,
+            sample: Sample::median(&samples).ok_or_else(nothing)?,
+            writes: median(writes).ok_or_else(nothing)?,
+        })
+    });
+    turned.collect()
+}
+
+/// How many volumes a lane uses up in all its rounds. No lane is faster than raw writes are, so
+/// those are tried for a moment.
+pub async fn enough(
+    bucket: &Bucket,
+    value: &Bytes,
+    at_once: u32,
+    effort: &Effort,
+) -> Result<usize, Fatal> {
+    let round = Round { warm_up: effort.round.warm_up / 2, measured: effort.round.measured / 4 };
+    let done = load::run(at_once as usize, round, &fresh(bucket, value)).await?;
+    let seconds = (effort.round.warm_up + effort.round.measured).as_secs_f64();
+    let many = done.sample.per_second * seconds * count(effort.rounds) * 1.15;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in bounds")]
+    let many = many.clamp(1_000.0, 200_000.0) as usize;
+    Ok(many)
+}
+
+/// A volume whose spec stands in the bare service's bucket, at a known revision.
+pub struct Prepared {
+    id: String,
+    revision: u64,
+}
+
+/// Writes specs into the bare service's bucket, as registering volumes does.
+pub async fn prepare_bare(
+    bucket: &Bucket,
+    value: &Bytes,
+    prefix: &str,
+    many: usize,
+) -> Result<Arc<Supply<Prepared>>, Fatal> {
+    let prepared = Arc::new(std::sync::Mutex::new(Vec::with_capacity(many)));
+    let (out, bucket, value, prefix) =
+        (Arc::clone(&prepared), bucket.clone(), value.clone(), prefix.to_owned());
+    ask::fill(many, move |at| {
+        let (out, bucket, value) = (Arc::clone(&out), bucket.clone(), value.clone());
+        let id = format!("{prefix}-{at:06}");
+        async move {
+            let volume = volume(&id)?;
+            let asked =
+                Asked { key: key::spec(&volume), filter: key::subtree(&volume), revision: 0 };
+            let revision = bare::write(&bucket, &asked, value, ask::trace()).await?;
+            let mut out = out.lock().map_err(|_| "a filler failed")?;
+            out.push(Prepared { id, revision });
+            Ok(())
+        }
+    })
+    .await?;
+    let mut prepared = prepared.lock().map_err(|_| "a filler failed")?;
+    Ok(Supply::new(std::mem::take(&mut *prepared)))
+}
+
+fn volume(id: &str) -> Result<VolumeKey, Fatal> {
+    Ok(VolumeKey::new(Namespace::default(), VolumeId::new(id)?))
+}
+
+fn asked(prepared: &Prepared) -> Result<Asked, Fatal> {
+    let volume = volume(&prepared.id)?;
+    Ok(Asked {
+        key: key::claim(&volume, &AllocId::new(format!("alloc-{}", prepared.id))?),
+        filter: key::subtree(&volume),
+        revision: prepared.revision,
+    })
+}
+
+/// The guarded write, made by the load generator itself.
+pub fn raw(bucket: &Bucket, value: &Bytes, supply: Arc<Supply<Prepared>>) -> Operation {
+    let (bucket, value) = (bucket.clone(), value.clone());
+    Arc::new(move |_| {
+        let (bucket, value, supply) = (bucket.clone(), value.clone(), Arc::clone(&supply));
+        async move {
+            let Some(prepared) = supply.take() else { return Ok(false) };
+            bare::write(&bucket, &asked(prepared)?, value, ask::trace()).await?;
+            Ok(true)
+        }
+        .boxed()
+    })
+}
+
+/// Guarded writes where nothing stands yet: to see for a moment how fast the bus is.
+fn fresh(bucket: &Bucket, value: &Bytes) -> Operation {
+    let (run, next) = (rand::random::<u32>(), Arc::new(AtomicUsize::new(0)));
+    let (bucket, value) = (bucket.clone(), value.clone());
+    Arc::new(move |_| {
+        let (bucket, value) = (bucket.clone(), value.clone());
+        let id = format!("fresh{run:08x}-{:06}", next.fetch_add(1, Ordering::Relaxed));
+        async move {
+            bare::write(&bucket, &asked(&Prepared { id, revision: 0 })?, value, ask::trace())
+                .await?;
+            Ok(true)
+        }
+        .boxed()
+    })
+}
+
+/// The guarded write, made by the bare service.
+pub fn bare(site: &Site, supply: Arc<Supply<Prepared>>) -> Operation {
+    let bus = site.bus.clone();
+    Arc::new(move |_| {
+        let (bus, supply) = (bus.clone(), Arc::clone(&supply));
+        async move {
+            let Some(prepared) = supply.take() else { return Ok(false) };
+            let body = serde_json::to_value(asked(prepared)?)?;
+            ask::ask(&bus, bare::SUBJECT, &body).await?;
+            Ok(true)
+        }
+        .boxed()
+    })
+}
+
+/// A volume and the alloc that asks for it.
+pub struct Pair {
+    pub volume: String,
+    pub alloc: String,
+}
+
+/// Registers volumes of a plugin, each with an alloc of its own.
+pub async fn register_pairs(
+    site: &Site,
+    namespace: &Namespace,
+    plugin: &'static str,
+    prefix: &str,
+    many: usize,
+) -> Result<Vec<Pair>, Fatal> {
+    let pair = |prefix: &str, at: usize| Pair {
+        volume: format!("{prefix}-{at:06}"),
+        alloc: format!("alloc-{prefix}-{at:06}"),
+    };
+    let (bus, namespace, own) = (site.bus.clone(), namespace.clone(), prefix.to_owned());
+    ask::fill(many, move |at| {
+        let (bus, namespace, Pair { volume, alloc }) =
+            (bus.clone(), namespace.clone(), pair(&own, at));
+        async move {
+            let access = "single-node-writer";
+            ask::register_volume(&bus, &namespace, &volume, plugin, access).await?;
+            ask::register_alloc(&bus, &namespace, &alloc, &volume).await
+        }
+    })
+    .await?;
+    Ok((0..many).map(|at| pair(prefix, at)).collect())
+}
+
+/// A claim through the claim service.
+pub fn claim(site: &Site, supply: Arc<Supply<Pair>>) -> Operation {
+    let bus = site.bus.clone();
+    let subject: Arc<str> = Namespaced::ClaimTake.subject(&Site::namespace()).into();
+    Arc::new(move |_| {
+        let (bus, supply, subject) = (bus.clone(), Arc::clone(&supply), Arc::clone(&subject));
+        async move {
+            let Some(Pair { volume, alloc }) = supply.take() else { return Ok(false) };
+            let body = serde_json::json!({
+                "alloc": alloc, "volume": volume, "node": ask::NODE, "mode": "write",
+            });
+            ask::ask(&bus, &subject, &body).await?;
+            Ok(true)
+        }
+        .boxed()
+    })
+}

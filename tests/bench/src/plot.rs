@@ -1,0 +1,240 @@
+//! The claims as a picture: rates above, times below, one server left, three right.
+//!
+//! An SVG of its own, readable on white and on black: a viewer that prefers dark gets other colours.
+
+use std::fmt::Write as _;
+
+use crate::measure::{BARE, CLAIM, CLAIM_ATTACHED, LEVELS, RAW, SERVERS};
+use crate::nomad;
+use crate::row::{Part, Row};
+use crate::table::grouped;
+
+const SERIES: [(&str, &str); 4] =
+    [(RAW, "raw"), (BARE, "bare"), (CLAIM, "claim"), (CLAIM_ATTACHED, "attached")];
+
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 640.0;
+const PANEL_WIDTH: f64 = 400.0;
+const LEFT: [f64; 2] = [64.0, 536.0];
+/// Top and height of the panels above and below.
+const RATES: (f64, f64) = (110.0, 240.0);
+const TIMES: (f64, f64) = (410.0, 170.0);
+
+const STYLE: &str = "
+text { font: 13px system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #24292f }
+.title { font-size: 17px; font-weight: 600 }
+.panel { font-size: 14px; font-weight: 600 }
+.small { font-size: 11px }
+.quiet { fill: #57606a }
+.paper { fill: #ffffff }
+.grid { stroke: #d0d7de; stroke-width: 1 }
+.raw { fill: #b3bcc8; stroke: #b3bcc8 } .bare { fill: #7a8899; stroke: #7a8899 }
+.claim { fill: #1a7f64; stroke: #1a7f64 } .attached { fill: #d98a2b; stroke: #d98a2b }
+.nomad { stroke: #cf222e; stroke-width: 2.5 }
+rect { stroke: none } .whisker { stroke-width: 2 }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3 } .quiet { fill: #9198a1 } .paper { fill: #0d1117 } .grid { stroke: #30363d }
+.raw { fill: #5d6773; stroke: #5d6773 } .bare { fill: #8f9baa; stroke: #8f9baa }
+.claim { fill: #3fb68f; stroke: #3fb68f } .attached { fill: #e3a04c; stroke: #e3a04c }
+.nomad { stroke: #ff7b72 }
+}";
+
+/// The plot of a run.
+pub fn svg(rows: &[Row]) -> String {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.part == Part::Claims).collect();
+    let mut drawing = Drawing(format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" \
+         aria-label=\"Claims per second and their times beside the limits of the bus\">\n\
+         <style>{STYLE}\n</style>\n\
+         <rect class=\"paper\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"8\"/>\n"
+    ));
+    drawing.text(24.0, 34.0, "title", "start", "Claims, beside what the bus itself can do");
+    drawing.legend();
+    for (servers, left) in SERVERS.into_iter().zip(LEFT) {
+        let on: Vec<&Row> = rows.iter().copied().filter(|row| row.servers == servers).collect();
+        let title = if servers == 1 { "one server" } else { "three servers" };
+        drawing.text(left, RATES.0 - 16.0, "panel", "start", title);
+        drawing.rates(&on, left);
+        drawing.times(&on, left);
+    }
+    drawing.text(
+        WIDTH / 2.0,
+        HEIGHT - 14.0,
+        "small quiet",
+        "middle",
+        "callers at once; every write is synced to disk before it is acknowledged",
+    );
+    drawing.0.push_str("</svg>\n");
+    drawing.0
+}
+
+struct Drawing(String);
+
+impl Drawing {
+    fn put(&mut self, element: std::fmt::Arguments<'_>) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.0, "{element}");
+    }
+
+    fn text(&mut self, x: f64, y: f64, class: &str, anchor: &str, text: &str) {
+        self.put(format_args!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\" text-anchor=\"{anchor}\">{text}</text>"
+        ));
+    }
+
+    fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
+        self.put(format_args!(
+            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" class=\"{class}\"/>"
+        ));
+    }
+
+    fn legend(&mut self) {
+        let mut x = 24.0;
+        for (name, class) in SERIES {
+            self.put(format_args!(
+                "<rect x=\"{x}\" y=\"52\" width=\"12\" height=\"12\" rx=\"2\" class=\"{class}\"/>"
+            ));
+            self.text(x + 18.0, 63.0, "", "start", name);
+            x += 42.0 + 7.2 * crate::stats::count(name.len());
+        }
+        self.line((x, 58.0), (x + 16.0, 58.0), "nomad");
+        self.text(x + 22.0, 63.0, "", "start", "a claim in Nomad");
+    }
+
+    fn rates(&mut self, rows: &[&Row], left: f64) {
+        let (top, height) = RATES;
+        let nomad = |row: &&Row| nomad::beside(row).and_then(|figure| figure.per_second);
+        let highest =
+            rows.iter().flat_map(|row| [row.per_second, nomad(row)]).flatten().fold(1.0, f64::max);
+        let (step, most) = ticks(highest);
+        let y = |rate: f64| top + height * (1.0 - rate / most);
+        let mut tick = 0.0;
+        while tick <= most {
+            self.line((left, y(tick)), (left + PANEL_WIDTH, y(tick)), "grid");
+            self.text(left - 8.0, y(tick) + 4.0, "small quiet", "end", &grouped_or_zero(tick));
+            tick += step;
+        }
+        self.text(left - 8.0, top - 14.0, "small quiet", "end", "per s");
+        for (x, width, class, row) in placed(rows, left) {
+            let Some(rate) = row.per_second else { continue };
+            self.put(format_args!(
+                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" rx=\"2\" \
+                 class=\"{class}\"/>",
+                y(rate),
+                (top + height - y(rate)).max(1.0)
+            ));
+            let label = format!("{:.1}k", rate / 1e3);
+            self.text(x + width / 2.0, y(rate) - 5.0, "small", "middle", &label);
+            if let Some(theirs) = nomad(&row) {
+                self.line((x - 2.0, y(theirs)), (x + width + 2.0, y(theirs)), "nomad");
+            }
+        }
+    }
+
+    fn times(&mut self, rows: &[&Row], left: f64) {
+        let (top, height) = TIMES;
+        // 0.1 ms to 1 s, by powers of ten: a wait a hundred times as long must still be seen.
+        let y = |us: f64| top + height * (1.0 - ((us / 100.0).log10() / 3.0).clamp(0.0, 1.0));
+        for (us, label) in [(1e2, "0.1"), (1e3, "1"), (1e4, "10"), (1e5, "100")] {
+            self.line((left, y(us)), (left + PANEL_WIDTH, y(us)), "grid");
+            self.text(left - 8.0, y(us) + 4.0, "small quiet", "end", label);
+        }
+        self.text(left - 8.0, top - 14.0, "small quiet", "end", "ms");
+        self.text(left, top - 14.0, "small quiet", "start", "dot: p50, bar: p99");
+        for (x, width, class, row) in placed(rows, left) {
+            let (Some(p50), Some(p99)) = (row.p50_us, row.p99_us) else { continue };
+            let middle = x + width / 2.0;
+            let whisker = format!("{class} whisker");
+            self.line((middle, y(p50)), (middle, y(p99)), &whisker);
+            self.line((middle - 6.0, y(p99)), (middle + 6.0, y(p99)), &whisker);
+            self.put(format_args!(
+                "<circle cx=\"{middle:.1}\" cy=\"{:.1}\" r=\"4.5\" class=\"{class}\"/>",
+                y(p50)
+            ));
+        }
+        for (at, level) in LEVELS.into_iter().enumerate() {
+            let x = left + group_width() * (crate::stats::count(at) + 0.5);
+            for bottom in [RATES.0 + RATES.1, top + height] {
+                self.text(x, bottom + 18.0, "quiet", "middle", &level.to_string());
+            }
+        }
+    }
+}
+
+fn group_width() -> f64 {
+    PANEL_WIDTH / crate::stats::count(LEVELS.len())
+}
+
+/// Where each row's bar stands: left edge, width, class.
+fn placed<'a>(rows: &[&'a Row], left: f64) -> Vec<(f64, f64, &'static str, &'a Row)> {
+    let gap = 5.0;
+    let series = crate::stats::count(SERIES.len());
+    let width = (group_width() - 16.0) / series - gap;
+    let mut placed = Vec::new();
+    for (group, level) in LEVELS.into_iter().enumerate() {
+        for (at, (name, class)) in SERIES.into_iter().enumerate() {
+            let found = rows.iter().find(|row| row.at_once == level && row.name == name);
+            let start = left + group_width() * crate::stats::count(group) + 8.0 + gap / 2.0;
+            let x = start + (width + gap) * crate::stats::count(at);
+            placed.extend(found.map(|row| (x, width, class, *row)));
+        }
+    }
+    placed
+}
+
+/// The distance of the grid's lines and the highest of them: round, four to eight of them.
+fn ticks(highest: f64) -> (f64, f64) {
+    let power = 10_f64.powf((highest / 4.0).log10().floor());
+    let fits = |step: &f64| highest / step <= 8.0;
+    let step = [1.0, 2.0, 5.0, 10.0].map(|round| round * power).into_iter().find(fits);
+    let step = step.unwrap_or(10.0 * power);
+    (step, step * (highest * 1.02 / step).ceil())
+}
+
+fn grouped_or_zero(number: f64) -> String {
+    if number == 0.0 { "0".to_owned() } else { grouped(number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grid_is_round_and_holds_the_highest_bar() {
+        for highest in [1.0, 930.0, 3_011.0, 7_400.0, 17_700.0, 99_999.0] {
+            let (step, most) = ticks(highest);
+            assert!(most >= highest && most / step <= 9.0, "{highest}: {step} to {most}");
+        }
+        assert_eq!(ticks(7_400.0), (1_000.0, 8_000.0));
+    }
+
+    #[test]
+    fn every_row_has_a_bar_and_a_dot_within_the_paper() {
+        let rows = crate::row::tests::rows();
+        let svg = svg(&rows);
+        assert_eq!(svg.matches("<circle").count(), rows.len());
+        // The paper and the legend besides.
+        assert_eq!(svg.matches("<rect").count(), rows.len() + 1 + SERIES.len());
+        for number in svg.split("y=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            let y: f64 = number.parse().unwrap();
+            assert!((0.0..=HEIGHT).contains(&y), "{y}");
+        }
+        assert_eq!(svg.matches('<').count(), svg.matches('>').count());
+    }
+
+    #[test]
+    fn the_faster_bar_is_the_higher_one() {
+        let rows = crate::row::tests::rows();
+        let svg = svg(&rows);
+        let height = |class: &str| {
+            let bars = svg.lines().filter(|line| line.starts_with("<rect"));
+            let mut bars = bars.filter(|line| line.contains(&format!("class=\"{class}\"")));
+            // The first is the legend's.
+            let bar = bars.nth(1).unwrap();
+            let height = bar.split("height=\"").nth(1).unwrap().split('"').next().unwrap();
+            height.parse::<f64>().unwrap()
+        };
+        assert!(height("raw") > height("bare") && height("bare") > height("claim"));
+    }
+}

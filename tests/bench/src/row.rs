@@ -1,0 +1,149 @@
+//! One result, as it is written to `bench.json`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Fatal;
+use crate::stats::Sample;
+
+/// What kind of measurement a row belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// Claims on volumes of their own, beside raw writes and a bare service.
+    Claims,
+    /// Claims taken and released again, with everything running.
+    Releases,
+    /// Claims on one shared volume.
+    Shared,
+    /// Claim to mounted and release to free, with a driver.
+    Mounts,
+    /// Many volumes: memory, start-up, registering.
+    Size,
+}
+
+/// One row. Rates are in operations per second, times in microseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What it belongs to.
+    pub part: Part,
+    /// What was measured.
+    pub name: String,
+    /// How many callers, each with one operation under way.
+    pub at_once: u32,
+    /// How many nats-servers.
+    pub servers: u32,
+    /// Operations per second.
+    pub per_second: Option<f64>,
+    /// The median time of one.
+    pub p50_us: Option<f64>,
+    /// The time that one of a hundred exceeds.
+    pub p99_us: Option<f64>,
+    /// What could be reached at best, measured in the same minutes.
+    pub limit_per_second: Option<f64>,
+    /// `per_second` of `limit_per_second`.
+    pub ratio: Option<f64>,
+    /// What the limit is.
+    pub limit: Option<String>,
+    /// Durable writes per operation, counted in the stream.
+    pub writes: Option<f64>,
+    /// Resident memory of a process.
+    pub rss_bytes: Option<u64>,
+}
+
+impl Row {
+    /// A row without figures.
+    pub fn new(part: Part, name: impl Into<String>, at_once: u32, servers: u32) -> Self {
+        Self {
+            part,
+            name: name.into(),
+            at_once,
+            servers,
+            per_second: None,
+            p50_us: None,
+            p99_us: None,
+            limit_per_second: None,
+            ratio: None,
+            limit: None,
+            writes: None,
+            rss_bytes: None,
+        }
+    }
+
+    /// With a sample's figures.
+    #[must_use]
+    pub fn sample(self, sample: &Sample) -> Self {
+        Self {
+            per_second: Some(sample.per_second),
+            p50_us: Some(sample.p50.as_secs_f64() * 1e6),
+            p99_us: Some(sample.p99.as_secs_f64() * 1e6),
+            ..self
+        }
+    }
+
+    /// Beside what could be reached.
+    #[must_use]
+    pub fn limit(self, limit: impl Into<String>, per_second: f64) -> Self {
+        let ratio = self.per_second.map(|reached| reached / per_second);
+        Self { limit: Some(limit.into()), limit_per_second: Some(per_second), ratio, ..self }
+    }
+}
+
+/// All rows as one JSON array, a row a line.
+pub fn to_json(rows: &[Row]) -> Result<String, Fatal> {
+    let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+    Ok(format!("[\n{}\n]\n", lines.join(",\n")))
+}
+
+/// The rows of a run.
+pub fn from_json(text: &str) -> Result<Vec<Row>, Fatal> {
+    Ok(serde_json::from_str(text)?)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Two levels of claims, as a run has them.
+    pub fn rows() -> Vec<Row> {
+        let row = |name: &str, at_once, per_second, ms| {
+            let (p50, p99) = (Duration::from_millis(ms), Duration::from_millis(3 * ms));
+            let sample = Sample { per_second, p50, p99 };
+            Row { writes: Some(1.0), ..Row::new(Part::Claims, name, at_once, 1).sample(&sample) }
+        };
+        vec![
+            row(crate::measure::RAW, 1, 3000.0, 1),
+            row(crate::measure::BARE, 1, 2000.0, 2).limit("raw", 3000.0),
+            row(crate::measure::CLAIM, 1, 1800.0, 3).limit("bare", 2000.0),
+            row(crate::measure::RAW, 16, 6000.0, 2),
+            row(crate::measure::BARE, 16, 5000.0, 4).limit("raw", 6000.0),
+            row(crate::measure::CLAIM, 16, 4000.0, 5).limit("bare", 5000.0),
+        ]
+    }
+
+    #[test]
+    fn every_row_is_one_object_with_the_same_fields() {
+        let written = to_json(&rows()).unwrap();
+        let all: Vec<serde_json::Map<String, serde_json::Value>> =
+            serde_json::from_str(&written).unwrap();
+        assert_eq!(all.len(), rows().len());
+        let promised = [
+            "name",
+            "at_once",
+            "servers",
+            "per_second",
+            "p50_us",
+            "p99_us",
+            "limit_per_second",
+            "ratio",
+        ];
+        for row in &all {
+            assert!(promised.iter().all(|field| row.contains_key(*field)), "{row:?}");
+        }
+        assert_eq!(all[2]["name"], "claim");
+        assert_eq!(all[2]["ratio"], 0.9);
+        assert_eq!(all[0]["ratio"], serde_json::Value::Null);
+        assert_eq!(all[2]["p99_us"], 9000.0);
+        assert_eq!(from_json(&written).unwrap(), rows());
+    }
+}

@@ -1,0 +1,252 @@
+//! Servers, services and what stands beside them, each a process of its own.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_bus::{Bucket, Bus, Config};
+use berth_contract::bucket;
+use berth_contract::subject::{Global, Namespaced};
+use berth_domain::Namespace;
+use berth_harness::dirs::Dir;
+use berth_harness::nats::{Cluster, Server};
+use berth_harness::process::{Daemon, Program};
+use berth_harness::wait;
+use serde_json::{Value, json};
+
+use crate::Fatal;
+use crate::ask::{self, NODE};
+use crate::bare;
+
+const READY: Duration = Duration::from_secs(60);
+
+/// One system under measurement. What it started ends with it.
+pub struct Site {
+    /// How many nats-servers.
+    pub servers: u32,
+    /// The one connection that all load comes from.
+    pub bus: Bus,
+    // Dropped in this order: the processes before the servers, the files last.
+    running: BTreeMap<String, Daemon>,
+    nats: Nats,
+    dir: Dir,
+}
+
+enum Nats {
+    One(Server),
+    Three(Cluster),
+}
+
+impl Nats {
+    fn all(&self) -> &[Server] {
+        match self {
+            Self::One(server) => std::slice::from_ref(server),
+            Self::Three(cluster) => cluster.servers(),
+        }
+    }
+}
+
+impl Site {
+    /// Starts the servers and connects to them; no service yet.
+    pub async fn start(servers: u32) -> Result<Self, Fatal> {
+        let nats = match servers {
+            1 => Nats::One(Server::start().await),
+            3 => Nats::Three(Cluster::start(3).await),
+            other => return Err(format!("{other} servers: it is 1 or 3").into()),
+        };
+        let bus = Bus::connect(Config::new([nats.all()[0].url()], "load/bench/1")).await?;
+        Ok(Self { servers, bus, running: BTreeMap::new(), nats, dir: Dir::new("bench") })
+    }
+
+    /// Where everybody connects to: the first server. On three that is the leader of every stream
+    /// that is measured (see [`Self::lead_from_the_first`]), for raw writes and services alike.
+    fn url(&self) -> String {
+        self.nats.all()[0].url()
+    }
+
+    /// Copies of each stream.
+    pub fn copies(&self) -> u8 {
+        if self.servers == 1 { 1 } else { 3 }
+    }
+
+    /// A path in the site's own directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The bucket of volumes.
+    pub async fn volumes(&self) -> Result<Bucket, Fatal> {
+        Ok(self.bus.bucket(&bucket::VOLUMES, self.copies()).await?)
+    }
+
+    /// Starts a service with fields of its own, configured otherwise as it comes.
+    pub fn service(&mut self, program: &str, name: &str, own: &str) -> Result<(), Fatal> {
+        let mut text = own.to_owned();
+        // Its own fields first: in TOML what follows a table belongs to it.
+        write!(text, "\n[nats]\nurl = \"{}\"\nreplicas = {}\n", self.url(), self.copies())?;
+        let file = self.path(&format!("{name}.toml"));
+        std::fs::write(&file, text)?;
+        let args = ["--config".into(), file.into_os_string()];
+        self.start_program(program, name, args)
+    }
+
+    /// Starts this program again, as one of its servants.
+    pub fn servant(&mut self, name: &str, more: &[(&str, &Path)]) -> Result<(), Fatal> {
+        let mut args = vec![name.into(), "--nats".into(), self.url().into()];
+        args.extend(["--replicas".into(), self.copies().to_string().into()]);
+        for (flag, value) in more {
+            args.extend([(*flag).into(), value.as_os_str().to_owned()]);
+        }
+        self.start_program("berth-bench", name, args)
+    }
+
+    /// Starts one of the programs that lie beside this one.
+    pub fn start_program(
+        &mut self,
+        program: &str,
+        name: &str,
+        args: impl IntoIterator<Item = std::ffi::OsString>,
+    ) -> Result<(), Fatal> {
+        let path = beside(program)?;
+        let daemon = Program::new(name, path, self.path(&format!("{name}.log"))).args(args).start();
+        self.running.insert(name.to_owned(), daemon);
+        Ok(())
+    }
+
+    /// A running process.
+    pub fn daemon(&self, name: &str) -> Result<&Daemon, Fatal> {
+        self.running.get(name).ok_or_else(|| format!("{name} was not started").into())
+    }
+
+    /// The nats-servers' processes.
+    pub fn nats_pids(&self) -> Vec<u32> {
+        self.nats.all().iter().map(|server| server.daemon().pid()).collect()
+    }
+
+    /// Starts the claim service and the registry, and waits until both answer.
+    pub async fn start_claims(&mut self) -> Result<(), Fatal> {
+        self.service("berth-plugin-registry", "registry", "")?;
+        self.service("berth-claim", "claim", "")?;
+        let list = Namespaced::ClaimStatus.subject(&Namespace::default());
+        for subject in [list, Global::PluginStatus.subject()] {
+            self.answers(&subject).await;
+        }
+        Ok(())
+    }
+
+    /// Starts the watcher and the collector, as any real system has them.
+    pub async fn start_releases(&mut self) -> Result<(), Fatal> {
+        self.service("berth-volumewatcher", "volumewatcher", "")?;
+        self.service("berth-gc", "gc", "")?;
+        self.answers("$SRV.INFO.berth-volumewatcher").await;
+        Ok(())
+    }
+
+    /// Waits until somebody answers there.
+    pub async fn answers(&self, subject: &str) {
+        wait::until(&format!("{subject} is answered"), READY, async || {
+            ask::ask(&self.bus, subject, &json!({})).await
+        })
+        .await;
+    }
+
+    /// Starts the stand-in node, and waits until the registry counts its plugins healthy.
+    pub async fn start_stand_in(&mut self) -> Result<(), Fatal> {
+        self.servant("stand-in", &[])?;
+        self.healthy(crate::stand_in::ATTACHING).await;
+        Ok(())
+    }
+
+    /// Waits until a plugin is healthy on the node, and what controller it has.
+    pub async fn healthy(&self, plugin: &str) {
+        wait::until(&format!("{plugin} is healthy"), READY, || async {
+            let body = json!({"id": plugin});
+            let answer = ask::ask(&self.bus, &Global::PluginStatus.subject(), &body).await;
+            let answer = answer.map_err(|error| error.to_string())?;
+            let seen = &answer["plugins"][0];
+            let all = |count: &Value| count.is_null() || count["healthy"] == count["expected"];
+            let nodes = &seen["nodes"];
+            if nodes["healthy"] == 1 && all(nodes) && all(&seen["controllers"]) {
+                Ok(())
+            } else {
+                Err(answer.to_string())
+            }
+        })
+        .await;
+    }
+
+    /// Starts the bare service. It writes what a claim writes and answers what a claim answers:
+    /// both are taken from one claim, made for that.
+    pub async fn start_bare(&mut self) -> Result<Vec<u8>, Fatal> {
+        let namespace = Namespace::new("probe")?;
+        let (volume, alloc) = ("volume-000000", "alloc-000000");
+        let plugin = crate::stand_in::PLAIN;
+        ask::register_volume(&self.bus, &namespace, volume, plugin, "single-node-writer").await?;
+        ask::register_alloc(&self.bus, &namespace, alloc, volume).await?;
+        // Healthy at the registry is not yet healthy at the claim service.
+        let grant = wait::until("a claim is granted", READY, || {
+            ask::take(&self.bus, &namespace, alloc, volume)
+        })
+        .await;
+        let key = format!("{}.{volume}.claim.{alloc}", namespace.as_str());
+        let entry = self.volumes().await?.get(&key).await?.and_then(|entry| entry.value);
+        let value = entry.ok_or("the claim that was granted is not in the bucket")?.to_vec();
+        let (value_file, answer_file) = (self.path("value.json"), self.path("answer.json"));
+        std::fs::write(&value_file, &value)?;
+        std::fs::write(&answer_file, grant.to_string())?;
+        let files = [("--value", value_file.as_path()), ("--answer", answer_file.as_path())];
+        self.servant("bare", &files)?;
+        self.answers("$SRV.INFO.bench-bare").await;
+        Ok(value)
+    }
+
+    /// On three servers: has the first one lead the streams, so that chance does not decide who is
+    /// a hop nearer to what it writes.
+    pub async fn lead_from_the_first(&self) -> Result<(), Fatal> {
+        let Nats::Three(cluster) = &self.nats else { return Ok(()) };
+        for name in [bucket::VOLUMES.name, bucket::ALLOCS.name, bare::BUCKET.name] {
+            let stream = format!("KV_{name}");
+            let subject = format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}");
+            let mut tries = 0;
+            while cluster.leader_of(&stream).await != 0 {
+                tries += 1;
+                if tries > 20 {
+                    return Err(format!("{stream} is not led by the first server").into());
+                }
+                let first = json!({"placement": {"preferred": "n1"}});
+                // Refused while another election is on; the next look tells.
+                let _: Result<Value, _> = ask::ask(&self.bus, &subject, &first).await;
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The namespace of everything but the releases.
+    pub fn namespace() -> Namespace {
+        Namespace::default()
+    }
+}
+
+/// A configuration for the agent of the one node, hosting a plugin at a socket.
+pub fn agent_config(state_dir: &Path, plugin: &str, socket: &Path) -> String {
+    format!(
+        "node = \"{NODE}\"\nstate_dir = \"{}\"\nprobe_interval_ms = 500\n\n\
+         [[plugin]]\nid = \"{plugin}\"\nsocket = \"{}\"\n",
+        state_dir.display(),
+        socket.display()
+    )
+}
+
+/// A program that was built together with this one.
+pub fn beside(program: &str) -> Result<PathBuf, Fatal> {
+    let path = std::env::current_exe()?.with_file_name(program);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(format!("{} is not there; `make bench` builds it", path.display()).into())
+}
+
+/// The longest that anything here may wait for one answer.
+pub const PATIENCE: Duration = Duration::from_secs(60);
