@@ -12,7 +12,7 @@ section = @printf '\n==> %s\n' '$(1)'
 # One thing after the other, also under `make -j`: what is printed is read from top to bottom.
 .NOTPARALLEL:
 
-.PHONY: help demo build lint test bench nats-server
+.PHONY: help demo build lint test test-peers bench nats-server
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ lint: ## check formatting, and clippy with warnings denied
 test: nats-server lint build ## run every check and every test
 	$(call section,tests)
 	cargo test $(CARGO_LOCKED) --workspace
+
+# Not part of `make test`: what it holds us against is fetched first.
+test-peers: nats-server build ## hold it against what is not ours: csi-sanity, a client in Python
+	@export BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)"; \
+	for peer in tests/peers/*.sh; do printf '\n==> %s\n' "$$peer"; "$$peer"; done
 
 # What is measured is what a user runs: release builds, each a process of its own.
 BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatcher berth-gc \

@@ -1,0 +1,162 @@
+"""One volume's life: by `claim.take`, and by an agent's mount."""
+
+import json
+
+from nats.errors import TimeoutError as NoMore
+
+from .reference import demand
+from .wire import new_trace, until
+
+VOLUME, PLUGIN = "peer.data", "dev.berth"
+CLAIMS = "default.peer=2Edata.claim"
+
+
+async def story(wire, system, say):
+    volumes = await wire.nats.jetstream().key_value("berth-volumes")
+    watcher = await volumes.watch("default.peer=2Edata.>")
+    demand(await watcher.updates(timeout=5) is None, "somebody else's volume is there")
+    events = await wire.nats.subscribe("berth.v1.event.default.>")
+
+    await register(wire, system, say)
+    await take_and_release(wire, volumes, watcher, events, say)
+    await mount_and_stop(wire, system, events, say)
+
+    gone = await wire.ask("volume-deregister", {"id": VOLUME, "reason": "the story is told"})
+    demand(gone.body.get("gone"), f"deregistered: {gone}")
+    left = [key for key, _ in await every_key(volumes)]
+    demand(not left, f"keys are left: {left}")
+    await watcher.stop()
+    await events.unsubscribe()
+    say("volume deregistered; the bucket holds nothing of it")
+
+
+async def register(wire, system, say):
+    system.provision("peer-storage")
+    document = {
+        "id": VOLUME,
+        "plugin": PLUGIN,
+        "external_id": "peer-storage",
+        "capability": [{"access": "single-node-writer", "attachment": "file-system"}],
+    }
+    registered = await wire.ask("volume-register", document)
+    demand(registered.body.get("changed"), f"registered: {registered}")
+    again = await wire.ask("volume-register", document)
+    demand(again.body.get("changed") is False, f"registered again: {again}")
+    listed = await wire.ask("volume-list", {"plugin": PLUGIN})
+    demand([one["id"] for one in listed.body["volumes"]] == [VOLUME], f"listed: {listed}")
+    shown = await wire.ask("volume-status", {"id": VOLUME})
+    demand(shown.body["health"]["healthy"], f"status: {shown}")
+    plugins = await wire.ask("plugin-status", {"id": PLUGIN})
+    demand(plugins.body["plugins"][0]["attaches"], f"plugin: {plugins}")
+    nodes = await wire.ask("node-status", {})
+    states = {one["id"]: one["state"] for one in nodes.body["nodes"]}
+    demand(states == {"n1": "ready", "n2": "ready"}, f"nodes: {nodes}")
+    say(f"volume {VOLUME} registered on plugin {PLUGIN}, with nodes n1 and n2 ready")
+
+
+async def take_and_release(wire, volumes, watcher, events, say):
+    """By the claim service alone: nothing is mounted, the controller attaches and detaches."""
+    alloc = {"id": "by-take", "node": "n1", "volumes": [{"source": VOLUME}]}
+    live = await wire.ask("alloc-register", alloc)
+    demand(live.body.get("state") == "live", f"alloc: {live}")
+    trace = new_trace()
+    take = {"alloc": "by-take", "volume": VOLUME, "node": "n1"}
+    granted = await wire.ask("claim-take", take, trace=trace, within=10)
+    demand(granted.body.get("external_id") == "peer-storage", f"grant: {granted}")
+    record = json.loads((await volumes.get(f"{CLAIMS}.by-take")).value)
+    demand((record["state"], record["node"]) == ("taken", "n1"), f"record: {record}")
+    demand(record["trace"] == trace, "the record does not name the request's trace")
+    mine = await wire.ask("claim-status", {"alloc": "by-take"})
+    demand(mine.body["claims"][0]["epoch"] == granted.body["epoch"], f"claims: {mine}")
+    told = await follow(events, "claim.taken", wire.page, trace)
+    demand(told == ["claim.publishing", "claim.taken"], f"events of the claim: {told}")
+    say("claim.take granted it to alloc by-take; the record says taken, with the request's trace")
+    say(f"  events of that one trace: {', '.join(told)}")
+
+    other = {"id": "other", "node": "n2", "volumes": [{"source": VOLUME}]}
+    await wire.ask("alloc-register", other)
+    held = await wire.ask("claim-take", {"alloc": "other", "volume": VOLUME, "node": "n2"})
+    demand(held.code == "BERTH0106" and "by-take" in held.body["message"], f"held: {held}")
+    say(f"another's claim.take is refused: {held.code}, {held.body['message']}")
+    await wire.ask("alloc-stop", {"id": "other"})
+
+    await wire.ask("claim-release", {"alloc": "by-take", "volume": VOLUME})
+    told = await follow(events, "claim.freed", wire.page)
+    steps = ["claim.unpublishing", "claim.node-detached", "claim.freed"]
+    demand([one for one in dedup(told) if one in steps] == steps, f"events of the release: {told}")
+    states = []
+    while (entry := await next_entry(watcher)) is not None:
+        if entry.key == f"{CLAIMS}.by-take":
+            gone = entry.operation is not None
+            states.append("deleted" if gone else json.loads(entry.value)["state"])
+    demand(states[-1:] == ["deleted"] and "taken" in states, f"watched: {states}")
+    say(f"claim.release; the watch saw {', '.join(dedup(states))}")
+    say(f"  and the events say {', '.join(dedup(told))}")
+    stopped = await wire.ask("alloc-stop", {"id": "by-take"})
+    demand(stopped.body["state"] == "stopped", f"stopped: {stopped}")
+
+
+async def mount_and_stop(wire, system, events, say):
+    """By an agent: staged and published for real, and taken down when the alloc ends."""
+    alloc = {"id": "by-mount", "node": "n2", "volumes": [{"source": VOLUME}]}
+    await wire.ask("alloc-register", alloc)
+    mount = {"namespace": "default", "alloc": "by-mount", "volume": VOLUME}
+    mounted = await wire.ask("agent-mount", mount, node="n2", within=15)
+    path = mounted.body.get("path")
+    demand(path and system.mounted(path, "n2"), f"mounted: {mounted}")
+    status = await wire.ask("agent-status", {}, node="n2")
+    demand([one["path"] for one in status.body["mounts"]] == [path], f"agent: {status}")
+    demand(status.body["controllers"] == [PLUGIN], f"agent: {status}")
+    say("agent.mount on n2: the path it answers is in that agent's mount table")
+
+    trace = new_trace()
+    await wire.ask("alloc-stop", {"id": "by-mount", "state": "complete"}, trace=trace)
+
+    async def is_free():
+        shown = await wire.ask("volume-status", {"id": VOLUME})
+        return not shown.body["claims"]
+
+    await until("the volume is free", 20, is_free)
+    demand(not system.mounted(path, "n2"), f"{path} is still mounted")
+    shown = await wire.ask("alloc-status", {"id": "by-mount"})
+    demand(shown.body["state"] == "complete" and not shown.body["claims"], f"alloc: {shown}")
+    ended = [one["id"] for one in (await wire.ask("alloc-list", {"node": "n2"})).body["allocs"]]
+    demand("by-mount" in ended, f"allocs: {ended}")
+    say("alloc.stop: unmounted, detached and free again")
+
+
+async def follow(events, last, page, trace=None):
+    """The names of events, of a trace or all, up to the last; each is as the page says."""
+    told = []
+    while True:
+        try:
+            message = await events.next_msg(timeout=15)
+        except NoMore:
+            demand(False, f"no event {last}; there were {told}")
+        event = json.loads(message.data)
+        page.check_type("Event", event, message.subject)
+        kind = event["event"].split(".")[0]
+        demand(message.subject.startswith(f"berth.v1.event.default.{kind}."), message.subject)
+        if trace in (None, event.get("trace")):
+            told.append(event["event"])
+            if event["event"] == last:
+                return told
+
+
+async def next_entry(watcher):
+    try:
+        return await watcher.updates(timeout=0.5)
+    except NoMore:
+        return None
+
+
+async def every_key(kv):
+    found, watcher = [], await kv.watch("default.peer=2Edata.>", ignore_deletes=True)
+    while (entry := await watcher.updates(timeout=5)) is not None:
+        found.append((entry.key, entry.value))
+    await watcher.stop()
+    return found
+
+
+def dedup(names):
+    return [name for at, name in enumerate(names) if at == 0 or names[at - 1] != name]

@@ -1,0 +1,65 @@
+"""A system to look at: `berth dev` with two nodes, in a directory of its own."""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from .reference import demand
+
+
+class System:
+    """Started on entering, stopped on leaving; leaves no process, no mount and no file."""
+
+    def __init__(self, binaries: Path):
+        self.binaries = binaries
+        self.dir = Path(tempfile.mkdtemp(prefix="berth-peer-"))
+
+    def __enter__(self):
+        ready, log = self.dir / "ready", open(self.dir / "dev.out", "wb")
+        command = [self.binaries / "berth", "dev", "--nodes", "2", "--dir", self.dir / "dev"]
+        command += ["--volume-timeout", "2s", "--ready-file", ready]
+        self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + 30
+        while not ready.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                said = (self.dir / "dev.out").read_text()
+                self.__exit__()
+                raise SystemExit(f"berth dev did not become healthy:\n{said}")
+            time.sleep(0.05)
+        self.url = ready.read_text().strip()
+        return self
+
+    def provision(self, volume):
+        """Makes a volume in the development driver's storage."""
+        command = [self.binaries / "berth-csi-dev", "provision"]
+        command += ["--backend", self.dir / "dev" / "backend", "--volume", volume]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def mounted(self, path, node):
+        """Whether the node's agent has something mounted there."""
+        pid = (self.dir / "dev" / "pids" / f"agent-{node}.pid").read_text().strip()
+        mounts = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+        return any(line.split()[4] == path for line in mounts)
+
+    def __exit__(self, *_):
+        pids = [int(file.read_text()) for file in (self.dir / "dev" / "pids").glob("*.pid")]
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        left = [pid for pid in pids if self.runs(pid)]
+        demand(not left, f"processes are left: {left}")
+        mounts = Path("/proc/self/mountinfo").read_text()
+        demand(str(self.dir) not in mounts, f"mounts are left below {self.dir}")
+        shutil.rmtree(self.dir)
+
+    def runs(self, pid):
+        try:
+            return str(self.dir) in Path(f"/proc/{pid}/cmdline").read_text()
+        except OSError:
+            return False
