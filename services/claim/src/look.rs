@@ -168,11 +168,12 @@ fn waits_for(
         ClaimState::Taken if state.is_wanted(&key.namespace, alloc) => None,
         ClaimState::Taken => Some("its release: the alloc has ended".to_owned()),
         ClaimState::Waiting => {
-            let ahead = volume
-                .claims
-                .values()
-                .filter(|other| other.state != ClaimState::Waiting || other.epoch < claim.epoch);
-            Some(format!("{} claims ahead of it", ahead.count()))
+            let ahead = volume.claims.iter().filter(|(_, other)| {
+                other.state != ClaimState::Waiting || other.epoch < claim.epoch
+            });
+            Some(turn(
+                ahead.map(|(other, held)| format!("{other} on {} ({})", held.node, held.state)),
+            ))
         }
         ClaimState::Publishing => Some(match next() {
             Some(next) => format!("{}, again at {next}", CallKind::ControllerPublish),
@@ -180,6 +181,21 @@ fn waits_for(
         }),
         ClaimState::Unpublishing => Some(step(CallKind::NodeDetach, next())),
         ClaimState::NodeDetached => Some(step(CallKind::ControllerUnpublish, next())),
+    }
+}
+
+/// Who comes first, named as far as a person reads on.
+fn turn(ahead: impl Iterator<Item = String>) -> String {
+    const NAMED: usize = 3;
+    let mut ahead: Vec<String> = ahead.collect();
+    let unnamed = ahead.len().saturating_sub(NAMED);
+    ahead.truncate(NAMED);
+    if unnamed > 0 {
+        ahead.push(format!("{unnamed} more"));
+    }
+    match ahead.join(", ") {
+        nobody if nobody.is_empty() => "its turn, which has come".to_owned(),
+        somebody => format!("its turn, after {somebody}"),
     }
 }
 

@@ -77,7 +77,11 @@ fn outcome(call: &Call, answer: Result<Called, RequestError>, left: Duration) ->
 }
 
 fn answered(call: &Call, problem: &Problem) -> Outcome {
-    let error = format!("{}: {problem}", call.call);
+    // The executor names the step it failed at, which as a rule is this call.
+    let error = match &problem.step {
+        Some(step) if *step == call.call.to_string() => problem.to_string(),
+        _ => format!("{}: {problem}", call.call),
+    };
     match problem.code {
         Code::PluginRefused => Outcome::Refused(error),
         // The executor answered, and the plugin did not: it may still be at work.

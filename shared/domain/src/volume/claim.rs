@@ -44,24 +44,26 @@ impl fmt::Display for State {
     }
 }
 
-/// One claim. Fields stand in the order in which a person who looks at the record wants them.
+/// One claim. Fields stand in the order in which a person who looks at the record wants them: `nats
+/// kv get` shows the first 120 characters, which are to say where it stands, when it is tried next
+/// and why not yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Where it stands.
     pub state: State,
     /// The node it is for.
     pub node: NodeId,
-    /// What it may do; kept through release, so that a read-only publish is undone as one (B7).
-    pub mode: Mode,
     /// Calls of the present state that did not succeed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
-    /// What the last of them said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
     /// When the next is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,
+    /// What the last of them said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What it may do; kept through release, so that a read-only publish is undone as one (B7).
+    pub mode: Mode,
     /// Since when it stands so.
     pub since: Timestamp,
     /// Why it is being released.
