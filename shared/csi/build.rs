@@ -128,7 +128,8 @@ fn write_debug(
     Ok(())
 }
 
-/// `impl Sensitive` for a request: shows each secret value in it to the visitor.
+/// `impl Sensitive` for a request: shows each secret value in it to the visitor, and the id of its
+/// volume to whoever asks.
 fn write_sensitive(
     code: &mut String,
     pool: &DescriptorPool,
@@ -145,6 +146,10 @@ fn write_sensitive(
     }
     let found = if body.is_empty() { "_" } else { "found" };
     writeln!(code, "impl Sensitive for v1::{} {{", request.name())?;
-    writeln!(code, "fn visit(&self, {found}: &mut dyn FnMut(&str)) {{ {body} }} }}")?;
+    writeln!(code, "fn visit(&self, {found}: &mut dyn FnMut(&str)) {{ {body} }}")?;
+    if request.get_field_by_name("volume_id").is_some() {
+        writeln!(code, "fn volume_id(&self) -> Option<&str> {{ Some(&self.volume_id) }}")?;
+    }
+    writeln!(code, "}}")?;
     Ok(())
 }

@@ -52,7 +52,7 @@ impl Decode for Config {
         let policy = decoder.field::<Option<PolicyFields>>(&mut object, "policy");
         let secrets = decoder.field::<Option<SecretsFields>>(&mut object, "secrets");
         let drain_ms = decoder.field::<Option<u64>>(&mut object, "drain_ms");
-        decoder.finish(&object, &["nats", "log", "policy", "secrets", "drain_ms"]);
+        decoder.finish(&object, &["nats", "log", "telemetry", "policy", "secrets", "drain_ms"]);
         let policy = match policy? {
             Some(fields) => fields.check(decoder)?,
             None => Policy::default(),

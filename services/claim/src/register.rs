@@ -158,7 +158,6 @@ async fn validate(
     let left = deadline.saturating_duration_since(Instant::now());
     let within = left.mul_f64(0.9).max(Duration::from_millis(100));
     let subject = ControllerRpc::Validate.subject(&spec.plugin);
-    let trace = trace.child(&mut rand::rng());
     match state.bus.request::<Validated>(&subject, &question, &Call::within(trace, within)).await {
         Ok(Validated { confirmed: true, .. }) => Ok(()),
         Ok(Validated { message, .. }) => Err(Problem::new(

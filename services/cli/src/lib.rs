@@ -24,7 +24,9 @@ pub mod span;
 pub mod table;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use berth_telemetry::TelemetryConfig;
 use clap::{CommandFactory as _, Parser as _};
 
 use args::{AllocCommand, ClaimCommand, Cli, Command, NodeCommand, PluginCommand, VolumeCommand};
@@ -39,13 +41,29 @@ pub fn run_process() -> ExitCode {
     // One thread: the kernel ends children of `berth dev` when the *thread* that started them ends.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = match runtime {
-        Ok(runtime) => runtime.block_on(perform(cli)),
+        Ok(runtime) => runtime.block_on(exported(perform(cli))),
         Err(error) => Err(Failure::here(error, "look at the limits of this shell: ulimit -a")),
     };
     ExitCode::from(outcome.unwrap_or_else(|failure| {
         output.failure(&failure);
         failure.exit()
     }))
+}
+
+/// How long the last spans may take to leave: nobody wants to wait for a collector.
+const LAST_SPANS: Duration = Duration::from_secs(1);
+
+/// Does the work while its spans are exported, where the `OTEL_*` variables say where to.
+async fn exported<T>(work: impl Future<Output = T>) -> T {
+    let instance = format!("berth/{}", std::process::id());
+    let config = TelemetryConfig::default();
+    let telemetry = berth_service::telemetry::export("berth", &instance, &config).await;
+    let outcome = work.await;
+    // Without a listener for Prometheus nothing can keep it from starting.
+    if let Ok(telemetry) = telemetry {
+        telemetry.end(LAST_SPANS).await;
+    }
+    outcome
 }
 
 /// Does what was asked; the exit code, when it is not a failure's.

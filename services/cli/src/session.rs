@@ -190,7 +190,7 @@ impl Session {
         body: &impl Serialize,
         deadline: Instant,
     ) -> Result<T, Problem> {
-        let call = Call { trace: self.trace.child(&mut rand::rng()), deadline };
+        let call = Call::until(self.trace, deadline);
         let answer = self.bus.request(&question.subject, body, &call).await;
         answer.map_err(|error| error.into_problem(&question.step).trace(self.trace.trace_id()))
     }

@@ -38,7 +38,7 @@ impl Decode for Config {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
         let fields = decoder.field::<Option<Fields>>(&mut object, "gc");
-        decoder.finish(&object, &["nats", "log", "gc"]);
+        decoder.finish(&object, &["nats", "log", "telemetry", "gc"]);
         match fields? {
             Some(fields) => fields.check(decoder),
             None => Some(Self::default()),

@@ -180,7 +180,7 @@ impl Shared {
         }
         let deadline = deadline.min(Instant::now() + limits::REQUEST_TIMEOUT);
         let subject = verb.subject(&volume.namespace);
-        let asked = self.bus.request(&subject, body, &Call { trace, deadline }).await;
+        let asked = self.bus.request(&subject, body, &Call::until(trace, deadline)).await;
         asked.map_err(|error: RequestError| error.into_problem(&verb.step()))
     }
 }

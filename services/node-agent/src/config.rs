@@ -23,7 +23,7 @@ use crate::paths::STATE_DIR_BYTES_MAX;
 /// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
 const SOCKET_BYTES_MAX: usize = 107;
 /// Every field at the top level.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 12] = [
     "node",
     "state_dir",
     "plugin",
@@ -35,6 +35,7 @@ const KNOWN: [&str; 11] = [
     "drain_ms",
     "nats",
     "log",
+    "telemetry",
 ];
 
 /// What may be configured.

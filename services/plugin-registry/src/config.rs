@@ -28,7 +28,7 @@ impl Decode for Config {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
         let fields = decoder.field::<Option<Fields>>(&mut object, "registry");
-        decoder.finish(&object, &["nats", "log", "registry"]);
+        decoder.finish(&object, &["nats", "log", "telemetry", "registry"]);
         let Some(fields) = fields? else { return Some(Self::default()) };
         let sound =
             decoder.demand(fields.rescan_ms >= 100, "registry.rescan_ms", "must be at least 100");

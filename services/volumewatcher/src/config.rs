@@ -35,7 +35,7 @@ impl Decode for Config {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
         let fields = decoder.field::<Option<Fields>>(&mut object, "watcher");
-        decoder.finish(&object, &["nats", "log", "watcher"]);
+        decoder.finish(&object, &["nats", "log", "telemetry", "watcher"]);
         match fields? {
             Some(fields) => fields.check(decoder),
             None => Some(Self::default()),

@@ -35,6 +35,8 @@ use async_nats::HeaderMap;
 use berth_contract::header;
 use berth_contract::trace::TraceContext;
 use berth_contract::{code::Code, problem::Problem};
+use berth_telemetry::metric::{BUCKETS, COMMITS, COMMITS_DURATION, COMMITS_SENT_AGAIN};
+use berth_telemetry::{Kind, Span, attribute};
 use bytes::Bytes;
 use rand::RngExt as _;
 use serde::Deserialize;
@@ -129,6 +131,16 @@ pub enum CommitError {
 }
 
 impl CommitError {
+    /// The reason in one word.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Conflict { .. } => "conflict",
+            Self::Refused { .. } => "refused",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Unknown { .. } => "unknown",
+        }
+    }
+
     /// What a caller of ours is told, when the service itself does not try again.
     pub fn into_problem(self, step: &str) -> Problem {
         let (code, retryable) = match &self {
@@ -140,6 +152,18 @@ impl CommitError {
         let problem = Problem::new(code, chain(&self)).at(step);
         if retryable { problem.retryable() } else { problem }
     }
+}
+
+/// What is told of a write that was stored.
+const STORED: &str = "stored";
+
+/// How a write was pursued.
+#[derive(Debug, Default)]
+struct Tries {
+    /// Copies that were sent.
+    sent: u32,
+    /// Acknowledgements that did not come.
+    lost: u32,
 }
 
 /// How one sending of the write ended.
@@ -159,15 +183,66 @@ impl Bucket {
     /// Writes one key under its guard; answers the revision it is stored at.
     pub async fn commit(&self, write: Write<'_>) -> Result<u64, CommitError> {
         let within = self.bus.config().commit_timeout;
-        self.commit_within(&write, None, within).await
+        let bucket = &self.shape.name;
+        let mut span = Span::child_of(write.trace, format_args!("commit {bucket}"), Kind::Internal)
+            .with(attribute::DB_SYSTEM, "nats")
+            .with(attribute::DB_COLLECTION, bucket)
+            .with(attribute::KEY, write.key)
+            .with(attribute::GUARD, write.guard.revision);
+        let write = Write { trace: span.context(), ..write };
+        let mut tries = Tries::default();
+        let outcome = self.pursue(&write, None, within, &mut tries).await;
+        match &outcome {
+            Ok(revision) => span.set(attribute::REVISION, *revision),
+            // A lost race is no failure: whoever lost looks again.
+            Err(CommitError::Conflict { .. }) => {}
+            Err(error) => {
+                span.set(attribute::ERROR_TYPE, error.reason());
+                span.fail(error.reason());
+            }
+        }
+        span.set(attribute::OUTCOME, outcome.as_ref().map_or_else(CommitError::reason, |_| STORED));
+        span.set(attribute::SENT, tries.sent);
+        span.set(attribute::LOST_ACKNOWLEDGEMENTS, tries.lost);
+        outcome
     }
 
-    /// Writes as [`commit`](Self::commit) does, with a TTL of the key's own and for so long.
+    /// Writes as [`commit`](Self::commit) does, with a TTL of the key's own and for so long. A
+    /// lease is renewed for ever: that is counted, and makes no spans.
     pub(crate) async fn commit_within(
         &self,
         write: &Write<'_>,
         ttl: Option<Duration>,
         within: Duration,
+    ) -> Result<u64, CommitError> {
+        self.pursue(write, ttl, within, &mut Tries::default()).await
+    }
+
+    async fn pursue(
+        &self,
+        write: &Write<'_>,
+        ttl: Option<Duration>,
+        within: Duration,
+        tries: &mut Tries,
+    ) -> Result<u64, CommitError> {
+        let (began, bucket) = (Instant::now(), BUCKETS.label(&self.shape.name));
+        let outcome = self.store(write, ttl, within, tries).await;
+        let result = outcome.as_ref().map_or_else(CommitError::reason, |_| STORED);
+        COMMITS.add(1, [bucket.clone(), result.into()]);
+        COMMITS_DURATION.record(began.elapsed(), [bucket.clone()]);
+        let again = tries.sent.saturating_sub(1);
+        if again > 0 {
+            COMMITS_SENT_AGAIN.add(again.into(), [bucket]);
+        }
+        outcome
+    }
+
+    async fn store(
+        &self,
+        write: &Write<'_>,
+        ttl: Option<Duration>,
+        within: Duration,
+        tries: &mut Tries,
     ) -> Result<u64, CommitError> {
         let key = || write.key.to_owned();
         let conflict = || CommitError::Conflict {
@@ -180,8 +255,8 @@ impl Bucket {
         let deadline = Instant::now() + within;
         // Whether a copy may be stored, and whether one may even be on its way still.
         let (mut doubtful, mut loose) = (false, false);
-        let mut tries = 0;
         loop {
+            tries.sent += 1;
             let sent = self.send(write, &copy, ttl).await;
             let cause = match sent {
                 Sent::Stored(revision) => return Ok(revision),
@@ -195,6 +270,7 @@ impl Bucket {
                 }
                 Sent::Lost(cause) => {
                     (doubtful, loose) = (true, true);
+                    tries.lost += 1;
                     cause
                 }
             };
@@ -220,8 +296,7 @@ impl Bucket {
                 });
             }
             tracing::debug!(key = write.key, %cause, "the write is sent again");
-            tries += 1;
-            pause(tries).await;
+            pause(tries.sent).await;
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_nats::{ClientError, Event, ServerError};
+use berth_telemetry::metric::{BUS_CONNECTED, BUS_CONNECTS, BUS_DISCONNECTS};
 use tokio::sync::watch;
 
 use crate::connect::Bus;
@@ -93,11 +94,15 @@ impl Link {
         match event {
             Event::Connected => {
                 count(&self.connects);
+                BUS_CONNECTS.add(1, []);
+                BUS_CONNECTED.set(1, []);
                 tracing::info!(connection, "connected to the bus");
                 self.changes.send_modify(|changes| *changes += 1);
             }
             Event::Disconnected => {
                 count(&self.disconnects);
+                BUS_DISCONNECTS.add(1, []);
+                BUS_CONNECTED.set(0, []);
                 tracing::warn!(connection, "the connection to the bus is lost; reconnecting");
                 self.changes.send_modify(|changes| *changes += 1);
             }

@@ -1,6 +1,7 @@
 //! One question to a service, asked once.
 //!
-//! **Owns** what goes with each: the trace, and the deadline after which no handler begins it.
+//! **Owns** what goes with each: the trace, and the deadline after which no handler begins it; and
+//! what is told of it, a client span and its metrics.
 //!
 //! **Promises** an end by the deadline and an error that says whether it may have been done. It is
 //! not sent twice: whoever asks again decides so, since every request of ours is idempotent.
@@ -12,10 +13,12 @@ use std::time::{Duration, SystemTime};
 
 use async_nats::HeaderMap;
 use berth_contract::code::Code;
-use berth_contract::header;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::{header, subject};
 use berth_domain::{Timestamp, limits};
+use berth_telemetry::metric::{Label, REQUESTS_MADE, REQUESTS_MADE_DURATION, STEPS};
+use berth_telemetry::{Kind, Span, attribute};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -35,12 +38,27 @@ pub struct Call {
     pub trace: TraceContext,
     /// When the caller stops waiting.
     pub deadline: Instant,
+    /// Whether the asking is a span of its own.
+    spanned: bool,
 }
 
 impl Call {
     /// A call that may take so long from now.
     pub fn within(trace: TraceContext, within: Duration) -> Self {
-        Self { trace, deadline: Instant::now() + within }
+        Self::until(trace, Instant::now() + within)
+    }
+
+    /// A call that may take until then.
+    pub const fn until(trace: TraceContext, deadline: Instant) -> Self {
+        Self { trace, deadline, spanned: true }
+    }
+
+    /// The same call, whose trace is handed on as it is: without a span of the asking, below which
+    /// the answering would be. For those who may be killed while they wait and whose step is
+    /// written down and emitted by whoever ends it: their own span would be lost with them.
+    #[must_use]
+    pub const fn as_it_is(self) -> Self {
+        Self { spanned: false, ..self }
     }
 }
 
@@ -102,6 +120,19 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// The reason in one word: a problem's code, or what kept the request from being answered.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NoResponder { .. } => "no_responder",
+            Self::NoAnswer { .. } => "no_answer",
+            Self::Unavailable { .. } => "bus_unavailable",
+            Self::Unsendable { .. } => "unsendable",
+            Self::TooLarge { .. } => "too_large",
+            Self::BadReply { .. } => "bad_reply",
+            Self::Problem(problem) => problem.code.as_str(),
+        }
+    }
+
     /// What a caller of ours is told.
     pub fn into_problem(self, step: &str) -> Problem {
         let (code, retryable) = match self {
@@ -126,6 +157,20 @@ pub(crate) struct Failure {
 impl Bus {
     /// Asks a service: the body as JSON, the answer from JSON.
     pub async fn request<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        body: &(impl Serialize + ?Sized),
+        call: &Call,
+    ) -> Result<T, RequestError> {
+        let told = Asked::begin(subject, call);
+        let trace = told.span.as_ref().map_or(call.trace, Span::context);
+        let call = Call { trace, ..*call };
+        let answer = self.ask(subject, body, &call).await;
+        told.end(answer.as_ref().err());
+        answer
+    }
+
+    async fn ask<T: DeserializeOwned>(
         &self,
         subject: &str,
         body: &(impl Serialize + ?Sized),
@@ -157,6 +202,37 @@ impl Bus {
         let empty = HeaderMap::new();
         read(answer.headers.as_ref().unwrap_or(&empty), &answer.payload)
             .map_err(|error| error.unwrap_or_else_bad(subject))
+    }
+}
+
+/// What is told of a request: a span and its metrics.
+struct Asked {
+    span: Option<Span>,
+    step: Label,
+    began: Instant,
+}
+
+impl Asked {
+    fn begin(subject: &str, call: &Call) -> Self {
+        let (noun, verb) = subject::step(subject).unwrap_or(("other", "other"));
+        let span = call.spanned.then(|| {
+            let name = format_args!("request {noun}.{verb}");
+            Span::child_of(call.trace, name, Kind::Client)
+                .with(attribute::MESSAGING_SYSTEM, "nats")
+                .with(attribute::MESSAGING_OPERATION, "send")
+                .with(attribute::MESSAGING_DESTINATION, subject)
+        });
+        Self { span, step: STEPS.label(&format!("{noun}.{verb}")), began: Instant::now() }
+    }
+
+    fn end(mut self, error: Option<&RequestError>) {
+        let outcome = error.map_or("ok", RequestError::reason);
+        if let (Some(span), Some(_)) = (&mut self.span, error) {
+            span.set(attribute::ERROR_TYPE, outcome);
+            span.fail(outcome);
+        }
+        REQUESTS_MADE.add(1, [self.step.clone(), outcome.into()]);
+        REQUESTS_MADE_DURATION.record(self.began.elapsed(), [self.step]);
     }
 }
 

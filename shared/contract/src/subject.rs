@@ -185,6 +185,20 @@ const SECRET_OPEN: &str = "berth.v1.secret.open";
 /// Where the claim service listens for it.
 pub const SECRET_OPEN_ALL: &str = "berth.v1.secret.open.*";
 
+/// What a request's subject asks for, without its ids, such as `claim.take` or `agent.mount`: the
+/// noun and the verb, in words that are ours. None when it is no request of Berth's.
+pub fn step(subject: &str) -> Option<(&str, &str)> {
+    let mut tokens = subject.strip_prefix("berth.v1.")?.split('.');
+    let noun = tokens.next()?;
+    let verb = match noun {
+        // The second token is the id of whoever is asked.
+        "agent" | "controller" => tokens.nth(1),
+        "event" => None,
+        _ => tokens.next(),
+    };
+    Some((noun, verb?))
+}
+
 /// What a plugin's controller does: `berth.v1.controller.<plugin>.<rpc>`, in the plugin's queue
 /// group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,6 +251,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_step_has_no_id_in_it() {
+        let node = NodeId::new("n1.example").unwrap();
+        let plugin = PluginId::new("ebs.csi.aws.com").unwrap();
+        let subjects = [
+            (Namespaced::ClaimTake.subject(&Namespace::default()), Some(("claim", "take"))),
+            (Global::NodeReport.subject(), Some(("node", "report"))),
+            (AgentVerb::Mount.subject(&node), Some(("agent", "mount"))),
+            (ControllerRpc::Publish.subject(&plugin), Some(("controller", "publish"))),
+            (secret_open(&node), Some(("secret", "open"))),
+            (event(None, "node", "n1"), None),
+            ("$JS.API.INFO".to_owned(), None),
+        ];
+        for (subject, expected) in subjects {
+            assert_eq!(step(&subject), expected, "{subject}");
+        }
+    }
 
     #[test]
     fn subjects_as_a_person_sees_them() {

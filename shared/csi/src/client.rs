@@ -1,6 +1,7 @@
 //! The connection to one plugin over its unix socket.
 //!
-//! **Owns** the socket, the gRPC channel on it and the deadline of each call.
+//! **Owns** the socket, the gRPC channel on it and the deadline of each call; and what is told of a
+//! call, a client span and its metrics.
 //!
 //! **Promises** that a call ends within its timeout, whatever sits at the path; that it connects
 //! when first needed and again after the plugin restarted; and that a call which certainly never
@@ -16,6 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_contract::trace::TraceContext;
+use berth_telemetry::metric::{PLUGIN_CALLS, PLUGIN_CALLS_DURATION};
+use berth_telemetry::{Kind, Span, attribute};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
@@ -24,9 +28,10 @@ use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
+use crate::code::Code;
 use crate::failure::{CallError, Failure, one_line};
 use crate::redact::Secrets;
-use crate::rpc::Unary;
+use crate::rpc::{Rpc, Unary};
 
 /// The largest answer taken, in bytes: gRPC's own 4 MiB are too few for long listings.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -34,11 +39,16 @@ pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Some HTTP/2 servers refuse a socket's path as authority, so all are given this.
 const AUTHORITY: &str = "http://localhost";
 
+/// The gRPC metadata in which a plugin is given the trace (W3C trace context).
+const TRACEPARENT: &str = "traceparent";
+
 /// A plugin behind its socket. Clones share one connection.
 #[derive(Clone)]
 pub struct Client {
     socket: Arc<Path>,
     channel: Channel,
+    /// None for calls that belong to nobody's work, such as probes.
+    trace: Option<TraceContext>,
 }
 
 impl Client {
@@ -49,12 +59,20 @@ impl Client {
         let path = Arc::clone(&socket);
         let connector = service_fn(move |_| connect(Arc::clone(&path)));
         let channel = Endpoint::from_static(AUTHORITY).connect_with_connector_lazy(connector);
-        Self { socket, channel }
+        Self { socket, channel, trace: None }
     }
 
     /// Where the plugin is.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// The same client, for calls that are steps of this trace: each makes a span, and the plugin is
+    /// given its context as `traceparent`. Other calls make none, and give the plugin a trace that
+    /// is not to be recorded.
+    #[must_use]
+    pub fn traced(&self, trace: TraceContext) -> Self {
+        Self { trace: Some(trace), ..self.clone() }
     }
 
     /// Makes one call and waits for its answer, at most for `timeout`, which the plugin is told.
@@ -77,30 +95,54 @@ impl Client {
     ) -> Result<R::Response, CallError> {
         let (rpc, socket) = (R::RPC, self.socket.display());
         let started = Instant::now();
+        let mut span = self.span(&request);
         let secrets = Secrets::of(&request);
-        let outcome = tokio::time::timeout(timeout, self.send(request, timeout)).await;
+        let sent = self.send(request, timeout, span.context());
+        let outcome = tokio::time::timeout(timeout, sent).await;
         let elapsed = started.elapsed();
         let failure = match outcome {
             Ok(Ok(response)) => {
+                tell(&mut span, rpc, elapsed, None);
                 tracing::debug!(%rpc, %socket, ?elapsed, "the plugin did it");
                 return Ok(response);
             }
             Ok(Err(status)) => read_failure(&status, &secrets, timeout),
             Err(_) => Failure::Late { timeout },
         };
+        tell(&mut span, rpc, elapsed, Some(&failure));
         tracing::debug!(%rpc, %socket, ?elapsed, %failure, "the call failed");
         Err(CallError { rpc, socket: self.socket.to_path_buf(), failure })
+    }
+
+    fn span<R: Unary>(&self, request: &R) -> Span {
+        let parent = self.trace.unwrap_or_else(|| {
+            // Nobody wants a trace of every probe.
+            TraceContext::begin(&mut rand::rng()).with_sampled(false)
+        });
+        let name = R::RPC.path().trim_start_matches('/');
+        let mut span = Span::child_of(parent, name, Kind::Client)
+            .with(attribute::RPC_SYSTEM, "grpc")
+            .with(attribute::RPC_SERVICE, name.split('/').next().unwrap_or_default())
+            .with(attribute::RPC_METHOD, R::RPC.name());
+        if let Some(volume) = request.volume_id() {
+            span.set(attribute::EXTERNAL_VOLUME, volume);
+        }
+        span
     }
 
     async fn send<R: Unary>(
         &self,
         request: R,
         timeout: Duration,
+        trace: TraceContext,
     ) -> Result<R::Response, tonic::Status> {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone())
             .max_decoding_message_size(ANSWER_BYTES_MAX);
         let mut request = tonic::Request::new(request);
         request.set_timeout(timeout);
+        if let Ok(trace) = trace.to_string().parse() {
+            request.metadata_mut().insert(TRACEPARENT, trace);
+        }
         let path = PathAndQuery::from_static(R::RPC.path());
         let codec = ProstCodec::<R, R::Response>::default();
         grpc.ready().await.map_err(|error| tonic::Status::from_error(error.into()))?;
@@ -112,6 +154,31 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("socket", &self.socket).finish_non_exhaustive()
     }
+}
+
+/// What is told of a call that has ended. Never the plugin's words: they may quote a request.
+fn tell(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Failure>) {
+    let code = match failure {
+        None => Code::Ok.as_str(),
+        Some(Failure::Unreachable { .. }) => "UNREACHABLE",
+        Some(Failure::Late { .. }) => "LATE",
+        Some(Failure::Broken { .. }) => "BROKEN",
+        Some(Failure::Answered { code, .. }) => code.as_str(),
+    };
+    let answered = match failure {
+        None => Some(Code::Ok),
+        Some(Failure::Answered { code, .. }) => Some(*code),
+        Some(_) => None,
+    };
+    if let Some(answered) = answered {
+        span.set(attribute::RPC_STATUS, answered.number());
+    }
+    if failure.is_some() {
+        span.set(attribute::ERROR_TYPE, code);
+        span.fail(code);
+    }
+    PLUGIN_CALLS.add(1, [rpc.name().into(), code.into()]);
+    PLUGIN_CALLS_DURATION.record(elapsed, [rpc.name().into()]);
 }
 
 async fn connect(socket: Arc<Path>) -> io::Result<TokioIo<UnixStream>> {

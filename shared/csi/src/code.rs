@@ -29,6 +29,11 @@ macro_rules! codes {
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
+
+            /// gRPC's number.
+            pub const fn number(self) -> u32 {
+                self as u32
+            }
         }
 
         impl From<tonic::Code> for Code {

@@ -27,6 +27,11 @@ const SHORT_BYTES: usize = 4;
 pub trait Sensitive {
     /// Shows every secret value in it to `found`.
     fn visit(&self, found: &mut dyn FnMut(&str));
+
+    /// The id of the volume it is about, which may be shown.
+    fn volume_id(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl Sensitive for v1::VolumeCapability {

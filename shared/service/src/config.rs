@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use berth_contract::decode::{Decode, Decoder, Fault, Unknown, decode};
 use berth_contract::decode_struct;
 use berth_contract::document::{Document, Format};
+use berth_telemetry::TelemetryConfig;
 use serde_json::{Map, Value};
 
 use crate::telemetry::LogConfig;
@@ -62,6 +63,8 @@ pub struct Config<Own> {
     pub nats: NatsConfig,
     /// Logs.
     pub log: LogConfig,
+    /// Where spans and metrics go.
+    pub telemetry: TelemetryConfig,
     /// The service's own fields; at the top level of the file, like the others.
     pub own: Own,
 }
@@ -71,9 +74,15 @@ impl<Own: Decode> Decode for Config<Own> {
         let mut object = decoder.object(value)?;
         let nats: Option<Option<NatsConfig>> = decoder.field(&mut object, "nats");
         let log: Option<Option<LogConfig>> = decoder.field(&mut object, "log");
+        let telemetry: Option<Option<TelemetryConfig>> = decoder.field(&mut object, "telemetry");
         // What is left is the service's own; it also reports what nobody knows.
         let own = Own::decode(Value::Object(object), decoder);
-        Some(Self { nats: nats?.unwrap_or_default(), log: log?.unwrap_or_default(), own: own? })
+        Some(Self {
+            nats: nats?.unwrap_or_default(),
+            log: log?.unwrap_or_default(),
+            telemetry: telemetry?.unwrap_or_default(),
+            own: own?,
+        })
     }
 }
 
@@ -182,8 +191,8 @@ mod tests {
     #[test]
     fn every_fault_comes_at_once_with_its_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let text =
-            "tries = 'many'\ncolour = 1\n[nats]\nreplicas = 2\nurls = 'x'\n[log]\nformat = 'xml'\n";
+        let text = "tries = 'many'\ncolour = 1\n[nats]\nreplicas = 2\nurls = 'x'\n[log]\nformat = 'xml'\n\
+             [telemetry]\nendpoint = 'x'\nprotocol = 'y'\n";
         std::fs::write(file.path(), text).unwrap();
         let error = load::<Own>(Some(file.path()), variables(&[])).unwrap_err();
         let found: Vec<(&str, Option<usize>)> =
@@ -194,6 +203,8 @@ mod tests {
                 ("nats.urls", Some(5)),
                 ("nats.replicas", Some(4)),
                 ("log.format", Some(7)),
+                ("telemetry.protocol", Some(10)),
+                ("telemetry.endpoint", Some(9)),
                 ("node", None),
                 ("tries", Some(1)),
                 ("colour", Some(2)),

@@ -1,4 +1,4 @@
-//! A service's process: configuration, logs, connection, run, drain.
+//! A service's process: configuration, logs, telemetry, connection, run, drain.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -69,13 +69,20 @@ where
             return ExitCode::FAILURE;
         }
     };
-    let Config { nats, own, .. } = config;
+    let Config { nats, telemetry: exported, own, .. } = config;
     let ended = runtime.block_on(async {
-        let process = start(name, &nats).await?;
-        let bus = process.bus.clone();
-        tracing::info!(worker = %process.worker, url = %nats.url, "started");
-        let ended = service(own, process).await;
-        bus.drain(DRAIN).await;
+        let worker = worker(name)?;
+        let exporting = telemetry::export(name.name, worker.as_str(), &exported).await?;
+        let ended = async {
+            let process = start(name, worker, &nats).await?;
+            let bus = process.bus.clone();
+            tracing::info!(worker = %process.worker, url = %nats.url, "started");
+            let ended = service(own, process).await;
+            bus.drain(DRAIN).await;
+            ended
+        };
+        let ended = ended.await;
+        exporting.end(DRAIN).await;
         ended
     });
     // Blocking calls (a hung unmount) must not keep a process that was told to end.
@@ -105,15 +112,14 @@ impl Process {
     }
 }
 
-async fn start(name: ServiceName, nats: &NatsConfig) -> Result<Process, Fatal> {
-    let shutdown = Shutdown::on_signals()?;
+/// This process, as attempts and collectors name it.
+fn worker(name: ServiceName) -> Result<WorkerId, Fatal> {
     let short = name.name.trim_start_matches("berth-");
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = match host.trim() {
-        "" => "unnamed-host",
-        host => host,
-    };
-    let worker = WorkerId::new(format!("{short}/{host}/{}", std::process::id()))?;
+    Ok(WorkerId::new(format!("{short}/{}/{}", telemetry::host(), std::process::id()))?)
+}
+
+async fn start(name: ServiceName, worker: WorkerId, nats: &NatsConfig) -> Result<Process, Fatal> {
+    let shutdown = Shutdown::on_signals()?;
     let mut config = berth_bus::Config::new(nats.url.split(','), worker.as_str());
     if let Some(file) = &nats.nkey_seed_file {
         config.credentials = Credentials::NkeySeedFile(file.clone());

@@ -16,6 +16,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use berth_telemetry::metric::{RECONCILE_QUEUED, RECONCILE_RUNNING};
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -87,6 +88,8 @@ where
             busy.insert(key.clone(), false);
             keys.insert(running.spawn(work(key.clone())).id(), key);
         }
+        RECONCILE_QUEUED.set(schedule.at.len() as u64, []);
+        RECONCILE_RUNNING.set(running.len() as u64, []);
         let next = schedule.next().filter(|_| running.len() < options.max_in_flight);
         tokio::select! {
             () = shutdown.requested() => break,

@@ -1,9 +1,11 @@
-//! Logs: structured, to standard error, with the trace id where there is one.
+//! Logs: structured, to standard error, with the trace id where there is one. And as whom a process
+//! exports spans and metrics.
 
 use std::io::IsTerminal;
 
 use berth_contract::decode_leaf;
 use berth_contract::decode_struct;
+use berth_telemetry::{Identity, StartError, Telemetry, TelemetryConfig};
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
@@ -58,4 +60,29 @@ pub fn start(config: &LogConfig) -> Result<(), TelemetryError> {
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
     }
     .map_err(|_| TelemetryError::Twice)
+}
+
+/// Exports this process's spans and metrics from now on, where somebody says where to. `instance`
+/// tells it from others of its kind.
+pub async fn export(
+    service: &str,
+    instance: &str,
+    config: &TelemetryConfig,
+) -> Result<Telemetry, StartError> {
+    let identity = Identity {
+        service: service.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        instance: instance.to_owned(),
+        host: host(),
+    };
+    berth_telemetry::start(&identity, config).await
+}
+
+/// This host's name.
+pub fn host() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match host.trim() {
+        "" => "unnamed-host".to_owned(),
+        host => host.to_owned(),
+    }
 }

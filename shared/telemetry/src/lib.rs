@@ -13,6 +13,7 @@
 //! **Never** takes a value of a request but its ids, and never shows a header's value: collectors
 //! are given credentials in them.
 
+pub mod attribute;
 mod config;
 mod global;
 mod http;

@@ -46,7 +46,7 @@ pub(super) async fn take(
             let late = || Problem::new(Code::Late, "there was no time left to ask").retryable();
             return Err(last.unwrap_or_else(late).at(STEP));
         }
-        let call = Call::within(trace.child(&mut rand::rng()), left.min(ONE_ASKING));
+        let call = Call::within(trace, left.min(ONE_ASKING));
         let problem = match bus.request::<Grant>(&subject, &request, &call).await {
             Ok(grant) => return Ok(grant),
             Err(error) => error.into_problem(STEP),

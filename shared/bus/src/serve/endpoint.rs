@@ -12,6 +12,10 @@ use berth_contract::header;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::{Timestamp, limits};
+use berth_telemetry::metric::{
+    ENDPOINTS, Label, REQUESTS_SERVED, REQUESTS_SERVED_DURATION, SERVICES,
+};
+use berth_telemetry::{Kind, Span, attribute};
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Serialize;
@@ -45,6 +49,9 @@ pub(super) struct Stats {
 pub(super) struct Running {
     pub(super) spec: EndpointSpec,
     pub(super) queue_group: String,
+    /// What its spans and metrics are named after.
+    service: String,
+    labels: [Label; 2],
     stats: Mutex<Stats>,
     room: Arc<Semaphore>,
     slots: u32,
@@ -67,6 +74,8 @@ where
     let slots = spec.max_in_flight.max(1);
     let (stop, stopping) = watch::channel(false);
     let running = Arc::new(Running {
+        service: service.to_owned(),
+        labels: [SERVICES.label(service), ENDPOINTS.label(&spec.name)],
         spec,
         queue_group,
         stats: Mutex::default(),
@@ -157,6 +166,10 @@ impl Running {
     }
 
     fn note(&self, outcome: Result<(), &Problem>, busy: Duration) {
+        let [service, endpoint] = self.labels.clone();
+        let code = outcome.map_or_else(|problem| problem.code.as_str(), |()| "ok");
+        REQUESTS_SERVED.add(1, [service, endpoint, code.into()]);
+        REQUESTS_SERVED_DURATION.record(busy, self.labels.clone());
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         stats.requests += 1;
         stats.busy += busy;
@@ -185,7 +198,8 @@ impl Answering {
         R: Serialize,
     {
         let began = Instant::now();
-        let outcome = match self.request() {
+        let mut span = self.span();
+        let outcome = match self.request(span.context()) {
             Err(problem) => Err(problem),
             Ok(request) => {
                 let trace = request.trace.trace_id();
@@ -207,17 +221,35 @@ impl Answering {
                 .map_err(|problem| problem.trace(trace))
             }
         };
+        if let Err(problem) = &outcome {
+            span.set(attribute::ERROR_TYPE, problem.code.as_str());
+            span.fail(problem.code.as_str());
+        }
+        // Ended before the answer: whoever has the answer may look for the span.
+        span.end();
         self.answer(outcome, began.elapsed()).await;
         drop(slot);
     }
 
-    /// The request, unless it comes too late.
-    fn request(&self) -> Result<Request, Problem> {
-        let empty = HeaderMap::new();
-        let all = self.message.headers.as_ref().unwrap_or(&empty);
-        let trace = headers::get(all, header::TRACEPARENT)
+    /// What is told of the request: a step of its caller's trace, or of a new one.
+    fn span(&self) -> Span {
+        let traced = self.message.headers.as_ref();
+        let parent = traced
+            .and_then(|all| headers::get(all, header::TRACEPARENT))
             .and_then(TraceContext::parse)
             .unwrap_or_else(|| TraceContext::begin(&mut rand::rng()));
+        let (service, endpoint) = (&self.running.service, &self.running.spec.name);
+        Span::child_of(parent, format_args!("{service} {endpoint}"), Kind::Server)
+            .with(attribute::MESSAGING_SYSTEM, "nats")
+            .with(attribute::MESSAGING_OPERATION, "process")
+            .with(attribute::MESSAGING_DESTINATION, self.message.subject.as_str())
+            .with(attribute::MESSAGING_BODY_SIZE, self.message.payload.len())
+    }
+
+    /// The request, unless it comes too late.
+    fn request(&self, trace: TraceContext) -> Result<Request, Problem> {
+        let empty = HeaderMap::new();
+        let all = self.message.headers.as_ref().unwrap_or(&empty);
         let now = now();
         let within = match headers::get(all, header::DEADLINE) {
             // A person with the NATS CLI.

@@ -19,4 +19,5 @@ mod loss;
 mod mirror;
 mod request;
 mod serve;
+mod spans;
 mod support;

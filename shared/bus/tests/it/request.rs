@@ -37,7 +37,7 @@ async fn a_request_brings_its_result_and_carries_trace_and_deadline() {
             let body: Value = serde_json::from_slice(&request.body).unwrap();
             let left = request.remaining() <= PATIENCE && request.remaining() > PATIENCE / 2;
             Ok(json!({
-                "body": body, "trace": request.trace.to_string(),
+                "body": body, "trace": request.trace.trace_id(),
                 "token": request.token(1), "left": left,
             }))
         })
@@ -48,7 +48,7 @@ async fn a_request_brings_its_result_and_carries_trace_and_deadline() {
     let answer: Value = other.request("echo.one", &json!({"a": 1}), &call()).await.unwrap();
     assert_eq!(
         answer,
-        json!({"body": {"a": 1}, "trace": trace().to_string(), "token": "one", "left": true})
+        json!({"body": {"a": 1}, "trace": trace().trace_id(), "token": "one", "left": true})
     );
 }
 

@@ -7,4 +7,5 @@ mod fingerprint;
 mod outcome;
 mod plugin;
 mod redaction;
+mod spans;
 mod wire;

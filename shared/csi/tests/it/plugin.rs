@@ -36,6 +36,8 @@ pub struct Script {
     pub stage: Stage,
     /// The `grpc-timeout` of each call to `NodeStageVolume`.
     pub timeouts: Arc<Mutex<Vec<String>>>,
+    /// The `traceparent` of each call to `NodeStageVolume`.
+    pub traces: Arc<Mutex<Vec<String>>>,
 }
 
 #[derive(Clone)]
@@ -61,6 +63,7 @@ impl Default for Script {
             node_info: None,
             stage: Stage::Done,
             timeouts: Arc::default(),
+            traces: Arc::default(),
         }
     }
 }
@@ -187,6 +190,9 @@ impl Node for Script {
         let timeout = request.metadata().get("grpc-timeout");
         let timeout = timeout.map_or("none", |value| value.to_str().unwrap()).to_owned();
         self.timeouts.lock().unwrap().push(timeout);
+        let trace = request.metadata().get("traceparent");
+        let trace = trace.map_or("none", |value| value.to_str().unwrap()).to_owned();
+        self.traces.lock().unwrap().push(trace);
         match &self.stage {
             Stage::Done => Ok(Response::new(v1::NodeStageVolumeResponse {})),
             Stage::Fails(code, message) => Err(Status::new(*code, message.clone())),

@@ -1,0 +1,60 @@
+//! Names of attributes: the semantic conventions' where there are any, else `berth.…`.
+//!
+//! What has no name here has no place in a span: an attribute holds an id, a code or a count, never
+//! another value of a request.
+
+/// What failed, as a code.
+pub const ERROR_TYPE: &str = "error.type";
+
+/// Always `nats`.
+pub const MESSAGING_SYSTEM: &str = "messaging.system";
+/// `send` or `process`.
+pub const MESSAGING_OPERATION: &str = "messaging.operation.type";
+/// The subject.
+pub const MESSAGING_DESTINATION: &str = "messaging.destination.name";
+/// The bytes of a request.
+pub const MESSAGING_BODY_SIZE: &str = "messaging.message.body.size";
+
+/// Always `nats`: of writes.
+pub const DB_SYSTEM: &str = "db.system.name";
+/// The bucket.
+pub const DB_COLLECTION: &str = "db.collection.name";
+
+/// Always `grpc`.
+pub const RPC_SYSTEM: &str = "rpc.system";
+/// Such as `csi.v1.Node`.
+pub const RPC_SERVICE: &str = "rpc.service";
+/// Such as `NodeStageVolume`.
+pub const RPC_METHOD: &str = "rpc.method";
+/// gRPC's number of the status.
+pub const RPC_STATUS: &str = "rpc.grpc.status_code";
+
+/// The volume, unique in its namespace.
+pub const VOLUME: &str = "berth.volume";
+/// The volume's id at its plugin.
+pub const EXTERNAL_VOLUME: &str = "berth.volume.external_id";
+/// The namespace.
+pub const NAMESPACE: &str = "berth.namespace";
+/// The alloc.
+pub const ALLOC: &str = "berth.alloc";
+/// The node.
+pub const NODE: &str = "berth.node";
+/// The plugin.
+pub const PLUGIN: &str = "berth.plugin";
+/// The attempt's id.
+pub const ATTEMPT: &str = "berth.attempt";
+/// The process that works on it.
+pub const WORKER: &str = "berth.worker";
+
+/// The key that is written.
+pub const KEY: &str = "berth.key";
+/// The revision that a write's guard stands on.
+pub const GUARD: &str = "berth.guard";
+/// The revision that a write was stored at.
+pub const REVISION: &str = "berth.revision";
+/// How it ended, in a word.
+pub const OUTCOME: &str = "berth.outcome";
+/// How often a write was sent.
+pub const SENT: &str = "berth.sent";
+/// How many acknowledgements of a write did not come.
+pub const LOST_ACKNOWLEDGEMENTS: &str = "berth.lost_acknowledgements";
