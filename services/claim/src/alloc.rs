@@ -260,22 +260,19 @@ impl State {
     }
 
     fn tell_alloc(&self, namespace: &Namespace, id: &AllocId, alloc: &Alloc, trace: TraceContext) {
+        let name = match alloc.state {
+            AllocState::Live => EventName::AllocRegistered,
+            AllocState::Complete => EventName::AllocComplete,
+            AllocState::Failed => EventName::AllocFailed,
+            AllocState::Stopped => EventName::AllocStopped,
+        };
         let event = Event {
-            event: match alloc.state {
-                AllocState::Live => EventName::AllocRegistered,
-                AllocState::Complete => EventName::AllocComplete,
-                AllocState::Failed => EventName::AllocFailed,
-                AllocState::Stopped => EventName::AllocStopped,
-            },
-            at: clock::now(),
             namespace: Some(namespace.clone()),
-            volume: None,
             alloc: Some(id.clone()),
             node: Some(alloc.node.clone()),
-            plugin: None,
             detail: alloc.note.clone(),
-            service: CLAIM.name.to_owned(),
             trace: Some(trace.trace_id()),
+            ..Event::new(name, clock::now(), CLAIM)
         };
         self.events.publish(&event.subject(), &event, trace);
     }

@@ -93,21 +93,11 @@ async fn checkpointed(
     let record =
         state.alloc_mirror.read(|allocs| allocs.get(namespace, alloc).map(|a| a.1.clone()));
     state.volume_mirror.read(|volumes| {
-        let now = volumes.get(volume).map(|subtree| &subtree.volume);
-        let claim = now.and_then(|now| now.claims.get(alloc));
-        let spec = now.and_then(|now| now.spec.as_ref());
-        let call = match (done.step.call, claim, spec) {
-            (Some(attempt), Some(claim), Some(spec)) => Some(plan::call(
-                volume,
-                spec,
-                alloc,
-                claim,
-                record.as_ref(),
-                &attempt,
-                done.revision,
-            )),
-            _ => None,
-        };
+        let subtree = volumes.get(volume);
+        let claim = subtree.and_then(|subtree| subtree.volume.claims.get(alloc));
+        let call = done.step.call.as_ref().zip(subtree).and_then(|(attempt, subtree)| {
+            plan::call(volume, subtree, alloc, record.as_ref(), attempt, done.revision)
+        });
         Checkpointed {
             state: claim.map(|claim| claim.state),
             call,

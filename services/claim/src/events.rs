@@ -1,83 +1,127 @@
 //! What is told of each transition. Fire and forget: no claim ever waits for an event.
 
-use berth_bus::Events;
 use berth_contract::event::{Event, EventName};
 use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
-use berth_domain::VolumeKey;
-use berth_domain::volume::{Command, Outcome, State, Write};
-use berth_service::clock;
+use berth_contract::trail::Trail;
+use berth_domain::volume::{Claim, Command, Outcome, Policy, State, VolumeSpec, Write};
+use berth_domain::{AllocId, Timestamp, VolumeKey};
 
-/// Tells what a stored write means.
-pub fn tell(
-    events: &Events,
-    volume: &VolumeKey,
-    command: &Command,
-    write: &Write,
-    trace: TraceContext,
-) {
-    let event = narrate(volume, command, write, trace);
-    events.publish(&event.subject(), &event, trace);
+use crate::trail::{Trailed, began};
+
+/// A transition that is stored.
+pub struct Told<'a> {
+    /// The volume.
+    pub volume: &'a VolumeKey,
+    /// What was asked.
+    pub command: &'a Command,
+    /// What is stored.
+    pub write: &'a Write,
+    /// The claim as it was.
+    pub before: Option<&'a Trailed>,
+    /// The claim's trail with the write.
+    pub trail: Option<Trail>,
+    /// The request that made the write.
+    pub trace: TraceContext,
+    /// When it was decided.
+    pub now: Timestamp,
 }
 
-fn narrate(volume: &VolumeKey, command: &Command, write: &Write, trace: TraceContext) -> Event {
-    let mut event = Event {
-        event: EventName::Unknown,
-        at: clock::now(),
-        namespace: Some(volume.namespace.clone()),
-        volume: Some(volume.volume.clone()),
-        alloc: None,
-        node: None,
-        plugin: None,
-        detail: None,
-        service: CLAIM.name.to_owned(),
-        trace: Some(trace.trace_id()),
-    };
-    let name = match write {
-        Write::PutSpec(spec) => {
-            event.plugin = Some(spec.plugin.clone());
-            event.detail = spec.closing.as_ref().map(|closing| closing.reason.clone());
-            match (&spec.closing, spec.create_index) {
-                (Some(_), _) => EventName::VolumeClosing,
-                (None, 0) => EventName::VolumeRegistered,
-                (None, _) => EventName::VolumeUpdated,
+impl Told<'_> {
+    /// The step that the event is part of.
+    pub fn context(&self) -> TraceContext {
+        self.trail.map_or(self.trace, |trail| trail.now())
+    }
+
+    /// The event.
+    pub fn event(&self, policy: &Policy) -> Event {
+        let event = match self.write {
+            Write::PutSpec(spec) => self.of_spec(spec),
+            Write::DeleteSpec => self.named(EventName::VolumeDeregistered),
+            Write::PutClaim(alloc, claim) => self.of_claim(alloc, claim, policy),
+            Write::DeleteClaim(alloc) => self.of_end(alloc),
+        };
+        let of = self.trail.filter(|trail| trail.released.is_some());
+        Event {
+            trace: Some(self.context().trace_id()),
+            claim_trace: of.map(|trail| trail.claim.trace_id()),
+            ..event
+        }
+    }
+
+    fn named(&self, name: EventName) -> Event {
+        Event {
+            namespace: Some(self.volume.namespace.clone()),
+            volume: Some(self.volume.volume.clone()),
+            ..Event::new(name, self.now, CLAIM)
+        }
+    }
+
+    fn of_spec(&self, spec: &VolumeSpec) -> Event {
+        let name = match (&spec.closing, spec.create_index) {
+            (Some(_), _) => EventName::VolumeClosing,
+            (None, 0) => EventName::VolumeRegistered,
+            (None, _) => EventName::VolumeUpdated,
+        };
+        Event {
+            plugin: Some(spec.plugin.clone()),
+            detail: spec.closing.as_ref().map(|closing| closing.reason.clone()),
+            ..self.named(name)
+        }
+    }
+
+    fn of_claim(&self, alloc: &AllocId, claim: &Claim, policy: &Policy) -> Event {
+        let failed = matches!(
+            self.command,
+            Command::Answer {
+                outcome: Outcome::Failed(_) | Outcome::Unanswered(_) | Outcome::Refused(_),
+                ..
             }
+        );
+        let name = match claim.state {
+            _ if failed => EventName::ClaimFailed,
+            State::Waiting => EventName::ClaimWaiting,
+            State::Publishing => EventName::ClaimPublishing,
+            State::Taken => EventName::ClaimTaken,
+            State::Unpublishing => EventName::ClaimUnpublishing,
+            State::NodeDetached => EventName::ClaimNodeDetached,
+        };
+        let detail = match (&claim.error, &claim.attempt) {
+            (Some(error), _) if failed => Some(error.clone()),
+            (_, Some(attempt)) => Some(format!("{} by {}", attempt.call, attempt.worker)),
+            _ => claim.reason.clone(),
+        };
+        let answered = self.before.and_then(|before| before.claim.attempt.as_ref());
+        let took = match claim.state {
+            State::Taken => self.trail.map(|trail| self.now.since(trail.since)),
+            _ if failed => answered.map(|attempt| self.now.since(began(attempt, policy))),
+            _ => None,
+        };
+        let attempt = if failed { answered } else { claim.attempt.as_ref() };
+        Event {
+            alloc: Some(alloc.clone()),
+            node: Some(claim.node.clone()),
+            detail,
+            attempt: attempt.map(|attempt| attempt.id.clone()),
+            took_us: took.and_then(|took| u64::try_from(took.as_micros()).ok()),
+            ..self.named(name)
         }
-        Write::DeleteSpec => EventName::VolumeDeregistered,
-        Write::PutClaim(alloc, claim) => {
-            event.alloc = Some(alloc.clone());
-            event.node = Some(claim.node.clone());
-            let failed = matches!(
-                command,
-                Command::Answer {
-                    outcome: Outcome::Failed(_) | Outcome::Unanswered(_) | Outcome::Refused(_),
-                    ..
-                }
-            );
-            event.detail = match (&claim.error, &claim.attempt) {
-                (Some(error), _) if failed => Some(error.clone()),
-                (_, Some(attempt)) => Some(format!("{} by {}", attempt.call, attempt.worker)),
-                _ => claim.reason.clone(),
-            };
-            match claim.state {
-                _ if failed => EventName::ClaimFailed,
-                State::Waiting => EventName::ClaimWaiting,
-                State::Publishing => EventName::ClaimPublishing,
-                State::Taken => EventName::ClaimTaken,
-                State::Unpublishing => EventName::ClaimUnpublishing,
-                State::NodeDetached => EventName::ClaimNodeDetached,
-            }
+    }
+
+    fn of_end(&self, alloc: &AllocId) -> Event {
+        let detail = match self.command {
+            Command::Answer { .. } => "detached from its node and its controller".to_owned(),
+            Command::Release { reason, .. } => reason.clone(),
+            _ => "nothing of it was left to detach".to_owned(),
+        };
+        let released = self.trail.and_then(|trail| trail.released);
+        let took = released.map(|released| self.now.since(released));
+        Event {
+            alloc: Some(alloc.clone()),
+            node: self.before.map(|before| before.claim.node.clone()),
+            detail: Some(detail),
+            took_us: took.and_then(|took| u64::try_from(took.as_micros()).ok()),
+            ..self.named(EventName::ClaimFreed)
         }
-        Write::DeleteClaim(alloc) => {
-            event.alloc = Some(alloc.clone());
-            event.detail = Some(match command {
-                Command::Answer { .. } => "detached from its node and its controller".to_owned(),
-                Command::Release { reason, .. } => reason.clone(),
-                _ => "nothing of it was left to detach".to_owned(),
-            });
-            EventName::ClaimFreed
-        }
-    };
-    event.event = name;
-    event
+    }
 }

@@ -23,6 +23,7 @@ mod register;
 mod secrets;
 mod state;
 mod take;
+mod trail;
 mod transact;
 
 use berth_service::process::{Fatal, Process};

@@ -5,6 +5,7 @@ use berth_contract::message::claim::Grant;
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Attempt, Claim, MountOptions, VolumeSpec};
 use berth_domain::{AllocId, VolumeKey};
+use berth_service::projection::Subtree;
 
 /// The volume's mount options with those of the alloc's request over them (A11).
 fn mount(spec: &VolumeSpec, volume: &VolumeKey, alloc: Option<&Alloc>) -> MountOptions {
@@ -19,17 +20,18 @@ pub fn external_id(volume: &VolumeKey, spec: &VolumeSpec) -> String {
     spec.external_id.clone().unwrap_or_else(|| volume.volume.to_string())
 }
 
-/// The call of an attempt.
+/// The call of an attempt; none when the claim or the volume is no longer there.
 pub fn call(
     volume: &VolumeKey,
-    spec: &VolumeSpec,
+    subtree: &Subtree,
     alloc_id: &AllocId,
-    claim: &Claim,
     alloc: Option<&Alloc>,
     attempt: &Attempt,
     revision: u64,
-) -> Call {
-    Call {
+) -> Option<Call> {
+    let claim = subtree.volume.claims.get(alloc_id)?;
+    let spec = subtree.volume.spec.as_ref()?;
+    Some(Call {
         call: attempt.call,
         attempt: attempt.id.clone(),
         revision,
@@ -47,7 +49,8 @@ pub fn call(
         mount: mount(spec, volume, alloc),
         context: spec.context.clone(),
         secrets: spec.secrets.clone(),
-    }
+        span: subtree.trails.get(alloc_id).and_then(|trail| trail.attempt),
+    })
 }
 
 /// The grant of a claim that is taken.

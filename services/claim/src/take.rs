@@ -130,9 +130,8 @@ async fn publish(
     deadline: Instant,
 ) -> Result<(), Problem> {
     let call = state.volume_mirror.read(|volumes| {
-        let now = &volumes.get(volume)?.volume;
-        let (claim, spec) = (now.claims.get(&request.alloc)?, now.spec.as_ref()?);
-        Some(plan::call(volume, spec, &request.alloc, claim, Some(alloc), &attempt, revision))
+        let subtree = volumes.get(volume)?;
+        plan::call(volume, subtree, &request.alloc, Some(alloc), &attempt, revision)
     });
     // Somebody else undid the reservation already; the next look says what is so now.
     let Some(call) = call else { return Ok(()) };

@@ -10,14 +10,18 @@ use berth_bus::{Change, CommitError, Guard, MirrorError, ReadError, Write as Bus
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::trail::Trail;
 use berth_contract::{key, record};
-use berth_domain::VolumeKey;
 use berth_domain::volume::{Command, Refusal, Step, Volume, Write, step};
+use berth_domain::{AllocId, VolumeKey};
+use berth_service::projection::Subtree;
 use thiserror::Error;
 use tokio::time::Instant;
 
+use crate::events::Told;
+use crate::refuse;
 use crate::state::Shared;
-use crate::{events, refuse};
+use crate::trail::{Passage, Trailed};
 
 /// Races lost in a row before the caller is told that the volume is too busy. Each lost race means
 /// that somebody else's transition was stored.
@@ -106,15 +110,20 @@ impl Shared {
         // markers expire, and the guard is compared with what is left.
         let mut leader_head = None;
         for _ in 0..RACES_MAX {
-            let (head, command, decided) = self.volume_mirror.read(|volumes| {
+            let context = self.context();
+            let (head, command, decided, before) = self.volume_mirror.read(|volumes| {
                 let subtree = volumes.get(volume);
                 if let Some(why) = subtree.and_then(|subtree| subtree.unreadable.values().next()) {
                     return Err(TransactError::Unreadable(why.clone()));
                 }
                 let now = subtree.map_or(&empty, |subtree| &subtree.volume);
                 let command = command(now)?;
-                let decided = step(now, &command, &self.context());
-                Ok((subtree.map_or(0, |subtree| subtree.head), command, decided))
+                let decided = step(now, &command, &context);
+                let before = match &decided {
+                    Ok(Step { write: Some(write), .. }) => before(subtree, write),
+                    _ => None,
+                };
+                Ok((subtree.map_or(0, |subtree| subtree.head), command, decided, before))
             })?;
             let decided = match decided {
                 Ok(decided) => decided,
@@ -127,9 +136,18 @@ impl Shared {
             let Some(write) = &decided.write else {
                 return Ok(Committed { step: decided, revision: head });
             };
-            match self.store(volume, write, leader_head.unwrap_or(head), trace).await? {
+            let passage = passage(volume, write, before.as_ref());
+            let trail = passage.map(|passage| passage.trail(trace, context.now));
+            match self.store(volume, write, trail, leader_head.unwrap_or(head), trace).await? {
                 Some(revision) => {
-                    events::tell(&self.events, volume, &command, write, trace);
+                    if let (Some(passage), Some(trail)) = (passage, &trail) {
+                        passage.emit(trail, &self.policy);
+                    }
+                    let (before, now) = (before.as_ref(), context.now);
+                    let command = &command;
+                    let told = Told { volume, command, write, before, trail, trace, now };
+                    let event = told.event(&self.policy);
+                    self.events.publish(&event.subject(), &event, told.context());
                     return Ok(Committed { step: decided, revision });
                 }
                 None => leader_head = Some(self.catch_up(volume).await?),
@@ -151,6 +169,7 @@ impl Shared {
         &self,
         volume: &VolumeKey,
         write: &Write,
+        trail: Option<Trail>,
         head: u64,
         trace: TraceContext,
     ) -> Result<Option<u64>, TransactError> {
@@ -159,7 +178,11 @@ impl Shared {
             Write::PutSpec(spec) => (key::spec(volume), Some(record::write(spec, id))),
             Write::DeleteSpec => (key::spec(volume), None),
             Write::PutClaim(alloc, claim) => {
-                (key::claim(volume, alloc), Some(record::write(claim, id)))
+                let value = match trail {
+                    Some(trail) => record::write_claim(claim, trail),
+                    None => record::write(claim, id),
+                };
+                (key::claim(volume, alloc), Some(value))
             }
             Write::DeleteClaim(alloc) => (key::claim(volume, alloc), None),
         };
@@ -190,4 +213,32 @@ impl Shared {
             Err(error) => Err(TransactError::Commit(error)),
         }
     }
+}
+
+/// The claim that a write is about.
+fn subject(write: &Write) -> Option<&AllocId> {
+    match write {
+        Write::PutClaim(alloc, _) | Write::DeleteClaim(alloc) => Some(alloc),
+        Write::PutSpec(_) | Write::DeleteSpec => None,
+    }
+}
+
+/// That claim as it stands.
+fn before(subtree: Option<&Subtree>, write: &Write) -> Option<Trailed> {
+    let (subtree, alloc) = (subtree?, subject(write)?);
+    let claim = subtree.volume.claims.get(alloc)?.clone();
+    Some(Trailed { claim, trail: subtree.trails.get(alloc).copied() })
+}
+
+/// What a write does to it.
+fn passage<'a>(
+    volume: &'a VolumeKey,
+    write: &'a Write,
+    before: Option<&'a Trailed>,
+) -> Option<Passage<'a>> {
+    let after = match write {
+        Write::PutClaim(_, claim) => Some(claim),
+        _ => None,
+    };
+    Some(Passage { volume, alloc: subject(write)?, before, after })
 }

@@ -72,7 +72,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let tell = Teller::new(events.clone(), config.node.clone());
     let (plugins, watched) = watch(&config, &shutdown);
     let mut running = Running { watched, controllers: JoinSet::new(), lanes: Vec::new() };
-    let hosted = host_controllers(&config, &process, &plugins, &mut running);
+    let hosted = host_controllers(&config, &process, &plugins, &tell, &mut running);
     let reporter = Reporter {
         bus: process.bus.clone(),
         host: host.clone(),
@@ -151,6 +151,7 @@ fn host_controllers(
     config: &Config,
     process: &Process,
     plugins: &Plugins,
+    tell: &Teller,
     running: &mut Running,
 ) -> Hosted {
     let hosting = Hosting {
@@ -158,6 +159,7 @@ fn host_controllers(
         node: config.node.clone(),
         lanes: Lanes::default(),
         hosted: Hosted::default(),
+        tell: tell.clone(),
         drain: config.drain,
     };
     for plugin in plugins.iter() {

@@ -1,7 +1,11 @@
 //! Events of this node: told, and never waited for.
 
+use std::time::Duration;
+
 use berth_bus::Events;
-use berth_contract::event::{Event, EventName};
+use berth_contract::event::{Event, EventName, PluginCall};
+use berth_contract::message::call::Call;
+use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::trace::TraceContext;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
@@ -20,48 +24,85 @@ impl Teller {
         Self { events, node }
     }
 
-    /// A volume is there for an alloc: `volume.mounted`.
-    pub fn mounted(&self, used: Used<'_>, trace: TraceContext) {
-        self.volume(EventName::VolumeMounted, used, trace);
+    /// A volume is there for an alloc, or could not be brought there: `volume.mounted`,
+    /// `volume.mount-failed`.
+    pub fn mounted(&self, used: Used<'_>, error: Option<&Problem>, trace: TraceContext) {
+        let name = match error {
+            None => EventName::VolumeMounted,
+            Some(_) => EventName::VolumeMountFailed,
+        };
+        self.used(name, used, error, trace);
     }
 
     /// A volume is gone for an alloc: `volume.unmounted`.
     pub fn unmounted(&self, used: Used<'_>, trace: TraceContext) {
-        self.volume(EventName::VolumeUnmounted, used, trace);
+        self.used(EventName::VolumeUnmounted, used, None, trace);
     }
 
-    fn volume(&self, name: EventName, used: Used<'_>, trace: TraceContext) {
-        let event = Event {
-            namespace: Some(used.volume.namespace.clone()),
-            volume: Some(used.volume.volume.clone()),
-            alloc: Some(used.alloc.clone()),
-            ..self.event(name, used.plugin, trace)
+    /// A call of the claim protocol was executed: `call.done`, `call.failed`.
+    pub fn executed(&self, executed: Executed<'_>, error: Option<&Problem>, trace: TraceContext) {
+        let Executed { call, took, calls } = executed;
+        let name = match error {
+            None => EventName::CallDone,
+            Some(_) => EventName::CallFailed,
         };
-        self.publish(event, trace);
+        let detail = match error {
+            None => call.call.to_string(),
+            Some(error) => format!("{}: {error}", call.call),
+        };
+        self.publish(
+            Event {
+                namespace: Some(call.namespace.clone()),
+                volume: Some(call.volume.clone()),
+                alloc: Some(call.alloc.clone()),
+                node: Some(self.node.clone()),
+                plugin: Some(call.plugin.clone()),
+                detail: Some(detail),
+                attempt: Some(call.attempt.clone()),
+                took_us: u64::try_from(took.as_micros()).ok(),
+                calls,
+                ..Event::new(name, clock::now(), NODE_AGENT)
+            },
+            trace,
+        );
     }
 
-    fn event(&self, name: EventName, plugin: &PluginId, trace: TraceContext) -> Event {
-        Event {
-            event: name,
-            at: clock::now(),
-            namespace: None,
-            volume: None,
-            alloc: None,
-            node: Some(self.node.clone()),
-            plugin: Some(plugin.clone()),
-            detail: None,
-            service: NODE_AGENT.name.to_owned(),
-            trace: Some(trace.trace_id()),
-        }
+    fn used(&self, name: EventName, used: Used<'_>, error: Option<&Problem>, trace: TraceContext) {
+        self.publish(
+            Event {
+                namespace: Some(used.volume.namespace.clone()),
+                volume: Some(used.volume.volume.clone()),
+                alloc: Some(used.alloc.clone()),
+                node: Some(self.node.clone()),
+                plugin: Some(used.plugin.clone()),
+                detail: error.map(ToString::to_string),
+                took_us: u64::try_from(used.took.as_micros()).ok(),
+                calls: used.calls,
+                ..Event::new(name, clock::now(), NODE_AGENT)
+            },
+            trace,
+        );
     }
 
     fn publish(&self, event: Event, trace: TraceContext) {
+        let event = Event { trace: Some(trace.trace_id()), ..event };
         self.events.publish(&event.subject(), &event, trace);
     }
 }
 
+/// A call of the claim protocol, and what it took.
+#[derive(Debug)]
+pub struct Executed<'a> {
+    /// The call.
+    pub call: &'a Call,
+    /// How long it took here.
+    pub took: Duration,
+    /// The calls made of the plugin.
+    pub calls: Vec<PluginCall>,
+}
+
 /// Who uses what, by which plugin.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Used<'a> {
     /// The volume.
     pub volume: &'a VolumeKey,
@@ -69,4 +110,8 @@ pub struct Used<'a> {
     pub alloc: &'a AllocId,
     /// The plugin.
     pub plugin: &'a PluginId,
+    /// How long it took.
+    pub took: Duration,
+    /// The calls made of the plugin.
+    pub calls: Vec<PluginCall>,
 }

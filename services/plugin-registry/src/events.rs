@@ -72,15 +72,8 @@ pub fn node_left(node: &NodeId, at: Timestamp, trace: TraceContext) -> Event {
 
 fn event(name: EventName, node: &NodeId, at: Timestamp, trace: TraceContext) -> Event {
     Event {
-        event: name,
-        at,
-        namespace: None,
-        volume: None,
-        alloc: None,
         node: Some(node.clone()),
-        plugin: None,
-        detail: None,
-        service: PLUGIN_REGISTRY.name.to_owned(),
         trace: Some(trace.trace_id()),
+        ..Event::new(name, at, PLUGIN_REGISTRY)
     }
 }

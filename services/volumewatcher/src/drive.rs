@@ -10,6 +10,7 @@ use berth_contract::trace::TraceContext;
 use berth_domain::{Timestamp, WorkerId, limits};
 use berth_service::reconcile::Next;
 use berth_service::{call, clock};
+use berth_telemetry::{Kind, Span, attribute};
 
 use crate::watch::{ClaimKey, WokenAllocs, WokenVolumes, is_work};
 
@@ -59,7 +60,9 @@ impl Driver {
         if !self.is_work(&claim) {
             return Next::AwaitChange;
         }
-        let trace = clock::begin_trace();
+        let trace = self.trace(&claim);
+        let drive = Span::child_of(trace, "drive a release", Kind::Internal);
+        let _ends_with_this = drive.with(attribute::WORKER, self.worker.as_str());
         let mut report = None;
         // Until when the report of a call is worth delivering: after that the attempt is dead, and
         // whoever asks makes another.
@@ -93,6 +96,14 @@ impl Driver {
         }
     }
 
+    /// The claim's release is one trace, whoever works on it and however often.
+    fn trace(&self, (volume, alloc): &ClaimKey) -> TraceContext {
+        let trail = self.volumes.read(|volumes| {
+            volumes.volumes.get(volume).and_then(|subtree| subtree.trails.get(alloc).copied())
+        });
+        trail.map_or_else(clock::begin_trace, |trail| trail.release)
+    }
+
     /// A claim that is not at rest is looked at again, whether or not something is seen to change.
     fn look_again(&self, next_try: Option<Timestamp>) -> Next {
         let wait = next_try.map_or(self.look_again, |next| next.since(clock::now()));
@@ -113,7 +124,7 @@ impl Driver {
             report,
         };
         let subject = Namespaced::ClaimCheckpoint.subject(&volume.namespace);
-        let trace = trace.child(&mut rand::rng());
-        self.bus.request(&subject, &request, &Call::within(trace, CHECKPOINT)).await
+        // A span of ours would be lost with this process, and the service's be without a parent.
+        self.bus.request(&subject, &request, &Call::within(trace, CHECKPOINT).as_it_is()).await
     }
 }

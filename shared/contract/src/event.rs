@@ -5,9 +5,10 @@
 
 use std::fmt;
 
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId};
+use berth_domain::{AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 
+use crate::service::ServiceName;
 use crate::subject;
 
 macro_rules! events {
@@ -47,6 +48,7 @@ events! {
     VolumeClosing = "volume.closing", "A volume is being deregistered; its claims are released.";
     VolumeDeregistered = "volume.deregistered", "A volume is gone from Berth.";
     VolumeMounted = "volume.mounted", "A node mounted a volume for an alloc.";
+    VolumeMountFailed = "volume.mount-failed", "A node could not mount a volume for an alloc.";
     VolumeUnmounted = "volume.unmounted", "A node took a volume down for an alloc.";
 
     ClaimWaiting = "claim.waiting", "A claim waits in line for its volume.";
@@ -56,6 +58,9 @@ events! {
     ClaimNodeDetached = "claim.node-detached", "The node has unmounted; the controller is next.";
     ClaimFailed = "claim.failed", "A call for a claim did not succeed; the detail says why.";
     ClaimFreed = "claim.freed", "A claim is gone; the volume is free of it.";
+
+    CallDone = "call.done", "An agent made a call of the claim protocol.";
+    CallFailed = "call.failed", "An agent was asked for a call, which did not succeed.";
 
     AllocRegistered = "alloc.registered", "An alloc was registered, or changed.";
     AllocComplete = "alloc.complete", "An alloc ended by itself.";
@@ -107,9 +112,54 @@ pub struct Event {
     /// The trace that it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// Of a release: the trace of the claim that is given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_trace: Option<String>,
+    /// The attempt that began, or that it is the end of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<AttemptId>,
+    /// How long what ended with it took, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_us: Option<u64>,
+    /// The calls of the plugin that it is the end of, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<PluginCall>,
+}
+
+/// One call of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginCall {
+    /// Which RPC, such as `NodeStageVolume`.
+    pub rpc: String,
+    /// When it was made.
+    pub at: Timestamp,
+    /// How long the answer took, in microseconds.
+    pub took_us: u64,
+    /// gRPC's code of the answer, such as `OK`; `NO_ANSWER` when there was none.
+    pub code: String,
 }
 
 impl Event {
+    /// Something that happened, with nothing more said of it yet.
+    pub fn new(event: EventName, at: Timestamp, service: ServiceName) -> Self {
+        Self {
+            event,
+            at,
+            namespace: None,
+            volume: None,
+            alloc: None,
+            node: None,
+            plugin: None,
+            detail: None,
+            service: service.name.to_owned(),
+            trace: None,
+            claim_trace: None,
+            attempt: None,
+            took_us: None,
+            calls: Vec::new(),
+        }
+    }
+
     /// Where it is published: by namespace, noun, and the id of the thing itself.
     pub fn subject(&self) -> String {
         let kind = self.event.as_str().split('.').next().unwrap_or_default();

@@ -25,3 +25,4 @@ pub mod stream;
 pub mod subject;
 pub mod token;
 pub mod trace;
+pub mod trail;

@@ -6,10 +6,13 @@
 //! **Promises** that a record of an older schema is upgraded when read, and that one of a newer
 //! schema is refused, so that an old process never drops what a new one wrote.
 
+use berth_domain::volume::Claim;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
+
+use crate::trail::Trail;
 
 /// The schema that this version writes.
 pub const SCHEMA: u32 = 1;
@@ -23,6 +26,9 @@ pub struct Record<T> {
     /// The trace of its last change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// The spans of its life, on claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trail: Option<Trail>,
     /// The version of its form.
     pub schema: u32,
 }
@@ -43,7 +49,13 @@ pub enum RecordError {
 
 /// A thing as the bytes to store.
 pub fn write<T: Serialize>(body: T, trace: Option<String>) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec(&Record { body, trace, schema: SCHEMA })
+    serde_json::to_vec(&Record { body, trace, trail: None, schema: SCHEMA })
+}
+
+/// A claim as the bytes to store, with the spans of its life.
+pub fn write_claim(claim: &Claim, trail: Trail) -> Result<Vec<u8>, serde_json::Error> {
+    let trace = Some(trail.now().trace_id());
+    serde_json::to_vec(&Record { body: claim, trace, trail: Some(trail), schema: SCHEMA })
 }
 
 /// The thing that was stored.

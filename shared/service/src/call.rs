@@ -22,8 +22,10 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
         // Nothing was sent, so this is known not to have happened.
         return Outcome::Failed(format!("{}: its deadline passed before it was sent", call.call));
     }
-    let trace = trace.child(&mut rand::rng());
-    let within = berth_bus::Call::within(trace, left);
+    // The attempt's own span, which the claim service records: one of ours would be lost with this
+    // process, and the executor's be without a parent.
+    let trace = call.span.unwrap_or(trace);
+    let within = berth_bus::Call::within(trace, left).as_it_is();
     let answer = bus.request::<Called>(&call.subject(), call, &within).await;
     let outcome = outcome(call, answer, left);
     tracing::info!(

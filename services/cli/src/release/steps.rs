@@ -133,6 +133,7 @@ fn word(at: Stage) -> String {
 #[cfg(test)]
 mod tests {
     use berth_contract::event::EventName;
+    use berth_contract::service::CLAIM;
     use berth_domain::access::Mode;
     use berth_domain::{AllocId, Namespace, NodeId};
 
@@ -140,16 +141,12 @@ mod tests {
 
     fn event(name: EventName, detail: &str) -> Event {
         Event {
-            event: name,
-            at: Timestamp::default(),
             namespace: Some(Namespace::default()),
             volume: Some(VolumeId::new("data").unwrap()),
             alloc: Some(AllocId::new("a").unwrap()),
             node: Some(NodeId::new("n1").unwrap()),
-            plugin: None,
             detail: Some(detail.to_owned()),
-            service: "berth-claim".to_owned(),
-            trace: None,
+            ..Event::new(name, Timestamp::default(), CLAIM)
         }
     }
 

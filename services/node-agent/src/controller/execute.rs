@@ -14,10 +14,12 @@ use berth_domain::limits::{MAP_BYTES_MAX, MAP_ENTRIES_MAX};
 use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
+use tokio::time::Instant;
 
 use crate::lane::{Lane, Lanes, Turn, check_time};
 use crate::plugin::{self, Plugin};
 use crate::secret::Asking;
+use crate::tell::{Executed, Teller};
 
 /// Makes calls to one plugin's controller.
 #[derive(Debug, Clone)]
@@ -26,6 +28,7 @@ pub(super) struct Executor {
     pub(super) node: NodeId,
     pub(super) lanes: Lanes,
     pub(super) bus: Bus,
+    pub(super) tell: Teller,
 }
 
 impl Executor {
@@ -33,7 +36,8 @@ impl Executor {
     pub(super) async fn publish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerPublish).map_err(told)?;
-        let (plugin, mut wanted) = (self.plugin.clone(), publish_request(&call, &self.plugin)?);
+        let plugin = self.plugin.at_work(request.trace);
+        let (asked, mut wanted) = (plugin.clone(), publish_request(&call, &self.plugin)?);
         let secrets = self.secrets(
             call.volume_key(),
             call.secrets.as_ref(),
@@ -42,12 +46,12 @@ impl Executor {
         );
         let work = async move {
             wanted.secrets = secrets.await?;
-            let answer = plugin.call(wanted).await.map_err(|error| plugin::problem(&error))?;
+            let answer = asked.call(wanted).await.map_err(|error| plugin::problem(&error))?;
             let publish_context = answer.publish_context;
             check_context(&publish_context)?;
             Ok(Called { publish_context })
         };
-        self.run(&call, request, work).await.map_err(told)
+        self.run(&call, request, &plugin, work).await.map_err(told)
     }
 
     /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no
@@ -55,7 +59,8 @@ impl Executor {
     pub(super) async fn unpublish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerUnpublish).map_err(told)?;
-        let plugin = self.plugin.clone();
+        let plugin = self.plugin.at_work(request.trace);
+        let asked = plugin.clone();
         let secrets = self.secrets(
             call.volume_key(),
             call.secrets.as_ref(),
@@ -69,10 +74,10 @@ impl Executor {
         };
         let work = async move {
             wanted.secrets = secrets.await?;
-            plugin.call(wanted).await.map_err(|error| plugin::problem(&error))?;
+            asked.call(wanted).await.map_err(|error| plugin::problem(&error))?;
             Ok(Called::default())
         };
-        self.run(&call, request, work).await.map_err(told)
+        self.run(&call, request, &plugin, work).await.map_err(told)
     }
 
     /// `ValidateVolumeCapabilities` (A3).
@@ -94,7 +99,8 @@ impl Executor {
         };
         let volume = VolumeKey::new(asked.namespace.clone(), asked.volume.clone());
         let secrets = self.secrets(volume, asked.secrets.as_ref(), turn.deadline, request);
-        let (plugin, mut wanted) = (self.plugin.clone(), self.validate_request(&asked));
+        let plugin = self.plugin.at_work(request.trace);
+        let mut wanted = self.validate_request(&asked);
         let work = async move {
             wanted.secrets = secrets.await?;
             let capabilities = wanted.volume_capabilities.clone();
@@ -127,8 +133,10 @@ impl Executor {
         &self,
         call: &Call,
         request: &Request,
+        plugin: &Plugin,
         work: impl Future<Output = Result<Called, Problem>> + Send + 'static,
     ) -> Result<Called, Problem> {
+        let began = Instant::now();
         let turn = Turn {
             lane: self.lane(&call.external_id),
             order: Some((call.volume_key(), call.revision)),
@@ -146,6 +154,8 @@ impl Executor {
             outcome,
             "executed"
         );
+        let told = Executed { call, took: began.elapsed(), calls: plugin.made() };
+        self.tell.executed(told, done.as_ref().err(), request.trace);
         done
     }
 

@@ -31,6 +31,7 @@ use tokio::time::sleep;
 
 use crate::lane::Lanes;
 use crate::plugin::{Plugin, View};
+use crate::tell::Teller;
 
 use execute::Executor;
 
@@ -72,6 +73,8 @@ pub struct Hosting {
     pub lanes: Lanes,
     /// Where it is noted what is hosted.
     pub hosted: Hosted,
+    /// Who is told.
+    pub tell: Teller,
     /// How long what is under way may go on after the shutdown.
     pub drain: Duration,
 }
@@ -131,6 +134,7 @@ async fn serve(plugin: &Plugin, hosting: &Hosting) -> Result<Service, ServeError
         node: hosting.node.clone(),
         lanes: hosting.lanes.clone(),
         bus: hosting.bus.clone(),
+        tell: hosting.tell.clone(),
     };
     let spec = |rpc: ControllerRpc| EndpointSpec {
         queue_group: Some(controller_queue(&plugin.id)),

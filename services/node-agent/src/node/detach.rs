@@ -6,12 +6,14 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::Timestamp;
 use berth_domain::volume::CallKind;
+use tokio::time::Instant;
 
 use super::calls::Caller;
-use super::{Mounter, dirs, local, mounts};
+use super::{Mounter, dirs, local, mounts, no_plugin};
 use crate::lane::{Lane, Turn};
 use crate::plan::{self, Departure, Scene};
-use crate::tell::Used;
+use crate::plugin::Plugin;
+use crate::tell::{Executed, Used};
 
 impl Mounter {
     /// Takes the alloc's use of the volume down; that nothing is here is success.
@@ -32,9 +34,11 @@ impl Mounter {
             order: Some((volume.clone(), call.revision)),
             deadline: call.deadline.min(deadline),
         };
+        let plugin = self.parts.plugins.get(&call.plugin).map(|plugin| plugin.at_work(trace));
+        let (began, at_work) = (Instant::now(), plugin.clone());
         let work = {
             let (mounter, call, deadline) = (self.clone(), call.clone(), turn.deadline);
-            async move { mounter.detach_in_turn(&call, deadline, trace).await }
+            async move { mounter.detach_in_turn(&call, at_work, deadline, trace).await }
         };
         let done = self.parts.lanes.run(turn, work).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
@@ -48,6 +52,9 @@ impl Mounter {
             outcome,
             "executed"
         );
+        let calls = plugin.map(|plugin| plugin.made()).unwrap_or_default();
+        let executed = Executed { call: &call, took: began.elapsed(), calls };
+        self.parts.tell.executed(executed, done.as_ref().err(), trace);
         done.map_err(told)
     }
 
@@ -68,6 +75,7 @@ impl Mounter {
     async fn detach_in_turn(
         &self,
         call: &Call,
+        plugin: Option<Plugin>,
         deadline: Timestamp,
         trace: TraceContext,
     ) -> Result<Called, Problem> {
@@ -83,21 +91,23 @@ impl Mounter {
         let table = mounts(Code::UnmountFailed).await?;
         let scene = Scene { journal: &known, mounts: &table, place: &place };
         // A plugin that has not said whether it stages may have staged.
-        let can = self.parts.plugins.get(&call.plugin).and_then(crate::plugin::Plugin::node);
+        let can = plugin.as_ref().and_then(Plugin::node);
         let stages = can.is_none_or(|can| can.stage_unstage_volume);
         let calls = plan::detach(scene, Departure { alloc, epoch: call.epoch, stages })
             .map_err(|newer| Problem::new(Code::OldCall, newer))?;
         if calls.is_empty() {
             return Ok(Called::default());
         }
-        let plugin = self.plugin(&call.plugin)?.clone();
-        let external_id = call.external_id.clone();
+        let plugin = plugin.ok_or_else(|| no_plugin(&call.plugin))?;
+        let (external_id, began) = (call.external_id.clone(), Instant::now());
         Caller { plugin, external_id, deadline }.take_down(&calls).await?;
         dirs::remove(&place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;
         dirs::remove_if_empty(&place.volume_dir).await.map_err(local(Code::UnmountFailed))?;
         let gone = journal.end_detach(&volume, alloc, call.epoch).await;
         gone.map_err(local(Code::UnmountFailed))?;
-        let used = Used { volume: &volume, alloc, plugin: &call.plugin };
+        // The calls are told with the call of the protocol that they were made for.
+        let (took, calls) = (began.elapsed(), Vec::new());
+        let used = Used { volume: &volume, alloc, plugin: &call.plugin, took, calls };
         self.parts.tell.unmounted(used, trace);
         Ok(Called::default())
     }

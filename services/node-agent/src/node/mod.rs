@@ -70,16 +70,19 @@ impl Mounter {
     }
 
     fn plugin(&self, id: &PluginId) -> Result<&Plugin, Problem> {
-        self.parts.plugins.get(id).ok_or_else(|| {
-            let message = format!("plugin {id} is not in the configuration of this node's agent");
-            Problem::new(Code::NoSuchPlugin, message).retryable()
-        })
+        self.parts.plugins.get(id).ok_or_else(|| no_plugin(id))
     }
 
     /// Names what every problem of this node has in common.
     fn place(&self, problem: Problem, volume: &VolumeKey) -> Problem {
         problem.volume(volume).node(&self.parts.host.node)
     }
+}
+
+/// What is asked of a plugin that is not here.
+fn no_plugin(id: &PluginId) -> Problem {
+    let message = format!("plugin {id} is not in the configuration of this node's agent");
+    Problem::new(Code::NoSuchPlugin, message).retryable()
 }
 
 /// What cannot be done because this node itself fails, as its caller is told.

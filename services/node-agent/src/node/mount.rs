@@ -9,6 +9,7 @@ use berth_contract::trace::TraceContext;
 use berth_domain::access::{Capability, Mode};
 use berth_domain::{Timestamp, VolumeKey};
 use berth_service::clock;
+use tokio::time::Instant;
 
 use super::calls::{Caller, Using};
 use super::{Mounter, grant, local, mounts};
@@ -98,12 +99,16 @@ impl Mounter {
                 publish_context: grant.publish_context.clone(),
                 secrets,
             };
-            let external_id = grant.external_id.clone();
-            Caller { plugin, external_id, deadline }.bring(&calls, &using).await?;
+            let (external_id, began) = (grant.external_id.clone(), Instant::now());
+            let plugin = plugin.at_work(trace);
+            let caller = Caller { plugin: plugin.clone(), external_id, deadline };
+            let brought = caller.bring(&calls, &using).await;
+            let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.made());
+            let used = Used { volume, alloc, plugin: &grant.plugin, took, calls: made };
+            self.parts.tell.mounted(used, brought.as_ref().err(), trace);
+            brought?;
             let published = Use { state: UseState::Published, since: clock::now(), ..entry };
             write(published).await.map_err(local(Code::MountFailed))?;
-            let used = Used { volume, alloc: &grant.alloc, plugin: &grant.plugin };
-            self.parts.tell.mounted(used, trace);
             tracing::info!(
                 %volume,
                 alloc = %grant.alloc,

@@ -10,6 +10,7 @@
 //! **Never** decides which call to make.
 
 mod instance;
+mod made;
 mod outcome;
 mod supervise;
 
@@ -17,15 +18,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_contract::event::PluginCall;
 use berth_contract::message::registry::ReportedInstance;
+use berth_contract::trace::TraceContext;
 use berth_csi::advertised::{ControllerCapabilities, NodeCapabilities};
 use berth_csi::rpc::Unary;
 use berth_csi::{CallError, Client, Fingerprint};
 use berth_domain::{PluginId, Timestamp};
+use berth_service::clock;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::config::PluginConfig;
 
+use made::Made;
 pub use outcome::problem;
 pub use supervise::{Supervision, supervise};
 
@@ -50,6 +56,7 @@ pub struct Plugin {
     client: Client,
     patience: Duration,
     view: watch::Receiver<View>,
+    made: Made,
 }
 
 impl Plugin {
@@ -67,7 +74,8 @@ impl Plugin {
         };
         let (sender, view) = watch::channel(unknown);
         let client = Client::new(&config.socket);
-        (Self { id: config.id.clone(), client, patience, view }, sender)
+        let made = Made::default();
+        (Self { id: config.id.clone(), client, patience, view, made }, sender)
     }
 
     /// What is known of it now.
@@ -100,7 +108,21 @@ impl Plugin {
     /// caller's deadline is not the plugin's, and an answer that is not waited for is one nobody
     /// knows of.
     pub async fn call<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
-        self.client.call(request, self.patience).await
+        let (at, began) = (clock::now(), Instant::now());
+        let answer = self.client.call(request, self.patience).await;
+        self.made.note(R::RPC, at, began.elapsed(), answer.as_ref().err());
+        answer
+    }
+
+    /// The same plugin, for calls that are steps of this trace; they are noted apart.
+    #[must_use]
+    pub fn at_work(&self, trace: TraceContext) -> Self {
+        Self { client: self.client.traced(trace), made: Made::default(), ..self.clone() }
+    }
+
+    /// The calls that were made of it since it was put [to work](Self::at_work).
+    pub fn made(&self) -> Vec<PluginCall> {
+        self.made.list()
     }
 }
 

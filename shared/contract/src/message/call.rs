@@ -10,6 +10,7 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 
 use crate::subject::{AgentVerb, ControllerRpc};
+use crate::trace::TraceContext;
 use crate::{decode_leaf, decode_struct};
 
 /// One call of one attempt, with all that its executor needs: it looks nothing up.
@@ -54,6 +55,9 @@ pub struct Call {
     /// Which secrets the plugin is called with; the executor asks for them (A9).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretsId>,
+    /// The span of the attempt, which the claim service records: the parent of the executor's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<TraceContext>,
 }
 
 impl Call {
@@ -117,7 +121,7 @@ pub struct Validated {
     pub message: Option<String>,
 }
 
-decode_leaf!(AccessMode, AttachmentMode, CallKind);
+decode_leaf!(AccessMode, AttachmentMode, CallKind, TraceContext);
 decode_struct!(Capability { access, attachment = AttachmentMode::FileSystem });
 decode_struct!(MountOptions { fs_type, flags });
 decode_struct!(Call {
@@ -138,6 +142,7 @@ decode_struct!(Call {
     mount = MountOptions::default(),
     context,
     secrets,
+    span,
 });
 decode_struct!(Validate {
     namespace,

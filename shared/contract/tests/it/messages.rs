@@ -5,10 +5,11 @@ use std::fmt::Debug;
 use berth_contract::code::Code;
 use berth_contract::decode::{self, Decode, Fault};
 use berth_contract::document::{Format, read};
-use berth_contract::event::{Event, EventName};
+use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::message::secret::{self, Envelope, Sealed, Secrets};
 use berth_contract::message::{agent, alloc, call, claim, collect, registry, volume};
 use berth_contract::problem::Problem;
+use berth_contract::service;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::Half;
@@ -61,6 +62,7 @@ fn a_call() -> call::Call {
         mount: sample::mount(),
         context: sample::map("pool", "p1"),
         secrets: Some(sample::secrets_id()),
+        span: sample::trail().attempt,
     }
 }
 
@@ -365,16 +367,23 @@ fn problems_and_events() {
     let fault = Fault { path: "id".to_owned(), problem: "is missing".to_owned(), line: Some(1) };
     reply("reply-problem-of-input", &Problem::bad_input("volume.register", vec![fault]));
     let event = Event {
-        event: EventName::ClaimTaken,
-        at: sample::at(0),
         namespace: Some(sample::namespace()),
         volume: Some(sample::volume()),
         alloc: Some(sample::alloc_id()),
         node: Some(sample::node_id()),
         plugin: Some(sample::plugin()),
         detail: Some("by hand".to_owned()),
-        service: "berth-claim".to_owned(),
         trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
+        claim_trace: Some("4bf92f3577b34da6a3ce929d0e0e4736".to_owned()),
+        attempt: Some(sample::attempt_id()),
+        took_us: Some(21_500),
+        calls: vec![PluginCall {
+            rpc: "NodeUnpublishVolume".to_owned(),
+            at: sample::at(0),
+            took_us: 7_200,
+            code: "OK".to_owned(),
+        }],
+        ..Event::new(EventName::ClaimTaken, sample::at(0), service::CLAIM)
     };
     assert_eq!(event.subject(), "berth.v1.event.team=20a.claim.data");
     reply("event", &event);

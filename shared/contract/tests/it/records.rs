@@ -17,10 +17,14 @@ fn record_is<T: Serialize + DeserializeOwned + PartialEq + Debug + Clone>(name: 
     let trace = Some("0af7651916cd43dd8448eb211c80319c".to_owned());
     let written = record::write(&body, trace.clone()).unwrap();
     let read: Record<T> = record::read(&written).unwrap();
-    assert_eq!(read, Record { body: body.clone(), trace: trace.clone(), schema: SCHEMA });
+    assert_eq!(
+        read,
+        Record { body: body.clone(), trace: trace.clone(), trail: None, schema: SCHEMA }
+    );
     let value = serde_json::to_value(&body).unwrap();
     hold::<T>(&value, |value| serde_json::from_value::<T>(value.clone()).is_ok());
-    let pretty = serde_json::to_string_pretty(&Record { body, trace, schema: SCHEMA }).unwrap();
+    let pretty =
+        serde_json::to_string_pretty(&Record { body, trace, trail: None, schema: SCHEMA }).unwrap();
     insta::assert_snapshot!(name, pretty);
 }
 
@@ -29,6 +33,17 @@ fn specs() {
     record_is("record-spec", sample::spec());
     let closing = Some(Closing { since: sample::at(9), reason: "no longer needed".to_owned() });
     record_is("record-spec-closing", VolumeSpec { closing, ..sample::spec() });
+}
+
+/// A claim and the spans of its life.
+#[test]
+fn a_claim_with_its_trail() {
+    let (claim, trail) = (sample::claim(State::Unpublishing), sample::trail());
+    let written = record::write_claim(&claim, trail).unwrap();
+    let read: Record<Claim> = record::read(&written).unwrap();
+    assert_eq!((&read.body, read.trail), (&claim, Some(trail)));
+    assert_eq!(read.trace, Some(trail.release.trace_id()), "it is being released");
+    insta::assert_snapshot!("record-claim-trail", serde_json::to_string_pretty(&read).unwrap());
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use berth_contract::trace::{SpanId, TraceContext};
+use berth_contract::trail::Trail;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
 use berth_domain::plugin::{ControllerAbilities, Instance, Node, NodeAbilities, NodeState};
@@ -161,5 +163,19 @@ pub fn node() -> Node {
         boot_id: "aaae2d42".to_owned(),
         reported: at(1),
         attributes: map("hostname", "host"),
+    }
+}
+
+pub fn trail() -> Trail {
+    let step = |trace: u128, span: u64| {
+        TraceContext::from_parts(trace, SpanId::new(span).unwrap(), true).unwrap()
+    };
+    Trail {
+        claim: step(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 0xb7ad_6b71_6920_3331),
+        parent: SpanId::new(0x00f0_67aa_0ba9_02b7),
+        since: at(0),
+        release: step(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x53ce_929d_0e0e_4736),
+        released: Some(at(9)),
+        attempt: Some(step(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x3f31_a9c4_11d2_7b05)),
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use berth_bus::Fold;
 use berth_contract::key::{VolumeEntry, parse_volume};
 use berth_contract::record::{self, RecordError};
+use berth_contract::trail::Trail;
 use berth_domain::volume::{Claim, Volume, VolumeSpec};
 use berth_domain::{AllocId, VolumeKey};
 
@@ -23,6 +24,8 @@ pub struct Subtree {
     pub volume: Volume,
     /// The trace of each claim's last change.
     pub traces: BTreeMap<AllocId, String>,
+    /// The spans of each claim's life, as far as they are recorded.
+    pub trails: BTreeMap<AllocId, Trail>,
     /// Records of it that this version cannot read, by key; while there are any it is read-only.
     pub unreadable: BTreeMap<String, String>,
 }
@@ -67,7 +70,8 @@ impl Fold for Volumes {
             Some(VolumeEntry::Spec(volume)) => {
                 let read = record::read::<VolumeSpec>(value);
                 self.change(volume, revision, |subtree| {
-                    let Some((mut spec, _)) = subtree.readable(key, read) else { return };
+                    let Some(record) = subtree.readable(key, read) else { return };
+                    let mut spec = record.body;
                     if spec.create_index == 0 {
                         spec.create_index = revision;
                     }
@@ -77,13 +81,18 @@ impl Fold for Volumes {
             Some(VolumeEntry::Claim(volume, alloc)) => {
                 let read = record::read::<Claim>(value);
                 self.change(volume, revision, |subtree| {
-                    let Some((mut claim, trace)) = subtree.readable(key, read) else { return };
+                    let Some(record) = subtree.readable(key, read) else { return };
+                    let mut claim = record.body;
                     if claim.epoch == 0 {
                         claim.epoch = revision;
                     }
-                    match trace {
+                    match record.trace {
                         Some(trace) => subtree.traces.insert(alloc.clone(), trace),
                         None => subtree.traces.remove(&alloc),
+                    };
+                    match record.trail {
+                        Some(trail) => subtree.trails.insert(alloc.clone(), trail),
+                        None => subtree.trails.remove(&alloc),
                     };
                     subtree.volume.claims.insert(alloc, claim);
                 });
@@ -101,6 +110,7 @@ impl Fold for Volumes {
             Some(VolumeEntry::Claim(volume, alloc)) => self.change(volume, revision, |subtree| {
                 subtree.unreadable.remove(key);
                 subtree.traces.remove(&alloc);
+                subtree.trails.remove(&alloc);
                 subtree.volume.claims.remove(&alloc);
             }),
             None => {}
@@ -113,11 +123,11 @@ impl Subtree {
         &mut self,
         key: &str,
         read: Result<record::Record<T>, RecordError>,
-    ) -> Option<(T, Option<String>)> {
+    ) -> Option<record::Record<T>> {
         match read {
             Ok(record) => {
                 self.unreadable.remove(key);
-                Some((record.body, record.trace))
+                Some(record)
             }
             Err(error) => {
                 let why = crate::process::chain(&error);

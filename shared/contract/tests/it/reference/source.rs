@@ -151,6 +151,7 @@ fn kind(ty: &Type, module: Option<&String>, names: &[String]) -> Kind {
         "u32" | "u64" | "usize" => Kind::Plain("whole number"),
         "i64" => Kind::Plain("number"),
         "Timestamp" => Kind::Plain("time"),
+        "TraceContext" => Kind::Plain("traceparent"),
         "Code" => Kind::Plain("code"),
         "EventName" => Kind::Plain("event"),
         "Secrets" => Kind::Mapped(Box::new(Kind::Plain("text"))),

@@ -56,8 +56,9 @@ pub fn write(page: &mut Page) {
         "JetStream KV. Read and watch them as you like; write none: each has one writer, whose \
          writes are guarded by revisions. A record may change at any time, and its fields come in \
          the order in which a person wants them: the first 120 characters, which `nats kv get` \
-         shows, say how things stand. Every record ends with two fields of its own: `trace`, the \
-         trace id of the request that changed it last (optional), and `schema`, a whole number, \
+         shows, say how things stand. Every record ends with fields of its own: `trace`, the \
+         trace id of its last change (optional); on claims `trail`, the spans of the claim's life, \
+         for whoever emits them; and `schema`, a whole number, \
          the version of its form, now 1. Of a newer one, read what you know and write nothing.",
     );
     for bucket in bucket::ALL {

@@ -1,0 +1,145 @@
+//! The spans of a claim's life: reserved when they begin, emitted when a stored write ends them.
+//!
+//! **Owns** a claim's [`Trail`]. **Promises** that each span of it is emitted once, by the process
+//! whose write ended it, below spans that are emitted too. **Never** decides anything.
+
+use berth_contract::trace::TraceContext;
+use berth_contract::trail::Trail;
+use berth_domain::volume::{Attempt, CallKind, Claim, Policy, State};
+use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_telemetry::{Kind, Span, attribute};
+
+/// A claim as it stands or stood, and its trail.
+#[derive(Debug, Clone)]
+pub struct Trailed {
+    /// The claim.
+    pub claim: Claim,
+    /// Its trail; none when an older version wrote it.
+    pub trail: Option<Trail>,
+}
+
+/// What a write does to one claim.
+#[derive(Debug, Clone, Copy)]
+pub struct Passage<'a> {
+    /// The volume.
+    pub volume: &'a VolumeKey,
+    /// Whose claim.
+    pub alloc: &'a AllocId,
+    /// As it was.
+    pub before: Option<&'a Trailed>,
+    /// As it is to be; none when it is freed.
+    pub after: Option<&'a Claim>,
+}
+
+impl Passage<'_> {
+    /// The trail with the write. `trace` is the request that makes it.
+    pub fn trail(&self, trace: TraceContext, now: Timestamp) -> Trail {
+        let known = self.before.and_then(|before| before.trail);
+        let mut trail = known.unwrap_or_else(|| Trail {
+            claim: Span::reserve(trace),
+            parent: trace.span(),
+            since: now,
+            release: Span::reserve(TraceContext::begin(&mut rand::rng())),
+            released: None,
+            attempt: None,
+        });
+        let leaves = self.after.is_none_or(|claim| is_leaving(claim.state));
+        if leaves && trail.released.is_none() {
+            trail.released = Some(now);
+        }
+        let attempt = |claim: &Claim| claim.attempt.as_ref().map(|attempt| attempt.id.clone());
+        let stood = self.before.and_then(|before| attempt(&before.claim));
+        match self.after.and_then(|claim| Some((claim, attempt(claim)?))) {
+            None => trail.attempt = None,
+            Some((_, id)) if Some(&id) == stood.as_ref() => {}
+            Some((claim, _)) => {
+                let above = if is_leaving(claim.state) { trail.release } else { trail.claim };
+                trail.attempt = Some(Span::reserve(above));
+            }
+        }
+        trail
+    }
+
+    /// Emits what ended with the stored write.
+    pub fn emit(&self, trail: &Trail, policy: &Policy) {
+        self.emit_attempt(policy);
+        let was = self.before.map(|before| before.claim.state);
+        let is = self.after.map(|claim| claim.state);
+        let granted = is == Some(State::Taken) && was != Some(State::Taken);
+        let given_up = was.is_none_or(|was| matches!(was, State::Waiting | State::Publishing))
+            && is.is_none_or(is_leaving)
+            && self.before.is_some();
+        if granted || given_up {
+            let span =
+                Span::resume(trail.claim, trail.parent, "claim", Kind::Internal, trail.since);
+            let mut span = self.named(span);
+            if given_up {
+                span.fail("given up before it was granted");
+            }
+            span.end();
+        }
+        if is.is_none() {
+            let began = trail.released.unwrap_or(trail.since);
+            let mut span =
+                self.named(Span::resume(trail.release, None, "release", Kind::Internal, began));
+            span.link(trail.claim);
+            span.end();
+        }
+    }
+
+    /// The attempt that stood on the record and no longer does.
+    fn emit_attempt(&self, policy: &Policy) {
+        let Some(Trailed { claim, trail: Some(trail) }) = self.before else { return };
+        let (Some(attempt), Some(context)) = (&claim.attempt, trail.attempt) else { return };
+        let goes_on = self.after.and_then(|claim| claim.attempt.as_ref());
+        if goes_on.is_some_and(|goes_on| goes_on.id == attempt.id) {
+            return;
+        }
+        // A publish that outlived its reservation is still part of the claim.
+        let above = match attempt.call {
+            CallKind::ControllerPublish => trail.claim,
+            CallKind::NodeDetach | CallKind::ControllerUnpublish => trail.release,
+        };
+        let name = format_args!("attempt {}", attempt.call);
+        let span = Span::resume(context, above.span(), name, Kind::Client, began(attempt, policy));
+        let mut span = self
+            .named(span)
+            .with(attribute::ATTEMPT, attempt.id.as_str())
+            .with(attribute::WORKER, attempt.worker.as_str());
+        let failed = self.after.is_some_and(|after| after.tries > claim.tries);
+        if failed {
+            span.fail("the call did not succeed; the claim's error says why");
+        } else if goes_on.is_some() && !advanced(claim, self.after) {
+            span.fail("nobody reported what came of it; another attempt took its place");
+        }
+        span.end();
+    }
+
+    fn named(&self, span: Span) -> Span {
+        let claim = self.after.or(self.before.map(|before| &before.claim));
+        let span = span
+            .with(attribute::NAMESPACE, self.volume.namespace.as_str())
+            .with(attribute::VOLUME, self.volume.volume.as_str())
+            .with(attribute::ALLOC, self.alloc.as_str());
+        match claim {
+            Some(claim) => span.with(attribute::NODE, claim.node.as_str()),
+            None => span,
+        }
+    }
+}
+
+/// When an attempt was written down: its deadline is one call's time later.
+pub fn began(attempt: &Attempt, policy: &Policy) -> Timestamp {
+    attempt.deadline.before(policy.call_timeout)
+}
+
+fn is_leaving(state: State) -> bool {
+    matches!(state, State::Unpublishing | State::NodeDetached)
+}
+
+fn advanced(before: &Claim, after: Option<&Claim>) -> bool {
+    after.is_none_or(|after| after.state != before.state)
+}
+
+#[cfg(test)]
+mod tests;

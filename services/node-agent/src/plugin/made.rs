@@ -1,0 +1,36 @@
+//! The calls that one piece of work made of a plugin, for the event that tells it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use berth_contract::event::PluginCall;
+use berth_csi::{CallError, Failure, Rpc};
+use berth_domain::Timestamp;
+
+/// More are not told: a piece of work is a handful of calls.
+const NOTED_MAX: usize = 16;
+
+/// Calls in the order in which they were answered. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Made {
+    calls: Arc<Mutex<Vec<PluginCall>>>,
+}
+
+impl Made {
+    pub(super) fn note(&self, rpc: Rpc, at: Timestamp, took: Duration, error: Option<&CallError>) {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if calls.len() < NOTED_MAX {
+            let code = match error.map(|error| &error.failure) {
+                None => "OK".to_owned(),
+                Some(Failure::Answered { code, .. }) => code.to_string(),
+                Some(_) => "NO_ANSWER".to_owned(),
+            };
+            let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            calls.push(PluginCall { rpc: rpc.name().to_owned(), at, took_us, code });
+        }
+    }
+
+    pub(super) fn list(&self) -> Vec<PluginCall> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
