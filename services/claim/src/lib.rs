@@ -17,6 +17,7 @@ mod config;
 mod endpoints;
 mod events;
 mod look;
+mod measure;
 mod plan;
 mod refuse;
 mod register;
@@ -36,8 +37,10 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let state = state::State::open(&config, &process).await?;
     let service = endpoints::serve(&state, &process).await?;
     let sweep = tokio::spawn(secrets::sweep(state.clone()));
+    let counting = tokio::spawn(measure::waiting(state.clone()));
     shutdown.requested().await;
     sweep.abort();
+    counting.abort();
     service.stop(config.drain).await;
     Ok(())
 }

@@ -16,6 +16,7 @@ use berth_domain::volume::{Attempt, Command, NoRoute, Outcome, Refusal, State as
 use berth_domain::volume::{Route, Take as TakeCommand};
 use berth_domain::{Namespace, VolumeKey};
 use berth_service::{call, clock};
+use berth_telemetry::metric::CLAIMS_REFUSED;
 use tokio::time::Instant;
 
 use crate::plan;
@@ -72,7 +73,11 @@ pub async fn take(
                 },
             },
             Err(TransactError::Refused(Refusal::Busy { until, .. })) => Some(until),
-            Err(error) => return Err(place(state.problem(error, STEP, &volume))),
+            Err(error) => {
+                let problem = state.problem(error, STEP, &volume);
+                CLAIMS_REFUSED.add(1, [problem.code.as_str().into()]);
+                return Err(place(problem));
+            }
         };
         let pause = until.map_or(LOOK_AGAIN, |until| until.since(clock::now()).min(LOOK_AGAIN));
         if Instant::now() + pause >= deadline {

@@ -19,9 +19,9 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::events::Told;
-use crate::refuse;
 use crate::state::Shared;
 use crate::trail::{Passage, Trailed};
+use crate::{measure, refuse};
 
 /// Races lost in a row before the caller is told that the volume is too busy. Each lost race means
 /// that somebody else's transition was stored.
@@ -111,7 +111,7 @@ impl Shared {
         let mut leader_head = None;
         for _ in 0..RACES_MAX {
             let context = self.context();
-            let (head, command, decided, before) = self.volume_mirror.read(|volumes| {
+            let (head, command, decided, before, plugin) = self.volume_mirror.read(|volumes| {
                 let subtree = volumes.get(volume);
                 if let Some(why) = subtree.and_then(|subtree| subtree.unreadable.values().next()) {
                     return Err(TransactError::Unreadable(why.clone()));
@@ -123,7 +123,9 @@ impl Shared {
                     Ok(Step { write: Some(write), .. }) => before(subtree, write),
                     _ => None,
                 };
-                Ok((subtree.map_or(0, |subtree| subtree.head), command, decided, before))
+                let plugin = now.spec.as_ref().map(|spec| spec.plugin.clone());
+                let head = subtree.map_or(0, |subtree| subtree.head);
+                Ok((head, command, decided, before, plugin))
             })?;
             let decided = match decided {
                 Ok(decided) => decided,
@@ -142,6 +144,7 @@ impl Shared {
                 Some(revision) => {
                     if let (Some(passage), Some(trail)) = (passage, &trail) {
                         passage.emit(trail, &self.policy);
+                        measure::stored(&passage, &command, plugin.as_ref(), context.now);
                     }
                     let (before, now) = (before.as_ref(), context.now);
                     let command = &command;

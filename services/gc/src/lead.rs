@@ -18,6 +18,7 @@ use berth_contract::problem::Problem;
 use berth_contract::subject::Global;
 use berth_service::clock;
 use berth_service::process::{Fatal, Process, chain};
+use berth_telemetry::metric::LEASES;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -93,11 +94,13 @@ async fn lead(
     let (asked, held) = (collector.clone(), Arc::downgrade(lease));
     let endpoint =
         service.endpoint(spec, move |request| force(asked.clone(), held.clone(), request)).await?;
+    LEASES.set(1, ["leader".into()]);
     tokio::select! {
         () = sweep_now_and_then(collector) => {}
         () = lease.lost() => tracing::warn!("the lease is lost"),
         () = process.shutdown.requested() => {}
     }
+    LEASES.set(0, ["leader".into()]);
     endpoint.stop(DRAIN).await;
     Ok(())
 }
