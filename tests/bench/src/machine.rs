@@ -142,3 +142,15 @@ pub fn resident(pid: u32) -> Result<u64, Fatal> {
     let kib = value.split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
     Ok(kib.ok_or_else(|| format!("process {pid} shows no memory"))? * 1024)
 }
+
+/// How long a process has had a processor, in all its threads.
+pub fn busy(pid: u32) -> Result<Duration, Fatal> {
+    let mut busy = Duration::ZERO;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // The first number: nanoseconds on a processor. A thread may end meanwhile.
+        let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+        let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
+        busy += Duration::from_nanos(nanoseconds.unwrap_or(0));
+    }
+    Ok(busy)
+}

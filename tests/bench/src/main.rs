@@ -114,6 +114,7 @@ async fn run(options: Run) -> Result<(), Fatal> {
     let effort = if options.quick { Effort::quick() } else { Effort::full() };
     let rows = measure::all(&effort, &options.part, options.servers).await?;
     say(&table::terminal(&rows))?;
+    say(&table::work(&rows))?;
     std::fs::create_dir_all(&options.out)?;
     let write = |name: &str, text: String| std::fs::write(options.out.join(name), text);
     write("bench.json", row::to_json(&rows)?)?;

@@ -1,5 +1,7 @@
 //! One result, as it is written to `bench.json`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Fatal;
@@ -48,6 +50,9 @@ pub struct Row {
     pub writes: Option<f64>,
     /// Resident memory of a process.
     pub rss_bytes: Option<u64>,
+    /// What each process worked per operation, in microseconds of a processor.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cpu_us: BTreeMap<String, f64>,
 }
 
 impl Row {
@@ -66,6 +71,7 @@ impl Row {
             limit: None,
             writes: None,
             rss_bytes: None,
+            cpu_us: BTreeMap::new(),
         }
     }
 

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::Fatal;
 use crate::ask::{self, NODE};
 use crate::bare;
+use crate::machine::busy;
 
 const READY: Duration = Duration::from_secs(60);
 
@@ -117,6 +118,17 @@ impl Site {
     /// A running process.
     pub fn daemon(&self, name: &str) -> Result<&Daemon, Fatal> {
         self.running.get(name).ok_or_else(|| format!("{name} was not started").into())
+    }
+
+    /// What each process has worked so far: the load generator, the servers together, services.
+    pub fn worked(&self) -> Result<BTreeMap<String, Duration>, Fatal> {
+        let mut worked = BTreeMap::from([("load".to_owned(), busy(std::process::id())?)]);
+        let servers = self.nats_pids().into_iter().map(busy).collect::<Result<Vec<_>, _>>()?;
+        worked.insert("nats-server".to_owned(), servers.into_iter().sum());
+        for (name, daemon) in &self.running {
+            worked.insert(name.clone(), busy(daemon.pid())?);
+        }
+        Ok(worked)
     }
 
     /// The nats-servers' processes.

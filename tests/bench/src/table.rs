@@ -44,6 +44,30 @@ pub fn terminal(rows: &[Row]) -> String {
     out
 }
 
+/// What each process works for one operation: where two cores are full, this is what decides.
+pub fn work(rows: &[Row]) -> String {
+    let rows: Vec<&Row> = rows.iter().filter(|row| !row.cpu_us.is_empty()).collect();
+    let mut columns: Vec<&String> = rows.iter().flat_map(|row| row.cpu_us.keys()).collect();
+    columns.sort();
+    columns.dedup();
+    let mut out = String::from("\nµs of a processor per operation\n");
+    let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+    let column = |name: &str| name.chars().count().max(5);
+    // Writing to a string does not fail.
+    let _ = write!(out, "{:width$}  at once  servers", "");
+    for name in &columns {
+        let _ = write!(out, "  {name:>0$}", column(name));
+    }
+    for row in rows {
+        let _ = write!(out, "\n{:width$}  {:>7}  {:>7}", row.name, row.at_once, row.servers);
+        for name in &columns {
+            let us = row.cpu_us.get(*name).map(|us| format!("{us:.0}")).unwrap_or_default();
+            let _ = write!(out, "  {us:>0$}", column(name));
+        }
+    }
+    out
+}
+
 fn cells(row: &Row) -> [String; 10] {
     let blank = |text: Option<String>| text.unwrap_or_default();
     let size = row.rss_bytes.map(|bytes| format!("{} MiB", grouped(mib(bytes))));

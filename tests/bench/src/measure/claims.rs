@@ -47,7 +47,7 @@ async fn level(
         Lane::new(CLAIM, turns::claim(site, Supply::new(plain)), &volumes),
         Lane::new(CLAIM_ATTACHED, turns::claim(site, Supply::new(attached)), &volumes),
     ];
-    let turned = turns::take(&lanes, at_once, effort).await?;
+    let turned = turns::take(site, &lanes, at_once, effort).await?;
     Ok(rows(&turned, at_once, site.servers))
 }
 
@@ -55,13 +55,12 @@ fn rows(turned: &[Turned], at_once: u32, servers: u32) -> Vec<Row> {
     let rate = |name| turned.iter().find(|row| row.name == name).map(|row| row.sample.per_second);
     turned
         .iter()
-        .map(|Turned { name, sample, writes }| {
-            let row = Row::new(Part::Claims, *name, at_once, servers).sample(sample);
-            let row = Row { writes: Some(*writes), ..row };
-            match (*name, rate(RAW), rate(BARE)) {
+        .map(|turned| {
+            let row = turned.row(Part::Claims, at_once, servers);
+            match (turned.name, rate(RAW), rate(BARE)) {
                 (BARE, Some(raw), _) => row.limit("raw guarded write", raw),
                 (CLAIM | CLAIM_ATTACHED, _, Some(bare)) => {
-                    row.limit("bare service / writes", bare / writes)
+                    row.limit("bare service / writes", bare / turned.writes)
                 }
                 _ => row,
             }

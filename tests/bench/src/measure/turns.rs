@@ -1,5 +1,6 @@
 //! Rows that take turns, so that a noisy minute hits all of them alike.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +14,8 @@ use super::Effort;
 use crate::Fatal;
 use crate::ask;
 use crate::bare::{self, Asked};
-use crate::load::{self, Operation, Round, Supply};
+use crate::load::{self, Done, Operation, Round, Supply};
+use crate::row::{Part, Row};
 use crate::site::Site;
 use crate::stats::{Sample, count, median};
 
@@ -37,6 +39,8 @@ pub struct Turned {
     pub sample: Sample,
     /// Durable writes per operation.
     pub writes: f64,
+    /// What each process worked per operation, in microseconds of a processor.
+    pub cpu_us: BTreeMap<String, f64>,
 }
 
 /// Starts what rates are measured with; answers the value that a claim writes.
@@ -48,32 +52,85 @@ pub async fn prepare(site: &mut Site) -> Result<Vec<u8>, Fatal> {
     Ok(value)
 }
 
+/// What one lane brought, round by round.
+#[derive(Default, Clone)]
+struct Seen {
+    samples: Vec<Sample>,
+    writes: Vec<f64>,
+    cpu_us: BTreeMap<String, Vec<f64>>,
+}
+
 /// All lanes, one after another, round after round; the median of each.
-pub async fn take(lanes: &[Lane], at_once: u32, effort: &Effort) -> Result<Vec<Turned>, Fatal> {
-    let mut seen: Vec<(Vec<Sample>, Vec<f64>)> = vec![(Vec::new(), Vec::new()); lanes.len()];
+pub async fn take(
+    site: &Site,
+    lanes: &[Lane],
+    at_once: u32,
+    effort: &Effort,
+) -> Result<Vec<Turned>, Fatal> {
+    let mut seen = vec![Seen::default(); lanes.len()];
     for _ in 0..effort.rounds {
-        for (lane, (samples, writes)) in lanes.iter().zip(&mut seen) {
-            let before = lane.stream.head(">").await?;
-            let done = load::run(at_once as usize, effort.round, &lane.operation).await;
+        for (lane, seen) in lanes.iter().zip(&mut seen) {
+            let (before, worked) = (lane.stream.head(">").await?, site.worked()?);
+            let done = once(lane, at_once, effort.round).await;
             let done = done.map_err(|error| format!("{}: {error}", lane.name))?;
+            let operations = count(done.operations);
+            for (process, after) in site.worked()? {
+                let before = worked.get(&process).copied().unwrap_or_default();
+                let us = after.saturating_sub(before).as_secs_f64() * 1e6;
+                seen.cpu_us.entry(process).or_default().push(us / operations);
+            }
             let written = lane.stream.head(">").await?.saturating_sub(before);
-            samples.push(done.sample);
-            writes.push(count(usize::try_from(written)?) / count(done.operations));
+            seen.samples.extend(done.sample);
+            seen.writes.push(count(usize::try_from(written)?) / operations);
         }
     }
-    let turned = lanes.iter().zip(seen).map(|(lane, (samples, writes))| {
+    let turned = lanes.iter().zip(seen).map(|(lane, seen)| {
         let nothing = || format!("{}: nothing was measured", lane.name);
+        let cpu_us = seen.cpu_us.into_iter();
         Ok(Turned {
             name: lane.name,
-            sample: Sample::median(&samples).ok_or_else(nothing)?,
-            writes: median(writes).ok_or_else(nothing)?,
+            sample: Sample::median(&seen.samples).ok_or_else(nothing)?,
+            writes: median(seen.writes).ok_or_else(nothing)?,
+            cpu_us: cpu_us.filter_map(|(process, us)| Some((process, median(us)?))).collect(),
         })
     });
     turned.collect()
 }
 
+/// One round, longer where nothing ended in it: a machine may be that busy.
+async fn once(lane: &Lane, at_once: u32, round: Round) -> Result<Done, Fatal> {
+    let mut done = load::run(at_once as usize, round, &lane.operation).await?;
+    for stretch in [4, 16] {
+        if done.sample.is_some() {
+            break;
+        }
+        let longer = Round { measured: round.measured * stretch, ..round };
+        done = load::run(at_once as usize, longer, &lane.operation).await?;
+    }
+    Ok(done)
+}
+
+impl Turned {
+    /// The row, but for its limit.
+    pub fn row(&self, part: Part, at_once: u32, servers: u32) -> Row {
+        Row {
+            writes: Some(self.writes),
+            // What hardly worked is not worth a word.
+            cpu_us: self.cpu_us.iter().filter(|(_, us)| **us >= 1.0).map(owned).collect(),
+            ..Row::new(part, self.name, at_once, servers).sample(&self.sample)
+        }
+    }
+}
+
+fn owned((process, us): (&String, &f64)) -> (String, f64) {
+    (process.clone(), *us)
+}
+
+/// Volumes for so many operations a second are there, however slow a trial was.
+const SLOWEST: f64 = 2_500.0;
+
 /// How many volumes a lane uses up in all its rounds. No lane is faster than raw writes are, so
-/// those are tried for a moment.
+/// those are tried for a moment; generously, since the moment may be a bad one.
 pub async fn enough(
     bucket: &Bucket,
     value: &Bytes,
@@ -83,7 +140,8 @@ pub async fn enough(
     let round = Round { warm_up: effort.round.warm_up / 2, measured: effort.round.measured / 4 };
     let done = load::run(at_once as usize, round, &fresh(bucket, value)).await?;
     let seconds = (effort.round.warm_up + effort.round.measured).as_secs_f64();
-    let many = done.sample.per_second * seconds * count(effort.rounds) * 1.15;
+    let rate = done.sample.map_or(0.0, |sample| sample.per_second).max(SLOWEST);
+    let many = rate * seconds * count(effort.rounds) * 1.25;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in bounds")]
     let many = many.clamp(1_000.0, 200_000.0) as usize;
     Ok(many)
