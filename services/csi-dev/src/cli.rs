@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use crate::backend::{Backend, BackendError, Meta, Provisioned, State};
 use crate::driver::{Profile, chain};
-use crate::judge::judge_files;
+use crate::faults;
+use crate::judge::{Finding, Summary, judge};
 use crate::serve::{self, Config, ServeError};
 
 /// Everything went well; `judge` found nothing.
@@ -38,13 +39,18 @@ enum Command {
     Serve(ServeArgs),
     /// Make a volume beforehand, or list the volumes
     Provision(ProvisionArgs),
+    Faults(FaultsArgs),
     /// Find what a CO did wrong, in the logs of all instances together
     Judge(JudgeArgs),
 }
 
-const FAULTS_HELP: &str = r#"A JSON file with faults to plant, read again at every call, like
-[{"rpc":"NodeStageVolume","volume":null,"when":"before","delay_ms":500,"code":"ABORTED","times":1}]
-(when: before or after the work; without rpc, volume or times: any; without code: only the delay)"#;
+const FAULTS_HELP: &str = r#"A JSON file with faults to plant, read again whenever it changes, like
+[{"rpc":"NodeStageVolume","volume":"v","delay_ms":500,"code":"ABORTED","times":1}]
+A fault hits calls of one rpc, about one volume (without them: any), "before" or "after" the work
+("when"), at most so many "times", with a "probability" (0 to 1, by a "seed"). It waits "delay_ms",
+and then does one thing more, or nothing: "code": answer so; "hang": true; "crash": true (SIGKILL);
+"lose_answer": true; or "wrong": one of unknown-enum, no-ready, empty-topology, unknown-error,
+no-next-token"#;
 
 #[derive(Args, Debug)]
 struct ServeArgs {
@@ -77,7 +83,25 @@ struct ServeArgs {
     no_controller: bool,
     #[arg(long, value_name = "FILE", help = FAULTS_HELP)]
     faults: Option<PathBuf>,
+    /// A socket to plant faults by, beside those of the file: see `berth-csi-dev faults --help`
+    #[arg(long, value_name = "FILE.sock")]
+    control: Option<PathBuf>,
 }
+
+/// Plant faults in a running instance, or show those that stand and how often each was used
+#[derive(Args, Debug)]
+#[command(after_help = CONTROL_HELP)]
+struct FaultsArgs {
+    /// The instance's control socket
+    #[arg(long, value_name = "FILE.sock")]
+    control: PathBuf,
+    /// An array of faults, as in a fault file, in place of those planted so before; [] for none
+    #[arg(long, value_name = "JSON")]
+    set: Option<String>,
+}
+
+const CONTROL_HELP: &str = "The socket speaks lines: `?` shows all faults that stand, as a JSON \
+array; a JSON array of faults replaces those planted by the socket, and shows the same.";
 
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("what").required(true).args(["volume", "list"])))]
@@ -100,11 +124,20 @@ struct ProvisionArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = JUDGE_HELP)]
 struct JudgeArgs {
+    /// Print each finding as one JSON object
+    #[arg(long)]
+    json: bool,
     /// The logs of all instances
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
 }
+
+const JUDGE_HELP: &str = "Each finding is printed with its rule, the safety rule and CSI section \
+it comes from, and the lines that prove it: the call that broke the rule, then the calls that made \
+it wrong. A DISAGREEMENT is a rule that the driver applied and the judge did not, or the other \
+way.";
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -119,13 +152,14 @@ pub fn main() -> ExitCode {
     let code = match command {
         Command::Serve(args) => run_serve(args),
         Command::Provision(args) => run_provision(args),
+        Command::Faults(args) => run_faults(&args),
         Command::Judge(args) => run_judge(&args),
     };
     code.into()
 }
 
 fn run_serve(args: ServeArgs) -> u8 {
-    let ServeArgs { endpoint, backend, log, faults, no_controller, .. } = args;
+    let ServeArgs { endpoint, backend, log, faults, control, no_controller, .. } = args;
     let profile = Profile {
         driver_name: args.driver_name,
         node_id: args.node_id,
@@ -138,7 +172,7 @@ fn run_serve(args: ServeArgs) -> u8 {
         Ok(runtime) => runtime,
         Err(error) => return fail(format_args!("no runtime: {error}")),
     };
-    let config = Config { endpoint, profile, backend, log, faults };
+    let config = Config { endpoint, profile, backend, log, faults, control };
     let served = runtime.block_on(serve::serve(config));
     // Work that outlived the drain is left to itself; the next instance copes with what it leaves.
     runtime.shutdown_background();
@@ -195,20 +229,39 @@ fn list(backend: PathBuf) -> Result<(), String> {
     print(&lines).map_err(|error| error.to_string())
 }
 
-fn run_judge(args: &JudgeArgs) -> u8 {
-    let findings = match judge_files(&args.logs) {
-        Ok(findings) => findings,
-        Err(error) => return fail(format_args!("{}", chain(&error))),
-    };
-    if let Err(error) = print(&findings) {
-        return fail(format_args!("{error}"));
+fn run_faults(args: &FaultsArgs) -> u8 {
+    match faults::control::ask(&args.control, args.set.as_deref()) {
+        Ok(standing) => {
+            print(&[standing]).map_or_else(|error| fail(format_args!("{error}")), |()| EXIT_OK)
+        }
+        Err(error) => fail(format_args!("{}", chain(&error))),
     }
-    match findings.len() {
-        0 => {
-            eprintln!("no violation");
+}
+
+fn run_judge(args: &JudgeArgs) -> u8 {
+    let mut count = 0_u64;
+    let mut printed = Ok(());
+    let mut tell = |finding: Finding| {
+        count += 1;
+        // Values of ours can always be written.
+        let json = || serde_json::to_string(&finding).unwrap_or_default();
+        let text = if args.json { json() } else { finding.to_string() };
+        if printed.is_ok() {
+            printed = print(&[text]);
+        }
+    };
+    let judged = judge(&args.logs, &mut tell);
+    if let Ok(summary) = &judged {
+        summary.notes.iter().for_each(|note| eprintln!("{note}"));
+    }
+    match (judged, printed, count) {
+        (Err(error), ..) => fail(format_args!("{}", chain(&error))),
+        (_, Err(error), _) => fail(format_args!("{error}")),
+        (Ok(Summary { lines, .. }), _, 0) => {
+            eprintln!("no violation in {lines} lines");
             EXIT_OK
         }
-        count => fail(format_args!("{count} violation(s)")),
+        (_, _, count) => fail(format_args!("{count} violation(s)")),
     }
 }
 

@@ -26,7 +26,7 @@ use crate::driver::controller::ControllerService;
 use crate::driver::identity::IdentityService;
 use crate::driver::node::NodeService;
 use crate::driver::{Driver, Profile};
-use crate::faults::Faults;
+use crate::faults::{Faults, control};
 use crate::log::Recorder;
 use crate::socket::{self, SocketError};
 
@@ -49,6 +49,8 @@ pub struct Config {
     pub log: PathBuf,
     /// The file that faults are planted in.
     pub faults: Option<PathBuf>,
+    /// The socket that faults are planted by.
+    pub control: Option<PathBuf>,
 }
 
 /// Why an instance did not serve.
@@ -126,8 +128,15 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signal)?;
 
-    let driver = Arc::new(build(config)?);
+    let faults = Arc::new(Faults::from_file(config.faults.clone()));
+    let control = config.control.as_deref().map(socket::listen).transpose()?;
+    let driver = Arc::new(build(config, Arc::clone(&faults))?);
     let (listener, socket) = socket::listen(&path)?;
+    // Taken down with the endpoint.
+    let _control = control.map(|(listener, socket)| {
+        tokio::spawn(control::serve(listener, faults));
+        socket
+    });
     let profile = driver.profile();
     eprintln!("{} serves node {} at {}", profile.driver_name, profile.node_id, path.display());
 
@@ -163,14 +172,14 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
 }
 
 /// An instance that is ready to serve.
-fn build(config: Config) -> Result<Driver, ServeError> {
-    let Config { profile, backend, log, faults, .. } = config;
+fn build(config: Config, faults: Arc<Faults>) -> Result<Driver, ServeError> {
+    let Config { profile, backend, log, .. } = config;
     let backend = Backend::open(backend)?;
     let node = Node { node_id: profile.node_id.clone(), max_volumes: profile.max_volumes };
     backend.register_node(&node)?;
     let failed = |source| ServeError::Log { path: log.clone(), source };
     let recorder = Recorder::open(&log, &profile.node_id).map_err(failed)?;
-    let driver = Driver::new(profile, backend, recorder, Faults::from_file(faults));
+    let driver = Driver::new(profile, backend, recorder, faults);
     let holds = driver.recover()?;
     driver.note_start(holds).map_err(failed)?;
     Ok(driver)
@@ -199,8 +208,9 @@ mod tests {
             attach: true,
             stage: true,
         };
-        let (backend, log, faults) = ("/b".into(), "/l".into(), None);
-        let config = Config { endpoint: "csi".into(), profile, backend, log, faults };
+        let (backend, log) = ("/b".into(), "/l".into());
+        let (faults, control) = (None, None);
+        let config = Config { endpoint: "csi".into(), profile, backend, log, faults, control };
         let faults = config.check().unwrap_err();
         assert_eq!(faults.0.len(), 5, "{faults}");
     }

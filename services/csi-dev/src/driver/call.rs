@@ -1,24 +1,27 @@
 //! The life of any call.
 //!
-//! Owns: what happens around the work of a call: its beginning in the log, its lane, the faults
-//! planted for it, its end in the log. Promises: once begun, a call runs to its end, also when its
-//! caller leaves meanwhile; its end is in the log, and its lane free, before it is answered.
-//! Never: knows what a call is about.
+//! Owns: what happens around the work of a call: its beginning in the log, its lane, its end in the
+//! log; what is planted for it is in `suffer`. Promises: once begun, a call runs to its end, also
+//! when its caller leaves meanwhile; its end is in the log, and its lane free, before it is
+//! answered. Never: knows what a call is about.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use berth_csi::Code;
+use berth_csi::redact::Secrets;
 use berth_csi::rpc::Unary;
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::sleep;
 use tonic::{Request, Response, Status};
 
 use super::Driver;
 use super::refusal::Refusal;
+use super::suffer::{Suffered, suffer};
 use crate::backend::{InFlight, Lane, Running};
-use crate::faults::{Fate, Fault};
-use crate::log::{Begin, Call, Effect, Outcome, Recorder};
+use crate::faults::{Fate, Planted};
+use crate::log::{Begin, Call, Effect, Outcome, Recorder, shown};
 use crate::rules::{Scope, Violation};
 
 impl Driver {
@@ -37,19 +40,23 @@ impl Driver {
         request: Request<R>,
         work: impl FnOnce(&Self, &R) -> Result<R::Response, Refusal> + Send + 'static,
     ) -> Result<Response<R::Response>, Status> {
+        let trace = request.metadata().get("traceparent").and_then(|trace| trace.to_str().ok());
+        let call = Call::of(request.get_ref(), trace);
+        let secrets = Secrets::of(request.get_ref());
         let request = request.into_inner();
-        let call = Call::of(&request);
         let work = move |driver: &Self| work(driver, &request);
         let caller = Arc::new(Caller::default());
+        let task = run(Arc::clone(self), call, secrets, Arc::clone(&caller), work);
         // A task of its own: dropping this future, when the caller leaves, must not stop the work.
-        let task = tokio::spawn(run(Arc::clone(self), call, Arc::clone(&caller), work));
+        let task = tokio::spawn(task);
         let waiting = Waiting { driver: Arc::clone(self), caller };
-        let answer = task.await;
-        waiting.caller.lock().answered = true;
-        match answer {
-            Ok(answer) => answer.map(Response::new),
+        let answer = match task.await {
+            Ok(Some(answer)) => answer.map(Response::new),
+            Ok(None) => std::future::pending().await,
             Err(error) => Err(Status::internal(format!("the call broke off: {error}"))),
-        }
+        };
+        waiting.caller.lock().answered = true;
+        answer
     }
 
     /// Writes the beginning of the call, enters its lane, and asks what befalls it.
@@ -105,82 +112,61 @@ impl Driver {
     }
 }
 
-/// Runs one call from its beginning to its end.
-async fn run<R: Send + 'static>(
+/// Runs one call from its beginning to its end. `None` is an answer that gets lost.
+async fn run<R: Serialize + Any + Send>(
     driver: Arc<Driver>,
     call: Call,
+    secrets: Secrets,
     caller: Arc<Caller>,
     work: impl FnOnce(&Driver) -> Result<R, Refusal> + Send + 'static,
-) -> Result<R, Status> {
+) -> Option<Result<R, Status>> {
     let _counted = Counted::enter(&driver.in_flight);
     let (at, by) = (Arc::clone(&driver), Arc::clone(&caller));
-    let (begin, fate) = blocking(move || at.begin(call, &by)).await.map_err(broken)??;
-
-    let result = match fate {
-        Ok(fate) => suffer(&driver, fate, work).await,
-        Err(refusal) => Err(refusal),
+    let (begin, fate) = match blocking(move || at.begin(call, &by)).await {
+        Ok(Ok(begun)) => begun,
+        Ok(Err(status)) => return Some(Err(status)),
+        Err(error) => return Some(Err(broken(error))),
     };
-    let (outcome, answer) = settle(result);
+    let suffered = match fate {
+        Ok(fate) => suffer(&driver, fate, work).await,
+        Err(refusal) => Err(refusal).into(),
+    };
+    let lost = suffered.planted == Some(Planted::Lost);
+    let (outcome, answer) = settle(suffered, &secrets);
     let end = move || {
         let logged = driver.recorder.end(begin, outcome);
         // Only now: the next call must not begin before this one has ended.
         caller.lock().lane = None;
         logged
     };
-    blocking(end).await.map_err(broken)?.map_err(not_logged)?;
-    answer
-}
-
-/// Does the work between what befalls the call before and after it.
-async fn suffer<R: Send + 'static>(
-    driver: &Arc<Driver>,
-    fate: Fate,
-    work: impl FnOnce(&Driver) -> Result<R, Refusal> + Send + 'static,
-) -> Result<R, Refusal> {
-    stand_still(fate.before.as_ref()).await;
-    if let Some((code, fault)) = doom(fate.before.as_ref()) {
-        return Err(Refusal::planted(code, fault, Effect::None));
+    match blocking(end).await {
+        Ok(Ok(())) if lost => None,
+        Ok(Ok(())) => Some(answer),
+        Ok(Err(error)) => Some(Err(not_logged(error))),
+        Err(error) => Some(Err(broken(error))),
     }
-    let at = Arc::clone(driver);
-    let result = blocking(move || work(&at)).await;
-    let result = result.unwrap_or_else(|error| Err(Refusal::uncertain(error.to_string())));
-
-    stand_still(fate.after.as_ref()).await;
-    let Some((code, fault)) = doom(fate.after.as_ref()) else { return result };
-    let (effect, violation) = match result {
-        Ok(_) => (Effect::Done, None),
-        Err(refusal) => (refusal.effect, refusal.violation),
-    };
-    Err(Refusal { violation, ..Refusal::planted(code, fault, effect) })
-}
-
-async fn stand_still(fault: Option<&Fault>) {
-    if let Some(fault) = fault {
-        sleep(Duration::from_millis(fault.delay_ms)).await;
-    }
-}
-
-fn doom(fault: Option<&Fault>) -> Option<(Code, &Fault)> {
-    let fault = fault?;
-    fault.code.map(|code| (code, fault))
 }
 
 /// What is logged of a result, and what is answered.
-fn settle<R>(result: Result<R, Refusal>) -> (Outcome, Result<R, Status>) {
+fn settle<R: Serialize>(suffered: Suffered<R>, secrets: &Secrets) -> (Outcome, Result<R, Status>) {
+    let Suffered { result, planted } = suffered;
     match result {
         Ok(answer) => {
             let (code, message, effect) = (Code::Ok, String::new(), Effect::Done);
-            (Outcome { code, message, effect, violation: None, fault: None }, Ok(answer))
+            let (violation, fault, shown) = (None, planted, shown(&answer));
+            (Outcome { code, message, effect, violation, fault, answer: shown }, Ok(answer))
         }
         Err(Refusal { code, message, effect, violation, fault }) => {
             let status = Status::new(tonic::Code::from_i32(code as i32), message.clone());
             let violation = violation.map(|violation| *violation);
-            (Outcome { code, message, effect, violation, fault }, Err(status))
+            let (message, fault) = (secrets.strike(&message), planted.or(fault));
+            let answer = Value::Null;
+            (Outcome { code, message, effect, violation, fault, answer }, Err(status))
         }
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, tokio::task::JoinError> {
     tokio::task::spawn_blocking(work).await

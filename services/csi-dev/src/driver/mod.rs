@@ -5,7 +5,8 @@
 //! what a CO must never do is refused and recorded. Never: deletes or moves a volume's data.
 //!
 //! ```text
-//! call        the life of any call: log, lane, planted faults, work, log
+//! call        the life of any call: log, lane, work, log
+//! suffer      what planted faults do to it
 //! request     fields of requests, all faults at once
 //! refusal     why a call fails, and what it changed before
 //! identity    GetPluginInfo, GetPluginCapabilities, Probe
@@ -21,8 +22,10 @@ pub mod node;
 mod recover;
 mod refusal;
 mod request;
+mod suffer;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use berth_csi::Code;
 use tokio::sync::watch;
@@ -60,13 +63,18 @@ pub struct Driver {
     profile: Profile,
     backend: Backend,
     recorder: Recorder,
-    faults: Faults,
+    faults: Arc<Faults>,
     in_flight: watch::Sender<usize>,
 }
 
 impl Driver {
     /// An instance on `backend` that logs to `recorder` and suffers `faults`.
-    pub fn new(profile: Profile, backend: Backend, recorder: Recorder, faults: Faults) -> Self {
+    pub fn new(
+        profile: Profile,
+        backend: Backend,
+        recorder: Recorder,
+        faults: Arc<Faults>,
+    ) -> Self {
         Self { profile, backend, recorder, faults, in_flight: watch::Sender::new(0) }
     }
 

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use berth_csi::Code;
 
 use crate::backend::BackendError;
-use crate::faults::{Fault, FaultError, When};
+use crate::faults::{FaultError, Planted};
 use crate::log::Effect;
 use crate::mounts::MountError;
 use crate::rules::Violation;
@@ -23,7 +23,7 @@ pub(crate) struct Refusal {
     pub effect: Effect,
     /// Boxed: it is rare, and would make every result large.
     pub violation: Option<Box<Violation>>,
-    pub fault: Option<When>,
+    pub fault: Option<Planted>,
 }
 
 impl Refusal {
@@ -47,13 +47,21 @@ impl Refusal {
         }
     }
 
-    /// A call that a test has doomed, after it had this effect.
-    pub fn planted(code: Code, fault: &Fault, effect: Effect) -> Self {
-        let message = match fault.when {
-            When::Before => "planted fault: nothing was done",
-            When::After => "planted fault: the work was done, the answer is a lie",
+    /// A call that a test has doomed before its work.
+    pub fn planted_before(code: Code) -> Self {
+        let fault = Some(Planted::Before);
+        Self { fault, ..Self::new(code, "planted fault: nothing was done") }
+    }
+
+    /// A call that a test has doomed after its work, which went like this.
+    pub fn planted_after<R>(code: Code, result: Result<R, Self>) -> Self {
+        let (effect, violation) = match result {
+            Ok(_) => (Effect::Done, None),
+            Err(refusal) => (refusal.effect, refusal.violation),
         };
-        Self { effect, fault: Some(fault.when), ..Self::new(code, message) }
+        let fault = Some(Planted::After);
+        let message = "planted fault: the work was done, the answer is a lie";
+        Self { effect, violation, fault, ..Self::new(code, message) }
     }
 
     /// A mount that could not be made or undone for this volume.

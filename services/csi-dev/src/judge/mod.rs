@@ -1,66 +1,77 @@
 //! Judging a CO by the logs of all instances.
 //!
-//! Owns: finding each place where a CO broke a rule of [`crate::rules`], and the lines that prove
-//! it. Promises: it rebuilds what was in use from the calls alone, never from the driver's notes;
-//! what the driver noticed and this did not is reported too. Never: guesses: what a call that has
-//! no end did is unknown, and counts as "may be so".
+//! Owns: finding each place where a CO broke a rule of CSI's volume lifecycle or of safety rules
+//! 1 to 4, and the lines that prove it. Promises: it rebuilds what was in use from the calls alone,
+//! by a model of its own, so that it finds a mistake in the driver's rules, too: where the two do
+//! not agree, that is a finding. Reads logs of any length in bounded memory. Never: guesses: what a
+//! call that has no end did is unknown, and counts as "may be so"; what the CO was not told, it
+//! does not know.
+//!
+//! ```text
+//! rule      the rules, their safety rule and CSI section
+//! row       a line, as far as the rules look at it
+//! merge     the lines of all logs in order of time
+//! thing     an attachment, stage or publication, and how sure it is
+//! volume    the things of a volume, as the calls make and undo them
+//! objects   names and ids that are made and deleted
+//! open      calls in flight
+//! check     which rules a call breaks by being made now
+//! replay    the run through all calls
+//! pending   what was found, until its proof is whole
+//! finding   what is printed
+//! ```
 
-mod calls;
-mod history;
+mod check;
+mod finding;
+mod merge;
+mod objects;
+mod open;
+mod pending;
 mod replay;
+mod row;
+mod rule;
 #[cfg(test)]
 mod tests;
+mod thing;
+mod volume;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::PathBuf;
 
-use crate::log::{Line, ReadError, read_lines};
-use crate::rules::Violation;
+use crate::log::ReadError;
 
-use calls::Calls;
+use merge::Merge;
 use replay::Replay;
 
-/// A rule that was broken, and the proof.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finding {
-    /// About which volume.
-    pub volume_id: String,
-    /// Which rule, with the facts.
-    pub violation: Violation,
-    /// Whether the driver noticed it when it happened.
-    pub noticed: bool,
-    /// The call that broke it, then the calls that made it wrong.
-    pub proof: Vec<Line>,
+pub use finding::{Finding, Kind, Line, Named};
+pub use rule::Rule;
+
+/// What was read.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Summary {
+    /// How many lines.
+    pub lines: u64,
+    /// Lines that were passed over, and why.
+    pub notes: Vec<String>,
 }
 
-/// Everything that the logs prove against the CO, in order of time.
-pub fn judge(lines: &[Line]) -> Vec<Finding> {
-    let calls = Calls::gather(lines);
-    let mut replay = Replay::new(&calls);
-    for moment in calls.moments() {
-        replay.pass(moment);
+/// Judges the logs at `paths` together, and tells each finding as soon as it is proven; a log given
+/// twice counts once.
+pub fn judge(paths: &[PathBuf], found: &mut dyn FnMut(Finding)) -> Result<Summary, ReadError> {
+    let mut merge = Merge::open(paths.iter().collect::<BTreeSet<_>>().into_iter())?;
+    let mut replay = Replay::new(found);
+    let mut lines = 0;
+    while let Some((row, line)) = merge.next()? {
+        lines += 1;
+        replay.pass(row, line);
     }
-    replay.findings()
+    replay.finish();
+    Ok(Summary { lines, notes: merge.notes })
 }
 
-/// Judges the logs at `paths` together; a log given twice counts once.
+/// Everything that the logs at `paths` together prove against the CO.
 pub fn judge_files(paths: &[PathBuf]) -> Result<Vec<Finding>, ReadError> {
-    let mut lines = Vec::new();
-    for path in paths.iter().collect::<BTreeSet<_>>() {
-        lines.extend(read_lines(path)?);
-    }
-    Ok(judge(&lines))
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let noticed =
-            if self.noticed { "refused by the driver" } else { "not noticed by the driver" };
-        writeln!(f, "volume {:?}: {} ({noticed})", self.volume_id, self.violation)?;
-        for line in &self.proof {
-            writeln!(f, "  {}:{}: {}", line.file.display(), line.number, line.text)?;
-        }
-        Ok(())
-    }
+    let mut findings = Vec::new();
+    judge(paths, &mut |finding| findings.push(finding))?;
+    Ok(findings)
 }

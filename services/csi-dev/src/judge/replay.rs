@@ -1,84 +1,317 @@
 //! A run through the calls of all volumes.
 //!
 //! Owns: asking the rules at the beginning of each call, with what was so or may have been so then.
-//! Promises: each broken rule is one finding with its proof. Never: looks ahead.
+//! Promises: each broken rule is one finding with its proof; keeps only what a later call may be
+//! judged by. Never: looks ahead.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::rc::Rc;
 
-use super::Finding;
-use super::calls::{Calls, Moment};
-use super::history::{History, Needs};
-use crate::log::{Effect, Start};
+use berth_csi::Rpc;
+
+use super::check::{Broken, Check, Needs, deletes_source};
+use super::finding::{Finding, Kind, Line, Named};
+use super::objects::Objects;
+use super::open::{InFlight, Lane, Open};
+use super::pending::{Pending, proof};
+use super::row::{Effect, Entry, Row};
+use super::rule::Rule;
+use super::thing::{CallId, Place};
+use super::volume::{Asking, Volume};
 
 /// A run through the calls.
-#[derive(Debug)]
 pub(super) struct Replay<'a> {
-    calls: &'a Calls<'a>,
-    volumes: BTreeMap<String, History>,
+    volumes: HashMap<String, Volume>,
+    objects: Objects,
+    /// Which volume has a path on a node.
+    paths: HashMap<(String, String), String>,
     /// By node id, as its last start said.
-    nodes: BTreeMap<String, Needs>,
-    findings: Vec<Finding>,
+    nodes: HashMap<String, Needs>,
+    in_flight: InFlight,
+    pending: Vec<Pending>,
+    last_id: CallId,
+    found: &'a mut dyn FnMut(Finding),
 }
 
 impl<'a> Replay<'a> {
-    pub fn new(calls: &'a Calls<'a>) -> Self {
-        Self { calls, volumes: BTreeMap::new(), nodes: BTreeMap::new(), findings: Vec::new() }
-    }
-
-    /// Lets one moment pass.
-    pub fn pass(&mut self, moment: Moment<'_>) {
-        match moment {
-            Moment::Start(start) => self.start(start),
-            Moment::Begin(place) => self.begin(place),
-            Moment::End(place) => self.end(place),
+    pub fn new(found: &'a mut dyn FnMut(Finding)) -> Self {
+        Self {
+            volumes: HashMap::new(),
+            objects: Objects::default(),
+            paths: HashMap::new(),
+            nodes: HashMap::new(),
+            in_flight: InFlight::default(),
+            pending: Vec::new(),
+            last_id: 0,
+            found,
         }
     }
 
-    /// What was found.
-    pub fn findings(self) -> Vec<Finding> {
-        self.findings
-    }
-
-    fn start(&mut self, start: &Start) {
-        let node = &start.source.node_id;
-        self.nodes.insert(node.clone(), Needs { attach: start.attach, stage: start.stage });
-        for (volume_id, history) in &mut self.volumes {
-            let holding = start.holds.iter().find(|holding| holding.volume_id == *volume_id);
-            history.settle(node, holding);
+    /// Lets the next line pass.
+    pub fn pass(&mut self, row: Row, line: Line) {
+        self.note_life(&row.instance);
+        match row.entry {
+            Entry::Start => self.start(&row),
+            Entry::Begin => self.begin(row, line),
+            Entry::Gone => self.gone(&row, line),
+            Entry::End => self.end(&row, line),
         }
     }
 
-    fn begin(&mut self, place: usize) {
-        let call = self.calls.get(place);
-        let Some(volume_id) = call.volume_id().map(str::to_owned) else { return };
-        let needs = self.nodes.get(&call.begin.source.node_id).copied().unwrap_or_default();
-        let history = self.volumes.entry(volume_id.clone()).or_default();
-
-        let mut broken = history.overlaps(self.calls, call.begin);
-        broken.extend(history.broken_by(self.calls, call.begin, needs));
-        if let Some(noticed) = call.noticed()
-            && !broken.iter().any(|(violation, _)| violation.is_same_rule(noticed))
-        {
-            broken.push((noticed.clone(), Vec::new()));
+    /// No more lines.
+    pub fn finish(mut self) {
+        let open: Vec<_> = self.in_flight.all().map(|(id, _)| id).collect();
+        for id in open {
+            self.in_flight.remove(id);
         }
-        for (violation, others) in broken {
-            let noticed = call.noticed().is_some_and(|noticed| noticed.is_same_rule(&violation));
-            let others = others.into_iter().flat_map(|other| self.calls.get(other).lines());
-            let proof = call.lines().chain(others).collect();
-            self.findings.push(Finding { volume_id: volume_id.clone(), violation, noticed, proof });
-        }
-        history.may_be_done(call.begin, place);
+        self.tell();
     }
 
-    fn end(&mut self, place: usize) {
-        let call = self.calls.get(place);
-        let history = call.volume_id().and_then(|id| self.volumes.get_mut(id));
-        let Some(history) = history else { return };
-        history.has_ended(place);
-        match call.end.map(|end| end.effect) {
-            Some(Effect::Done) => history.is_done(call.begin, place),
-            Some(Effect::None) => history.is_not_done(place),
-            Some(Effect::Unknown) | None => {}
+    /// A call in flight at an instance that shows a sign of life, be it its own end, was certainly
+    /// in flight until now.
+    fn note_life(&mut self, instance: &str) {
+        let is_there = |id| self.in_flight.get(id).is_some_and(|open| open.instance == instance);
+        for pending in self.pending.iter_mut().filter(|pending| !pending.is_certain) {
+            pending.is_certain = pending.during.is_some_and(is_there);
         }
     }
+
+    fn start(&mut self, row: &Row) {
+        let node = &row.node_id;
+        self.nodes.insert(node.clone(), Needs { attach: row.attach, stage: row.stage });
+        for (id, volume) in &mut self.volumes {
+            volume.settle(node, row.holds.iter().find(|holding| holding.volume_id == *id));
+        }
+        let is_dead = |open: &Open| open.at == *node && open.instance != row.instance;
+        let dead = self.in_flight.all().filter(|(_, open)| is_dead(open));
+        for id in dead.map(|(id, _)| id).collect::<Vec<_>>() {
+            self.in_flight.remove(id);
+        }
+        self.tell();
+    }
+
+    fn begin(&mut self, row: Row, line: Line) {
+        let Some(open) = Open::begun(row, line) else { return };
+        self.last_id += 1;
+        let by = self.last_id;
+        let call = open.asking(by);
+        self.overlaps(&call, &open);
+        let broken = self.check(&call);
+        for Broken { rule, what, others } in broken {
+            self.add(&call, rule, what, others, None);
+        }
+        self.apply_begin(&call);
+        self.in_flight.add(by, open);
+    }
+
+    /// The rules of order that the call breaks by being made now.
+    fn check(&self, call: &Asking<'_>) -> Vec<Broken> {
+        let blank = Volume::default();
+        let volume = call.ask.volume().and_then(|id| self.volumes.get(id)).unwrap_or(&blank);
+        let needs = self.nodes.get(call.at).copied().unwrap_or_default();
+        let mut broken = Check::new(call, volume, &self.objects, needs).run();
+        broken.extend(self.path_of_another(call));
+        broken
+    }
+
+    fn path_of_another(&self, call: &Asking<'_>) -> Option<Broken> {
+        let place = call.makes()?;
+        let path = place.path()?;
+        let other = self.paths.get(&(call.at.to_owned(), path.to_owned()))?;
+        let is_there = |(at, _): &(&Place, _)| at.path() == Some(path) && at.node() == call.at;
+        let (_, thing) = self.volumes.get(other)?.uses().find(is_there)?;
+        if call.ask.volume() == Some(other) {
+            return None;
+        }
+        let what = format!("{path:?} on {} is volume {other:?}'s; choose another path", call.at);
+        Some(Broken { rule: Rule::PathOfAnotherVolume, what, others: thing.proof() })
+    }
+
+    /// The calls that this one must not overlap with, but may.
+    fn overlaps(&mut self, call: &Asking<'_>, open: &Open) {
+        let mut found = Vec::new();
+        if let Some(lane) = &open.lane {
+            let waited_for = self.in_flight.in_lane(lane).filter(|(_, other)| !other.is_gone);
+            for (id, other) in waited_for {
+                let rule = match lane {
+                    Lane::VolumeOnNode(..) => Rule::OverlappingNodeCalls,
+                    _ => Rule::OverlappingControllerCalls,
+                };
+                let what = format!("made while {} is in flight; wait for its answer", other.rpc);
+                found.push((id, rule, what));
+            }
+        }
+        if let (Rpc::ControllerUnpublishVolume, Some(id)) = (call.rpc, call.ask.volume()) {
+            let blank = Volume::default();
+            let volume = self.volumes.get(id).unwrap_or(&blank);
+            for node in volume.nodes_of(call.ask) {
+                // What is there is reason enough, and the check of order tells it.
+                if volume.uses_on(&node).next().is_none() {
+                    let lane = Lane::VolumeOnNode(id.to_owned(), node.clone());
+                    found.extend(self.in_flight.in_lane(&lane).map(|(id, other)| {
+                        let what = format!("{} is in flight on {node}; wait for it", other.rpc);
+                        (id, Rule::DetachBeforeUnstage, what)
+                    }));
+                }
+            }
+        }
+        if matches!(call.rpc, Rpc::DeleteVolume | Rpc::DeleteSnapshot) {
+            let all = self.in_flight.all();
+            let sources = all.filter(|(id, other)| deletes_source(call, &other.asking(*id)));
+            found.extend(sources.map(|(id, other)| {
+                let what = format!("{} is making something from it; wait for it", other.rpc);
+                (id, Rule::DeleteOfSource, what)
+            }));
+        }
+        for (id, rule, what) in found {
+            let Some(other) = self.in_flight.get(id) else { continue };
+            let (others, is_certain) =
+                (vec![Rc::clone(&other.lines)], other.instance == open.instance);
+            self.add(call, rule, what, others, Some((id, is_certain)));
+        }
+    }
+
+    fn add(
+        &mut self,
+        call: &Asking<'_>,
+        rule: Rule,
+        what: String,
+        others: Vec<super::thing::Lines>,
+        during: Option<(CallId, bool)>,
+    ) {
+        let about = call.ask.volume().unwrap_or(&call.ask.name).to_owned();
+        let (by, lines) = (call.by, Rc::clone(call.lines));
+        let (is_noticed, is_missed) = (false, false);
+        let is_certain = during.is_none_or(|(_, is_certain)| is_certain);
+        let during = during.map(|(id, _)| id);
+        #[rustfmt::skip]
+        self.pending.push(Pending {
+            rule, about, what, by, lines, others, during, is_certain, is_noticed, is_missed,
+        });
+    }
+
+    fn apply_begin(&mut self, call: &Asking<'_>) {
+        self.objects.begun(call);
+        let Some(id) = call.ask.volume() else { return };
+        self.volumes.entry(id.to_owned()).or_default().begun(call);
+        if let Some(path) = call.makes().as_ref().and_then(Place::path) {
+            let place = (call.at.to_owned(), path.to_owned());
+            self.paths.entry(place).or_insert_with(|| id.to_owned());
+        }
+    }
+
+    fn gone(&mut self, row: &Row, line: Line) {
+        let Some(id) = self.in_flight.find(row) else { return };
+        if let Some(open) = self.in_flight.get_mut(id) {
+            open.is_gone = true;
+            open.lines.borrow_mut().push(line);
+        }
+    }
+
+    fn end(&mut self, row: &Row, line: Line) {
+        let Some(rpc) = row.rpc else { return };
+        let found = self.in_flight.find(row);
+        let by = found.unwrap_or_else(|| {
+            self.last_id += 1;
+            self.last_id
+        });
+        let lines = match self.in_flight.get(by) {
+            Some(open) => Rc::clone(&open.lines),
+            // Its beginning is in a part of the log that is not there.
+            None => Rc::default(),
+        };
+        lines.borrow_mut().push(line);
+        let call = Asking { by, rpc, at: &row.node_id, ask: &row.args, lines: &lines };
+        if found.is_some() {
+            self.compare(&call, row);
+        } else {
+            self.apply_begin(&call);
+        }
+        self.in_flight.remove(by);
+        self.apply_end(&call, row);
+        self.tell();
+    }
+
+    /// Compares what was found at the call's beginning with what the driver made of it.
+    fn compare(&mut self, call: &Asking<'_>, row: &Row) {
+        let noticed = row.violation.as_ref().map(|noticed| noticed.rule.as_str());
+        let was_done = row.effect != Some(Effect::None) && row.fault.as_deref() != Some("before");
+        let still = if was_done { self.still_broken(call) } else { Vec::new() };
+        let mut is_agreed = noticed.is_none();
+        let about = |pending: &Pending| {
+            pending.by == call.by || pending.is_overlap() && pending.during == Some(call.by)
+        };
+        for pending in self.pending.iter_mut().filter(|pending| about(pending)) {
+            let same = noticed.is_some_and(|name| pending.rule.is_what_the_driver_calls(name));
+            is_agreed |= same;
+            pending.is_noticed |= same;
+            // Only a call that it saw in flight can be the driver's reason.
+            pending.is_certain |= same;
+            if pending.by == call.by && pending.rule.is_the_drivers() && was_done {
+                pending.is_missed = match pending.during {
+                    Some(other) => self.in_flight.get(other).is_some_and(is_watched),
+                    None => still.contains(&pending.rule),
+                };
+            }
+        }
+        if let (Some(name), false) = (noticed, is_agreed) {
+            (self.found)(Finding {
+                kind: Kind::OnlyTheDriver,
+                rule: Named::by_name(name),
+                about: call.ask.volume().unwrap_or_default().to_owned(),
+                what: "refused by the driver".to_owned(),
+                noticed: true,
+                proof: proof(call.lines, &[]),
+            });
+        }
+    }
+
+    /// The rules that it breaks also by ending now: the driver looked at some time between.
+    fn still_broken(&self, call: &Asking<'_>) -> Vec<Rule> {
+        let is_attached = |id: &str| {
+            let Some(volume) = self.volumes.get(id) else { return false };
+            volume.nodes_of(call.ask).iter().any(|node| volume.attachment(node).is_some())
+        };
+        // Detaching what is not attached is nothing, and the driver does not look further.
+        let is_nothing = call.rpc == Rpc::ControllerUnpublishVolume
+            && !call.ask.volume().is_some_and(is_attached);
+        if is_nothing {
+            return Vec::new();
+        }
+        self.check(call).into_iter().map(|broken| broken.rule).collect()
+    }
+
+    fn apply_end(&mut self, call: &Asking<'_>, row: &Row) {
+        self.objects.ended(call, row);
+        let Some(id) = call.ask.volume() else { return };
+        let volume = self.volumes.entry(id.to_owned()).or_default();
+        volume.ended(call, row);
+        if call.rpc == Rpc::DeleteVolume && row.effect == Some(Effect::Done) {
+            volume.expansion = None;
+        }
+        let is_free = |path: &str| volume.uses_on(call.at).all(|(at, _)| at.path() != Some(path));
+        for path in [&call.ask.staging_target_path, &call.ask.target_path] {
+            if !path.is_empty() && is_free(path) {
+                self.paths.remove(&(call.at.to_owned(), path.clone()));
+            }
+        }
+        if volume.is_blank() {
+            self.volumes.remove(id);
+        }
+    }
+
+    /// Tells what is proven, and forgets what turned out to be nothing.
+    fn tell(&mut self) {
+        let Self { pending, in_flight, found, .. } = self;
+        let is_over = |id: CallId| !in_flight.contains(id);
+        let ready = |one: &mut Pending| is_over(one.by) && one.during.is_none_or(is_over);
+        for one in pending.extract_if(.., ready).filter(|one| one.is_certain) {
+            one.tell().for_each(&mut **found);
+        }
+    }
+}
+
+/// Whether the driver watches over the lane of a call in flight.
+fn is_watched(open: &Open) -> bool {
+    open.lane.as_ref().is_some_and(Lane::is_the_drivers)
 }

@@ -1,26 +1,28 @@
 //! The log of calls: what a CO asked for, when, and what came of it.
 //!
-//! Owns: the records and their form on disk, one JSON object per line. Promises: a call is written
-//! when it begins and again when it ends, so one that was killed half-way is seen as a beginning
-//! without an end; each line is written at once, so instances may share a file; no secret and no
-//! mount flag is ever in it. Never: judges; see [`crate::judge`].
+//! Owns: the records and their form on disk, one JSON object per line. Promises: a call's last
+//! line, `end`, holds all there is to say about it; a call is written when it begins, too, so one
+//! that was killed half-way is seen as a beginning without an end; each line is written at once, so
+//! instances may share a file, and is bounded in size; no secret and no mount flag is ever in it.
+//! Never: judges; see [`crate::judge`].
 //!
 //! Times are microseconds since 1970. Within one instance they strictly increase.
 
 mod reader;
 mod recorder;
+mod shown;
 
 use berth_csi::rpc::Unary;
 use berth_csi::{Code, Rpc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::capability::AccessMode;
-use crate::faults::When;
+use crate::faults::Planted;
 use crate::rules::Violation;
 
-pub use reader::{Line, ReadError, read, read_lines};
+pub use reader::{ReadError, read};
 pub use recorder::{Outcome, Recorder};
+pub(crate) use shown::shown;
 
 /// One line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -75,7 +77,7 @@ pub struct Holding {
     pub targets: Vec<String>,
 }
 
-/// What was asked for.
+/// What was asked for, and in which trace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Call {
     /// Which RPC.
@@ -83,29 +85,22 @@ pub struct Call {
     /// About which volume, where the RPC is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_id: Option<String>,
-    /// The arguments that the order of calls depends on.
+    /// The caller's trace, where it sent one (W3C `traceparent`).
+    #[serde(flatten)]
+    pub trace: Option<Trace>,
+    /// The request by its own field names, with secrets and mount flags struck out, and cut where
+    /// it is too long for a line.
     #[serde(default)]
-    pub args: Args,
+    pub args: Value,
 }
 
-/// Arguments of interest.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Args {
-    /// `node_id` of controller calls; not the node that serves the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
-    /// `staging_target_path`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub staging: Option<String>,
-    /// `target_path`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
-    /// `readonly`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub readonly: Option<bool>,
-    /// The capability's access mode, where it is a known one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub access_mode: Option<AccessMode>,
+/// What a W3C `traceparent` says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Trace {
+    /// The trace, as 32 hexadecimal digits.
+    pub trace_id: String,
+    /// The caller's span, as 16 hexadecimal digits.
+    pub parent_span_id: String,
 }
 
 /// A call arrived.
@@ -174,28 +169,44 @@ pub struct End {
     pub violation: Option<Violation>,
     /// Set where a planted fault made the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fault: Option<When>,
+    pub fault: Option<Planted>,
+    /// The answer itself, shown as the arguments are; null with an error.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub answer: Value,
 }
 
 impl Call {
-    /// What this request asks for.
-    pub fn of<R: Unary>(request: &R) -> Self {
-        // Requests of ours can always be written; secrets are struck out there.
-        let shown = serde_json::to_value(request).unwrap_or_default();
-        let text = |name: &str| {
-            let text = shown.get(name).and_then(Value::as_str).unwrap_or_default();
-            Some(text.to_owned()).filter(|text| !text.is_empty())
+    /// What this request asks for, sent with this `traceparent`.
+    pub fn of<R: Unary>(request: &R, traceparent: Option<&str>) -> Self {
+        let args = shown(request);
+        let id = |name: &str| args.get(name).and_then(Value::as_str).filter(|id| !id.is_empty());
+        // A list only filters by what it names.
+        let is_about = R::RPC == Rpc::CreateSnapshot;
+        let source = || id("source_volume_id").filter(|_| is_about);
+        let volume_id = id("volume_id").or_else(source).map(str::to_owned);
+        let trace = traceparent.and_then(Trace::parse);
+        Self { rpc: R::RPC, volume_id, trace, args }
+    }
+
+    /// The argument of this name, if it is a text that is not empty.
+    pub fn arg(&self, name: &str) -> Option<&str> {
+        self.args.get(name)?.as_str().filter(|text| !text.is_empty())
+    }
+}
+
+impl Trace {
+    /// Reads `00-<trace>-<span>-<flags>`; `None` where it has another form, or an id is all zeros.
+    pub fn parse(traceparent: &str) -> Option<Self> {
+        let mut parts = traceparent.trim().split('-');
+        let mut id = |digits: usize| {
+            let part = parts.next()?;
+            let is_hex = part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            (part.len() == digits && is_hex).then(|| part.to_owned())
         };
-        let mode = shown.pointer("/volume_capability/access_mode/mode");
-        let args = Args {
-            node: text("node_id"),
-            staging: text("staging_target_path"),
-            target: text("target_path"),
-            readonly: shown.get("readonly").and_then(Value::as_bool),
-            access_mode: mode.and_then(|mode| serde_json::from_value(mode.clone()).ok()),
-        };
-        let volume_id = text("volume_id").or_else(|| text("source_volume_id"));
-        Self { rpc: R::RPC, volume_id, args }
+        let (version, trace_id, parent_span_id) = (id(2)?, id(32)?, id(16)?);
+        let is_set = |id: &str| id.bytes().any(|digit| digit != b'0');
+        let is_valid = version != "ff" && is_set(&trace_id) && is_set(&parent_span_id);
+        is_valid.then_some(Self { trace_id, parent_span_id })
     }
 }
 
@@ -217,6 +228,24 @@ impl Entry {
             Self::Begin(begin) => &begin.source,
             Self::Gone(gone) => &gone.source,
             Self::End(end) => &end.source,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_traceparent_is_read_and_a_bad_one_passed_over() {
+        let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        let read = Trace::parse(&format!("00-{trace}-{span}-01")).unwrap();
+        assert_eq!((read.trace_id.as_str(), read.parent_span_id.as_str()), (trace, span));
+        let zeros = "0".repeat(32);
+        let (upper, ff) = (trace.to_uppercase(), format!("ff-{trace}-{span}-01"));
+        for bad in ["", "00", &ff, &format!("00-{zeros}-{span}-01"), &format!("00-{upper}-{span}")]
+        {
+            assert_eq!(Trace::parse(bad), None, "{bad}");
         }
     }
 }

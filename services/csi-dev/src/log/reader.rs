@@ -8,19 +8,6 @@ use thiserror::Error;
 
 use super::Entry;
 
-/// An entry and where it stands.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
-    /// In which file.
-    pub file: PathBuf,
-    /// On which line, counted from 1.
-    pub number: usize,
-    /// As it stands there.
-    pub text: String,
-    /// What it says.
-    pub entry: Entry,
-}
-
 /// Why a log could not be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
@@ -44,41 +31,42 @@ pub enum ReadError {
     },
 }
 
-/// All entries of a log, in the order they were written.
+/// All entries of a log, in the order they were written. A last line without its end is one that is
+/// being written, or was when its writer was killed: it is left out. Holds the whole log; the judge
+/// reads line by line.
 pub fn read(path: &Path) -> Result<Vec<Entry>, ReadError> {
-    Ok(read_lines(path)?.into_iter().map(|line| line.entry).collect())
-}
-
-/// All entries of a log with their places. A last line without its end is one that is being
-/// written, or was when its writer was killed: it is left out.
-pub fn read_lines(path: &Path) -> Result<Vec<Line>, ReadError> {
     let failed = |source| ReadError::Io { path: path.to_owned(), source };
     let text = fs::read_to_string(path).map_err(failed)?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let mut lines = Vec::new();
-    for (index, text) in whole.lines().enumerate() {
-        if text.trim().is_empty() {
-            continue;
+    let mut entries = Vec::new();
+    for (index, line) in whole.lines().enumerate() {
+        if !line.trim().is_empty() {
+            let number = index + 1;
+            let wrong = |source| ReadError::Line { path: path.to_owned(), number, source };
+            entries.push(serde_json::from_str(line).map_err(wrong)?);
         }
-        let number = index + 1;
-        let wrong = |source| ReadError::Line { path: path.to_owned(), number, source };
-        let entry = serde_json::from_str(text).map_err(wrong)?;
-        lines.push(Line { file: path.to_owned(), number, text: text.to_owned(), entry });
     }
-    Ok(lines)
+    Ok(entries)
 }
 
 #[cfg(test)]
 mod tests {
-    use berth_csi::{Code, Rpc};
+    use std::os::unix::fs::MetadataExt;
+
+    use berth_csi::{Code, v1};
 
     use super::*;
-    use crate::log::{Args, Call, Effect, Outcome, Recorder};
+    use crate::log::{Call, Effect, Outcome, Recorder};
 
     fn call() -> Call {
-        let args = Args { node: Some("n2".into()), readonly: Some(true), ..Args::default() };
-        let volume_id = Some("a \"volume\"\nof two lines".to_owned());
-        Call { rpc: Rpc::ControllerPublishVolume, volume_id, args }
+        let request = v1::ControllerPublishVolumeRequest {
+            volume_id: "a \"volume\"\nof two lines".into(),
+            node_id: "n2".into(),
+            readonly: true,
+            ..Default::default()
+        };
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        Call::of(&request, Some(trace))
     }
 
     #[test]
@@ -96,6 +84,7 @@ mod tests {
             effect: Effect::None,
             violation,
             fault: None,
+            answer: serde_json::Value::Null,
         };
         recorder.end(begin, outcome).unwrap();
 
@@ -111,6 +100,13 @@ mod tests {
         text.extend(b"{\"entry\":\"beg");
         fs::write(&path, text).unwrap();
         assert_eq!(read(&path).unwrap(), entries);
+
+        // The next writer begins on a line of its own.
+        let size = fs::metadata(&path).unwrap().size();
+        Recorder::open(&path, "n1").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().size(), size + 1);
+        Recorder::open(&path, "n1").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().size(), size + 1);
     }
 
     #[test]

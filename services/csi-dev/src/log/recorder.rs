@@ -2,14 +2,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use berth_csi::Code;
+use serde_json::Value;
 
 use super::{Begin, Call, Effect, End, Entry, Gone, Holding, Source, Start};
-use crate::faults::When;
+use crate::faults::Planted;
 use crate::rules::Violation;
 
 /// The log of one instance.
@@ -33,13 +35,19 @@ pub struct Outcome {
     /// The rule that the caller broke.
     pub violation: Option<Violation>,
     /// The planted fault that made the answer.
-    pub fault: Option<When>,
+    pub fault: Option<Planted>,
+    /// The answer itself, as the log shows it.
+    pub answer: Value,
 }
 
 impl Recorder {
     /// Appends to the log at `path`, which is made when missing, as the instance of `node_id`.
     pub fn open(path: &Path, node_id: &str) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
+        if is_torn(&file)? {
+            // Another process was killed in the midst of a line: ours begin on lines of their own.
+            (&file).write_all(b"\n")?;
+        }
         let now_us = now_us();
         // A process id comes back, together with the same time it does not.
         let instance = format!("{}@{now_us}", std::process::id());
@@ -76,10 +84,12 @@ impl Recorder {
     /// Notes what came of the call that began so.
     pub fn end(&self, begin: Begin, outcome: Outcome) -> io::Result<()> {
         let Begin { seq, begin_us, source, call } = begin;
-        let Outcome { code, message, effect, violation, fault } = outcome;
+        let Outcome { code, message, effect, violation, fault, answer } = outcome;
         let end_us = self.time_us();
-        let end =
-            End { seq, begin_us, end_us, source, call, code, message, effect, violation, fault };
+        #[rustfmt::skip]
+        let end = End {
+            seq, begin_us, end_us, source, call, code, message, effect, violation, fault, answer,
+        };
         self.write(&Entry::End(Box::new(end)))
     }
 
@@ -98,6 +108,14 @@ impl Recorder {
         // One write: lines of several instances in one file do not mix.
         (&self.file).write_all(&line)
     }
+}
+
+/// Whether the file ends in the midst of a line.
+fn is_torn(file: &File) -> io::Result<bool> {
+    let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(false) };
+    let mut end = [0];
+    file.read_exact_at(&mut end, last)?;
+    Ok(end != *b"\n")
 }
 
 fn now_us() -> u64 {

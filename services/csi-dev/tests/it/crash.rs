@@ -6,7 +6,7 @@ use std::path::Path;
 
 use berth_csi::{CallError, Code, Rpc};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::faults::{Fault, When};
+use berth_csi_dev::faults::{Fault, Planted, When};
 use berth_csi_dev::log::Entry;
 use berth_harness::wait;
 use nix::mount::{MntFlags, umount2};
@@ -197,11 +197,11 @@ async fn planted_answers_are_given_as_often_as_told() {
     }
     let attached = || world.backend().volume("v").unwrap().unwrap().glance().unwrap().attachments;
     assert!(attached().is_empty(), "nothing was done");
-    assert_eq!(node.last_end().fault, Some(When::Before));
+    assert_eq!(node.last_end().fault, Some(Planted::Before));
     node.plant(Fault { when: When::After, times: Some(1), ..fault });
     node.refused(request.clone(), Code::Unavailable).await;
     assert!(attached().contains_key("n1"), "it was done");
-    assert_eq!(node.last_end().fault, Some(When::After));
+    assert_eq!(node.last_end().fault, Some(Planted::After));
     node.call(request).await.unwrap();
 }
 

@@ -10,7 +10,9 @@
 mod cli;
 mod codes;
 mod crash;
+mod faults;
 mod life;
+mod log;
 mod namespace;
 mod order;
 mod request;

@@ -1,5 +1,6 @@
 //! Two nodes on one backend, and what a CO would keep for them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,6 +74,11 @@ impl World {
 
     pub fn findings(&self) -> Vec<Finding> {
         judge_files(&self.logs()).unwrap()
+    }
+
+    /// The rules that the judge finds broken, each once.
+    pub fn rules_broken(&self) -> BTreeSet<String> {
+        self.findings().into_iter().map(|finding| finding.rule.name).collect()
     }
 
     /// What a workload on `node` needs first: the volume attached (by the other node's instance:
@@ -162,6 +168,10 @@ impl Node {
         self.dir.join("csi.sock")
     }
 
+    pub fn control(&self) -> PathBuf {
+        self.dir.join("control.sock")
+    }
+
     pub fn plant(&self, fault: Fault) {
         faults::write(&self.dir.join("faults.json"), &[fault]).unwrap();
     }
@@ -191,6 +201,8 @@ pub fn program(world: &Path, dir: &Path, id: &str, flags: &[&str]) -> Program {
         .arg(dir.join("calls.log"))
         .arg("--faults")
         .arg(dir.join("faults.json"))
+        .arg("--control")
+        .arg(dir.join("control.sock"))
         .env("CSI_ENDPOINT", format!("unix://{}", dir.join("csi.sock").display()))
         .args(flags.iter().copied())
 }

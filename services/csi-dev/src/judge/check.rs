@@ -1,0 +1,343 @@
+//! Whether a call may be made now.
+//!
+//! Owns: the rules of the lifecycle, as a reading of CSI's spec. Promises: written from the spec,
+//! not from the driver: a mistake in one of the two shows as a disagreement. Names every rule that
+//! a call breaks. Never: changes what is known.
+
+use std::rc::Rc;
+
+use berth_csi::Rpc;
+
+use super::objects::{Objects, deletes};
+use super::row::Object;
+use super::rule::Rule;
+use super::thing::{Asked, Lines, Place, Thing};
+use super::volume::{Asking, Volume};
+
+/// What a node's instance demands before it uses a volume. Nothing, while no start was seen.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Needs {
+    /// That the volume is attached.
+    pub attach: bool,
+    /// That the volume is staged before it is published.
+    pub stage: bool,
+}
+
+/// A rule that a call breaks.
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub rule: Rule,
+    pub what: String,
+    /// The calls that make it wrong.
+    pub others: Vec<Lines>,
+}
+
+/// All that a call is judged by.
+pub(super) struct Check<'a> {
+    pub call: &'a Asking<'a>,
+    pub volume: &'a Volume,
+    pub objects: &'a Objects,
+    pub needs: Needs,
+    broken: Vec<Broken>,
+}
+
+impl<'a> Check<'a> {
+    pub fn new(
+        call: &'a Asking<'a>,
+        volume: &'a Volume,
+        objects: &'a Objects,
+        needs: Needs,
+    ) -> Self {
+        Self { call, volume, objects, needs, broken: Vec::new() }
+    }
+
+    /// Everything that the call breaks by being made now.
+    pub fn run(mut self) -> Vec<Broken> {
+        match self.call.rpc {
+            Rpc::ControllerPublishVolume => self.attach(),
+            Rpc::ControllerUnpublishVolume => self.detach(),
+            Rpc::NodeStageVolume => self.stage(),
+            Rpc::NodePublishVolume => self.publish(),
+            Rpc::NodeUnstageVolume => self.unstage(),
+            Rpc::NodeExpandVolume => self.node_expand(),
+            Rpc::CreateVolume | Rpc::CreateSnapshot => self.create(),
+            Rpc::DeleteVolume => self.delete(),
+            _ => {}
+        }
+        self.changed();
+        self.deleted();
+        self.broken
+    }
+
+    fn add(&mut self, rule: Rule, what: impl Into<String>, others: Vec<Lines>) {
+        self.broken.push(Broken { rule, what: what.into(), others });
+    }
+
+    fn attach(&mut self) {
+        let node = &self.call.ask.node_id;
+        let others = self.volume.attachments().filter(|(on, _)| on != node);
+        let held = others.map(|(on, thing)| Held { on, thing, may_write: true }).collect();
+        let wanted = Asked::of(self.call.ask);
+        self.share(held, &wanted, true, Rule::ExclusiveAttach);
+    }
+
+    /// A use on this node beside those on others. A stage writes nothing by itself.
+    fn use_here(&mut self, writes: bool) {
+        let readonly = |node: &str| {
+            self.volume.attachment(node).is_some_and(|attached| attached.asked.readonly)
+        };
+        let others = self.volume.uses().filter(|(place, _)| place.node() != self.call.at);
+        let held = others.map(|(place, thing)| {
+            let on = place.node();
+            let may_write = matches!(place, Place::Publication { .. }) && !readonly(on);
+            Held { on, thing, may_write }
+        });
+        let held = held.collect();
+        let wanted = Asked::of(self.call.ask);
+        let writes = writes && !readonly(self.call.at);
+        self.share(held, &wanted, writes, Rule::ExclusiveUse);
+    }
+
+    /// What one node wants beside what others hold.
+    fn share(&mut self, held: Vec<Held<'_>>, wanted: &Asked, writes: bool, exclusive: Rule) {
+        let attaching = exclusive == Rule::ExclusiveAttach;
+        // Without a mode the request is refused as incomplete.
+        if wanted.capability.is_none() && attaching {
+            return;
+        }
+        let clashes =
+            held.iter().filter(|held| !wanted.is_shared() || !held.thing.asked.is_shared());
+        let clashes: Vec<_> = clashes.collect();
+        if !clashes.is_empty() {
+            let done = if attaching { "attached to" } else { "in use on" };
+            let what = |nodes: &str| {
+                format!("{done} {nodes}, and not for many nodes; end that before it goes elsewhere")
+            };
+            return self.in_the_way(exclusive, &clashes, what);
+        }
+        let writes_alone = |held: &&Held<'_>| {
+            held.may_write && held.thing.asked.is_for_one_writer() && !held.thing.asked.readonly
+        };
+        let writing: Vec<_> = held.iter().filter(writes_alone).collect();
+        if writes && wanted.is_for_one_writer() && !wanted.readonly && !writing.is_empty() {
+            let what = |nodes: &str| {
+                format!("{nodes} may write, and the mode allows one writer; be read-only, or wait")
+            };
+            self.in_the_way(Rule::SecondWriter, &writing, what);
+        }
+    }
+
+    fn in_the_way(&mut self, rule: Rule, held: &[&Held<'_>], what: impl Fn(&str) -> String) {
+        let nodes = held.iter().map(|held| held.on);
+        let mut nodes: Vec<_> = nodes.collect();
+        nodes.dedup();
+        let what = what(&nodes.join(", "));
+        let things: Vec<_> = held.iter().map(|held| held.thing).collect();
+        self.still_there(rule, what, &things);
+    }
+
+    /// Things that must be gone, and known to be.
+    fn still_there(&mut self, rule: Rule, what: String, things: &[&Thing]) {
+        let there: Vec<_> = things.iter().filter(|thing| !thing.is_gone_untold()).collect();
+        if !there.is_empty() {
+            let others = there.iter().flat_map(|thing| thing.proof()).collect();
+            self.add(rule, what, others);
+        } else if !things.is_empty() {
+            let others = things.iter().flat_map(|thing| thing.proof()).collect();
+            let what = "a call that undoes was not answered; repeat it until it succeeds";
+            self.add(Rule::UnconfirmedUndo, what, others);
+        }
+    }
+
+    fn detach(&mut self) {
+        for node in self.volume.nodes_of(self.call.ask) {
+            let uses: Vec<_> = self.volume.uses_on(&node).collect();
+            let paths = uses.iter().filter_map(|(place, _)| place.path());
+            let paths = paths.collect::<Vec<_>>().join(", ");
+            let what = format!(
+                "still in use on {node} at {paths}; unpublish and unstage it there before detaching"
+            );
+            let things: Vec<_> = uses.iter().map(|(_, thing)| *thing).collect();
+            self.still_there(Rule::DetachBeforeUnstage, what, &things);
+        }
+    }
+
+    /// The attachment that a call on the node needs. False where there is none at all: what comes
+    /// after it cannot be there either, and is no violation of its own.
+    fn attached(&mut self) -> bool {
+        if !self.needs.attach {
+            return true;
+        }
+        let node = self.call.at;
+        let Some(attached) = self.volume.attachment(node) else {
+            let what = format!("not attached to {node}; call ControllerPublishVolume first");
+            self.add(Rule::NodeCallBeforeAttach, what, Vec::new());
+            return false;
+        };
+        if !attached.is_sure() {
+            let what = format!(
+                "not known to be attached to {node}; call ControllerPublishVolume until it succeeds"
+            );
+            self.add(Rule::NodeCallAfterUncertainAttach, what, attached.proof());
+            return true;
+        }
+        let given = &self.call.ask.publish_context;
+        if attached.context.as_ref().is_some_and(|told| told != given) {
+            let what = "publish_context is not what ControllerPublishVolume returned last";
+            self.add(Rule::StalePublishContext, what, attached.proof());
+        }
+        let wanted = Asked::of(self.call.ask);
+        let is_publish = self.call.rpc == Rpc::NodePublishVolume;
+        if is_publish && attached.asked.readonly && !wanted.is_for_readers() {
+            let what = format!("attached to {node} read-only, and published for writing");
+            self.add(Rule::ReadonlyMismatch, what, attached.proof());
+        }
+        true
+    }
+
+    fn stage(&mut self) {
+        self.attached();
+        self.use_here(false);
+        let (node, path) = (self.call.at, &self.call.ask.staging_target_path);
+        let stages = self.volume.uses_on(node).filter(|(place, _)| match place {
+            Place::Stage { path: other, .. } => other != path,
+            _ => false,
+        });
+        let stages: Vec<_> = stages.map(|(_, thing)| thing).collect();
+        let what = format!("staged on {node} elsewhere, and has one staging path per node");
+        self.still_there(Rule::SecondStagingPath, what, &stages);
+    }
+
+    fn publish(&mut self) {
+        let is_attached = self.attached();
+        self.use_here(true);
+        if self.needs.stage && is_attached {
+            self.staged();
+        }
+        let (node, path) = (self.call.at, &self.call.ask.target_path);
+        let wanted = Asked::of(self.call.ask);
+        let second = self.volume.uses_on(node).filter(|(place, thing)| match place {
+            Place::Publication { path: other, .. } => {
+                let many = wanted.is_for_many_targets() && thing.asked.is_for_many_targets();
+                other != path && !many
+            }
+            _ => false,
+        });
+        let second: Vec<_> = second.map(|(_, thing)| thing).collect();
+        let what = format!("published on {node} at another target, in a mode that allows one");
+        self.still_there(Rule::SecondTarget, what, &second);
+    }
+
+    /// The stage that a publication needs.
+    fn staged(&mut self) {
+        let (node, path) = (self.call.at.to_owned(), self.call.ask.staging_target_path.clone());
+        let staged = self.volume.things.get(&Place::Stage { node, path: path.clone() });
+        let Some(staged) = staged else {
+            let what = format!("not staged at {path:?}; call NodeStageVolume until it succeeds");
+            return self.add(Rule::PublishBeforeStage, what, Vec::new());
+        };
+        if !staged.is_sure() {
+            let what = format!("not known to be staged at {path:?}; repeat NodeStageVolume");
+            return self.add(Rule::PublishAfterUncertainStage, what, staged.proof());
+        }
+        if staged.asked.capability != self.call.ask.volume_capability {
+            let what = format!("published with another capability than it is staged at {path:?}");
+            self.add(Rule::OtherCapability, what, staged.proof());
+        }
+    }
+
+    fn unstage(&mut self) {
+        let uses = self.volume.uses_on(self.call.at);
+        let published = uses.filter(|(place, _)| matches!(place, Place::Publication { .. }));
+        let published: Vec<_> = published.collect();
+        let paths = published.iter().filter_map(|(place, _)| place.path());
+        let paths = paths.collect::<Vec<_>>().join(", ");
+        let what = format!("still published on {} at {paths}; unpublish it first", self.call.at);
+        let things: Vec<_> = published.iter().map(|(_, thing)| *thing).collect();
+        self.still_there(Rule::UnstageBeforeUnpublish, what, &things);
+    }
+
+    fn node_expand(&mut self) {
+        let waiting = self.volume.expansion.as_ref().filter(|newest| !newest.is_known);
+        if let Some(newest) = waiting {
+            let what = "expanded on the node before ControllerExpandVolume succeeded";
+            self.add(Rule::NodeExpandBeforeController, what, vec![Rc::clone(&newest.lines)]);
+        }
+        let is_ready = |(place, thing): (&Place, &Thing)| {
+            let is_stage = matches!(place, Place::Stage { .. });
+            thing.is_sure() && is_stage == self.needs.stage
+        };
+        if !self.volume.uses_on(self.call.at).any(is_ready) {
+            let step = if self.needs.stage { "staged" } else { "published" };
+            let what = format!("expanded on {}, where it is not {step}", self.call.at);
+            self.add(Rule::NodeExpandBeforeUse, what, Vec::new());
+        }
+    }
+
+    fn create(&mut self) {
+        let Some(taken) = self.objects.taken_otherwise(self.call) else { return };
+        let others = vec![Rc::clone(&taken.lines)];
+        if taken.is_known {
+            let what = "the name is taken, by something with other parameters; choose another";
+            self.add(Rule::CreateConflict, what, others);
+        } else {
+            let what = "asked for again with other parameters, and may exist; repeat the same call";
+            self.add(Rule::RetryChanged, what, others);
+        }
+    }
+
+    fn delete(&mut self) {
+        let things: Vec<_> = self.volume.things.values().collect();
+        let what = "attached, staged or published; take all that down before deleting it";
+        self.still_there(Rule::DeleteInUse, what.to_owned(), &things);
+    }
+
+    /// The same thing was asked for before, otherwise.
+    fn changed(&mut self) {
+        let Some(place) = self.call.makes() else { return };
+        let Some(thing) = self.volume.things.get(&place) else { return };
+        // One that is going need not come back the same.
+        if thing.asked == Asked::of(self.call.ask) || thing.is_gone_untold() {
+            return;
+        }
+        let (rule, what) = if thing.was_known() {
+            (Rule::ChangedInPlace, "there already, otherwise; undo it before it is made so")
+        } else {
+            (Rule::RetryChanged, "asked for again otherwise, and may be there; repeat it the same")
+        };
+        self.add(rule, what, thing.proof());
+    }
+
+    /// Use of what is no more.
+    fn deleted(&mut self) {
+        let volume = |id: &String| Some(Object::Volume(id.clone())).filter(|_| !id.is_empty());
+        let used = match self.call.rpc {
+            Rpc::CreateVolume | Rpc::CreateSnapshot => self.call.ask.source(),
+            Rpc::ControllerPublishVolume
+            | Rpc::ControllerExpandVolume
+            | Rpc::ControllerModifyVolume
+            | Rpc::NodeStageVolume
+            | Rpc::NodePublishVolume
+            | Rpc::NodeExpandVolume => volume(&self.call.ask.volume_id),
+            _ => None,
+        };
+        let Some(lines) = used.and_then(|object| self.objects.deleted_by(&object)) else { return };
+        let others = vec![Rc::clone(lines)];
+        self.add(Rule::UseAfterDelete, "used after it was deleted", others);
+    }
+}
+
+/// What a node has of a volume.
+struct Held<'a> {
+    on: &'a str,
+    thing: &'a Thing,
+    may_write: bool,
+}
+
+/// Whether `call` deletes what `other`, in flight, makes something from.
+pub(super) fn deletes_source(call: &Asking<'_>, other: &Asking<'_>) -> bool {
+    let is_create = matches!(other.rpc, Rpc::CreateVolume | Rpc::CreateSnapshot);
+    // A snapshot of a volume is a call about that volume, and two of those must not overlap at all.
+    let is_snapshot = other.rpc == Rpc::CreateSnapshot;
+    is_create && !is_snapshot && deletes(call).is_some_and(|gone| other.ask.source() == Some(gone))
+}

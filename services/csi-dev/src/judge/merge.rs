@@ -1,0 +1,168 @@
+//! The lines of all logs in the order of time.
+//!
+//! Owns: reading several logs side by side. Promises: bounded memory, however long they are: a log
+//! is nearly in order, since each of its instances writes as things happen, so a window of lines
+//! puts it right. A line that its writer, killed, left unfinished is passed over and told. Never:
+//! passes over any other line.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::finding::Line;
+use super::row::{Entry, Row};
+use crate::log::ReadError;
+
+/// How many lines of a log are looked at before the earliest of them is taken for the next.
+const WINDOW: usize = 1024;
+
+/// All logs, as one stream.
+pub(super) struct Merge {
+    logs: Vec<Log>,
+    /// What was passed over.
+    pub notes: Vec<String>,
+}
+
+/// Orders lines: time, what it tells, then as it stands in the files.
+type Key = (u64, u8, usize, usize);
+
+struct Log {
+    place: usize,
+    path: Rc<Path>,
+    lines: Option<BufReader<File>>,
+    number: usize,
+    window: BinaryHeap<Reverse<Waiting>>,
+}
+
+struct Waiting {
+    key: Key,
+    row: Row,
+    line: Line,
+}
+
+/// A line that is no entry.
+struct Damaged {
+    number: usize,
+    /// Whether its end is there.
+    whole: bool,
+    error: serde_json::Error,
+}
+
+impl Merge {
+    pub fn open<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<Self, ReadError> {
+        let open = |(place, path): (usize, &PathBuf)| {
+            let file =
+                File::open(path).map_err(|source| ReadError::Io { path: path.clone(), source })?;
+            let lines = Some(BufReader::with_capacity(1 << 16, file));
+            let path = Rc::from(path.as_path());
+            Ok(Log { place, path, lines, number: 0, window: BinaryHeap::new() })
+        };
+        let logs = paths.enumerate().map(open).collect::<Result<_, ReadError>>()?;
+        Ok(Self { logs, notes: Vec::new() })
+    }
+
+    /// The next line of all.
+    pub fn next(&mut self) -> Result<Option<(Row, Line)>, ReadError> {
+        for log in &mut self.logs {
+            log.fill(&mut self.notes)?;
+        }
+        let first = self.logs.iter_mut().filter(|log| !log.window.is_empty());
+        let first = first.min_by_key(|log| log.window.peek().map(|Reverse(next)| next.key));
+        let next = first.and_then(|log| log.window.pop());
+        Ok(next.map(|Reverse(next)| (next.row, next.line)))
+    }
+}
+
+impl Log {
+    fn fill(&mut self, notes: &mut Vec<String>) -> Result<(), ReadError> {
+        let mut damaged: Option<Damaged> = None;
+        while self.lines.is_some() && (self.window.len() < WINDOW || damaged.is_some()) {
+            let read = self.read_line().map_err(|source| self.failed(source))?;
+            let Some((text, whole)) = read else {
+                self.lines = None;
+                break;
+            };
+            if text.trim().is_empty() {
+                continue;
+            }
+            let parsed = if whole { serde_json::from_str::<Row>(&text) } else { break_off() };
+            let row = match (parsed, damaged.take()) {
+                (Ok(row), None) => row,
+                // The next instance started after the one that was killed in the midst of a line.
+                (Ok(row), Some(gap)) if row.entry == Entry::Start => {
+                    notes.push(self.note(&gap));
+                    row
+                }
+                (Ok(_) | Err(_), Some(gap)) => return Err(self.wrong(gap)),
+                (Err(error), None) => {
+                    damaged = Some(Damaged { number: self.number, whole, error });
+                    continue;
+                }
+            };
+            let key = (row.time_us(), row.rank(), self.place, self.number);
+            let (file, number) = (Rc::clone(&self.path), self.number);
+            let line = Line { file, number, text: text.into() };
+            self.window.push(Reverse(Waiting { key, row, line }));
+        }
+        match damaged {
+            Some(gap) if gap.whole => Err(self.wrong(gap)),
+            Some(gap) => {
+                notes.push(self.note(&gap));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The next line, and whether its end is there.
+    fn read_line(&mut self) -> io::Result<Option<(String, bool)>> {
+        let Some(lines) = &mut self.lines else { return Ok(None) };
+        let mut bytes = Vec::new();
+        if lines.read_until(b'\n', &mut bytes)? == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        let whole = bytes.pop_if(|last| *last == b'\n').is_some();
+        Ok(Some((String::from_utf8_lossy(&bytes).into_owned(), whole)))
+    }
+
+    fn note(&self, gap: &Damaged) -> String {
+        format!("{}:{}: cut off by its writer's end; left out", self.path.display(), gap.number)
+    }
+
+    fn wrong(&self, gap: Damaged) -> ReadError {
+        ReadError::Line { path: self.path.to_path_buf(), number: gap.number, source: gap.error }
+    }
+
+    fn failed(&self, source: io::Error) -> ReadError {
+        ReadError::Io { path: self.path.to_path_buf(), source }
+    }
+}
+
+/// A line without its end is no line, even where it could be read as one.
+fn break_off() -> Result<Row, serde_json::Error> {
+    serde_json::from_str("")
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key.cmp(&other.key)
+    }
+}

@@ -1,0 +1,129 @@
+//! What is made and deleted by name and id.
+//!
+//! Owns: which names are taken, by which parameters, and which ids are deleted. Promises: a name is
+//! free again once what it names is deleted; forgets the oldest deletions beyond a bound. Never:
+//! knows where a volume is in use.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use berth_csi::Rpc;
+use serde_json::{Value, json};
+
+use super::row::{Effect, Object, Row};
+use super::thing::Lines;
+use super::volume::Asking;
+
+/// How many deleted ids are remembered.
+const MOST_DELETED: usize = 10_000;
+
+/// All names and deletions.
+#[derive(Default, Debug)]
+pub(super) struct Objects {
+    names: HashMap<Name, Taken>,
+    ids: HashMap<Object, Name>,
+    deleted: HashMap<Object, Lines>,
+    oldest: VecDeque<Object>,
+}
+
+/// Volumes and snapshots have names of their own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Name(Rpc, String);
+
+/// A name that is taken, or may be.
+#[derive(Debug)]
+pub(super) struct Taken {
+    asked: Value,
+    by: u64,
+    pub lines: Lines,
+    /// Whether the CO was told so.
+    pub is_known: bool,
+}
+
+impl Objects {
+    /// The name that this call asks for, where it is or may be taken with other parameters.
+    pub fn taken_otherwise(&self, call: &Asking<'_>) -> Option<&Taken> {
+        let taken = self.names.get(&name(call)?)?;
+        (taken.asked != asked(call)).then_some(taken)
+    }
+
+    /// The call that deleted this.
+    pub fn deleted_by(&self, object: &Object) -> Option<&Lines> {
+        self.deleted.get(object)
+    }
+
+    pub fn begun(&mut self, call: &Asking<'_>) {
+        if let Some(name) = name(call) {
+            let (asked, by, lines) = (asked(call), call.by, Rc::clone(call.lines));
+            self.names.entry(name).or_insert(Taken { asked, by, lines, is_known: false });
+        }
+    }
+
+    pub fn ended(&mut self, call: &Asking<'_>, row: &Row) {
+        if let Some(name) = name(call) {
+            self.made(name, call, row);
+        }
+        if let Some(object) = deletes(call).filter(|_| row.effect == Some(Effect::Done)) {
+            if let Some(name) = self.ids.remove(&object) {
+                self.names.remove(&name);
+            }
+            self.note_deleted(object, call.lines);
+        }
+    }
+
+    fn made(&mut self, name: Name, call: &Asking<'_>, row: &Row) {
+        let Some(taken) = self.names.get_mut(&name) else { return };
+        match row.effect {
+            Some(Effect::Done) => {
+                (taken.asked, taken.lines) = (asked(call), Rc::clone(call.lines));
+                taken.is_known |= row.is_told();
+                if let Some(object) = row.made() {
+                    self.deleted.remove(&object);
+                    self.ids.insert(object, name);
+                }
+            }
+            Some(Effect::None) if taken.by == call.by && !taken.is_known => {
+                self.names.remove(&name);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_deleted(&mut self, object: Object, lines: &Lines) {
+        if self.deleted.insert(object.clone(), Rc::clone(lines)).is_none() {
+            self.oldest.push_back(object);
+        }
+        if self.oldest.len() > MOST_DELETED
+            && let Some(oldest) = self.oldest.pop_front()
+        {
+            self.deleted.remove(&oldest);
+        }
+    }
+}
+
+/// What the call deletes.
+pub(super) fn deletes(call: &Asking<'_>) -> Option<Object> {
+    match call.rpc {
+        Rpc::DeleteVolume => Some(Object::Volume(call.ask.volume_id.clone())),
+        Rpc::DeleteSnapshot => Some(Object::Snapshot(call.ask.snapshot_id.clone())),
+        _ => None,
+    }
+}
+
+fn name(call: &Asking<'_>) -> Option<Name> {
+    let is_create = matches!(call.rpc, Rpc::CreateVolume | Rpc::CreateSnapshot);
+    is_create.then(|| Name(call.rpc, call.ask.name.clone()))
+}
+
+/// All that has to be the same when a name is asked for again.
+fn asked(call: &Asking<'_>) -> Value {
+    let ask = call.ask;
+    let source = format!("{:?}", ask.source());
+    json!([
+        ask.volume_capabilities,
+        ask.capacity_range,
+        ask.parameters,
+        ask.accessibility_requirements,
+        source
+    ])
+}

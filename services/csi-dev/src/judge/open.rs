@@ -1,0 +1,143 @@
+//! Calls in flight.
+//!
+//! Owns: which calls have begun and not ended, and what two calls must not share. Promises: a call
+//! of a process that was killed stays until its node starts again. Never: judges order.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use berth_csi::{Rpc, Service};
+
+use super::finding::Line;
+use super::row::{Ask, Row};
+use super::thing::{CallId, Lines};
+use super::volume::Asking;
+
+/// A call that has begun.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub rpc: Rpc,
+    pub at: String,
+    pub instance: String,
+    pub seq: u64,
+    pub ask: Ask,
+    pub lines: Lines,
+    pub lane: Option<Lane>,
+    /// Whether its caller no longer waits for it.
+    pub is_gone: bool,
+}
+
+/// What at most one call may be in flight for (CSI, "Concurrency").
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Lane {
+    Volume(String),
+    VolumeOnNode(String, String),
+    /// A volume or snapshot that has no id yet.
+    Name(Rpc, String),
+    Snapshot(String),
+}
+
+impl Lane {
+    pub fn of(rpc: Rpc, at: &str, ask: &Ask) -> Option<Self> {
+        let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        match (rpc.service(), rpc) {
+            // They only filter by what they name.
+            (_, Rpc::ListVolumes | Rpc::ListSnapshots | Rpc::GetCapacity) => None,
+            (_, Rpc::CreateVolume) => some(&ask.name).map(|name| Self::Name(rpc, name)),
+            (_, Rpc::DeleteSnapshot | Rpc::GetSnapshot) => {
+                some(&ask.snapshot_id).map(Self::Snapshot)
+            }
+            (Service::Controller, _) => ask.volume().map(|id| Self::Volume(id.to_owned())),
+            (Service::Node, _) => {
+                some(&ask.volume_id).map(|id| Self::VolumeOnNode(id, at.to_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the driver watches it, too.
+    pub fn is_the_drivers(&self) -> bool {
+        matches!(self, Self::Volume(_) | Self::VolumeOnNode(..))
+    }
+}
+
+impl Open {
+    /// The call whose beginning this is.
+    pub fn begun(row: Row, line: Line) -> Option<Self> {
+        let rpc = row.rpc?;
+        Some(Self {
+            rpc,
+            lane: Lane::of(rpc, &row.node_id, &row.args),
+            at: row.node_id,
+            instance: row.instance,
+            seq: row.seq,
+            ask: row.args,
+            lines: Rc::new(RefCell::new(vec![line])),
+            is_gone: false,
+        })
+    }
+
+    pub fn asking(&self, by: CallId) -> Asking<'_> {
+        let Self { rpc, at, ask, lines, .. } = self;
+        Asking { by, rpc: *rpc, at, ask, lines }
+    }
+}
+
+/// All calls in flight.
+#[derive(Default, Debug)]
+pub(super) struct InFlight {
+    calls: BTreeMap<CallId, Open>,
+    by_place: HashMap<(String, u64), CallId>,
+    by_lane: HashMap<Lane, Vec<CallId>>,
+}
+
+impl InFlight {
+    pub fn add(&mut self, id: CallId, open: Open) {
+        self.by_place.insert((open.instance.clone(), open.seq), id);
+        if let Some(lane) = &open.lane {
+            self.by_lane.entry(lane.clone()).or_default().push(id);
+        }
+        self.calls.insert(id, open);
+    }
+
+    pub fn remove(&mut self, id: CallId) -> Option<Open> {
+        let open = self.calls.remove(&id)?;
+        self.by_place.remove(&(open.instance.clone(), open.seq));
+        if let Some(lane) = &open.lane
+            && let Some(calls) = self.by_lane.get_mut(lane)
+        {
+            calls.retain(|other| *other != id);
+            if calls.is_empty() {
+                self.by_lane.remove(lane);
+            }
+        }
+        Some(open)
+    }
+
+    /// The call that this line is of.
+    pub fn find(&self, row: &Row) -> Option<CallId> {
+        self.by_place.get(&(row.instance.clone(), row.seq)).copied()
+    }
+
+    pub fn get(&self, id: CallId) -> Option<&Open> {
+        self.calls.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: CallId) -> Option<&mut Open> {
+        self.calls.get_mut(&id)
+    }
+
+    pub fn contains(&self, id: CallId) -> bool {
+        self.calls.contains_key(&id)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (CallId, &Open)> {
+        self.calls.iter().map(|(id, open)| (*id, open))
+    }
+
+    pub fn in_lane(&self, lane: &Lane) -> impl Iterator<Item = (CallId, &Open)> {
+        let ids = self.by_lane.get(lane).into_iter().flatten();
+        ids.filter_map(|id| Some((*id, self.get(*id)?)))
+    }
+}

@@ -1,0 +1,136 @@
+//! The rules that a CO is judged by.
+//!
+//! Owns: their names, the safety rule each belongs to, and where CSI says so. Promises: the names
+//! are those of the driver's own rules where it has the same one, and nothing else is shared with
+//! it. Never: decides whether one is broken.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+macro_rules! rules {
+    ($($(#[doc = $doc:literal])+ $rule:ident $name:literal $safety:expr, $csi:literal;)*) => {
+        /// A rule of CSI's volume lifecycle, or of safety rules 1 to 4.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum Rule {
+            $($(#[doc = $doc])+ $rule,)*
+        }
+
+        impl Rule {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$rule,)*];
+
+            /// As it is printed.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$rule => $name,)* }
+            }
+
+            /// The safety rule of ARCHITECTURE.md that it serves, if it is about one.
+            pub fn safety(self) -> Option<u8> {
+                match self { $(Self::$rule => $safety,)* }
+            }
+
+            /// The section of CSI's spec that it comes from.
+            pub fn csi(self) -> &'static str {
+                match self { $(Self::$rule => $csi,)* }
+            }
+        }
+    };
+}
+
+rules! {
+    /// A volume for one node at a time was to be attached to a second one.
+    ExclusiveAttach "exclusive-attach" Some(2), "ControllerPublishVolume";
+    /// A volume for one node at a time was to be staged or published on a second one.
+    ExclusiveUse "exclusive-use" Some(1), "NodePublishVolume";
+    /// A volume with one writer at a time was to be attached or published for a second one.
+    SecondWriter "second-writer" Some(1), "VolumeCapability.AccessMode";
+    /// A volume was to be published at a second target in a mode that allows one.
+    SecondTarget "second-target" Some(1), "NodePublishVolume, second call";
+    /// A volume was to be detached from a node that may still use it.
+    DetachBeforeUnstage "detach-before-unstage" Some(3), "ControllerUnpublishVolume";
+    /// A volume was to be unstaged while it is or may be published.
+    UnstageBeforeUnpublish "unstage-before-unpublish" Some(3), "NodeUnstageVolume";
+    /// Something went on as if an undoing call had succeeded, which was not answered.
+    UnconfirmedUndo "unconfirmed-undo" Some(3), "Volume Lifecycle";
+    /// A volume was to be published from a path where it is not staged.
+    PublishBeforeStage "publish-before-stage" None, "NodePublishVolume";
+    /// A volume was to be published from a stage that is not known to have succeeded.
+    PublishAfterUncertainStage "publish-after-uncertain-stage" None, "NodeStageVolume";
+    /// A volume was to be staged at a second path of one node.
+    SecondStagingPath "second-staging-path" Some(4), "NodeStageVolume";
+    /// A volume was to be staged or published at a path that another volume has.
+    PathOfAnotherVolume "path-of-another-volume" Some(4), "NodeStageVolume";
+    /// A volume was to be used on a node that it is not attached to.
+    NodeCallBeforeAttach "node-call-before-attach" None, "NodeStageVolume";
+    /// A volume was to be used on a node that it is not known to be attached to.
+    NodeCallAfterUncertainAttach "node-call-after-uncertain-attach" None, "NodeStageVolume";
+    /// A node call did not bring what the newest attaching call had returned.
+    StalePublishContext "stale-publish-context" None, "ControllerPublishVolume";
+    /// A volume was to be published otherwise than it is staged.
+    OtherCapability "other-capability" None, "NodePublishVolume";
+    /// A volume was to be published for writing on a node that it is attached to read-only.
+    ReadonlyMismatch "readonly-mismatch" Some(1), "ControllerPublishVolume";
+    /// Something that is there was to be made again otherwise, without being undone first.
+    ChangedInPlace "changed-in-place" None, "Error Scheme, 6 ALREADY_EXISTS";
+    /// A call that was not answered was repeated with other arguments.
+    RetryChanged "retry-changed" None, "Timeouts and Retries";
+    /// A name that is taken was to be given again, with other parameters.
+    CreateConflict "create-conflict" None, "CreateVolume";
+    /// A volume or snapshot was used after it was deleted.
+    UseAfterDelete "use-after-delete" None, "DeleteVolume";
+    /// A volume was to be deleted while it is or may be attached or in use.
+    DeleteInUse "delete-in-use" Some(3), "DeleteVolume";
+    /// A volume or snapshot was to be deleted while something is made from it.
+    DeleteOfSource "delete-of-source" None, "CreateVolume, volume_content_source";
+    /// A volume was to be expanded on a node before its controller call had succeeded.
+    NodeExpandBeforeController "node-expand-before-controller" None, "ControllerExpandVolume";
+    /// A volume was to be expanded on a node where it is neither staged nor published.
+    NodeExpandBeforeUse "node-expand-before-use" None, "NodeExpandVolume";
+    /// A controller call came while another one about the same was in flight and waited for.
+    OverlappingControllerCalls "overlapping-controller-calls" Some(4), "Concurrency";
+    /// A node call came while another one for the volume on that node was in flight and waited for.
+    OverlappingNodeCalls "overlapping-node-calls" Some(4), "Concurrency";
+}
+
+impl Rule {
+    /// Whether the driver has this rule, too, so that it should have refused the call.
+    pub fn is_the_drivers(self) -> bool {
+        matches!(
+            self,
+            Self::ExclusiveAttach
+                | Self::ExclusiveUse
+                | Self::SecondWriter
+                | Self::DetachBeforeUnstage
+                | Self::UnstageBeforeUnpublish
+                | Self::PublishBeforeStage
+                | Self::SecondStagingPath
+                | Self::NodeCallBeforeAttach
+                | Self::OverlappingControllerCalls
+                | Self::OverlappingNodeCalls
+        )
+    }
+
+    /// Whether a driver that refused a call by the rule called `noticed` meant this one. It knows
+    /// what is so; whether the CO was told, it does not, so it calls both by one name.
+    pub fn is_what_the_driver_calls(self, noticed: &str) -> bool {
+        let name = match self {
+            Self::PublishAfterUncertainStage => Self::PublishBeforeStage.name(),
+            Self::NodeCallAfterUncertainAttach => Self::NodeCallBeforeAttach.name(),
+            other => other.name(),
+        };
+        name == noticed
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Rule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}

@@ -1,0 +1,252 @@
+//! A log that is written call by call, by hand.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::judge::{Finding, Kind, judge_files};
+
+pub const CREATE: &str = "CreateVolume";
+pub const DELETE: &str = "DeleteVolume";
+pub const ATTACH: &str = "ControllerPublishVolume";
+pub const DETACH: &str = "ControllerUnpublishVolume";
+pub const STAGE: &str = "NodeStageVolume";
+pub const UNSTAGE: &str = "NodeUnstageVolume";
+pub const PUBLISH: &str = "NodePublishVolume";
+pub const UNPUBLISH: &str = "NodeUnpublishVolume";
+pub const EXPAND: &str = "ControllerExpandVolume";
+pub const NODE_EXPAND: &str = "NodeExpandVolume";
+pub const SNAPSHOT: &str = "CreateSnapshot";
+pub const DELETE_SNAPSHOT: &str = "DeleteSnapshot";
+
+/// Lines, one call after the other; each call takes 5 µs, 10 µs after the one before. The instance
+/// `n1'` is the next one of node `n1`.
+#[derive(Default)]
+pub struct Log {
+    lines: Vec<Value>,
+    now_us: u64,
+}
+
+/// What comes of a call.
+#[derive(Clone, Copy)]
+pub enum Came<'a> {
+    /// Done, and answered so.
+    Ok,
+    /// Nothing was changed.
+    Refused,
+    /// Refused by this rule of the driver.
+    Noticed(&'a str),
+    /// Done, and answered otherwise.
+    Lied,
+    /// Done, and not answered.
+    Lost,
+    /// Broken off half-way.
+    Failed,
+    /// No end: it was killed.
+    Killed,
+}
+
+impl Log {
+    /// Two nodes whose instances want volumes attached and staged.
+    pub fn nodes() -> Self {
+        Self::default().start("n1", json!([])).start("n2", json!([]))
+    }
+
+    /// Nothing yet, from this time on. Calls are numbered by time, so that parts can be joined.
+    pub fn at(now_us: u64) -> Self {
+        Self { lines: Vec::new(), now_us }
+    }
+
+    /// An instance started, and found this.
+    pub fn start(mut self, instance: &str, holds: Value) -> Self {
+        self.now_us += 10;
+        let now = self.now_us;
+        self.push(json!({
+            "entry": "start", "start_us": now, "node_id": node(instance), "instance": instance,
+            "attach": true, "stage": true, "holds": holds,
+        }))
+    }
+
+    /// A call that succeeded.
+    pub fn ok(self, at: &str, rpc: &str, args: Value) -> Self {
+        self.call(at, rpc, args, Came::Ok)
+    }
+
+    /// A call, and what came of it.
+    pub fn call(self, at: &str, rpc: &str, args: Value, came: Came<'_>) -> Self {
+        let log = self.begin(at, rpc, args);
+        let line = log.lines.len();
+        log.end(line, came)
+    }
+
+    /// The beginning of a call.
+    pub fn begin(mut self, at: &str, rpc: &str, args: Value) -> Self {
+        self.now_us += 10;
+        let now = self.now_us;
+        self.push(json!({
+            "entry": "begin", "seq": now, "begin_us": now, "node_id": node(at), "instance": at,
+            "rpc": rpc, "args": args,
+        }))
+    }
+
+    /// The end of the call that began on this line.
+    pub fn end(mut self, line: usize, came: Came<'_>) -> Self {
+        self.now_us += 5;
+        let mut end = self.lines[line - 1].clone();
+        let (code, effect) = match came {
+            Came::Ok | Came::Lost => ("OK", "done"),
+            Came::Refused | Came::Noticed(_) => ("FAILED_PRECONDITION", "none"),
+            Came::Lied => ("UNAVAILABLE", "done"),
+            Came::Failed => ("INTERNAL", "unknown"),
+            Came::Killed => return self,
+        };
+        end["entry"] = "end".into();
+        end["end_us"] = self.now_us.into();
+        end["code"] = code.into();
+        end["effect"] = effect.into();
+        match came {
+            Came::Noticed(rule) => end["violation"] = json!({"rule": rule}),
+            Came::Lied => end["fault"] = "after".into(),
+            Came::Lost => end["fault"] = "lost".into(),
+            _ => end["answer"] = answer(&end),
+        }
+        self.push(end)
+    }
+
+    /// The caller of the call that began on this line left.
+    pub fn gone(mut self, line: usize) -> Self {
+        self.now_us += 1;
+        let mut gone = self.lines[line - 1].clone();
+        gone["entry"] = "gone".into();
+        gone["gone_us"] = self.now_us.into();
+        self.push(gone)
+    }
+
+    /// Another line as it stands.
+    pub fn push(mut self, line: Value) -> Self {
+        self.lines.push(line);
+        self
+    }
+
+    /// The lines.
+    pub fn text(&self) -> String {
+        text(&self.lines)
+    }
+
+    /// What the judge finds in it.
+    pub fn findings(&self) -> Vec<Finding> {
+        judged(&self.text())
+    }
+
+    /// The rules found broken, each with the lines that prove it.
+    pub fn broken(&self) -> Vec<(Kind, String, Vec<usize>)> {
+        let findings = self.findings().into_iter();
+        findings.map(|one| (one.kind, one.rule.name, numbers(&one.proof))).collect()
+    }
+
+    /// That exactly this rule is found broken, and so proven.
+    #[track_caller]
+    pub fn proves(&self, rule: &str, proof: &[usize]) {
+        let expected = vec![(Kind::Violation, rule.to_owned(), proof.to_vec())];
+        assert_eq!(self.broken(), expected, "{}", self.text());
+    }
+
+    #[track_caller]
+    pub fn proves_nothing(&self) {
+        assert_eq!(self.broken(), vec![], "{}", self.text());
+    }
+}
+
+/// The lines of a log.
+pub fn text(lines: &[Value]) -> String {
+    let mut text: Vec<_> = lines.iter().map(ToString::to_string).collect();
+    text.push(String::new());
+    text.join("\n")
+}
+
+/// What the judge finds in this log.
+pub fn judged(text: &str) -> Vec<Finding> {
+    let dir = tempfile::tempdir().unwrap();
+    let path: PathBuf = dir.path().join("hand.log");
+    fs::write(&path, text).unwrap();
+    judge_files(&[path]).unwrap()
+}
+
+fn numbers(proof: &[crate::judge::Line]) -> Vec<usize> {
+    proof.iter().map(|line| line.number).collect()
+}
+
+fn node(instance: &str) -> &str {
+    instance.trim_end_matches('\'')
+}
+
+/// What a driver answers: contexts and ids that follow from the request.
+fn answer(end: &Value) -> Value {
+    let args = &end["args"];
+    match end["rpc"].as_str().unwrap() {
+        ATTACH => json!({"publish_context": context(args["node_id"].as_str().unwrap())}),
+        CREATE => json!({"volume": {"volume_id": args["name"]}}),
+        SNAPSHOT => json!({"snapshot": {"snapshot_id": args["name"]}}),
+        _ => json!({}),
+    }
+}
+
+/// What attaching to this node returns.
+fn context(node: &str) -> Value {
+    json!({"device": node})
+}
+
+/// These arguments with others on top.
+pub fn with(mut args: Value, more: Value) -> Value {
+    for (key, value) in more.as_object().unwrap() {
+        args[key] = value.clone();
+    }
+    args
+}
+
+/// A capability in this mode.
+pub fn mode(mode: &str) -> Value {
+    json!({"volume_capability": {
+        "access_mode": {"mode": mode}, "access_type": {"mount": {"mount_flags": ["***"]}},
+    }})
+}
+
+fn one_writer() -> Value {
+    with(mode("SINGLE_NODE_WRITER"), json!({"volume_id": "v"}))
+}
+
+/// An attaching or detaching call.
+pub fn on(node: &str) -> Value {
+    with(one_writer(), json!({"node_id": node}))
+}
+
+/// A stage at `/s` of this node.
+pub fn staging(node: &str) -> Value {
+    with(one_writer(), json!({"staging_target_path": "/s", "publish_context": context(node)}))
+}
+
+/// A publication at `/t` of this node.
+pub fn target(node: &str) -> Value {
+    with(staging(node), json!({"target_path": "/t"}))
+}
+
+/// A call about `v` that needs nothing else.
+pub fn v() -> Value {
+    json!({"volume_id": "v"})
+}
+
+/// The volume attached to `n1`; its calls are on lines 3 and 4.
+pub fn attached() -> Log {
+    Log::nodes().ok("n1", ATTACH, on("n1"))
+}
+
+/// And staged there, on lines 5 and 6.
+pub fn staged() -> Log {
+    attached().ok("n1", STAGE, staging("n1"))
+}
+
+/// And published there, on lines 7 and 8.
+pub fn published() -> Log {
+    staged().ok("n1", PUBLISH, target("n1"))
+}

@@ -1,0 +1,9 @@
+//! The judge is judged: hand-written logs with one violation each, and random ones without any.
+
+mod correct;
+mod disagree;
+mod history;
+mod log;
+mod random;
+mod reading;
+mod violations;

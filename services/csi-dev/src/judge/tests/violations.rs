@@ -1,0 +1,396 @@
+//! One hand-written log for each way to break a rule: caught once, with the lines that prove it.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::log::*;
+use crate::judge::Rule;
+use Came::{Failed, Killed, Lied, Lost, Noticed, Refused};
+
+/// A log, the rule it breaks, and the lines that prove it.
+type Case = (&'static str, Log, Vec<usize>);
+
+fn order() -> Vec<Case> {
+    let n1 = || attached().ok("n1", DETACH, on("n1"));
+    let elsewhere = |rule| Noticed(rule);
+    vec![
+        (
+            "exclusive-attach",
+            attached().call("n2", ATTACH, on("n2"), elsewhere("exclusive-attach")),
+            vec![5, 6, 3, 4],
+        ),
+        // What failed half-way, or was killed, may be there.
+        (
+            "exclusive-attach",
+            Log::nodes().call("n1", ATTACH, on("n1"), Failed).call(
+                "n2",
+                ATTACH,
+                on("n2"),
+                elsewhere("exclusive-attach"),
+            ),
+            vec![5, 6, 3, 4],
+        ),
+        (
+            "exclusive-attach",
+            Log::nodes().begin("n1", ATTACH, on("n1")).start("n1'", json!([])).call(
+                "n2",
+                ATTACH,
+                on("n2"),
+                elsewhere("exclusive-attach"),
+            ),
+            vec![5, 6, 3],
+        ),
+        (
+            "detach-before-unstage",
+            staged().call("n2", DETACH, on("n1"), elsewhere("detach-before-unstage")),
+            vec![7, 8, 5, 6],
+        ),
+        // From all nodes at once.
+        (
+            "detach-before-unstage",
+            staged().call("n2", DETACH, v(), elsewhere("detach-before-unstage")),
+            vec![7, 8, 5, 6],
+        ),
+        // A killed stage may be there, also after a start that found it.
+        (
+            "detach-before-unstage",
+            attached()
+                .call("n1", STAGE, staging("n1"), Killed)
+                .start("n1'", json!([{"volume_id": "v", "staging": "/s"}]))
+                .call("n2", DETACH, on("n1"), elsewhere("detach-before-unstage")),
+            vec![7, 8, 5],
+        ),
+        (
+            "unstage-before-unpublish",
+            published().call("n1", UNSTAGE, staging("n1"), elsewhere("unstage-before-unpublish")),
+            vec![9, 10, 7, 8],
+        ),
+        (
+            "publish-before-stage",
+            attached().call("n1", PUBLISH, target("n1"), elsewhere("publish-before-stage")),
+            vec![5, 6],
+        ),
+        // A node that started and found nothing has nothing staged.
+        (
+            "publish-before-stage",
+            staged().start("n1'", json!([])).call(
+                "n1'",
+                PUBLISH,
+                target("n1"),
+                elsewhere("publish-before-stage"),
+            ),
+            vec![8, 9],
+        ),
+        (
+            "publish-after-uncertain-stage",
+            attached().call("n1", STAGE, staging("n1"), Lied).ok("n1", PUBLISH, target("n1")),
+            vec![7, 8, 5, 6],
+        ),
+        (
+            "second-staging-path",
+            staged().call(
+                "n1",
+                STAGE,
+                with(staging("n1"), json!({"staging_target_path": "/other"})),
+                elsewhere("second-staging-path"),
+            ),
+            vec![7, 8, 5, 6],
+        ),
+        (
+            "node-call-before-attach",
+            n1().call("n1", STAGE, staging("n1"), elsewhere("node-call-before-attach")),
+            vec![7, 8],
+        ),
+        (
+            "node-call-after-uncertain-attach",
+            Log::nodes().call("n1", ATTACH, on("n1"), Lost).ok("n1", STAGE, staging("n1")),
+            vec![5, 6, 3, 4],
+        ),
+        // A detach that failed half-way leaves the attachment in doubt.
+        (
+            "node-call-after-uncertain-attach",
+            attached().call("n1", DETACH, on("n1"), Failed).ok("n1", STAGE, staging("n1")),
+            vec![7, 8, 3, 4, 5, 6],
+        ),
+        (
+            "unconfirmed-undo",
+            attached().call("n1", DETACH, on("n1"), Lost).ok("n2", ATTACH, on("n2")),
+            vec![7, 8, 3, 4, 5, 6],
+        ),
+        (
+            "unconfirmed-undo",
+            published().call("n1", UNPUBLISH, target("n1"), Lied).ok("n1", UNSTAGE, staging("n1")),
+            vec![11, 12, 7, 8, 9, 10],
+        ),
+    ]
+}
+
+fn sharing() -> Vec<Case> {
+    let shared = |node: &str| with(on(node), mode("MULTI_NODE_SINGLE_WRITER"));
+    let here = |args| with(args, mode("MULTI_NODE_SINGLE_WRITER"));
+    let both = || Log::nodes().ok("n1", ATTACH, with(shared("n1"), json!({"readonly": true})));
+    let nothing = || json!({"publish_context": {}});
+    let free = |path: &str| {
+        let paths = json!({"staging_target_path": "", "target_path": path});
+        with(with(target("n1"), nothing()), paths)
+    };
+    // Without a start, nothing has to be attached or staged.
+    let used = || Log::default().ok("n1", PUBLISH, free("/t"));
+    vec![
+        (
+            "second-writer",
+            Log::nodes().ok("n1", ATTACH, shared("n1")).call(
+                "n2",
+                ATTACH,
+                shared("n2"),
+                Noticed("second-writer"),
+            ),
+            vec![5, 6, 3, 4],
+        ),
+        (
+            "exclusive-use",
+            used().call("n2", PUBLISH, free("/t"), Noticed("exclusive-use")),
+            vec![3, 4, 1, 2],
+        ),
+        (
+            "second-writer",
+            Log::default().ok("n1", PUBLISH, here(free("/t"))).call(
+                "n2",
+                PUBLISH,
+                here(free("/t")),
+                Noticed("second-writer"),
+            ),
+            vec![3, 4, 1, 2],
+        ),
+        ("second-target", used().call("n1", PUBLISH, free("/u"), Refused), vec![3, 4, 1, 2]),
+        (
+            "readonly-mismatch",
+            both().ok("n1", STAGE, here(staging("n1"))).ok("n1", PUBLISH, here(target("n1"))),
+            vec![7, 8, 3, 4],
+        ),
+        (
+            "path-of-another-volume",
+            used().call("n1", PUBLISH, with(free("/t"), json!({"volume_id": "w"})), Refused),
+            vec![3, 4, 1, 2],
+        ),
+    ]
+}
+
+fn arguments() -> Vec<Case> {
+    let otherwise = || mode("SINGLE_NODE_MULTI_WRITER");
+    let stale = || json!({"publish_context": {"device": "n0"}});
+    let name = || json!({"name": "v", "capacity_range": {"required_bytes": 1}});
+    let bigger = || json!({"name": "v", "capacity_range": {"required_bytes": 2}});
+    let snapshot = |of: &str| json!({"name": "s", "source_volume_id": of});
+    vec![
+        (
+            "stale-publish-context",
+            attached().call("n1", STAGE, with(staging("n1"), stale()), Refused),
+            vec![5, 6, 3, 4],
+        ),
+        (
+            "stale-publish-context",
+            staged().call("n1", PUBLISH, with(target("n1"), stale()), Refused),
+            vec![7, 8, 3, 4],
+        ),
+        (
+            "other-capability",
+            staged().ok("n1", PUBLISH, with(target("n1"), otherwise())),
+            vec![7, 8, 5, 6],
+        ),
+        (
+            "changed-in-place",
+            attached().call("n1", ATTACH, with(on("n1"), json!({"readonly": true})), Refused),
+            vec![5, 6, 3, 4],
+        ),
+        (
+            "changed-in-place",
+            published().call("n1", PUBLISH, with(target("n1"), json!({"readonly": true})), Refused),
+            vec![9, 10, 7, 8],
+        ),
+        (
+            "retry-changed",
+            Log::nodes().call("n1", ATTACH, on("n1"), Failed).call(
+                "n1",
+                ATTACH,
+                with(on("n1"), otherwise()),
+                Refused,
+            ),
+            vec![5, 6, 3, 4],
+        ),
+        (
+            "retry-changed",
+            Log::default().call("n1", CREATE, name(), Failed).ok("n1", CREATE, bigger()),
+            vec![3, 4, 1, 2],
+        ),
+        (
+            "create-conflict",
+            Log::default().ok("n1", CREATE, name()).call("n1", CREATE, bigger(), Refused),
+            vec![3, 4, 1, 2],
+        ),
+        (
+            "create-conflict",
+            Log::default().ok("n1", SNAPSHOT, snapshot("v")).call(
+                "n1",
+                SNAPSHOT,
+                snapshot("w"),
+                Refused,
+            ),
+            vec![3, 4, 1, 2],
+        ),
+    ]
+}
+
+fn objects() -> Vec<Case> {
+    let create = || json!({"name": "v"});
+    let clone = |kind: &str, id: &str| {
+        let source = json!({"type": {kind: {format!("{kind}_id"): id}}});
+        json!({"name": "w", "volume_content_source": source})
+    };
+    let snapshot = || json!({"name": "s", "source_volume_id": "v"});
+    let gone = || json!({"snapshot_id": "s"});
+    let grown = || Log::nodes().ok("n1", ATTACH, on("n1")).ok("n1", STAGE, staging("n1"));
+    vec![
+        ("delete-in-use", attached().call("n1", DELETE, v(), Refused), vec![5, 6, 3, 4]),
+        (
+            "unconfirmed-undo",
+            attached().call("n1", DETACH, on("n1"), Lied).ok("n1", DELETE, v()),
+            vec![7, 8, 3, 4, 5, 6],
+        ),
+        (
+            "use-after-delete",
+            Log::default().ok("n1", CREATE, create()).ok("n1", DELETE, v()).call(
+                "n1",
+                ATTACH,
+                on("n1"),
+                Refused,
+            ),
+            vec![5, 6, 3, 4],
+        ),
+        (
+            "use-after-delete",
+            Log::default().ok("n1", SNAPSHOT, snapshot()).ok("n1", DELETE_SNAPSHOT, gone()).call(
+                "n1",
+                CREATE,
+                clone("snapshot", "s"),
+                Refused,
+            ),
+            vec![5, 6, 3, 4],
+        ),
+        (
+            "use-after-delete",
+            Log::default().ok("n1", DELETE, v()).call("n1", SNAPSHOT, snapshot(), Refused),
+            vec![3, 4, 1, 2],
+        ),
+        (
+            "delete-of-source",
+            Log::default()
+                .begin("n1", CREATE, clone("snapshot", "s"))
+                .ok("n2", DELETE_SNAPSHOT, gone())
+                .end(1, Came::Ok),
+            vec![2, 3, 1, 4],
+        ),
+        (
+            "delete-of-source",
+            Log::default()
+                .begin("n1", CREATE, clone("volume", "v"))
+                .ok("n1", DELETE, v())
+                .end(1, Came::Ok),
+            vec![2, 3, 1, 4],
+        ),
+        (
+            "node-expand-before-controller",
+            grown().call("n1", EXPAND, v(), Failed).ok("n1", NODE_EXPAND, v()),
+            vec![9, 10, 7, 8],
+        ),
+        (
+            "node-expand-before-use",
+            attached().ok("n1", EXPAND, v()).call("n1", NODE_EXPAND, v(), Refused),
+            vec![7, 8],
+        ),
+    ]
+}
+
+fn overlaps() -> Vec<Case> {
+    let controller = Noticed("overlapping-controller-calls");
+    let node = Noticed("overlapping-node-calls");
+    vec![
+        (
+            "overlapping-controller-calls",
+            Log::nodes()
+                .begin("n1", ATTACH, on("n1"))
+                .call("n2", ATTACH, on("n1"), controller)
+                .end(3, Came::Ok),
+            vec![4, 5, 3, 6],
+        ),
+        (
+            "overlapping-node-calls",
+            attached()
+                .begin("n1", STAGE, staging("n1"))
+                .call("n1", STAGE, staging("n1"), node)
+                .end(5, Came::Ok),
+            vec![6, 7, 5, 8],
+        ),
+        // The caller left only afterwards.
+        (
+            "overlapping-node-calls",
+            attached()
+                .begin("n1", STAGE, staging("n1"))
+                .call("n1", STAGE, staging("n1"), node)
+                .gone(5)
+                .end(5, Came::Ok),
+            vec![6, 7, 5, 8, 9],
+        ),
+        // It hangs, and its process answers others meanwhile.
+        (
+            "overlapping-node-calls",
+            attached().begin("n1", STAGE, staging("n1")).call("n1", STAGE, staging("n1"), node),
+            vec![6, 7, 5],
+        ),
+        // Volumes and snapshots without an id go by their name.
+        (
+            "overlapping-controller-calls",
+            Log::default()
+                .begin("n1", CREATE, json!({"name": "v"}))
+                .ok("n2", CREATE, json!({"name": "v"}))
+                .end(1, Came::Ok),
+            vec![2, 3, 1, 4],
+        ),
+        (
+            "overlapping-controller-calls",
+            Log::default()
+                .begin("n1", DELETE_SNAPSHOT, json!({"snapshot_id": "s"}))
+                .ok("n1", DELETE_SNAPSHOT, json!({"snapshot_id": "s"}))
+                .end(1, Came::Ok),
+            vec![2, 3, 1, 4],
+        ),
+        // Nothing is there, but a call on the node is in flight.
+        (
+            "detach-before-unstage",
+            attached()
+                .begin("n1", UNPUBLISH, target("n1"))
+                .call("n2", DETACH, on("n1"), Noticed("detach-before-unstage"))
+                .end(5, Came::Ok),
+            vec![6, 7, 5, 8],
+        ),
+    ]
+}
+
+fn all() -> Vec<Case> {
+    [order(), sharing(), arguments(), objects(), overlaps()].into_iter().flatten().collect()
+}
+
+#[test]
+fn each_violation_is_caught_once_and_proven() {
+    for (rule, log, proof) in all() {
+        log.proves(rule, &proof);
+    }
+}
+
+#[test]
+fn each_rule_is_tried() {
+    let tried: BTreeSet<&str> = all().iter().map(|(rule, ..)| *rule).collect();
+    let rules: BTreeSet<&str> = Rule::ALL.iter().map(|rule| rule.name()).collect();
+    assert_eq!(tried, rules);
+}
