@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 fn count(system: &System, rpc: &str, node: &str) -> usize {
     let calls = system.calls();
     let of = |call: &&Value| call["entry"] == "begin" && call["rpc"] == rpc;
-    calls.iter().filter(of).filter(|call| call["args"]["node"] == node).count()
+    calls.iter().filter(of).filter(|call| call["args"]["node_id"] == node).count()
 }
 
 /// Safety 1: a single-writer volume never has two live write claims, whoever asks whichever
