@@ -360,6 +360,9 @@ async fn tools_see_services_endpoints_and_errors() {
     let endpoint = &stats["endpoints"][0];
     assert_eq!((&endpoint["num_requests"], &endpoint["num_errors"]), (&json!(3), &json!(1)));
     assert_eq!(endpoint["last_error"], "BERTH0106:no  no (BERTH0106)");
+    let data = &endpoint["data"];
+    assert_eq!((&data["errors"], &data["in_flight"]), (&json!({"BERTH0106": 1}), &json!(0)));
+    assert!(data["last_error_at"].is_string() && data["last_error_trace"].is_string(), "{data}");
     serde_json::from_value::<async_nats::service::Stats>(stats).unwrap();
     // Stopped, it is gone from the list.
     assert!(service.stop(PATIENCE).await);

@@ -265,7 +265,8 @@ fn a_fault_of_secrets_tells_nothing_of_them() {
         "id = 'a'\n[secrets]\nn = hunter2\n",
     ] {
         let faults = read::<volume::Register>(text, Format::guess(text)).unwrap_err();
-        let said: String = faults.iter().map(|fault| format!("{fault} {fault:?}")).collect();
+        let said: Vec<String> = faults.iter().map(|fault| format!("{fault} {fault:?}")).collect();
+        let said = said.concat();
         assert!(!said.contains("hunter2"), "{text}: {said}");
     }
 }
