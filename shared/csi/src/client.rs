@@ -67,9 +67,9 @@ impl Client {
         &self.socket
     }
 
-    /// The same client, for calls that are steps of this trace: each makes a span, and the plugin is
-    /// given its context as `traceparent`. Other calls make none, and give the plugin a trace that
-    /// is not to be recorded.
+    /// The same client, for calls that are steps of this trace: each makes a span, and the plugin
+    /// is given its context as `traceparent`. Other calls make none, and give the plugin a trace
+    /// that is not to be recorded.
     #[must_use]
     pub fn traced(&self, trace: TraceContext) -> Self {
         Self { trace: Some(trace), ..self.clone() }

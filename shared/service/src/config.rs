@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn every_fault_comes_at_once_with_its_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let text = "tries = 'many'\ncolour = 1\n[nats]\nreplicas = 2\nurls = 'x'\n[log]\nformat = 'xml'\n\
-             [telemetry]\nendpoint = 'x'\nprotocol = 'y'\n";
+        let text = "tries = 'many'\ncolour = 1\n[nats]\nreplicas = 2\nurls = 'x'\n\
+             [log]\nformat = 'xml'\n[telemetry]\nendpoint = 'x'\nprotocol = 'y'\n";
         std::fs::write(file.path(), text).unwrap();
         let error = load::<Own>(Some(file.path()), variables(&[])).unwrap_err();
         let found: Vec<(&str, Option<usize>)> =

@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn all_faults_come_at_once() {
         let input = json!({
-            "endpoint": "https://c:4317", "protocol": "pigeon", "metrics_listen": "9464", "colour": 1
+            "endpoint": "https://c:4317", "protocol": "pigeon", "metrics_listen": "9464",
+            "colour": 1,
         });
         let faults = decode::<TelemetryConfig>(input, Unknown::Fault).unwrap_err();
         let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();

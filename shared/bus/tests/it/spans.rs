@@ -70,7 +70,8 @@ async fn a_request_with_its_writes_is_one_tree() {
     assert_eq!(
         spans.tree(),
         format!(
-            "request claim.take ! {code}\n  berth-x claim-take ! {code}\n    {commit}\n    {commit}\n"
+            "request claim.take ! {code}\n  berth-x claim-take ! {code}\n    {commit}\n    \
+             {commit}\n"
         )
     );
     let asked = spans.roots()[0];

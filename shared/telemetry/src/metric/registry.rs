@@ -61,7 +61,7 @@ registry! {
     Counter COMMITS_SENT_AGAIN = "berth.commits.sent_again", "{write}", [bucket];
 
     /// Whether the bus is connected: 0 or 1.
-    Gauge BUS_CONNECTED = "berth.bus.connected", "1", [];
+    Gauge BUS_CONNECTED = "berth.bus.connected", "{connection}", [];
     /// Connections to the bus that were made, the first included.
     Counter BUS_CONNECTS = "berth.bus.connects", "{connection}", [];
     /// Connections to the bus that were lost.

@@ -5,6 +5,7 @@
 mod export;
 mod metrics;
 mod outage;
+mod service;
 mod variables;
 
 use std::time::Duration;

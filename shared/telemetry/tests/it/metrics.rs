@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::identity;
 
 /// One request over HTTP/1.1; the status line and the body.
-async fn get(address: SocketAddr, path: &str) -> (String, String) {
+pub async fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -25,7 +25,7 @@ async fn get(address: SocketAddr, path: &str) -> (String, String) {
 }
 
 /// Prometheus's text form: each series with its value.
-fn series(text: &str) -> BTreeMap<String, f64> {
+pub fn series(text: &str) -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     lines
         .map(|line| {
@@ -95,6 +95,8 @@ fn every_metric_is_named_and_documented_in_one_way() {
         assert!(names.insert(about.name), "{} is there twice", about.name);
         assert!(about.meaning.len() > 10 && !about.unit.is_empty(), "{about:?}");
         assert_eq!(metric.kind() == "histogram", about.unit == "s", "{about:?}");
+        // Prometheus would call a plain 1 a ratio.
+        assert!(about.unit == "s" || about.unit.starts_with('{'), "{about:?}");
         let unbounded = ["volume", "alloc", "node", "namespace", "claim", "trace"];
         assert!(!about.labels.iter().any(|label| unbounded.contains(label)), "{about:?}");
     }
