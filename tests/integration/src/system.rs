@@ -30,6 +30,8 @@ pub struct Options {
     pub replicas: usize,
     /// How long a call may take.
     pub call_timeout_ms: u64,
+    /// The port of a collector of OTLP over HTTP on this host, where there is one.
+    pub otlp: Option<u16>,
 }
 
 impl Default for Options {
@@ -42,6 +44,7 @@ impl Default for Options {
             controller: true,
             replicas: 1,
             call_timeout_ms: 3_000,
+            otlp: None,
         }
     }
 }
@@ -203,6 +206,11 @@ impl System {
         (0..self.options.nodes).map(|at| self.dir.join(format!("calls-{}", at + 1))).collect()
     }
 
+    /// Where the bus is.
+    pub fn url(&self) -> String {
+        self.servers.url()
+    }
+
     /// Where the storage itself is.
     pub fn backend(&self) -> PathBuf {
         self.dir.join("backend")
@@ -259,10 +267,15 @@ impl Start<'_> {
         .expect("text can be written");
         let file = self.dir.join(format!("{name}.toml"));
         std::fs::write(&file, text).expect("the configuration can be written");
-        Program::new(name, binary(program), self.dir.join(format!("{name}.log")))
+        let mut program = Program::new(name, binary(program), self.dir.join(format!("{name}.log")))
             .arg("--config")
-            .arg(file)
-            .start()
+            .arg(file);
+        if let Some(port) = self.options.otlp {
+            program = program
+                .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"))
+                .env("OTEL_BSP_SCHEDULE_DELAY", "200");
+        }
+        program.start()
     }
 
     fn driver(&self, at: usize) -> Daemon {

@@ -5,7 +5,9 @@
 mod chaos;
 mod config;
 mod input;
+mod inspect;
 mod kills;
 mod life;
 mod names;
 mod safety;
+mod traces;

@@ -1,0 +1,150 @@
+//! H3: a claim is one trace, its release another that is linked to it, whatever is killed
+//! meanwhile; told by what a collector receives from every process.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use berth_harness::otlp::{Collector, Span, Spans};
+use berth_harness::process::binary;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use serde_json::json;
+
+/// Spans are sent some time after they ended.
+const SENT: Duration = Duration::from_secs(30);
+
+async fn system(collector: &Collector) -> System {
+    let otlp = collector.http().rsplit(':').next().and_then(|port| port.parse().ok());
+    System::start(Options { otlp, ..Options::default() }).await
+}
+
+/// Runs a command with the volume on the first node, as a user does.
+async fn run(system: &System, collector: &Collector, alloc: &str) {
+    let ran = tokio::process::Command::new(binary("berth"))
+        .args(["run", "--volume", "data", "--node", "n1", "--alloc", alloc, "--", "true"])
+        .env("BERTH_NATS_URL", system.url())
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.http())
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .expect("berth runs");
+    assert!(ran.status.success(), "{ran:?}");
+}
+
+/// The traces of the claim and of its release, once both have ended and are whole.
+async fn told(collector: &Collector) -> (Spans, Spans) {
+    wait::until("the traces are whole", SENT, || async {
+        let spans = collector.spans();
+        let ended = spans.named("release");
+        let [release] = ended.0.as_slice() else { return Err(spans.tree()) };
+        let (of, _) = release.links.first().ok_or("the release is linked to nothing")?;
+        let (claim, release) = (spans.of(of), spans.of(&release.trace));
+        let whole = [&claim, &release].iter().all(|trace| trace.orphans().is_empty());
+        if whole && !claim.named("claim").0.is_empty() {
+            return Ok((claim, release));
+        }
+        Err(format!("{}\n{}", claim.tree(), release.tree()))
+    })
+    .await
+}
+
+/// The names from a span up to the first of its trace.
+fn ancestry(spans: &Spans, span: &Span) -> Vec<String> {
+    let mut names = vec![span.name.clone()];
+    let mut parent = span.parent.clone();
+    while let Some(above) = spans.0.iter().find(|above| Some(&above.id) == parent.as_ref()) {
+        names.push(above.name.clone());
+        parent.clone_from(&above.parent);
+    }
+    names
+}
+
+/// What each plugin call is part of.
+fn check_calls(spans: &Spans, expected: &[(&str, &str)]) {
+    for (rpc, part_of) in expected {
+        let calls = spans.named(rpc);
+        assert!(!calls.0.is_empty(), "{rpc} is not in\n{}", spans.tree());
+        for call in &calls.0 {
+            let above = ancestry(spans, call);
+            assert!(above.iter().any(|name| name == part_of), "{rpc}: {above:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_a_trace_and_its_release_another_that_is_linked_to_it() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let collector = Collector::start().await;
+    let system = system(&collector).await;
+    system.volume("data", &["single-node-writer"]).await;
+    run(&system, &collector, "a").await;
+    system.settle("data").await;
+    let (claim, release) = told(&collector).await;
+
+    let services: std::collections::BTreeSet<&str> = claim.0.iter().map(Span::service).collect();
+    for service in ["berth", "berth-claim", "berth-node-agent"] {
+        assert!(services.contains(service), "{service} is not in {services:?}");
+    }
+    check_calls(
+        &claim,
+        &[
+            ("csi.v1.Controller/ControllerPublishVolume", "attempt controller.publish"),
+            ("csi.v1.Controller/ControllerPublishVolume", "claim"),
+            ("csi.v1.Node/NodeStageVolume", "berth-node-agent mount"),
+            ("csi.v1.Node/NodePublishVolume", "berth-node-agent mount"),
+        ],
+    );
+    assert_eq!(release.roots().len(), 1, "{}", release.tree());
+    check_calls(
+        &release,
+        &[
+            ("csi.v1.Node/NodeUnpublishVolume", "attempt agent.detach"),
+            ("csi.v1.Node/NodeUnstageVolume", "attempt agent.detach"),
+            ("csi.v1.Controller/ControllerUnpublishVolume", "attempt controller.unpublish"),
+            ("csi.v1.Controller/ControllerUnpublishVolume", "release"),
+        ],
+    );
+    // The drivers saw the same traces.
+    let calls = system.calls();
+    let traced = |rpc: &str| {
+        calls.iter().rev().find(|call| call["rpc"] == rpc).map(|call| call["trace_id"].clone())
+    };
+    assert_eq!(traced("NodeStageVolume"), Some(json!(claim.0[0].trace)));
+    assert_eq!(traced("NodeUnstageVolume"), Some(json!(release.0[0].trace)));
+}
+
+/// However many workers a release takes, none leaves a span without a parent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_is_one_trace_also_when_its_watcher_is_killed_half_way() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let collector = Collector::start().await;
+    let system = system(&collector).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let delay =
+        json!([{"rpc": "NodeUnpublishVolume", "when": "before", "delay_ms": 1500, "times": 1}]);
+    system.plant(0, &delay);
+    let kill = async {
+        wait::until("the node is asked to unpublish", SENT, || async {
+            let begun = |call: &serde_json::Value| {
+                call["entry"] == "begin" && call["rpc"] == "NodeUnpublishVolume"
+            };
+            if system.calls().iter().any(begun) { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
+        system.kill9_and_restart(Part::Watcher).await;
+    };
+    tokio::join!(run(&system, &collector, "a"), kill);
+    system.settle("data").await;
+    let (claim, release) = told(&collector).await;
+    assert!(claim.orphans().is_empty() && release.orphans().is_empty());
+    let attempts = release.named("attempt agent.detach");
+    assert!(attempts.0.len() >= 2, "the one that was abandoned too:\n{}", release.tree());
+    let failed = attempts.0.iter().filter(|attempt| attempt.error.is_some());
+    assert!(failed.count() >= 1, "{}", release.tree());
+    check_calls(&release, &[("csi.v1.Node/NodeUnstageVolume", "attempt agent.detach")]);
+}
