@@ -9,6 +9,7 @@ use std::fmt;
 use berth_csi::v1;
 use serde::{Deserialize, Serialize};
 
+use crate::backend::{Backing, FsType};
 use v1::volume_capability::access_mode::Mode;
 use v1::volume_capability::{AccessType, MountVolume};
 
@@ -52,6 +53,11 @@ impl AccessMode {
             | Self::SingleNodeSingleWriter
             | Self::SingleNodeMultiWriter => false,
         }
+    }
+
+    /// Whether it is one of the two that CSI has behind `SINGLE_NODE_MULTI_WRITER`.
+    pub fn is_single_node_multi_writer(self) -> bool {
+        matches!(self, Self::SingleNodeSingleWriter | Self::SingleNodeMultiWriter)
     }
 
     /// Whether a node may publish it at several targets (CSI, `NodePublishVolume`, second call).
@@ -101,7 +107,7 @@ impl MountFlag {
     }
 }
 
-/// What a volume of this driver is asked to do: to be mounted, in one mode, with these flags.
+/// What a volume of this driver is asked to do: in one mode, as a file system or a block device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Capability {
     /// Who may use it at the same time.
@@ -109,65 +115,100 @@ pub struct Capability {
     /// Mount flags of the workload's mount.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub flags: BTreeSet<MountFlag>,
+    /// Whether it is accessed as a block device, not mounted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub block: bool,
+    /// The file system that is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs: Option<FsType>,
+    /// The group that has to be able to read and write (CSI `volume_mount_group`), by number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u32>,
 }
 
 impl Capability {
     /// A mount in `mode` without flags.
     pub fn mount(mode: AccessMode) -> Self {
-        Self { mode, flags: BTreeSet::new() }
+        Self { mode, flags: BTreeSet::new(), block: false, fs: None, group: None }
     }
 
     /// Reads a well-formed `VolumeCapability` (see [`missing`]).
     ///
     /// # Errors
-    /// Everything in it that a directory cannot do, one line each. Mount flags are not repeated in
+    /// Everything in it that no volume here can do, one line each. Mount flags are not repeated in
     /// the lines, since CSI allows secrets in them.
     pub fn supported(asked: &v1::VolumeCapability) -> Result<Self, Vec<String>> {
         let mut faults = Vec::new();
-        let mut flags = BTreeSet::new();
-        match &asked.access_type {
-            Some(AccessType::Mount(mount)) => flags = read_mount(mount, &mut faults),
-            Some(AccessType::Block(_)) => {
-                faults.push("block: the volume is a directory and can only be mounted".into());
-            }
-            None => faults.push("access_type is not set".into()),
-        }
         let number = asked.access_mode.as_ref().map_or(0, |mode| mode.mode);
         let mode = AccessMode::from_number(number);
         if mode.is_none() {
             faults.push(format!("access_mode.mode {number} is not known"));
         }
-        match mode {
-            Some(mode) if faults.is_empty() => Ok(Self { mode, flags }),
-            _ => Err(faults),
+        let mut read = Self::mount(mode.unwrap_or(AccessMode::SingleNodeWriter));
+        match &asked.access_type {
+            Some(AccessType::Mount(mount)) => read.read_mount(mount, &mut faults),
+            Some(AccessType::Block(_)) => read.block = true,
+            None => faults.push("access_type is not set".into()),
         }
+        if faults.is_empty() { Ok(read) } else { Err(faults) }
     }
-}
 
-/// The flags of a mount; what a directory cannot do is added to `faults`.
-fn read_mount(mount: &MountVolume, faults: &mut Vec<String>) -> BTreeSet<MountFlag> {
-    let MountVolume { fs_type, mount_flags, volume_mount_group } = mount;
-    if !fs_type.is_empty() {
-        faults.push(format!(
-            "mount.fs_type {fs_type:?}: the volume is a directory, leave fs_type empty"
-        ));
-    }
-    if !volume_mount_group.is_empty() {
-        faults.push("mount.volume_mount_group: VOLUME_MOUNT_GROUP is not offered".to_owned());
-    }
-    let mut flags = BTreeSet::new();
-    for (index, name) in mount_flags.iter().enumerate() {
-        match MountFlag::from_name(name) {
-            Some(flag) => _ = flags.insert(flag),
-            // What every mount here is anyway.
-            None if name == "rw" => {}
-            None => faults.push(format!(
-                "mount.mount_flags[{index}]: only rw, ro, nosuid, nodev, noexec, noatime, \
-                 nodiratime and relatime are supported"
-            )),
+    /// Takes over what is asked of a mount; what cannot be done is added to `faults`.
+    fn read_mount(&mut self, mount: &MountVolume, faults: &mut Vec<String>) {
+        let MountVolume { fs_type, mount_flags, volume_mount_group } = mount;
+        self.fs = FsType::from_name(fs_type);
+        if self.fs.is_none() && !fs_type.is_empty() {
+            faults.push(format!("mount.fs_type {fs_type:?}: only ext4 and xfs are supported"));
+        }
+        self.group = volume_mount_group.parse().ok();
+        if self.group.is_none() && !volume_mount_group.is_empty() {
+            faults.push("mount.volume_mount_group: has to be the number of a group".to_owned());
+        }
+        for (index, name) in mount_flags.iter().enumerate() {
+            match MountFlag::from_name(name) {
+                Some(flag) => _ = self.flags.insert(flag),
+                // What every mount here is anyway.
+                None if name == "rw" => {}
+                None => faults.push(format!(
+                    "mount.mount_flags[{index}]: only rw, ro, nosuid, nodev, noexec, noatime, \
+                     nodiratime and relatime are supported"
+                )),
+            }
         }
     }
-    flags
+
+    /// Everything in it that a volume with this backing and file system cannot do.
+    pub fn unfit(&self, backing: Backing, fs: Option<FsType>) -> Vec<String> {
+        let mut faults = Vec::new();
+        match (backing, fs) {
+            (Backing::Directory, _) if self.block => {
+                faults.push("block: the volume is a directory and can only be mounted".to_owned());
+            }
+            (Backing::Directory, _) => {
+                if let Some(fs) = self.fs {
+                    faults.push(format!(
+                        "mount.fs_type {fs}: the volume is a directory, leave fs_type empty"
+                    ));
+                }
+            }
+            (Backing::Image, _) if self.block => {}
+            (Backing::Image, None) => {
+                faults.push("mount: the volume has no file system, use it as block".to_owned());
+            }
+            (Backing::Image, Some(made)) => {
+                if let Some(asked) = self.fs.filter(|asked| *asked != made) {
+                    faults.push(format!("mount.fs_type {asked}: the volume was made with {made}"));
+                }
+                if self.mode.is_multi_node() && !self.mode.is_reader_only() {
+                    faults.push(format!(
+                        "access_mode.mode {}: {made} has writers on one node at a time only",
+                        self.mode
+                    ));
+                }
+            }
+        }
+        faults
+    }
 }
 
 /// The required fields that a `VolumeCapability`, itself called `field`, leaves out.
@@ -197,17 +238,43 @@ mod tests {
     #[test]
     fn everything_unsupported_is_named_at_once_and_flags_are_not_repeated() {
         let mount = MountVolume {
-            fs_type: "ext4".into(),
+            fs_type: "btrfs".into(),
             mount_flags: vec!["noexec".into(), "password=hunter2".into()],
-            volume_mount_group: "100".into(),
+            volume_mount_group: "wheel".into(),
         };
         let faults = Capability::supported(&asked(99, mount)).unwrap_err();
         assert_eq!(faults.len(), 4, "{faults:?}");
         let text = faults.join("; ");
-        for part in ["ext4", "volume_mount_group", "mount_flags[1]", "mode 99"] {
+        for part in ["btrfs", "volume_mount_group", "mount_flags[1]", "mode 99"] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn what_each_kind_of_volume_cannot_do() {
+        use AccessMode::{MultiNodeMultiWriter, MultiNodeReaderOnly, SingleNodeWriter};
+        let mount = Capability::mount;
+        let block = |mode| Capability { block: true, ..mount(mode) };
+        let xfs = Capability { fs: Some(FsType::Xfs), ..mount(SingleNodeWriter) };
+        let directory = (Backing::Directory, None);
+        let (raw, ext4) = ((Backing::Image, None), (Backing::Image, Some(FsType::Ext4)));
+        for (capability, (backing, fs), fits) in [
+            (mount(MultiNodeMultiWriter), directory, true),
+            (block(SingleNodeWriter), directory, false),
+            (xfs.clone(), directory, false),
+            (mount(SingleNodeWriter), ext4, true),
+            (mount(MultiNodeReaderOnly), ext4, true),
+            (mount(MultiNodeMultiWriter), ext4, false),
+            (xfs.clone(), ext4, false),
+            (xfs, (Backing::Image, Some(FsType::Xfs)), true),
+            (block(MultiNodeMultiWriter), ext4, true),
+            (block(MultiNodeMultiWriter), raw, true),
+            (mount(SingleNodeWriter), raw, false),
+        ] {
+            let faults = capability.unfit(backing, fs);
+            assert_eq!(faults.is_empty(), fits, "{capability:?} {backing:?} {fs:?}: {faults:?}");
+        }
     }
 
     #[test]

@@ -11,8 +11,9 @@ use std::process::ExitCode;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use serde::Serialize;
 
-use crate::backend::{Backend, BackendError, Meta, Provisioned, State};
-use crate::driver::{Profile, chain};
+use crate::ability::{Abilities, Ability};
+use crate::backend::{Backend, BackendError, Backing, FsType, Meta, Provisioned, State};
+use crate::driver::{Profile, Serves, chain};
 use crate::faults;
 use crate::judge::{Finding, Summary, judge};
 use crate::serve::{self, Config, ServeError};
@@ -72,15 +73,24 @@ struct ServeArgs {
     /// How many volumes can be attached to this node; 0 means no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_volumes: i64,
-    /// Do not attach: no `ControllerPublishVolume`
+    /// What the plugin cannot do, and what cannot be done without that; may be repeated
+    #[arg(long, value_name = "ABILITY", value_delimiter = ',', hide_possible_values = false)]
+    without: Vec<Ability>,
+    #[command(flatten)]
+    shorthands: Shorthands,
+    /// Which of the plugin's services this instance serves; the others are another instance's
+    #[arg(long, value_name = "SERVICES", default_value = "all")]
+    serve: Serves,
+    /// Be a storage system of its own: volumes made here exist on this node only, and calls about
+    /// those of other nodes answer `NOT_FOUND`
     #[arg(long)]
-    no_attach: bool,
-    /// Do not stage: no `NodeStageVolume`
-    #[arg(long)]
-    no_stage: bool,
-    /// Do not serve the controller service; implies --no-attach
-    #[arg(long)]
-    no_controller: bool,
+    bound: bool,
+    /// Where the node is, as topological segments; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
+    topology: Vec<(String, String)>,
+    /// How many bytes all volumes and snapshots may have together; without it, no limit
+    #[arg(long, value_name = "N")]
+    pool_bytes: Option<i64>,
     #[arg(long, value_name = "FILE", help = FAULTS_HELP)]
     faults: Option<PathBuf>,
     /// A socket to plant faults by, beside those of the file: see `berth-csi-dev faults --help`
@@ -103,6 +113,20 @@ struct FaultsArgs {
 const CONTROL_HELP: &str = "The socket speaks lines: `?` shows all faults that stand, as a JSON \
 array; a JSON array of faults replaces those planted by the socket, and shows the same.";
 
+/// The abilities that tests switch off most.
+#[derive(Args, Debug)]
+struct Shorthands {
+    /// Do not attach; the same as --without attach
+    #[arg(long)]
+    no_attach: bool,
+    /// Do not stage; the same as --without stage
+    #[arg(long)]
+    no_stage: bool,
+    /// Be a node-only plugin; the same as --without controller
+    #[arg(long)]
+    no_controller: bool,
+}
+
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("what").required(true).args(["volume", "list"])))]
 struct ProvisionArgs {
@@ -112,12 +136,21 @@ struct ProvisionArgs {
     /// The id of the volume to make: 1 to 256 bytes of any content
     #[arg(long, value_name = "ID")]
     volume: Option<String>,
-    /// Its size in bytes, for the record
+    /// Its size in bytes; of a directory, for the record
     #[arg(long, value_name = "N", default_value_t = 0, requires = "volume")]
     capacity_bytes: i64,
     /// What every call about it has to bring along as `volume_context`; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair, requires = "volume")]
     context: Vec<(String, String)>,
+    /// What holds its content
+    #[arg(long, value_name = "BACKING", default_value = "directory", requires = "volume")]
+    backing: Backing,
+    /// The file system of an image; without it, the image is a bare block device
+    #[arg(long, value_name = "FS", requires = "volume")]
+    fs_type: Option<FsType>,
+    /// The node that alone has it, where instances are bound to their nodes
+    #[arg(long, value_name = "ID", requires = "volume")]
+    node: Option<String>,
     /// Print all volumes and where they are in use, one JSON object per line
     #[arg(long)]
     list: bool,
@@ -159,14 +192,22 @@ pub fn main() -> ExitCode {
 }
 
 fn run_serve(args: ServeArgs) -> u8 {
-    let ServeArgs { endpoint, backend, log, faults, control, no_controller, .. } = args;
+    let ServeArgs { endpoint, backend, log, faults, control, .. } = args;
+    let shorthands = [
+        (args.shorthands.no_attach, Ability::Attach),
+        (args.shorthands.no_stage, Ability::Stage),
+        (args.shorthands.no_controller, Ability::Controller),
+    ];
+    let off = shorthands.into_iter().filter(|(off, _)| *off).map(|(_, ability)| ability);
     let profile = Profile {
         driver_name: args.driver_name,
         node_id: args.node_id,
         max_volumes: args.max_volumes,
-        controller: !no_controller,
-        attach: !args.no_attach && !no_controller,
-        stage: !args.no_stage,
+        abilities: Abilities::without(off.chain(args.without)),
+        topology: args.topology.into_iter().collect(),
+        serves: args.serve,
+        bound: args.bound,
+        pool_bytes: args.pool_bytes,
     };
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
@@ -190,7 +231,16 @@ fn run_provision(args: ProvisionArgs) -> u8 {
     let done = match args.volume {
         Some(volume_id) => {
             let volume_context = args.context.into_iter().collect();
-            let meta = Meta { volume_id, capacity_bytes: args.capacity_bytes, volume_context };
+            let ProvisionArgs { capacity_bytes, backing, fs_type: fs, node, .. } = args;
+            let meta = Meta {
+                volume_id,
+                capacity_bytes,
+                volume_context,
+                backing,
+                fs,
+                node,
+                ..Meta::default()
+            };
             provision(args.backend, &meta)
         }
         None => list(args.backend),
@@ -199,6 +249,13 @@ fn run_provision(args: ProvisionArgs) -> u8 {
 }
 
 fn provision(backend: PathBuf, meta: &Meta) -> Result<(), String> {
+    if meta.backing == Backing::Directory && meta.fs.is_some() {
+        return Err("--fs-type is of images only; say --backing image".to_owned());
+    }
+    let least = meta.fs.map_or(1, FsType::smallest_bytes);
+    if meta.backing == Backing::Image && meta.capacity_bytes < least {
+        return Err(format!("an image of this kind has at least {least} --capacity-bytes"));
+    }
     let backend = Backend::open(backend).map_err(|error| chain(&error))?;
     let what = match backend.provision(meta).map_err(|error| chain(&error))? {
         Provisioned::Made => "made",

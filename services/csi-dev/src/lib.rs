@@ -16,6 +16,7 @@
 //! rules, judge            what a CO must never do; finding it in logs
 //! ```
 
+pub mod ability;
 pub mod backend;
 pub mod capability;
 pub mod cli;
@@ -23,7 +24,10 @@ pub mod driver;
 pub mod faults;
 pub mod judge;
 pub mod log;
+pub mod loops;
 pub mod mounts;
 pub mod rules;
 pub mod serve;
 pub mod socket;
+pub mod tool;
+pub mod topology;

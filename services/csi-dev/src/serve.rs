@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_csi::v1::controller_server::ControllerServer;
+use berth_csi::v1::group_controller_server::GroupControllerServer;
 use berth_csi::v1::identity_server::IdentityServer;
 use berth_csi::v1::node_server::NodeServer;
 use thiserror::Error;
@@ -20,12 +21,14 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
+use crate::ability::Ability;
 use crate::backend::encoding::LONGEST_ID_BYTES;
 use crate::backend::{Backend, BackendError, Node};
 use crate::driver::controller::ControllerService;
+use crate::driver::group::GroupControllerService;
 use crate::driver::identity::IdentityService;
 use crate::driver::node::NodeService;
-use crate::driver::{Driver, Profile};
+use crate::driver::{Driver, Profile, Serves};
 use crate::faults::{Faults, control};
 use crate::log::Recorder;
 use crate::socket::{self, SocketError};
@@ -95,7 +98,7 @@ impl Config {
     /// The path to listen at, or everything that is wrong with the settings.
     pub fn check(&self) -> Result<PathBuf, ConfigFaults> {
         let mut faults = Vec::new();
-        let Profile { driver_name, node_id, max_volumes, controller, attach, .. } = &self.profile;
+        let Profile { driver_name, node_id, max_volumes, pool_bytes, .. } = &self.profile;
         if node_id.is_empty() || node_id.len() > LONGEST_ID_BYTES {
             faults.push(format!("node id: 1 to {LONGEST_ID_BYTES} bytes, not {}", node_id.len()));
         }
@@ -108,8 +111,11 @@ impl Config {
         if *max_volumes < 0 {
             faults.push(format!("max volumes: 0 (no limit) or more, not {max_volumes}"));
         }
-        if *attach && !controller {
-            faults.push("without a controller there is no attach".to_owned());
+        if let Some(bytes) = pool_bytes.filter(|bytes| *bytes < 0) {
+            faults.push(format!("pool bytes: 0 or more, not {bytes}"));
+        }
+        if self.profile.serves == Serves::Controller && !self.profile.has(Ability::Controller) {
+            faults.push("serving the controller of a plugin that has none".to_owned());
         }
         match socket::parse(&self.endpoint) {
             Ok(path) if faults.is_empty() => Ok(path),
@@ -140,13 +146,16 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let profile = driver.profile();
     eprintln!("{} serves node {} at {}", profile.driver_name, profile.node_id, path.display());
 
-    let controller =
-        profile.controller.then(|| ControllerServer::new(ControllerService(Arc::clone(&driver))));
+    let has_group = profile.is_controller() && profile.has(Ability::GroupSnapshot);
+    let controller = profile.is_controller().then(|| ControllerService(Arc::clone(&driver)));
+    let group = has_group.then(|| GroupControllerService(Arc::clone(&driver)));
+    let node = profile.is_node().then(|| NodeService(Arc::clone(&driver)));
     let (tell, told) = oneshot::channel::<()>();
     let serving = Server::builder()
         .add_service(IdentityServer::new(IdentityService(Arc::clone(&driver))))
-        .add_optional_service(controller)
-        .add_service(NodeServer::new(NodeService(Arc::clone(&driver))))
+        .add_optional_service(controller.map(ControllerServer::new))
+        .add_optional_service(group.map(GroupControllerServer::new))
+        .add_optional_service(node.map(NodeServer::new))
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async {
             _ = told.await;
         });
@@ -175,8 +184,10 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
 fn build(config: Config, faults: Arc<Faults>) -> Result<Driver, ServeError> {
     let Config { profile, backend, log, .. } = config;
     let backend = Backend::open(backend)?;
-    let node = Node { node_id: profile.node_id.clone(), max_volumes: profile.max_volumes };
-    backend.register_node(&node)?;
+    if profile.is_node() {
+        let (node_id, topology) = (profile.node_id.clone(), profile.topology.clone());
+        backend.register_node(&Node { node_id, max_volumes: profile.max_volumes, topology })?;
+    }
     let failed = |source| ServeError::Log { path: log.clone(), source };
     let recorder = Recorder::open(&log, &profile.node_id).map_err(failed)?;
     let driver = Driver::new(profile, backend, recorder, faults);
@@ -197,6 +208,8 @@ fn is_plugin_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ability::Abilities;
+    use crate::topology::Segments;
 
     #[test]
     fn all_wrong_settings_are_named_at_once() {
@@ -204,15 +217,17 @@ mod tests {
             driver_name: "-".into(),
             node_id: String::new(),
             max_volumes: -1,
-            controller: false,
-            attach: true,
-            stage: true,
+            abilities: Abilities::without([Ability::Controller]),
+            topology: Segments::new(),
+            serves: Serves::Controller,
+            bound: false,
+            pool_bytes: Some(-1),
         };
         let (backend, log) = ("/b".into(), "/l".into());
         let (faults, control) = (None, None);
         let config = Config { endpoint: "csi".into(), profile, backend, log, faults, control };
         let faults = config.check().unwrap_err();
-        assert_eq!(faults.0.len(), 5, "{faults}");
+        assert_eq!(faults.0.len(), 6, "{faults}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,7 +32,8 @@ impl Lock {
         let start = Instant::now();
         loop {
             let (file, locked) = try_lock(path)?;
-            if locked {
+            // A file that was removed meanwhile guards nothing: what it guarded is gone, too.
+            if locked && is_at(&file, path)? {
                 return Ok(Self { _file: file });
             }
             if start.elapsed() > LOCK_WAIT {
@@ -48,11 +50,25 @@ pub(super) fn try_lock(path: &Path) -> Result<(File, bool), BackendError> {
     let failed = |source| BackendError::io("lock", path, source);
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).open(path);
-    let file = file.map_err(failed)?;
+    let file = file.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => BackendError::Gone { path: path.to_owned() },
+        _ => failed(source),
+    })?;
     match file.try_lock() {
         Ok(()) => Ok((file, true)),
         Err(TryLockError::WouldBlock) => Ok((file, false)),
         Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// Whether this very file is what `path` leads to.
+fn is_at(file: &File, path: &Path) -> Result<bool, BackendError> {
+    let failed = |source| BackendError::io("look at", path, source);
+    let held = file.metadata().map_err(failed)?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((held.dev(), held.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(failed(source)),
     }
 }
 
@@ -89,6 +105,23 @@ pub(super) fn replace<T: Serialize>(path: &Path, content: &T) -> Result<(), Back
         fs::rename(temporary, path)
     };
     write().map_err(failed)
+}
+
+/// Removes the file or directory `path` and what is in it. Missing is success.
+pub(super) fn remove(path: &Path) -> Result<(), BackendError> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error)
+            if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Err(BackendError::io("remove", path, error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes `dir` and what leads to it.

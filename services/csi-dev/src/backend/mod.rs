@@ -6,19 +6,25 @@
 //!
 //! ```text
 //! volumes/<id>/meta.json     what the volume is; it exists once this does
-//! volumes/<id>/data/         its content
+//! volumes/<id>/data/         its content, if it is a directory
+//! volumes/<id>/image         its content, if it is an image
 //! volumes/<id>/state.json    where it is attached, staged and published
-//! volumes/<id>/lock          held while meta and state are read or changed
+//! volumes/<id>/lock          held while meta and state are read or changed, or content is copied
 //! volumes/<id>/calls/        one file per lane, held while a call is in flight
+//! snapshots/<id>/            meta.json, lock, and data/ or image
+//! groups/<id>.json           the groups of snapshots
 //! nodes/<id>.json            the nodes that an instance has served
-//! lock                       held while attachments are counted or a node is noted
+//! lock                       held while attachments or sizes are counted or a node is noted
 //! ```
 //! `<id>` is the id in the form of [`encoding`].
 
+pub mod content;
 pub mod encoding;
 mod file;
 mod lane;
+pub mod meta;
 mod node;
+mod snapshot;
 pub mod state;
 mod volume;
 
@@ -26,12 +32,18 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::sys::statvfs::statvfs;
 use thiserror::Error;
+
+use crate::tool::ToolError;
 
 pub use file::Lock;
 pub use lane::{InFlight, Lane, Running};
+pub use meta::{Asked, Backing, FsType, GroupMeta, Meta, SnapshotMeta, Source};
 pub use node::Node;
-pub use state::{Attachment, Meta, NodeUse, Published, Staged, State};
+pub use snapshot::Snapshot;
+pub use state::{Attachment, NodeUse, Published, Staged, State};
 pub use volume::{Locked, Volume};
 
 /// A shared directory of volumes.
@@ -72,6 +84,15 @@ pub enum BackendError {
         /// How long this process waited.
         waited_ms: u64,
     },
+    /// What a lock guards was removed meanwhile.
+    #[error("{} is gone", path.display())]
+    Gone {
+        /// Which lock.
+        path: PathBuf,
+    },
+    /// A program that makes or copies content failed.
+    #[error("the content cannot be made")]
+    Tool(#[from] ToolError),
     /// The id is empty or longer than 256 bytes.
     #[error("an id has 1 to {} bytes", encoding::LONGEST_ID_BYTES)]
     Id,
@@ -86,6 +107,15 @@ pub enum Provisioned {
     Existed,
 }
 
+/// What a new volume's content is a copy of.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin<'a> {
+    /// A volume.
+    Volume(&'a Volume),
+    /// A snapshot.
+    Snapshot(&'a Snapshot),
+}
+
 /// Why a volume was not provisioned.
 #[derive(Debug, Error)]
 pub enum ProvisionError {
@@ -96,7 +126,7 @@ pub enum ProvisionError {
     )]
     Exists {
         /// What it is.
-        existing: Meta,
+        existing: Box<Meta>,
     },
     /// The backend could not be used.
     #[error(transparent)]
@@ -107,8 +137,8 @@ impl Backend {
     /// Uses the directory `root`, which is made when missing.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, BackendError> {
         let backend = Self { root: root.into() };
-        for dir in [backend.volumes_dir(), backend.nodes_dir()] {
-            file::make_dir(&dir)?;
+        for dir in ["volumes", "snapshots", "groups", "nodes"] {
+            file::make_dir(&backend.root.join(dir))?;
         }
         // Mounts are recognised and reported by their whole path.
         let root = fs::canonicalize(&backend.root)
@@ -118,11 +148,30 @@ impl Backend {
 
     /// Makes a volume, or finds it made. A call killed half-way is completed by the next.
     pub fn provision(&self, meta: &Meta) -> Result<Provisioned, ProvisionError> {
-        match Volume::provision(self.volume_dir(&meta.volume_id)?, meta)? {
+        match self.make_volume(meta, None)? {
             None => Ok(Provisioned::Made),
             Some(existing) if existing == *meta => Ok(Provisioned::Existed),
-            Some(existing) => Err(ProvisionError::Exists { existing }),
+            Some(existing) => Err(ProvisionError::Exists { existing: existing.into() }),
         }
+    }
+
+    /// Makes a volume, with the content of `from` where given, or returns what is there already.
+    /// The caller holds the lock of what it is made from.
+    pub fn make_volume(
+        &self,
+        meta: &Meta,
+        from: Option<Origin<'_>>,
+    ) -> Result<Option<Meta>, BackendError> {
+        let from = from.map(|from| match from {
+            Origin::Volume(volume) => volume.dir(),
+            Origin::Snapshot(snapshot) => snapshot.dir(),
+        });
+        Volume::make(self.volume_dir(&meta.volume_id)?, meta, from)
+    }
+
+    /// Clears what killed calls left of the volume called `id`, unless it exists.
+    pub fn clear_leftovers(&self, id: &str) -> Result<(), BackendError> {
+        self.volume_dir(id).map_or(Ok(()), |dir| Volume::clear_leftovers(&dir))
     }
 
     /// The volume called `id`, if there is one. An id that no volume can have names none.
@@ -136,17 +185,8 @@ impl Backend {
     /// All volumes, ordered by id.
     pub fn volumes(&self) -> Result<Vec<Volume>, BackendError> {
         let mut volumes = Vec::new();
-        let mut dirs = vec![self.volumes_dir()];
-        while let Some(dir) = dirs.pop() {
-            let failed = |source| BackendError::io("list", &dir, source);
-            for entry in fs::read_dir(&dir).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
-                if encoding::is_continued(&entry.file_name()) {
-                    dirs.push(entry.path());
-                } else if let Some(volume) = Volume::open(entry.path())? {
-                    volumes.push(volume);
-                }
-            }
+        for dir in self.all_in("volumes")? {
+            volumes.extend(Volume::open(dir)?);
         }
         volumes.sort_by(|a, b| a.meta().volume_id.cmp(&b.meta().volume_id));
         Ok(volumes)
@@ -173,20 +213,50 @@ impl Backend {
         self.node_file(id).map_or(Ok(None), |path| file::read(&path))
     }
 
-    fn volumes_dir(&self) -> PathBuf {
-        self.root.join("volumes")
+    /// All nodes that an instance ever served, ordered by id.
+    pub fn nodes(&self) -> Result<Vec<Node>, BackendError> {
+        let mut nodes: Vec<Node> = Vec::new();
+        for path in self.all_in("nodes")? {
+            if path.extension().is_some_and(|extension| extension == "json") {
+                nodes.extend(file::read(&path)?);
+            }
+        }
+        nodes.sort_by(|a, b| a.node_id.cmp(&b.node_id));
+        Ok(nodes)
     }
 
-    fn nodes_dir(&self) -> PathBuf {
-        self.root.join("nodes")
+    /// How many bytes free the file system has that all this lies on.
+    pub fn free_bytes(&self) -> Result<i64, BackendError> {
+        let failed = |errno: Errno| BackendError::io("measure", &self.root, errno.into());
+        let free = statvfs(&self.root).map_err(failed)?;
+        let free = free.blocks_available().saturating_mul(free.fragment_size());
+        Ok(i64::try_from(free).unwrap_or(i64::MAX))
     }
 
     fn volume_dir(&self, id: &str) -> Result<PathBuf, BackendError> {
-        Ok(self.volumes_dir().join(encoding::encode(id).ok_or(BackendError::Id)?))
+        Ok(self.root.join("volumes").join(encoding::encode(id).ok_or(BackendError::Id)?))
+    }
+
+    /// What there is of the kind `kind`, each by the path that its id stands for.
+    fn all_in(&self, kind: &str) -> Result<Vec<PathBuf>, BackendError> {
+        let mut found = Vec::new();
+        let mut dirs = vec![self.root.join(kind)];
+        while let Some(dir) = dirs.pop() {
+            let failed = |source| BackendError::io("list", &dir, source);
+            for entry in fs::read_dir(&dir).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                if encoding::is_continued(&entry.file_name()) {
+                    dirs.push(entry.path());
+                } else {
+                    found.push(entry.path());
+                }
+            }
+        }
+        Ok(found)
     }
 
     fn node_file(&self, id: &str) -> Option<PathBuf> {
-        let mut path = self.nodes_dir().join(encoding::encode(id)?).into_os_string();
+        let mut path = self.root.join("nodes").join(encoding::encode(id)?).into_os_string();
         path.push(".json");
         Some(path.into())
     }
@@ -200,12 +270,11 @@ impl BackendError {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
+    use crate::topology::Segments;
 
     fn meta(id: &str, capacity_bytes: i64) -> Meta {
-        Meta { volume_id: id.to_owned(), capacity_bytes, volume_context: BTreeMap::new() }
+        Meta { volume_id: id.to_owned(), capacity_bytes, ..Meta::default() }
     }
 
     #[test]
@@ -253,8 +322,10 @@ mod tests {
         let backend = Backend::open(dir.path()).unwrap();
         let long = "n/".repeat(128);
         assert!(backend.node(&long).unwrap().is_none());
-        let node = Node { node_id: long.clone(), max_volumes: 3 };
+        let topology = Segments::new();
+        let node = Node { node_id: long.clone(), max_volumes: 3, topology };
         backend.register_node(&node).unwrap();
-        assert_eq!(backend.node(&long).unwrap(), Some(node));
+        assert_eq!(backend.node(&long).unwrap().as_ref(), Some(&node));
+        assert_eq!(backend.nodes().unwrap(), [node]);
     }
 }

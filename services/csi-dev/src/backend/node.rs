@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::topology::Segments;
+
 /// A node that an instance has served.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Node {
@@ -13,4 +15,7 @@ pub struct Node {
     /// How many volumes can be attached to it; 0 means no limit (CSI `max_volumes_per_node`).
     #[serde(default)]
     pub max_volumes: i64,
+    /// Where it is; empty where no topology is known.
+    #[serde(default, skip_serializing_if = "Segments::is_empty")]
+    pub topology: Segments,
 }

@@ -1,27 +1,14 @@
-//! What a backend remembers of one volume.
+//! What a backend remembers of a volume's use.
 //!
-//! Owns: the two records of a volume, [`Meta`] (what it is) and [`State`] (where it is attached,
-//! staged and published). Promises: values only; the rules read them, the calls change them.
+//! Owns: [`State`], where a volume is attached, staged and published; what it is, is
+//! [`Meta`](super::Meta). Promises: values only; the rules read them, the calls change them.
 //! Never: reads or writes a file, or knows whether a mount is really there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::capability::Capability;
-
-/// What a volume is. Written once, when it is made.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Meta {
-    /// As CSI's calls name it; 1 to 256 bytes of any content.
-    pub volume_id: String,
-    /// Size in bytes; 0 where nobody said.
-    #[serde(default)]
-    pub capacity_bytes: i64,
-    /// What every call about it has to bring along (CSI `Volume.volume_context`).
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub volume_context: BTreeMap<String, String>,
-}
 
 /// Where a volume is in use.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -58,6 +45,13 @@ pub struct NodeUse {
     /// By target path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub published: BTreeMap<String, Published>,
+    /// The loop device that was bound to its image here, as `/dev/loop7`. After a reboot it may be
+    /// another image's: only the kernel knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Loop devices that only read, by the target each was published at as a block device.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub readonly_devices: BTreeMap<String, String>,
 }
 
 /// A volume staged on a node.
@@ -81,6 +75,13 @@ pub struct Published {
     pub readonly: bool,
     /// See [`Staged::settled`].
     pub settled: bool,
+}
+
+impl NodeUse {
+    /// All loop devices that are noted here.
+    pub fn devices(&self) -> impl Iterator<Item = &str> {
+        self.device.iter().chain(self.readonly_devices.values()).map(String::as_str)
+    }
 }
 
 impl State {
@@ -117,7 +118,41 @@ impl State {
 
     /// Forgets the publication at `target` on `node`.
     pub fn unpublish(&mut self, node: &str, target: &str) {
-        self.change(node, |on| _ = on.published.remove(target));
+        self.change(node, |on| {
+            on.published.remove(target);
+            on.readonly_devices.remove(target);
+        });
+    }
+
+    /// Notes, or forgets, the loop device on `node`.
+    pub fn set_device(&mut self, node: &str, device: Option<String>) {
+        match device {
+            Some(device) => {
+                self.nodes.entry(node.to_owned()).or_default().device = Some(device);
+            }
+            None => self.change(node, |on| on.device = None),
+        }
+    }
+
+    /// Notes the loop device that only reads for the publication at `target` on `node`.
+    pub fn set_readonly_device(&mut self, node: &str, target: &str, device: String) {
+        let on = self.nodes.entry(node.to_owned()).or_default();
+        on.readonly_devices.insert(target.to_owned(), device);
+    }
+
+    /// The loop device noted on `node`.
+    pub fn device_on(&self, node: &str) -> Option<&str> {
+        self.on(node)?.device.as_deref()
+    }
+
+    /// All loop devices that are noted, on any node.
+    pub fn devices(&self) -> BTreeSet<&str> {
+        self.nodes.values().flat_map(NodeUse::devices).collect()
+    }
+
+    /// Whether anything says that it is attached, staged or published anywhere.
+    pub fn is_in_use(&self) -> bool {
+        !self.attachments.is_empty() || !self.nodes.is_empty()
     }
 
     /// Changes what is noted about `node`, and forgets the node once nothing is.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use berth_csi::v1::identity_server::Identity;
 use berth_csi::v1::plugin_capability::service::Type;
+use berth_csi::v1::plugin_capability::volume_expansion::Type as Expansion;
 use berth_csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest,
     GetPluginInfoResponse, PluginCapability, ProbeRequest, ProbeResponse, plugin_capability,
@@ -15,6 +16,7 @@ use berth_csi::v1::{
 use tonic::{Request, Response, Status};
 
 use super::{Driver, Profile};
+use crate::ability::Ability;
 
 /// The identity service of an instance.
 #[derive(Debug)]
@@ -53,10 +55,22 @@ impl Identity for IdentityService {
 }
 
 fn capabilities(profile: &Profile) -> Vec<PluginCapability> {
-    let service = |kind: Type| PluginCapability {
-        r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
-            r#type: kind.into(),
-        })),
+    let services = [
+        (Ability::Controller, Type::ControllerService),
+        (Ability::Topology, Type::VolumeAccessibilityConstraints),
+        (Ability::GroupSnapshot, Type::GroupControllerService),
+    ];
+    let service = |kind: Type| {
+        plugin_capability::Type::Service(plugin_capability::Service { r#type: kind.into() })
     };
-    profile.controller.then(|| service(Type::ControllerService)).into_iter().collect()
+    let on = services.into_iter().filter(|(ability, _)| profile.has(*ability));
+    let mut kinds: Vec<_> = on.map(|(_, kind)| service(kind)).collect();
+    if profile.has(Ability::Expand) || profile.has(Ability::ExpandNode) {
+        let online = profile.has(Ability::OnlineExpand);
+        let kind = if online { Expansion::Online } else { Expansion::Offline };
+        kinds.push(plugin_capability::Type::VolumeExpansion(plugin_capability::VolumeExpansion {
+            r#type: kind.into(),
+        }));
+    }
+    kinds.into_iter().map(|kind| PluginCapability { r#type: Some(kind) }).collect()
 }

@@ -2,7 +2,8 @@
 //!
 //! Owns: what each call does, one file per pair of calls that undo each other. Promises: every call
 //! is logged, is idempotent, and is survived by the next when its process is killed at any point;
-//! what a CO must never do is refused and recorded. Never: deletes or moves a volume's data.
+//! what a CO must never do is refused and recorded; what is switched off is neither advertised nor
+//! answered. Never: deletes or moves a volume's data, but in `DeleteVolume`.
 //!
 //! ```text
 //! call        the life of any call: log, lane, work, log
@@ -10,15 +11,21 @@
 //! request     fields of requests, all faults at once
 //! refusal     why a call fails, and what it changed before
 //! identity    GetPluginInfo, GetPluginCapabilities, Probe
-//! controller  attach (ControllerPublish/Unpublish), validate
-//! node        stage (NodeStage/Unstage), publish (NodePublish/Unpublish)
+//! controller  what is done to volumes and snapshots from anywhere
+//! group       snapshots of several volumes at once
+//! node        what is done to volumes on the node of this instance
+//! profile     what an instance is, and can do
+//! handle      ids, made from names
 //! recover     what is still mounted when an instance starts
 //! ```
 
 mod call;
 pub mod controller;
+pub mod group;
+mod handle;
 pub mod identity;
 pub mod node;
+mod profile;
 mod recover;
 mod refusal;
 mod request;
@@ -28,34 +35,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_csi::Code;
+use berth_csi::rpc::Unary;
 use tokio::sync::watch;
+use tonic::{Request, Response, Status};
 
+use crate::ability::Ability;
 use crate::backend::{Attachment, Backend, BackendError, Meta, State, Volume};
+use crate::capability::Capability;
 use crate::faults::Faults;
 use crate::log::Recorder;
 use crate::rules;
+use crate::topology::{self, Segments};
 
 use refusal::Refusal;
 
+pub use profile::{Profile, Serves};
 pub use refusal::chain;
-
-/// What an instance is, and can do.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Profile {
-    /// The plugin's name (CSI `GetPluginInfoResponse.name`).
-    pub driver_name: String,
-    /// The node it serves.
-    pub node_id: String,
-    /// How many volumes can be attached to the node; 0 means no limit.
-    pub max_volumes: i64,
-    /// Whether it serves the controller service.
-    pub controller: bool,
-    /// Whether volumes must be attached to a node before they are used there.
-    /// Only with a controller: without one nobody could.
-    pub attach: bool,
-    /// Whether volumes must be staged before they are published.
-    pub stage: bool,
-}
 
 /// One running instance.
 #[derive(Debug)]
@@ -93,15 +88,78 @@ impl Driver {
         &self.profile.node_id
     }
 
+    /// Serves a call that belongs to an ability, or refuses it while that is off.
+    async fn offer<R: Unary>(
+        self: &Arc<Self>,
+        ability: Ability,
+        request: Request<R>,
+        work: impl FnOnce(&Self, &R) -> Result<R::Response, Refusal> + Send + 'static,
+    ) -> Result<Response<R::Response>, Status> {
+        if self.profile.has(ability) {
+            self.serve(request, work).await
+        } else {
+            self.refuse(request).await
+        }
+    }
+
     /// The volume `id`, or `NOT_FOUND`.
     fn volume(&self, id: &str) -> Result<Volume, Refusal> {
-        let unknown = || {
-            Refusal::new(
-                Code::NotFound,
-                format!("volume {id:?} does not exist; `berth-csi-dev provision` makes volumes"),
-            )
-        };
-        self.backend.volume(id)?.ok_or_else(unknown)
+        let volume = self.backend.volume(id)?.ok_or_else(|| unknown(id))?;
+        self.check_home(id, volume.meta().node.as_deref())?;
+        Ok(volume)
+    }
+
+    /// Refuses, where instances are bound to their nodes, what another node has.
+    fn check_home(&self, id: &str, node: Option<&str>) -> Result<(), Refusal> {
+        if self.is_home(node) {
+            return Ok(());
+        }
+        let message = format!(
+            "volume {id:?}: node {} does not have it, and instances are bound to their nodes; ask \
+             the one of {}",
+            self.node_id(),
+            node.unwrap_or("another node")
+        );
+        Err(Refusal::new(Code::NotFound, message))
+    }
+
+    /// Whether this instance may know of what `node` has.
+    fn is_home(&self, node: Option<&str>) -> bool {
+        !self.profile.bound || node.is_none_or(|node| node == self.node_id())
+    }
+
+    /// Everything in `capability` that the volume, or this instance, cannot do.
+    fn unfit(&self, meta: &Meta, capability: &Capability) -> Vec<String> {
+        let mut faults = capability.unfit(meta.backing, meta.fs);
+        let needs = [
+            (Ability::SingleNodeMultiWriter, capability.mode.is_single_node_multi_writer()),
+            (Ability::MountGroup, capability.group.is_some()),
+        ];
+        for (ability, _) in needs.iter().filter(|(ability, used)| *used && !self.has(*ability)) {
+            faults.push(format!("{ability} is not among the capabilities of this plugin"));
+        }
+        faults
+    }
+
+    /// Refuses a capability that the volume, or this instance, cannot do.
+    fn check_fit(&self, code: Code, meta: &Meta, capability: &Capability) -> Result<(), Refusal> {
+        let faults = self.unfit(meta, capability);
+        if faults.is_empty() {
+            return Ok(());
+        }
+        let faults: Vec<_> =
+            faults.iter().map(|fault| format!("volume_capability.{fault}")).collect();
+        let message = format!("volume {:?}: {}", meta.volume_id, faults.join("; "));
+        Err(Refusal::new(code, message))
+    }
+
+    /// Refuses a volume that is not to be reached from this node.
+    fn check_reach(&self, volume: &Volume) -> Result<(), Refusal> {
+        check_reach(volume.meta(), self.node_id(), &self.profile.topology)
+    }
+
+    fn has(&self, ability: Ability) -> bool {
+        self.profile.has(ability)
     }
 
     /// What a CO has to hand from `ControllerPublishVolume` to the calls on the node.
@@ -122,7 +180,7 @@ impl Driver {
         state: &'a State,
         publish_context: &BTreeMap<String, String>,
     ) -> Result<Option<&'a Attachment>, Refusal> {
-        if !self.profile.attach {
+        if !self.has(Ability::Attach) {
             return Ok(None);
         }
         let attachment = rules::attached(state, self.node_id());
@@ -145,6 +203,25 @@ impl Driver {
             ),
         ))
     }
+}
+
+/// Refuses a volume that is not to be reached from a node that is there.
+fn check_reach(meta: &Meta, node: &str, there: &Segments) -> Result<(), Refusal> {
+    if topology::is_within(there, &meta.topology) {
+        return Ok(());
+    }
+    let message = format!(
+        "volume {:?}: accessible from {:?} only, and node {node} is at {there:?}; use a node there",
+        meta.volume_id, meta.topology
+    );
+    Err(Refusal::new(Code::FailedPrecondition, message))
+}
+
+fn unknown(id: &str) -> Refusal {
+    let message = format!(
+        "volume {id:?} does not exist; CreateVolume or `berth-csi-dev provision` makes volumes"
+    );
+    Refusal::new(Code::NotFound, message)
 }
 
 /// Changes a volume's state in one step.

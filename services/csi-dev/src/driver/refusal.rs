@@ -11,8 +11,10 @@ use berth_csi::Code;
 use crate::backend::BackendError;
 use crate::faults::{FaultError, Planted};
 use crate::log::Effect;
+use crate::loops::LoopError;
 use crate::mounts::MountError;
 use crate::rules::Violation;
+use crate::tool::ToolError;
 
 /// The failure of a call.
 #[derive(Debug)]
@@ -36,6 +38,12 @@ impl Refusal {
     /// A failure in the midst of changing something.
     pub fn uncertain(message: impl Into<String>) -> Self {
         Self { effect: Effect::Unknown, ..Self::new(Code::Internal, message) }
+    }
+
+    /// The same failure, but something was changed before it.
+    #[must_use]
+    pub fn midway(self) -> Self {
+        Self { effect: Effect::Unknown, ..self }
     }
 
     /// A call that its caller must never make.
@@ -64,6 +72,14 @@ impl Refusal {
         Self { effect, violation, fault, ..Self::new(code, message) }
     }
 
+    /// A program of the system that is missing, or failed.
+    pub fn tool(error: &ToolError, message: String) -> Self {
+        match error {
+            ToolError::Missing { .. } => Self::new(Code::FailedPrecondition, message),
+            _ => Self::uncertain(message),
+        }
+    }
+
     /// A mount that could not be made or undone for this volume.
     pub fn mount(volume_id: &str, error: &MountError) -> Self {
         let message = format!("volume {volume_id:?}: {}", chain(error));
@@ -81,7 +97,19 @@ impl From<BackendError> for Refusal {
         match error {
             BackendError::Id => Self::new(Code::InvalidArgument, message),
             BackendError::Locked { .. } => Self { code: Code::Aborted, ..Self::uncertain(message) },
+            BackendError::Gone { .. } => Self::new(Code::NotFound, message),
+            BackendError::Tool(error) => Self::tool(&error, message),
             BackendError::Io { .. } | BackendError::Damaged { .. } => Self::uncertain(message),
+        }
+    }
+}
+
+impl From<LoopError> for Refusal {
+    fn from(error: LoopError) -> Self {
+        let message = chain(&error);
+        match error {
+            LoopError::Tool { source, .. } => Self::tool(&source, message),
+            LoopError::Node { .. } => Self::uncertain(message),
         }
     }
 }

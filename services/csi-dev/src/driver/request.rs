@@ -41,6 +41,11 @@ impl Fields {
         }
     }
 
+    /// What else is wrong.
+    pub fn faults(&mut self, faults: impl IntoIterator<Item = String>) {
+        self.invalid.extend(faults);
+    }
+
     /// A list that must not be empty.
     pub fn required_list<T>(&mut self, name: &str, value: &[T]) {
         if value.is_empty() {
@@ -134,7 +139,7 @@ mod tests {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
         let volume_context = map(&[("a", "1"), ("b", "2")]);
-        let meta = Meta { volume_id: "v".into(), capacity_bytes: 0, volume_context };
+        let meta = Meta { volume_id: "v".into(), volume_context, ..Meta::default() };
         assert!(check_context(&meta, &map(&[("a", "1"), ("b", "2"), ("co", "x")])).is_ok());
         assert_eq!(wrong_context(&meta, &map(&[("a", "1"), ("b", "3")])), ["b"]);
         assert_eq!(wrong_context(&meta, &map(&[])), ["a", "b"]);

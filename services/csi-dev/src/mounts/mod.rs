@@ -1,26 +1,28 @@
-//! Bind mounts of a volume's data.
+//! Mounts of a volume's content: of its directory, its file system, or its device node.
 //!
 //! Owns: the mount table's meaning, and every change of it. Promises: whether something is mounted
 //! is read from the kernel, never from notes; doing a thing twice is doing it once; only mounts of
-//! the volume in question are ever undone. Never: deletes anything but an empty directory that
-//! nothing is mounted on.
+//! the volume in question are ever undone. Never: deletes anything but an empty directory
+//! or file that nothing is mounted on.
 
+mod content;
+mod place;
 mod table;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use thiserror::Error;
 
+use crate::backend::FsType;
 use crate::capability::MountFlag;
 
-/// The longest path that the kernel takes.
-const LONGEST_PATH_BYTES: usize = 4095;
+pub use content::Content;
+pub use place::{Kind, make_place, place, remove_place};
 
 /// What there is at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,61 +87,44 @@ impl MountError {
     }
 }
 
-/// The place that `path` names, free of links; `None` if its parent directory does not exist.
-///
-/// The mount table knows only such paths. The place itself may be missing, but not be a link: a
-/// mount would go where it points.
-pub fn place(path: &str) -> Result<Option<PathBuf>, MountError> {
-    let wrong = |wrong| MountError::Path { path: path.to_owned(), wrong };
-    if path.len() > LONGEST_PATH_BYTES || path.contains('\0') {
-        return Err(wrong("is not a path"));
-    }
-    let given = Path::new(path);
-    if !given.is_absolute() {
-        return Err(wrong("is not absolute"));
-    }
-    let (Some(parent), Some(name)) = (given.parent(), given.file_name()) else {
-        return Err(wrong("does not end in a name"));
-    };
-    let place = match fs::canonicalize(parent) {
-        Ok(parent) => parent.join(name),
-        Err(error) if is_missing(&error) => return Ok(None),
-        Err(source) => return Err(MountError::io("resolve", parent, source)),
-    };
-    match fs::symlink_metadata(&place) {
-        Ok(meta) if meta.is_symlink() => Err(wrong("is a symbolic link")),
-        Ok(_) => Ok(Some(place)),
-        Err(error) if is_missing(&error) => Ok(Some(place)),
-        Err(source) => Err(MountError::io("look at", &place, source)),
-    }
-}
-
-/// What is mounted at `place`, seen from the volume whose content is `data`.
-pub fn presence(place: &Path, data: &Path) -> Result<Presence, MountError> {
+/// What is mounted at `place`, seen from the volume that has this content.
+pub fn presence(place: &Path, content: &Content) -> Result<Presence, MountError> {
     if table::options_at(&read_table()?, place).is_none() {
         return Ok(Presence::Absent);
     }
-    // A bind mount's root is the very directory that was bound.
-    let same = identity(place)? == identity(data)?;
+    let same = content.is_at(place).map_err(|error| MountError::io("look at", place, error))?;
     Ok(if same { Presence::Volume } else { Presence::Foreign })
 }
 
-/// Mounts `source`, a directory with the volume's `data`, at the directory `place` with `flags`.
-/// Fails if something else is mounted or lies there. A mount left by a killed call is made anew.
-pub fn bind(
-    source: &Path,
-    data: &Path,
+/// What a mount is made from.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// A directory or device node that is there already.
+    Bind(&'a Path),
+    /// The file system on a device.
+    Device {
+        /// As `/dev/loop7`.
+        device: &'a str,
+        /// Its file system.
+        fs: FsType,
+        /// Whether nothing may be written, not even to make it consistent.
+        readonly: bool,
+    },
+}
+
+/// Mounts `source`, which has the volume's `content`, at `place` with `flags`. Fails if something
+/// else is mounted or lies there. A mount left by a killed call is made anew.
+pub fn put(
+    source: Source<'_>,
+    content: &Content,
     place: &Path,
     flags: &BTreeSet<MountFlag>,
 ) -> Result<(), MountError> {
-    unbind(place, data)?;
-    let mut entries = fs::read_dir(place).map_err(|error| MountError::io("list", place, error))?;
-    if entries.next().is_some() {
+    unbind(place, content)?;
+    if !place::is_empty(place)? {
         return Err(MountError::NotEmpty { path: place.to_owned() });
     }
-    let none = None::<&str>;
-    mount(Some(source), place, none, MsFlags::MS_BIND, none)
-        .map_err(|errno| MountError::io("mount", place, errno))?;
+    mount_at(source, place).map_err(|errno| MountError::io("mount", place, errno))?;
     if flags.is_empty() {
         return Ok(());
     }
@@ -150,15 +135,32 @@ pub fn bind(
     let came_with = came_with.iter().filter_map(|name| MountFlag::from_name(name));
     let all = came_with.chain(flags.iter().copied()).map(flag_bits);
     let all = all.fold(MsFlags::MS_BIND | MsFlags::MS_REMOUNT, |all, flag| all | flag);
-    mount(none, place, none, all, none)
+    mount(None::<&str>, place, None::<&str>, all, None::<&str>)
         .map_err(|errno| MountError::io("set the flags of", place, errno))
 }
 
-/// Unmounts the volume whose content is `data` from `place`, however often it is mounted there.
+fn mount_at(source: Source<'_>, place: &Path) -> Result<(), Errno> {
+    let none = None::<&str>;
+    let (device, fs, readonly) = match source {
+        Source::Bind(source) => return mount(Some(source), place, none, MsFlags::MS_BIND, none),
+        Source::Device { device, fs, readonly } => (device, fs, readonly),
+    };
+    let flags = if readonly { MsFlags::MS_RDONLY } else { MsFlags::empty() };
+    let data = match (fs, readonly) {
+        (FsType::Ext4, false) => "",
+        (FsType::Ext4, true) => "noload",
+        // A copy has the identity of its original, and both may be mounted.
+        (FsType::Xfs, false) => "nouuid",
+        (FsType::Xfs, true) => "nouuid,norecovery",
+    };
+    mount(Some(device), place, Some(fs.name()), flags, Some(data))
+}
+
+/// Unmounts the volume that has this content from `place`, however often it is mounted there.
 /// Nothing there is success.
-pub fn unbind(place: &Path, data: &Path) -> Result<(), MountError> {
+pub fn unbind(place: &Path, content: &Content) -> Result<(), MountError> {
     loop {
-        match presence(place, data)? {
+        match presence(place, content)? {
             Presence::Absent => return Ok(()),
             Presence::Foreign => return Err(MountError::Foreign { path: place.to_owned() }),
             Presence::Volume => {}
@@ -172,46 +174,9 @@ pub fn unbind(place: &Path, data: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Makes the directory `place` unless it is there.
-pub fn make_place(place: &Path) -> Result<(), MountError> {
-    match fs::create_dir(place) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && place.is_dir() => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(MountError::Path {
-            path: place.display().to_string(),
-            wrong: "exists and is not a directory",
-        }),
-        Err(source) => Err(MountError::io("make", place, source)),
-    }
-}
-
-/// Removes the directory `place`, which has to be empty and have no mount. Missing is success.
-pub fn remove_place(place: &Path) -> Result<(), MountError> {
-    if table::options_at(&read_table()?, place).is_some() {
-        return Err(MountError::Foreign { path: place.to_owned() });
-    }
-    match fs::remove_dir(place) {
-        Ok(()) => Ok(()),
-        Err(error) if is_missing(&error) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-            Err(MountError::NotEmpty { path: place.to_owned() })
-        }
-        Err(source) => Err(MountError::io("remove", place, source)),
-    }
-}
-
 fn read_table() -> Result<Vec<u8>, MountError> {
     let path = Path::new("/proc/self/mountinfo");
     fs::read(path).map_err(|source| MountError::io("read", path, source))
-}
-
-fn identity(path: &Path) -> Result<(u64, u64), MountError> {
-    let meta = fs::metadata(path).map_err(|source| MountError::io("look at", path, source))?;
-    Ok((meta.dev(), meta.ino()))
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn flag_bits(flag: MountFlag) -> MsFlags {
@@ -223,45 +188,5 @@ fn flag_bits(flag: MountFlag) -> MsFlags {
         MountFlag::NoAtime => MsFlags::MS_NOATIME,
         MountFlag::NoDirAtime => MsFlags::MS_NODIRATIME,
         MountFlag::RelAtime => MsFlags::MS_RELATIME,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    #[test]
-    fn a_place_is_free_of_links() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = fs::canonicalize(dir.path()).unwrap();
-        fs::create_dir(root.join("real")).unwrap();
-        symlink(root.join("real"), root.join("link")).unwrap();
-        let at = |path: &str| place(root.join(path).to_str().unwrap());
-
-        assert_eq!(at("link/target").unwrap(), Some(root.join("real/target")));
-        assert_eq!(at("real/target/").unwrap(), Some(root.join("real/target")));
-        assert_eq!(at("missing/target").unwrap(), None);
-        for path in ["link", "real/.."] {
-            assert!(at(path).unwrap_err().is_refusal(), "{path}");
-        }
-        for path in ["relative", "", "/", "/nul\0"] {
-            assert!(place(path).unwrap_err().is_refusal(), "{path:?}");
-        }
-    }
-
-    #[test]
-    fn only_an_empty_directory_is_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("target");
-        remove_place(&place).unwrap();
-        make_place(&place).unwrap();
-        make_place(&place).unwrap();
-        fs::write(place.join("file"), "kept").unwrap();
-        assert!(matches!(remove_place(&place), Err(MountError::NotEmpty { .. })));
-        fs::remove_file(place.join("file")).unwrap();
-        remove_place(&place).unwrap();
-        assert!(!place.exists());
     }
 }

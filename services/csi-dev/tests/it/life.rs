@@ -4,17 +4,15 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use berth_csi::{Code, v1};
+use berth_csi::Code;
 use berth_csi_dev::capability::AccessMode::{
     MultiNodeMultiWriter, SingleNodeReaderOnly, SingleNodeWriter,
 };
 use berth_csi_dev::log::Entry;
 use berth_csi_dev::rules::Scope;
-use v1::controller_service_capability::rpc::Type as ControllerRpc;
-use v1::node_service_capability::rpc::Type as NodeRpc;
 
 use crate::request::{Context, attach, detach, publish, stage, unpublish, unstage};
-use crate::world::{Node, World};
+use crate::world::World;
 
 #[tokio::test]
 async fn what_one_node_wrote_the_next_one_reads() {
@@ -142,56 +140,4 @@ async fn a_shared_volume_is_used_on_both_nodes_at_once() {
     world.n1.call(detach("v", "")).await.unwrap();
     assert!(world.backend().volume("v").unwrap().unwrap().glance().unwrap().attachments.is_empty());
     assert_eq!(world.findings(), []);
-}
-
-#[tokio::test]
-async fn only_what_works_is_advertised() {
-    let all = [ControllerRpc::SingleNodeMultiWriter, ControllerRpc::PublishUnpublishVolume];
-    let staged = [NodeRpc::SingleNodeMultiWriter, NodeRpc::StageUnstageVolume];
-    let full: &[&str] = &[];
-    for (flags, controller, node_rpcs) in [
-        (full, Some(&all[..]), &staged[..]),
-        (&["--no-attach"], Some(&all[..1]), &staged[..]),
-        (&["--no-stage", "--no-controller", "--max-volumes", "3"], None, &staged[..1]),
-    ] {
-        let Some(world) = World::start("caps", flags).await else { return };
-        let node = &world.n1;
-        let info = node.call(v1::GetPluginInfoRequest {}).await.unwrap();
-        assert_eq!(info.name, "dev.berth");
-        assert!(!info.vendor_version.is_empty());
-        let plugin = node.call(v1::GetPluginCapabilitiesRequest {}).await.unwrap();
-        assert_eq!(plugin.capabilities.len(), usize::from(controller.is_some()));
-        let info = node.call(v1::NodeGetInfoRequest {}).await.unwrap();
-        assert_eq!((&*info.node_id, info.max_volumes_per_node > 0), ("n1", controller.is_none()));
-
-        assert_eq!(advertised_by_node(node).await, node_rpcs);
-        if let Some(rpcs) = controller {
-            let advertised = advertised_by_controller(node).await;
-            assert!(rpcs.iter().all(|rpc| advertised.contains(rpc)), "{advertised:?}");
-            assert_eq!(advertised.contains(&ControllerRpc::PublishReadonly), flags.is_empty());
-        } else {
-            let request = v1::ControllerGetCapabilitiesRequest {};
-            node.refused(request, Code::Unimplemented).await;
-        }
-        // Later calls of CSI have their place, but do nothing yet.
-        let stats = v1::NodeGetVolumeStatsRequest::default();
-        node.refused(stats, Code::Unimplemented).await;
-        assert_eq!(node.last_end().code, Code::Unimplemented);
-    }
-}
-
-async fn advertised_by_node(node: &Node) -> Vec<NodeRpc> {
-    let answer = node.call(v1::NodeGetCapabilitiesRequest {}).await.unwrap();
-    let rpc = |capability: v1::NodeServiceCapability| match capability.r#type.unwrap() {
-        v1::node_service_capability::Type::Rpc(rpc) => rpc.r#type(),
-    };
-    answer.capabilities.into_iter().map(rpc).collect()
-}
-
-async fn advertised_by_controller(node: &Node) -> Vec<ControllerRpc> {
-    let answer = node.call(v1::ControllerGetCapabilitiesRequest {}).await.unwrap();
-    let rpc = |capability: v1::ControllerServiceCapability| match capability.r#type.unwrap() {
-        v1::controller_service_capability::Type::Rpc(rpc) => rpc.r#type(),
-    };
-    answer.capabilities.into_iter().map(rpc).collect()
 }

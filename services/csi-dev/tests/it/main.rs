@@ -7,6 +7,7 @@
     reason = "tests stop where they fail"
 )]
 
+mod abilities;
 mod cli;
 mod codes;
 mod crash;

@@ -38,7 +38,7 @@ async fn mounts_in_a_user_namespace() {
     mount(Some("none"), &fs, Some("tmpfs"), flags, None::<&str>).unwrap();
     let backend = Backend::open(fs.join("backend")).unwrap();
     let (volume_id, volume_context) = ("v".to_owned(), volume_context());
-    backend.provision(&Meta { volume_id, capacity_bytes: 0, volume_context }).unwrap();
+    backend.provision(&Meta { volume_id, volume_context, ..Meta::default() }).unwrap();
     let daemon = Program::new("n1", "unshare", dir.join("output.log"))
         .args(UNSHARE)
         .arg(binary())

@@ -60,6 +60,7 @@ impl World {
             volume_id: volume.to_owned(),
             capacity_bytes: 1 << 20,
             volume_context: request::volume_context(),
+            ..Meta::default()
         };
         self.backend().provision(&meta).unwrap();
     }

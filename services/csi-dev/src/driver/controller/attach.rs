@@ -10,10 +10,11 @@ use berth_csi::v1::{
     ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
 };
 
+use crate::ability::Ability;
 use crate::backend::{Attachment, Backend, BackendError, Lane, Node};
-use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
+use crate::driver::{Driver, check_reach};
 use crate::rules;
 
 pub(super) fn publish(
@@ -28,8 +29,14 @@ pub(super) fn publish(
     let capability = fields.check(capability)?;
 
     let volume = driver.volume(volume_id)?;
+    driver.check_fit(Code::InvalidArgument, volume.meta(), &capability)?;
+    if *readonly && !driver.has(Ability::PublishReadonly) {
+        return Err(not_readonly(volume_id));
+    }
     check_context(volume.meta(), &request.volume_context)?;
-    let node = driver.backend.node(node_id)?.ok_or_else(|| unknown_node(volume_id, node_id))?;
+    let node = driver.backend.node(node_id)?.filter(|node| driver.is_home(Some(&node.node_id)));
+    let node = node.ok_or_else(|| unknown_node(volume_id, node_id))?;
+    check_reach(volume.meta(), node_id, &node.topology)?;
     // Held until the attachment is noted, so that no two calls take the last place of a node.
     let _counting = if node.max_volumes > 0 { Some(driver.backend.lock()?) } else { None };
 
@@ -52,6 +59,12 @@ pub(super) fn publish(
     state.attachments.insert(node_id.clone(), attachment);
     locked.save(&state)?;
     Ok(ControllerPublishVolumeResponse { publish_context })
+}
+
+fn not_readonly(volume_id: &str) -> Refusal {
+    let message =
+        format!("volume {volume_id:?}: readonly has to be false, PUBLISH_READONLY is not offered");
+    Refusal::new(Code::InvalidArgument, message)
 }
 
 fn unknown_node(volume_id: &str, node_id: &str) -> Refusal {
@@ -111,6 +124,7 @@ pub(super) fn unpublish(
     let Some(volume) = driver.backend.volume(volume_id)? else {
         return Ok(ControllerUnpublishVolumeResponse {});
     };
+    driver.check_home(volume_id, volume.meta().node.as_deref())?;
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     // No node means all nodes.

@@ -3,9 +3,12 @@
 //! Owns: `ValidateVolumeCapabilities`. Promises: confirms only what later calls will accept, field
 //! by field, and says why not otherwise. Never: changes anything.
 
+use std::collections::BTreeMap;
+
 use berth_csi::v1::validate_volume_capabilities_response::Confirmed;
 use berth_csi::v1::{ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse};
 
+use super::parameters::wrong_mutable;
 use crate::backend::Meta;
 use crate::capability::Capability;
 use crate::driver::Driver;
@@ -25,7 +28,7 @@ pub(super) fn validate(
     fields.check(Some(()))?;
 
     let volume = driver.volume(&request.volume_id)?;
-    let doubts = doubts(volume.meta(), request);
+    let doubts = doubts(driver, volume.meta(), request);
     if !doubts.is_empty() {
         let message = doubts.join("; ");
         return Ok(ValidateVolumeCapabilitiesResponse { confirmed: None, message });
@@ -41,20 +44,29 @@ pub(super) fn validate(
 }
 
 /// Everything in the request that the volume does not have or cannot do.
-fn doubts(meta: &Meta, request: &ValidateVolumeCapabilitiesRequest) -> Vec<String> {
+fn doubts(
+    driver: &Driver,
+    meta: &Meta,
+    request: &ValidateVolumeCapabilitiesRequest,
+) -> Vec<String> {
     let mut doubts = Vec::new();
     for (index, capability) in request.volume_capabilities.iter().enumerate() {
-        let faults = Capability::supported(capability).err().unwrap_or_default();
+        let faults = match Capability::supported(capability) {
+            Ok(capability) => driver.unfit(meta, &capability),
+            Err(faults) => faults,
+        };
         doubts.extend(faults.iter().map(|fault| format!("volume_capabilities[{index}].{fault}")));
     }
     for key in wrong_context(meta, &request.volume_context) {
         doubts.push(format!("volume_context[{key:?}] is not the volume's"));
     }
-    // No volume of this driver has parameters.
-    for (field, parameters) in
-        [("parameters", &request.parameters), ("mutable_parameters", &request.mutable_parameters)]
-    {
-        doubts.extend(parameters.keys().map(|key| format!("{field}[{key:?}] is not known")));
+    let none = BTreeMap::new();
+    let own = meta.asked.as_ref().map_or(&none, |asked| &asked.parameters);
+    for (key, value) in &request.parameters {
+        if own.get(key) != Some(value) {
+            doubts.push(format!("parameters[{key:?}] is not the volume's"));
+        }
     }
+    doubts.extend(wrong_mutable(&request.mutable_parameters));
     doubts
 }

@@ -3,8 +3,12 @@
 //! Owns: the node service. Promises: each call is in a file with the one that undoes it; a call
 //! that is not offered answers UNIMPLEMENTED, and is logged all the same. Never: attaches.
 
+pub(crate) mod device;
+mod expand;
+mod mount;
 mod publish;
 mod stage;
+mod stats;
 
 use std::sync::Arc;
 
@@ -16,11 +20,12 @@ use berth_csi::v1::{
     NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
     NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
     NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
-    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, node_service_capability,
+    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, Topology, node_service_capability,
 };
 use tonic::{Request, Response, Status};
 
 use super::{Driver, Profile};
+use crate::ability::Ability;
 
 /// The node service of an instance.
 #[derive(Debug)]
@@ -36,7 +41,9 @@ impl Node for NodeService {
             Ok(NodeGetInfoResponse {
                 node_id: driver.profile.node_id.clone(),
                 max_volumes_per_node: driver.profile.max_volumes,
-                accessible_topology: None,
+                accessible_topology: driver
+                    .has(Ability::Topology)
+                    .then(|| Topology { segments: driver.profile.topology.clone() }),
             })
         };
         self.0.serve(request, work).await
@@ -56,20 +63,14 @@ impl Node for NodeService {
         &self,
         request: Request<NodeStageVolumeRequest>,
     ) -> Result<Response<NodeStageVolumeResponse>, Status> {
-        if !self.0.profile.stage {
-            return self.0.refuse(request).await;
-        }
-        self.0.serve(request, stage::stage).await
+        self.0.offer(Ability::Stage, request, stage::stage).await
     }
 
     async fn node_unstage_volume(
         &self,
         request: Request<NodeUnstageVolumeRequest>,
     ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
-        if !self.0.profile.stage {
-            return self.0.refuse(request).await;
-        }
-        self.0.serve(request, stage::unstage).await
+        self.0.offer(Ability::Stage, request, stage::unstage).await
     }
 
     async fn node_publish_volume(
@@ -90,26 +91,33 @@ impl Node for NodeService {
         &self,
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        self.0.refuse(request).await
+        // Either of the two is reason enough for the call.
+        let ability = if self.0.has(Ability::Stats) { Ability::Stats } else { Ability::Condition };
+        self.0.offer(ability, request, stats::stats).await
     }
 
     async fn node_expand_volume(
         &self,
         request: Request<NodeExpandVolumeRequest>,
     ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
-        self.0.refuse(request).await
+        self.0.offer(Ability::ExpandNode, request, expand::expand).await
     }
 }
 
 fn capabilities(profile: &Profile) -> Vec<NodeServiceCapability> {
-    let mut kinds = vec![Type::SingleNodeMultiWriter];
-    if profile.stage {
-        kinds.push(Type::StageUnstageVolume);
-    }
+    let kinds = [
+        (Ability::Stage, Type::StageUnstageVolume),
+        (Ability::Stats, Type::GetVolumeStats),
+        (Ability::ExpandNode, Type::ExpandVolume),
+        (Ability::Condition, Type::VolumeCondition),
+        (Ability::SingleNodeMultiWriter, Type::SingleNodeMultiWriter),
+        (Ability::MountGroup, Type::VolumeMountGroup),
+    ];
     let capability = |kind: Type| NodeServiceCapability {
         r#type: Some(node_service_capability::Type::Rpc(node_service_capability::Rpc {
             r#type: kind.into(),
         })),
     };
-    kinds.into_iter().map(capability).collect()
+    let on = kinds.into_iter().filter(|(ability, _)| profile.has(*ability));
+    on.map(|(_, kind)| capability(kind)).collect()
 }

@@ -1,11 +1,11 @@
 //! Giving a volume to a workload on a node.
 //!
-//! Owns: `NodePublishVolume` and `NodeUnpublishVolume`. Promises: the target directory is made and
-//! removed here; notes are written before and settled after the mount table changes, as for a
-//! stage. Never: removes a target that has files or another mount.
+//! Owns: `NodePublishVolume` and `NodeUnpublishVolume`. Promises: the target, a directory or for a
+//! block device a file, is made and removed here; notes are written before and settled after the
+//! mount table changes, as for a stage. Never: removes a target that has files or another mount.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use berth_csi::Code;
 use berth_csi::v1::{
@@ -13,12 +13,16 @@ use berth_csi::v1::{
     NodeUnpublishVolumeResponse,
 };
 
-use crate::backend::{Attachment, Published, State, Volume};
+use super::{device, mount, stage};
+use crate::ability::Ability;
+use crate::backend::{Attachment, Backing, Published, State, Volume};
 use crate::capability::MountFlag;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
 use crate::driver::{Driver, change};
-use crate::mounts::{self, MountError, Presence};
+use crate::log::Effect;
+use crate::loops::LoopError;
+use crate::mounts::{self, Kind, Presence, Source};
 use crate::rules;
 
 pub(super) fn publish(
@@ -33,18 +37,20 @@ pub(super) fn publish(
     let capability = fields.check(capability)?;
 
     let volume = driver.volume(volume_id)?;
+    driver.check_fit(Code::FailedPrecondition, volume.meta(), &capability)?;
     check_context(volume.meta(), &request.volume_context)?;
-    let (node, data) = (driver.node_id(), volume.data());
+    let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
     let place = mounts::place(target).map_err(failed)?;
     let place = place.ok_or_else(|| no_parent(volume_id, target))?;
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
+    driver.check_reach(&volume)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
     rules::use_on(&state, node, capability.mode, *readonly)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
-    let source = source(driver, &volume, &state, &request.staging_target_path)?;
+    let staging = staging(driver, &volume, &state, &request.staging_target_path)?;
     let wanted = Published { capability, readonly: *readonly, settled: true };
     let flags = flags(&wanted, attached);
     let before = state.on(node).and_then(|on| on.published.get(target)).cloned();
@@ -52,59 +58,159 @@ pub(super) fn publish(
         if *published != wanted {
             return Err(incompatible(volume_id, target, published));
         }
-        if mounts::presence(&place, &data).map_err(failed)? == Presence::Volume {
+        let content = device::content(&volume)?;
+        if mounts::presence(&place, &content).map_err(failed)? == Presence::Volume {
             return Ok(NodePublishVolumeResponse {});
         }
     }
     check_other_targets(driver, volume_id, &state, target, &wanted)?;
     state.publish(node, target, Published { settled: false, ..wanted.clone() });
     locked.save(&state)?;
+    let device = bind_device(driver, &volume, &mut state, target, &wanted, &flags);
+    if device.is_err() {
+        // Whatever was bound is noted nowhere, so the next call will find it.
+        put_back(&mut state, node, target, before.clone());
+    }
+    locked.save(&state)?;
+    let device = device?;
     drop(locked);
 
-    let bound =
-        mounts::make_place(&place).and_then(|()| mounts::bind(&source, &data, &place, &flags));
-    if let Err(error) = bound {
-        if error.is_refusal() {
+    let is_first = state.targets_on(node).len() == 1;
+    let mounted = mount_at(&volume, staging, device.as_deref(), &place, &wanted, &flags, is_first);
+    if let Err(error) = mounted {
+        if error.effect == Effect::None {
             // Nothing was changed, so nothing new may be there.
-            change(&volume, |state| match before {
-                Some(before) => state.publish(node, target, before),
-                None => state.unpublish(node, target),
-            })?;
+            undo(&volume, node, target, before)?;
         }
-        return Err(failed(error));
+        return Err(error);
+    }
+    if let Some(group) = wanted.capability.group {
+        mount::give_to_group(volume_id, &place, group)?;
     }
     change(&volume, |state| state.publish(node, target, wanted))?;
     Ok(NodePublishVolumeResponse {})
 }
 
-/// What the target is bound to: the stage, or the volume itself where nothing is staged.
-fn source(
+/// The staging place; `None` where volumes are not staged.
+fn staging(
     driver: &Driver,
     volume: &Volume,
     state: &State,
     staging: &str,
-) -> Result<PathBuf, Refusal> {
-    let data = volume.data();
-    if !driver.profile.stage {
-        return Ok(data);
+) -> Result<Option<PathBuf>, Refusal> {
+    if !driver.has(Ability::Stage) {
+        return Ok(None);
     }
     let volume_id = &volume.meta().volume_id;
     let asked = Some(staging).filter(|staging| !staging.is_empty());
     rules::publish_from(state, driver.node_id(), asked)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
 
-    let mounted = |place: &PathBuf| Ok(mounts::presence(place, &data)? == Presence::Volume);
-    let place = mounts::place(staging).and_then(|place| match place {
-        Some(place) => Ok(mounted(&place)?.then_some(place)),
-        None => Ok(None),
-    });
-    let place = place.map_err(|error: MountError| Refusal::mount(volume_id, &error))?;
+    let place = mounts::place(staging).map_err(|error| Refusal::mount(volume_id, &error))?;
+    if let Some(place) = place
+        && stage::is_staged(volume, state, driver.node_id(), &place)?
+    {
+        return Ok(Some(place));
+    }
     // Not the CO's fault: someone unmounted it behind both our backs.
     let gone = format!(
         "volume {volume_id:?}: no longer mounted at the staging path {staging:?}; call \
          NodeStageVolume again"
     );
-    place.ok_or_else(|| Refusal::new(Code::FailedPrecondition, gone))
+    Err(Refusal::new(Code::FailedPrecondition, gone))
+}
+
+/// The device that is needed for this target, bound and noted in `state`; none where a stage or a
+/// directory is bound. The caller holds the volume's lock.
+fn bind_device(
+    driver: &Driver,
+    volume: &Volume,
+    state: &mut State,
+    target: &str,
+    wanted: &Published,
+    flags: &BTreeSet<MountFlag>,
+) -> Result<Option<String>, Refusal> {
+    let (node, block) = (driver.node_id(), wanted.capability.block);
+    let is_staged = driver.has(Ability::Stage);
+    if volume.meta().backing == Backing::Directory || (is_staged && !block) {
+        return Ok(None);
+    }
+    if block && flags.contains(&MountFlag::Ro) {
+        // Whoever has the node of a device may write to it, whatever the mount of the node says.
+        let noted = state.on(node).and_then(|on| on.readonly_devices.get(target));
+        let device = device::acquire_readonly(volume, noted.map(String::as_str))?;
+        state.set_readonly_device(node, target, device.clone());
+        return Ok(Some(device));
+    }
+    if let Some(device) = state.device_on(node).filter(|_| is_staged) {
+        return Ok(Some(device.to_owned()));
+    }
+    let readonly = wanted.capability.mode.is_reader_only();
+    let device = device::acquire(volume, state, state.device_on(node), readonly)?;
+    state.set_device(node, Some(device.clone()));
+    Ok(Some(device))
+}
+
+/// Mounts the volume at its target. `is_first` says that it is published nowhere else here.
+fn mount_at(
+    volume: &Volume,
+    staging: Option<PathBuf>,
+    device: Option<&str>,
+    place: &Path,
+    wanted: &Published,
+    flags: &BTreeSet<MountFlag>,
+    is_first: bool,
+) -> Result<(), Refusal> {
+    let meta = volume.meta();
+    let kind = if wanted.capability.block { Kind::File } else { Kind::Directory };
+    mounts::make_place(place, kind).map_err(|error| Refusal::mount(&meta.volume_id, &error))?;
+    let data = staging.unwrap_or_else(|| volume.data());
+    let source = match (device, meta.fs) {
+        (Some(device), _) if wanted.capability.block => Source::Bind(Path::new(device)),
+        (Some(device), Some(fs)) => {
+            let readonly = wanted.capability.mode.is_reader_only();
+            Source::Device { device, fs, readonly }
+        }
+        _ => Source::Bind(&data),
+    };
+    mount::put(volume, source, place, flags, is_first)
+}
+
+/// Puts the note back to what was so before, and releases what was bound for nothing.
+fn undo(
+    volume: &Volume,
+    node: &str,
+    target: &str,
+    before: Option<Published>,
+) -> Result<(), Refusal> {
+    let locked = volume.lock()?;
+    let mut state = locked.state()?;
+    if before.is_none() {
+        forget(volume, &mut state, node, target)?;
+    }
+    put_back(&mut state, node, target, before);
+    Ok(locked.save(&state)?)
+}
+
+fn put_back(state: &mut State, node: &str, target: &str, before: Option<Published>) {
+    match before {
+        Some(before) => state.publish(node, target, before),
+        None => state.unpublish(node, target),
+    }
+}
+
+/// Forgets the publication, and releases the devices that were only for it.
+fn forget(volume: &Volume, state: &mut State, node: &str, target: &str) -> Result<(), LoopError> {
+    let own = state.on(node).and_then(|on| on.readonly_devices.get(target)).cloned();
+    state.unpublish(node, target);
+    let is_last = state.staged_on(node).is_none() && state.targets_on(node).is_empty();
+    let last = state.device_on(node).filter(|_| is_last).map(str::to_owned);
+    let mine: Vec<_> = own.iter().chain(&last).map(String::as_str).collect();
+    device::release(volume, state, &mine)?;
+    if is_last {
+        state.set_device(node, None);
+    }
+    Ok(())
 }
 
 /// The workload may write only where nothing says that it may not.
@@ -186,12 +292,13 @@ pub(super) fn unpublish(
 
     // Also without a note: what is mounted is what counts.
     if let Some(place) = place {
-        let removed =
-            mounts::unbind(&place, &volume.data()).and_then(|()| mounts::remove_place(&place));
-        removed.map_err(failed)?;
+        mounts::unbind(&place, &device::content(&volume)?)
+            .and_then(|()| mounts::remove_place(&place))
+            .map_err(failed)?;
     }
-    if published.is_some() {
-        change(&volume, |state| state.unpublish(node, target))?;
-    }
+    let locked = volume.lock()?;
+    let mut state = locked.state()?;
+    forget(&volume, &mut state, node, target).map_err(Refusal::from).map_err(Refusal::midway)?;
+    locked.save(&state)?;
     Ok(NodeUnpublishVolumeResponse {})
 }

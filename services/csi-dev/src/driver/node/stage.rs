@@ -5,6 +5,7 @@
 //! found by the next. Never: creates or removes the staging directory, which is the CO's.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use berth_csi::Code;
 use berth_csi::v1::{
@@ -12,11 +13,14 @@ use berth_csi::v1::{
     NodeUnstageVolumeResponse,
 };
 
-use crate::backend::Staged;
+use super::{device, mount};
+use crate::backend::{Backing, Staged, State, Volume};
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
 use crate::driver::{Driver, change};
-use crate::mounts::{self, Presence};
+use crate::log::Effect;
+use crate::loops::LoopError;
+use crate::mounts::{self, Presence, Source};
 use crate::rules;
 
 pub(super) fn stage(
@@ -31,15 +35,18 @@ pub(super) fn stage(
     let capability = fields.check(capability)?;
 
     let volume = driver.volume(volume_id)?;
+    driver.check_fit(Code::FailedPrecondition, volume.meta(), &capability)?;
     check_context(volume.meta(), &request.volume_context)?;
-    let (node, data) = (driver.node_id(), volume.data());
+    let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
     let place = mounts::place(path).map_err(failed)?.filter(|place| place.is_dir());
     let place = place.ok_or_else(|| not_a_directory(volume_id, path))?;
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
-    driver.check_attached(volume.meta(), &state, &request.publish_context)?;
+    driver.check_reach(&volume)?;
+    let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
+    let readonly = capability.mode.is_reader_only() || attached.is_some_and(|it| it.readonly);
     // A stage writes nothing by itself.
     rules::use_on(&state, node, capability.mode, true)
         .and_then(|()| rules::stage(&state, node, path))
@@ -49,27 +56,96 @@ pub(super) fn stage(
         if staged.capability != capability {
             return Err(incompatible(volume_id, node, staged));
         }
-        if mounts::presence(&place, &data).map_err(failed)? == Presence::Volume {
+        if is_staged(&volume, &state, node, &place)? {
             return Ok(NodeStageVolumeResponse {});
         }
     }
     let staged = Staged { path: path.clone(), capability, settled: false };
     state.stage(node, staged.clone());
     locked.save(&state)?;
+    if volume.meta().backing == Backing::Image {
+        let device = device::acquire(&volume, &state, state.device_on(node), readonly);
+        if let Err(error) = device {
+            // Whatever was bound is noted nowhere, so the next call will find it.
+            put_back(&mut state, node, before);
+            locked.save(&state)?;
+            return Err(error.into());
+        }
+        state.set_device(node, device.ok());
+        locked.save(&state)?;
+    }
     drop(locked);
 
-    if let Err(error) = mounts::bind(&data, &data, &place, &BTreeSet::new()) {
-        if error.is_refusal() {
-            // Nothing was changed, so nothing new may be there.
-            change(&volume, |state| match before {
-                Some(before) => state.stage(node, before),
-                None => state.unstage(node),
-            })?;
+    if !staged.capability.block {
+        let mounted = mount_at(&volume, state.device_on(node), &place, readonly);
+        if let Err(error) = mounted {
+            if error.effect == Effect::None {
+                // Nothing was changed, so nothing new may be there.
+                undo(&volume, node, before)?;
+            }
+            return Err(error);
         }
-        return Err(failed(error));
+        if let Some(group) = staged.capability.group {
+            mount::give_to_group(volume_id, &place, group)?;
+        }
     }
     change(&volume, |state| state.stage(node, Staged { settled: true, ..staged }))?;
     Ok(NodeStageVolumeResponse {})
+}
+
+/// Whether what the note says is so: the content is mounted at `place`, or its device is bound.
+pub(super) fn is_staged(
+    volume: &Volume,
+    state: &State,
+    node: &str,
+    place: &Path,
+) -> Result<bool, Refusal> {
+    if state.staged_on(node).is_some_and(|staged| staged.capability.block) {
+        return Ok(device::current(volume, state.device_on(node))?.is_some());
+    }
+    let presence = mounts::presence(place, &device::content(volume)?);
+    let presence = presence.map_err(|error| Refusal::mount(&volume.meta().volume_id, &error))?;
+    Ok(presence == Presence::Volume)
+}
+
+/// Mounts the volume's directory, or the file system on its device.
+fn mount_at(
+    volume: &Volume,
+    device: Option<&str>,
+    place: &Path,
+    readonly: bool,
+) -> Result<(), Refusal> {
+    let data = volume.data();
+    let source = match (volume.meta().fs, device) {
+        (Some(fs), Some(device)) => Source::Device { device, fs, readonly },
+        _ => Source::Bind(&data),
+    };
+    mount::put(volume, source, place, &BTreeSet::new(), true)
+}
+
+/// Puts the note back to what was so before, and releases the device if there was nothing.
+fn undo(volume: &Volume, node: &str, before: Option<Staged>) -> Result<(), Refusal> {
+    let locked = volume.lock()?;
+    let mut state = locked.state()?;
+    if before.is_none() {
+        release(volume, &mut state, node)?;
+    }
+    put_back(&mut state, node, before);
+    Ok(locked.save(&state)?)
+}
+
+fn put_back(state: &mut State, node: &str, before: Option<Staged>) {
+    match before {
+        Some(before) => state.stage(node, before),
+        None => state.unstage(node),
+    }
+}
+
+/// Releases the volume's device on `node`, and forgets it.
+fn release(volume: &Volume, state: &mut State, node: &str) -> Result<(), LoopError> {
+    device::release(volume, state, state.device_on(node).as_slice())?;
+    state.set_device(node, None);
+    Ok(())
 }
 
 fn not_a_directory(volume_id: &str, path: &str) -> Refusal {
@@ -116,10 +192,17 @@ pub(super) fn unstage(
 
     // Also without a note: what is mounted is what counts.
     if let Some(place) = place {
-        mounts::unbind(&place, &volume.data()).map_err(failed)?;
+        mounts::unbind(&place, &device::content(&volume)?).map_err(failed)?;
     }
+    let locked = volume.lock()?;
+    let mut state = locked.state()?;
     if staged.is_some() {
-        change(&volume, |state| state.unstage(node))?;
+        state.unstage(node);
     }
+    // Staged at another path, it is still needed.
+    if state.staged_on(node).is_none() {
+        release(&volume, &mut state, node).map_err(Refusal::from).map_err(Refusal::midway)?;
+    }
+    locked.save(&state)?;
     Ok(NodeUnstageVolumeResponse {})
 }

@@ -1,0 +1,102 @@
+//! The content of volumes and snapshots.
+//!
+//! Owns: making it, copying it, making it larger. Promises: an image is sparse and stays so; a copy
+//! has all that was written before the call began. Never: makes an image smaller, or formats one
+//! that has been used.
+//!
+//! A copy takes its time. What is written meanwhile may be in it or not, in any order: this is a
+//! directory, not a storage system that can cut at one moment.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::sync;
+
+use super::meta::{Backing, FsType};
+use super::{BackendError, file};
+use crate::tool::{CP, MKFS_EXT4, MKFS_XFS, ToolError};
+
+/// What an image's size is a multiple of, in bytes.
+pub const BLOCK_BYTES: i64 = 4096;
+
+/// Where the content lies in the directory of a volume or snapshot.
+pub fn path(dir: &Path, backing: Backing) -> PathBuf {
+    match backing {
+        Backing::Directory => dir.join("data"),
+        Backing::Image => dir.join("image"),
+    }
+}
+
+/// Makes new content in `dir`, in place of what a killed call left there.
+pub(super) fn make(
+    dir: &Path,
+    backing: Backing,
+    fs: Option<FsType>,
+    size_bytes: i64,
+) -> Result<(), BackendError> {
+    clear(dir)?;
+    let path = path(dir, backing);
+    match backing {
+        Backing::Directory => file::make_dir(&path),
+        Backing::Image => {
+            grow(&path, size_bytes)?;
+            fs.map_or(Ok(()), |fs| Ok(format(&path, fs)?))
+        }
+    }
+}
+
+/// Makes the content in `dir` a copy of that in `from`, in place of what a killed call left there.
+pub(super) fn copy(from: &Path, dir: &Path, backing: Backing) -> Result<(), BackendError> {
+    clear(dir)?;
+    // What a mounted image has in memory only is not in its file yet.
+    sync();
+    let to = path(dir, backing);
+    let mut source: OsString = path(from, backing).into();
+    if backing == Backing::Directory {
+        file::make_dir(&to)?;
+        source.push("/.");
+    }
+    // One file system only: nothing that somebody mounted inside.
+    let options = ["--archive", "--one-file-system", "--sparse=always", "--reflink=auto", "--"];
+    let args = options.map(OsString::from).into_iter().chain([source, to.into()]);
+    CP.run(args)?;
+    Ok(())
+}
+
+/// Makes the image at `path` at least this large; it is made when missing.
+pub(super) fn grow(path: &Path, size_bytes: i64) -> Result<(), BackendError> {
+    let failed = |source| BackendError::io("grow", path, source);
+    let mut options = OpenOptions::new();
+    let image: File =
+        options.write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    let wanted = u64::try_from(size_bytes).unwrap_or_default();
+    if image.metadata().map_err(failed)?.len() < wanted {
+        image.set_len(wanted).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Whether the content is there at all.
+pub(super) fn exists(dir: &Path, backing: Backing) -> bool {
+    match fs::metadata(path(dir, backing)) {
+        Ok(meta) => meta.is_dir() == (backing == Backing::Directory),
+        Err(_) => false,
+    }
+}
+
+/// Removes whatever content is in `dir`.
+pub(super) fn clear(dir: &Path) -> Result<(), BackendError> {
+    [Backing::Directory, Backing::Image]
+        .iter()
+        .try_for_each(|backing| file::remove(&path(dir, *backing)))
+}
+
+fn format(image: &Path, fs: FsType) -> Result<(), ToolError> {
+    let (tool, options): (_, &[&str]) = match fs {
+        FsType::Ext4 => (MKFS_EXT4, &["-q", "-F", "-m", "0", "-E", "nodiscard"]),
+        FsType::Xfs => (MKFS_XFS, &["-q", "-f", "-K"]),
+    };
+    tool.run(options.iter().map(OsString::from).chain([image.into()]))?;
+    Ok(())
+}

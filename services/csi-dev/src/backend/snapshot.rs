@@ -1,0 +1,124 @@
+//! Snapshots, and groups of them.
+//!
+//! Owns: the directories of snapshots and the files of groups. Promises: a snapshot exists once
+//! `meta.json` does, as a volume; a group is noted before its first member is taken and until the
+//! last one is gone. Never: shares content with the volume that it was taken of.
+
+use std::path::{Path, PathBuf};
+
+use super::file::{self, Lock};
+use super::meta::{GroupMeta, SnapshotMeta};
+use super::{Backend, BackendError, Volume, content, encoding, volume};
+
+/// A snapshot that exists.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    dir: PathBuf,
+    meta: SnapshotMeta,
+}
+
+impl Snapshot {
+    /// What it is.
+    pub fn meta(&self) -> &SnapshotMeta {
+        &self.meta
+    }
+
+    /// The directory that its content is copied from.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Keeps it from being removed.
+    pub fn keep(&self) -> Result<Lock, BackendError> {
+        Lock::wait(&self.dir.join("lock"))
+    }
+
+    fn open(dir: PathBuf) -> Result<Option<Self>, BackendError> {
+        let meta = file::read(&dir.join("meta.json"))?;
+        Ok(meta.map(|meta| Self { dir, meta }))
+    }
+}
+
+impl Backend {
+    /// Takes a snapshot of `source`, or returns the one that is there already. The caller holds the
+    /// volume's lock.
+    pub fn take_snapshot(
+        &self,
+        source: &Volume,
+        meta: &SnapshotMeta,
+    ) -> Result<Option<SnapshotMeta>, BackendError> {
+        let dir = self.snapshot_dir(&meta.snapshot_id)?;
+        let _lock = volume::lock_new(&dir)?;
+        let path = dir.join("meta.json");
+        if let Some(existing) = file::read(&path)? {
+            return Ok(Some(existing));
+        }
+        content::copy(source.dir(), &dir, meta.backing)?;
+        file::replace(&path, meta)?;
+        Ok(None)
+    }
+
+    /// The snapshot called `id`, if there is one.
+    pub fn snapshot(&self, id: &str) -> Result<Option<Snapshot>, BackendError> {
+        match self.snapshot_dir(id) {
+            Ok(dir) => Snapshot::open(dir),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// All snapshots, ordered by id.
+    pub fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
+        let mut snapshots = Vec::new();
+        for dir in self.all_in("snapshots")? {
+            snapshots.extend(Snapshot::open(dir)?);
+        }
+        snapshots.sort_by(|a, b| a.meta.snapshot_id.cmp(&b.meta.snapshot_id));
+        Ok(snapshots)
+    }
+
+    /// Removes a snapshot, and what killed calls left of one. Missing is success.
+    pub fn remove_snapshot(&self, id: &str) -> Result<(), BackendError> {
+        let Ok(dir) = self.snapshot_dir(id) else { return Ok(()) };
+        let lock = match Lock::wait(&dir.join("lock")) {
+            Err(BackendError::Gone { .. }) => return Ok(()),
+            lock => lock?,
+        };
+        file::remove(&dir.join("meta.json"))?;
+        volume::remove_all(&dir, lock)
+    }
+
+    /// The group called `id`, whole or not.
+    pub fn group(&self, id: &str) -> Result<Option<GroupMeta>, BackendError> {
+        self.group_file(id).map_or(Ok(None), |path| file::read(&path))
+    }
+
+    /// Notes what a group is. The caller holds the lock of the groups.
+    pub fn save_group(&self, meta: &GroupMeta) -> Result<(), BackendError> {
+        let path = self.group_file(&meta.group_id).ok_or(BackendError::Id)?;
+        if let Some(dir) = path.parent() {
+            file::make_dir(dir)?;
+        }
+        file::replace(&path, meta)
+    }
+
+    /// Forgets a group. The caller holds the lock of the groups.
+    pub fn remove_group(&self, id: &str) -> Result<(), BackendError> {
+        self.group_file(id).map_or(Ok(()), |path| file::remove(&path))
+    }
+
+    /// Waits until nobody else makes or removes a group. Taken before the lock of a volume.
+    pub fn lock_groups(&self) -> Result<Lock, BackendError> {
+        Lock::wait(&self.root.join("groups").join(".lock"))
+    }
+
+    fn snapshot_dir(&self, id: &str) -> Result<PathBuf, BackendError> {
+        Ok(self.root.join("snapshots").join(encoding::encode(id).ok_or(BackendError::Id)?))
+    }
+
+    fn group_file(&self, id: &str) -> Option<PathBuf> {
+        let path = self.root.join("groups").join(encoding::encode(id)?);
+        let mut path = path.into_os_string();
+        path.push(".json");
+        Some(path.into())
+    }
+}

@@ -1,0 +1,76 @@
+//! Volumes and snapshots as the protocol says them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use berth_csi::v1;
+use prost_types::Timestamp;
+use v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
+
+use crate::ability::Ability;
+use crate::backend::{BackendError, Meta, SnapshotMeta, Source, Volume};
+use crate::driver::Driver;
+use crate::topology;
+
+pub(super) fn volume(driver: &Driver, meta: &Meta) -> v1::Volume {
+    let source = meta.asked.as_ref().and_then(|asked| asked.source.as_ref());
+    let topology =
+        if driver.has(Ability::Topology) { topology::to_wire(&meta.topology) } else { Vec::new() };
+    v1::Volume {
+        capacity_bytes: meta.capacity_bytes,
+        volume_id: meta.volume_id.clone(),
+        volume_context: meta.volume_context.clone(),
+        content_source: source.map(content_source),
+        accessible_topology: topology,
+    }
+}
+
+fn content_source(source: &Source) -> v1::VolumeContentSource {
+    let kind = match source.clone() {
+        Source::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
+        Source::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
+    };
+    v1::VolumeContentSource { r#type: Some(kind) }
+}
+
+/// Where a volume is attached, and how it is, as far as this plugin tells.
+pub(super) fn status(
+    driver: &Driver,
+    volume: &Volume,
+) -> Result<(Vec<String>, Option<v1::VolumeCondition>), BackendError> {
+    let nodes = if driver.has(Ability::PublishedNodes) {
+        volume.glance()?.attachments.into_keys().collect()
+    } else {
+        Vec::new()
+    };
+    let condition = driver.has(Ability::Condition).then(|| {
+        let message = volume.damage().unwrap_or_default();
+        v1::VolumeCondition { abnormal: !message.is_empty(), message }
+    });
+    Ok((nodes, condition))
+}
+
+pub(crate) fn snapshot(meta: &SnapshotMeta) -> v1::Snapshot {
+    v1::Snapshot {
+        size_bytes: meta.size_bytes,
+        snapshot_id: meta.snapshot_id.clone(),
+        source_volume_id: meta.source_volume_id.clone(),
+        creation_time: Some(timestamp(meta.created_us)),
+        ready_to_use: is_ready(meta),
+        group_snapshot_id: meta.group_id.clone().unwrap_or_default(),
+    }
+}
+
+pub(crate) fn is_ready(meta: &SnapshotMeta) -> bool {
+    meta.ready_us <= now_us()
+}
+
+pub(crate) fn timestamp(time_us: u64) -> Timestamp {
+    let nanos = i32::try_from(time_us % 1_000_000 * 1000).unwrap_or_default();
+    Timestamp { seconds: i64::try_from(time_us / 1_000_000).unwrap_or_default(), nanos }
+}
+
+/// Now, in microseconds since 1970.
+pub(crate) fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}

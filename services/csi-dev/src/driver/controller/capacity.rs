@@ -1,0 +1,76 @@
+//! How much room there is.
+//!
+//! Owns: `GetCapacity`, and counting what volumes and snapshots take. Promises: with a pool, all of
+//! them together never exceed it. Never: counts what is really written: sizes are promises.
+
+use berth_csi::Code;
+use berth_csi::v1::{GetCapacityRequest, GetCapacityResponse};
+
+use super::parameters::Parameters;
+use super::{create, size};
+use crate::backend::{Lock, Meta, Snapshot, Volume};
+use crate::driver::Driver;
+use crate::driver::refusal::Refusal;
+use crate::driver::request::Fields;
+use crate::topology;
+
+pub(super) fn get(
+    driver: &Driver,
+    request: &GetCapacityRequest,
+) -> Result<GetCapacityResponse, Refusal> {
+    let mut fields = Fields::default();
+    let capabilities = create::read_capabilities(&mut fields, &request.volume_capabilities);
+    let mut faults = Vec::new();
+    let parameters = Parameters::read(&request.parameters, &mut faults);
+    fields.faults(faults);
+    fields.check(Some(()))?;
+
+    let (backing, fs) = create::kind(&parameters, &capabilities, None);
+    let meta = Meta { backing, fs, ..Meta::default() };
+    let possible = capabilities.iter().all(|capability| driver.unfit(&meta, capability).is_empty());
+    let reachable = match &request.accessible_topology {
+        Some(asked) => {
+            let mut nodes = driver.backend.nodes()?.into_iter();
+            nodes.any(|node| topology::is_within(&node.topology, &asked.segments))
+        }
+        None => true,
+    };
+    let available = if possible && reachable { available(driver)? } else { 0 };
+    Ok(GetCapacityResponse {
+        available_capacity: available,
+        maximum_volume_size: Some(size::LARGEST_BYTES),
+        minimum_volume_size: Some(size::smallest(backing, fs)),
+    })
+}
+
+/// Refuses `bytes` more than there is room for. The lock that it returns keeps the room until the
+/// bytes are noted.
+pub(crate) fn reserve(driver: &Driver, bytes: i64) -> Result<Option<Lock>, Refusal> {
+    if driver.profile.pool_bytes.is_none() {
+        return Ok(None);
+    }
+    let counting = driver.backend.lock()?;
+    let available = available(driver)?;
+    if bytes <= available {
+        return Ok(Some(counting));
+    }
+    let message = format!(
+        "{bytes} bytes are wanted, and {available} are left in the pool; delete volumes or \
+         snapshots, or ask for less"
+    );
+    Err(Refusal::new(Code::ResourceExhausted, message))
+}
+
+fn available(driver: &Driver) -> Result<i64, Refusal> {
+    let Some(pool_bytes) = driver.profile.pool_bytes else {
+        return Ok(driver.backend.free_bytes()?);
+    };
+    let home = |node: &Option<String>| driver.is_home(node.as_deref());
+    let volumes = driver.backend.volumes()?;
+    let volumes = volumes.iter().map(Volume::meta).filter(|meta| home(&meta.node));
+    let snapshots = driver.backend.snapshots()?;
+    let snapshots = snapshots.iter().map(Snapshot::meta).filter(|meta| home(&meta.node));
+    let sizes =
+        volumes.map(|meta| meta.capacity_bytes).chain(snapshots.map(|meta| meta.size_bytes));
+    Ok(sizes.fold(pool_bytes, i64::saturating_sub).max(0))
+}

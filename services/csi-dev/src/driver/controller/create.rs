@@ -1,0 +1,267 @@
+//! Making a volume, and deleting it.
+//!
+//! Owns: `CreateVolume` and `DeleteVolume`. Promises: the id comes from the name, so a repetition
+//! finds what a killed call made; a volume exists once all of it is there, and no longer once any
+//! of it goes. Never: deletes a volume that is in use anywhere.
+
+use berth_csi::Code;
+use berth_csi::v1::volume_content_source::Type;
+use berth_csi::v1::{
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
+    VolumeCapability,
+};
+
+use super::origin::Found;
+use super::parameters::{Parameters, wrong_mutable};
+use super::{answer, capacity, origin, size};
+use crate::ability::Ability;
+use crate::backend::{Asked, Backing, FsType, Lane, Locked, Meta, Source};
+use crate::capability::Capability;
+use crate::driver::node::device;
+use crate::driver::refusal::Refusal;
+use crate::driver::request::Fields;
+use crate::driver::{Driver, handle};
+use crate::topology::{self, Segments};
+
+pub(super) fn create(
+    driver: &Driver,
+    request: &CreateVolumeRequest,
+) -> Result<CreateVolumeResponse, Refusal> {
+    let (parameters, capabilities) = read(driver, request)?;
+    let source = request.volume_content_source.as_ref().and_then(|source| source.r#type.as_ref());
+    let source = source.map(|source| match source.clone() {
+        Type::Snapshot(source) => Source::Snapshot(source.snapshot_id),
+        Type::Volume(source) => Source::Volume(source.volume_id),
+    });
+    let asked = Asked {
+        name: request.name.clone(),
+        parameters: request.parameters.clone(),
+        mutable_parameters: request.mutable_parameters.clone(),
+        source,
+    };
+    let node = driver.profile.bound.then(|| driver.node_id().to_owned());
+    let volume_id = handle::of("vol", node.as_deref(), &request.name);
+    if let Some(volume) = driver.backend.volume(&volume_id)? {
+        return repeated(driver, volume.meta(), &asked, request, &capabilities);
+    }
+
+    let origin = asked.source.as_ref().map(|source| origin::find(driver, source)).transpose()?;
+    let (backing, fs) = kind(&parameters, &capabilities, origin.as_ref());
+    let least = origin.as_ref().map_or(0, Found::size_bytes).max(size::smallest(backing, fs));
+    let meta = Meta {
+        volume_id,
+        capacity_bytes: size::chosen(request.capacity_range.as_ref(), backing, least)?,
+        volume_context: parameters.context,
+        backing,
+        fs,
+        topology: place(driver, request)?,
+        node,
+        mutable_parameters: asked.mutable_parameters.clone(),
+        asked: Some(asked.clone()),
+    };
+    check_kind(driver, &meta, &capabilities, origin.as_ref())?;
+    let _reserved = capacity::reserve(driver, meta.capacity_bytes)?;
+    let _kept = origin.as_ref().map(Found::keep).transpose()?;
+    let origin = origin.as_ref().map(Found::origin);
+    match driver.backend.make_volume(&meta, origin)? {
+        // Another call with this name was faster.
+        Some(existing) => repeated(driver, &existing, &asked, request, &capabilities),
+        None => Ok(CreateVolumeResponse { volume: Some(answer::volume(driver, &meta)) }),
+    }
+}
+
+/// Everything of the request that can be read without looking at anything.
+fn read(
+    driver: &Driver,
+    request: &CreateVolumeRequest,
+) -> Result<(Parameters, Vec<Capability>), Refusal> {
+    let mut fields = Fields::default();
+    fields.required("name", &request.name);
+    if request.name.chars().any(char::is_control) {
+        fields.faults(["name has control characters".to_owned()]);
+    }
+    fields.required_list("volume_capabilities", &request.volume_capabilities);
+    let capabilities = read_capabilities(&mut fields, &request.volume_capabilities);
+    let mut faults = Vec::new();
+    let parameters = Parameters::read(&request.parameters, &mut faults);
+    faults.extend(wrong_mutable(&request.mutable_parameters));
+    let source = request.volume_content_source.as_ref();
+    let kind = source.and_then(|source| source.r#type.as_ref());
+    if source.is_some() && kind.is_none() {
+        faults.push("volume_content_source has no type".to_owned());
+    }
+    let needs = [
+        (Ability::Snapshot, "a snapshot as source", matches!(kind, Some(Type::Snapshot(_)))),
+        (Ability::Clone, "a volume as source", matches!(kind, Some(Type::Volume(_)))),
+        (Ability::Modify, "mutable_parameters", !request.mutable_parameters.is_empty()),
+        (
+            Ability::Topology,
+            "accessibility_requirements",
+            request.accessibility_requirements.is_some(),
+        ),
+    ];
+    for (ability, what, _) in needs.iter().filter(|need| need.2 && !driver.has(need.0)) {
+        faults.push(format!("{what}: {ability} is not among the capabilities of this plugin"));
+    }
+    fields.faults(faults);
+    fields.check(Some((parameters, capabilities)))
+}
+
+/// Reads a list of capabilities; what is wrong is added to `fields`.
+pub(super) fn read_capabilities(
+    fields: &mut Fields,
+    given: &[VolumeCapability],
+) -> Vec<Capability> {
+    let mut read = Vec::new();
+    for (index, capability) in given.iter().enumerate() {
+        let name = format!("volume_capabilities[{index}]");
+        read.extend(fields.capability(&name, Some(capability)));
+    }
+    read
+}
+
+/// What holds a volume of these capabilities, and the file system on it: what is asked for, what
+/// its origin has, or else what the capabilities need.
+pub(super) fn kind(
+    parameters: &Parameters,
+    capabilities: &[Capability],
+    origin: Option<&Found>,
+) -> (Backing, Option<FsType>) {
+    let asked = parameters.fs.or_else(|| capabilities.iter().find_map(|asked| asked.fs));
+    let needs_image = asked.is_some() || capabilities.iter().any(|asked| asked.block);
+    let usual = if needs_image { Backing::Image } else { Backing::Directory };
+    let backing = parameters.backing.or(origin.map(Found::backing)).unwrap_or(usual);
+    if backing == Backing::Directory {
+        return (backing, None);
+    }
+    if let Some(origin) = origin {
+        return (backing, origin.fs());
+    }
+    let is_mounted = capabilities.is_empty() || capabilities.iter().any(|asked| !asked.block);
+    (backing, is_mounted.then(|| asked.unwrap_or(FsType::Ext4)))
+}
+
+/// Refuses what this kind of volume, or its origin, cannot do.
+fn check_kind(
+    driver: &Driver,
+    meta: &Meta,
+    capabilities: &[Capability],
+    origin: Option<&Found>,
+) -> Result<(), Refusal> {
+    let mut fields = Fields::default();
+    for (index, capability) in capabilities.iter().enumerate() {
+        let faults = driver.unfit(meta, capability).into_iter();
+        fields.faults(faults.map(|fault| format!("volume_capabilities[{index}].{fault}")));
+    }
+    let other = origin.filter(|origin| origin.backing() != meta.backing);
+    if let Some(origin) = other {
+        let (backing, own) = (meta.backing, origin.backing());
+        fields.faults([format!("volume_content_source: a {own:?} cannot become a {backing:?}")]);
+    }
+    fields.check(Some(()))
+}
+
+/// Where the volume is to be reached from.
+fn place(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Refusal> {
+    let Some(asked) = &request.accessibility_requirements else { return Ok(Segments::new()) };
+    if driver.profile.bound {
+        return Ok(driver.profile.topology.clone());
+    }
+    let nodes: Vec<_> = driver.backend.nodes()?.into_iter().map(|node| node.topology).collect();
+    let areas = topology::areas(asked);
+    topology::choose(&areas, &nodes).ok_or_else(|| {
+        let message = format!("accessibility_requirements: no node is within any of {areas:?}");
+        Refusal::new(Code::ResourceExhausted, message)
+    })
+}
+
+/// The answer to a call with a name that is taken.
+fn repeated(
+    driver: &Driver,
+    meta: &Meta,
+    asked: &Asked,
+    request: &CreateVolumeRequest,
+    capabilities: &[Capability],
+) -> Result<CreateVolumeResponse, Refusal> {
+    let mut differs = Vec::new();
+    let made = meta.asked.clone().unwrap_or_default();
+    if made.name != asked.name {
+        differs.push("it was provisioned beforehand");
+    }
+    if made.parameters != asked.parameters {
+        differs.push("its parameters");
+    }
+    if made.mutable_parameters != asked.mutable_parameters {
+        differs.push("its mutable_parameters");
+    }
+    if made.source != asked.source {
+        differs.push("its volume_content_source");
+    }
+    if !size::is_within(meta.capacity_bytes, request.capacity_range.as_ref()) {
+        differs.push("its capacity");
+    }
+    if !capabilities.iter().all(|capability| driver.unfit(meta, capability).is_empty()) {
+        differs.push("what it is capable of");
+    }
+    if let Some(asked) = &request.accessibility_requirements
+        && !meta.topology.is_empty()
+        && !topology::areas(asked).iter().any(|area| topology::is_within(&meta.topology, area))
+    {
+        differs.push("where it is accessible from");
+    }
+    if differs.is_empty() {
+        return Ok(CreateVolumeResponse { volume: Some(answer::volume(driver, meta)) });
+    }
+    let message = format!(
+        "volume {:?} was made otherwise ({}); repeat the call as it was, or use another name",
+        meta.volume_id,
+        differs.join(", ")
+    );
+    Err(Refusal::new(Code::AlreadyExists, message))
+}
+
+pub(super) fn delete(
+    driver: &Driver,
+    request: &DeleteVolumeRequest,
+) -> Result<DeleteVolumeResponse, Refusal> {
+    let volume_id = &request.volume_id;
+    let mut fields = Fields::default();
+    fields.id("volume_id", volume_id);
+    fields.check(Some(()))?;
+
+    let Some(volume) = driver.backend.volume(volume_id)? else {
+        driver.backend.clear_leftovers(volume_id)?;
+        return Ok(DeleteVolumeResponse {});
+    };
+    driver.check_home(volume_id, volume.meta().node.as_deref())?;
+    let locked = volume.lock()?;
+    let state = locked.state()?;
+    let users = users(driver, &locked)?;
+    if state.is_in_use() || !users.is_empty() {
+        let message = format!(
+            "volume {volume_id:?}: still in use on {}; unpublish, unstage and detach it there \
+             first",
+            users.join(", ")
+        );
+        return Err(Refusal::new(Code::FailedPrecondition, message));
+    }
+    // Of a stage that was killed and never called for again.
+    device::release(&volume, &state, &[])?;
+    locked.remove().map_err(Refusal::from).map_err(Refusal::midway)?;
+    Ok(DeleteVolumeResponse {})
+}
+
+/// The nodes where the volume is or may be in use.
+fn users(driver: &Driver, locked: &Locked<'_>) -> Result<Vec<String>, Refusal> {
+    let state = locked.state()?;
+    let mut users: Vec<String> =
+        state.attachments.into_keys().chain(state.nodes.into_keys()).collect();
+    for node in driver.backend.nodes()? {
+        if locked.running(&Lane::Node(node.node_id.clone()))?.is_some() {
+            users.push(node.node_id);
+        }
+    }
+    users.sort();
+    users.dedup();
+    Ok(users)
+}

@@ -1,0 +1,67 @@
+//! Making a volume larger.
+//!
+//! Owns: `ControllerExpandVolume`. Promises: an image grows before its size is noted, so a killed
+//! call is repeated without harm. Never: makes anything smaller, or touches a node.
+
+use berth_csi::Code;
+use berth_csi::v1::{ControllerExpandVolumeRequest, ControllerExpandVolumeResponse};
+
+use super::{capacity, size};
+use crate::ability::Ability;
+use crate::backend::Backing;
+use crate::driver::refusal::Refusal;
+use crate::driver::request::Fields;
+use crate::driver::{Driver, unknown};
+
+pub(super) fn expand(
+    driver: &Driver,
+    request: &ControllerExpandVolumeRequest,
+) -> Result<ControllerExpandVolumeResponse, Refusal> {
+    let ControllerExpandVolumeRequest { volume_id, capacity_range, .. } = request;
+    let mut fields = Fields::default();
+    fields.id("volume_id", volume_id);
+    if capacity_range.is_none() {
+        fields.required("capacity_range", "");
+    }
+    let capability = request.volume_capability.as_ref();
+    let capability =
+        capability.and_then(|given| fields.capability("volume_capability", Some(given)));
+    fields.check(Some(()))?;
+
+    let volume = driver.volume(volume_id)?;
+    if let Some(capability) = &capability {
+        driver.check_fit(Code::InvalidArgument, volume.meta(), capability)?;
+    }
+    let wanted = size::grown(volume.meta(), capacity_range.as_ref())?;
+    let more = (wanted - volume.meta().capacity_bytes).max(0);
+    let _reserved = capacity::reserve(driver, more)?;
+
+    let locked = volume.lock()?;
+    let mut meta = locked.meta()?.ok_or_else(|| unknown(volume_id))?;
+    let is_image = meta.backing == Backing::Image;
+    if wanted > meta.capacity_bytes {
+        let node_grows =
+            driver.has(Ability::OnlineExpand) && (!is_image || driver.has(Ability::ExpandNode));
+        if locked.state()?.is_in_use() && !node_grows {
+            return Err(in_use(volume_id));
+        }
+        if is_image {
+            locked.grow(wanted)?;
+        }
+        meta.capacity_bytes = wanted;
+        locked.save_meta(&meta)?;
+    }
+    let node_expansion_required = is_image && driver.has(Ability::ExpandNode);
+    Ok(ControllerExpandVolumeResponse {
+        capacity_bytes: meta.capacity_bytes,
+        node_expansion_required,
+    })
+}
+
+fn in_use(volume_id: &str) -> Refusal {
+    let message = format!(
+        "volume {volume_id:?}: in use, and expanded offline only; unpublish, unstage and detach it \
+         everywhere first"
+    );
+    Refusal::new(Code::FailedPrecondition, message)
+}

@@ -1,0 +1,54 @@
+//! Which volumes there are.
+//!
+//! Owns: `ListVolumes` and `ControllerGetVolume`. Promises: ordered by id, a page at a time.
+//! Never: changes anything.
+
+use berth_csi::v1::controller_get_volume_response::VolumeStatus as OneStatus;
+use berth_csi::v1::list_volumes_response::{Entry, VolumeStatus};
+use berth_csi::v1::{
+    ControllerGetVolumeRequest, ControllerGetVolumeResponse, ListVolumesRequest,
+    ListVolumesResponse,
+};
+
+use super::{answer, page};
+use crate::backend::Volume;
+use crate::driver::Driver;
+use crate::driver::refusal::Refusal;
+use crate::driver::request::Fields;
+
+pub(super) fn list(
+    driver: &Driver,
+    request: &ListVolumesRequest,
+) -> Result<ListVolumesResponse, Refusal> {
+    let mut volumes = driver.backend.volumes()?;
+    volumes.retain(|volume| driver.is_home(volume.meta().node.as_deref()));
+    let ListVolumesRequest { max_entries, starting_token } = request;
+    let (volumes, next_token) = page::page(volumes, id, starting_token, *max_entries)?;
+    let entry = |volume: &Volume| -> Result<Entry, Refusal> {
+        let (published_node_ids, volume_condition) = answer::status(driver, volume)?;
+        let status = VolumeStatus { published_node_ids, volume_condition };
+        let volume = answer::volume(driver, volume.meta());
+        Ok(Entry { volume: Some(volume), status: Some(status) })
+    };
+    let entries = volumes.iter().map(entry).collect::<Result<_, _>>()?;
+    Ok(ListVolumesResponse { entries, next_token })
+}
+
+fn id(volume: &Volume) -> &str {
+    &volume.meta().volume_id
+}
+
+pub(super) fn get(
+    driver: &Driver,
+    request: &ControllerGetVolumeRequest,
+) -> Result<ControllerGetVolumeResponse, Refusal> {
+    let mut fields = Fields::default();
+    fields.id("volume_id", &request.volume_id);
+    fields.check(Some(()))?;
+
+    let volume = driver.volume(&request.volume_id)?;
+    let (published_node_ids, volume_condition) = answer::status(driver, &volume)?;
+    let status = OneStatus { published_node_ids, volume_condition };
+    let volume = answer::volume(driver, volume.meta());
+    Ok(ControllerGetVolumeResponse { volume: Some(volume), status: Some(status) })
+}

@@ -1,0 +1,35 @@
+//! Changing what can be changed of a volume.
+//!
+//! Owns: `ControllerModifyVolume`. Promises: all of the request or nothing, in one step. Never:
+//! changes a parameter that is not named.
+
+use berth_csi::v1::{ControllerModifyVolumeRequest, ControllerModifyVolumeResponse};
+
+use super::parameters::wrong_mutable;
+use crate::driver::refusal::Refusal;
+use crate::driver::request::Fields;
+use crate::driver::{Driver, unknown};
+
+pub(super) fn modify(
+    driver: &Driver,
+    request: &ControllerModifyVolumeRequest,
+) -> Result<ControllerModifyVolumeResponse, Refusal> {
+    let ControllerModifyVolumeRequest { volume_id, mutable_parameters, .. } = request;
+    let mut fields = Fields::default();
+    fields.id("volume_id", volume_id);
+    if mutable_parameters.is_empty() {
+        fields.required("mutable_parameters", "");
+    }
+    fields.check(Some(()))?;
+
+    let volume = driver.volume(volume_id)?;
+    let mut fields = Fields::default();
+    fields.faults(wrong_mutable(mutable_parameters));
+    fields.check(Some(()))?;
+
+    let locked = volume.lock()?;
+    let mut meta = locked.meta()?.ok_or_else(|| unknown(volume_id))?;
+    meta.mutable_parameters.extend(mutable_parameters.clone());
+    locked.save_meta(&meta)?;
+    Ok(ControllerModifyVolumeResponse {})
+}

@@ -1,0 +1,71 @@
+//! What a new volume's content is made from.
+
+use berth_csi::Code;
+
+use super::answer;
+use crate::backend::{BackendError, Backing, FsType, Lock, Origin, Snapshot, Source, Volume};
+use crate::driver::Driver;
+use crate::driver::refusal::Refusal;
+
+/// The source of a volume, found.
+pub(super) enum Found {
+    Volume(Volume),
+    Snapshot(Snapshot),
+}
+
+/// Finds it, or says `NOT_FOUND`.
+pub(super) fn find(driver: &Driver, source: &Source) -> Result<Found, Refusal> {
+    let id = match source {
+        Source::Volume(id) => return Ok(Found::Volume(driver.volume(id)?)),
+        Source::Snapshot(id) => id,
+    };
+    let snapshot = driver.backend.snapshot(id)?;
+    let snapshot = snapshot.filter(|snapshot| driver.is_home(snapshot.meta().node.as_deref()));
+    let Some(snapshot) = snapshot else {
+        let message = format!("snapshot {id:?} does not exist; CreateSnapshot makes snapshots");
+        return Err(Refusal::new(Code::NotFound, message));
+    };
+    if !answer::is_ready(snapshot.meta()) {
+        let message = format!("snapshot {id:?} is not ready_to_use yet; try again later");
+        return Err(Refusal::new(Code::FailedPrecondition, message));
+    }
+    Ok(Found::Snapshot(snapshot))
+}
+
+impl Found {
+    pub fn backing(&self) -> Backing {
+        match self {
+            Self::Volume(volume) => volume.meta().backing,
+            Self::Snapshot(snapshot) => snapshot.meta().backing,
+        }
+    }
+
+    pub fn fs(&self) -> Option<FsType> {
+        match self {
+            Self::Volume(volume) => volume.meta().fs,
+            Self::Snapshot(snapshot) => snapshot.meta().fs,
+        }
+    }
+
+    pub fn size_bytes(&self) -> i64 {
+        match self {
+            Self::Volume(volume) => volume.meta().capacity_bytes,
+            Self::Snapshot(snapshot) => snapshot.meta().size_bytes,
+        }
+    }
+
+    /// Keeps it from being changed or removed while it is copied.
+    pub fn keep(&self) -> Result<Lock, BackendError> {
+        match self {
+            Self::Volume(volume) => volume.keep(),
+            Self::Snapshot(snapshot) => snapshot.keep(),
+        }
+    }
+
+    pub fn origin(&self) -> Origin<'_> {
+        match self {
+            Self::Volume(volume) => Origin::Volume(volume),
+            Self::Snapshot(snapshot) => Origin::Snapshot(snapshot),
+        }
+    }
+}

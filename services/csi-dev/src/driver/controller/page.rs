@@ -1,0 +1,70 @@
+//! Long lists, a page at a time.
+//!
+//! Owns: the form of tokens. Promises: a token names where the last page ended, so what comes and
+//! goes in between neither repeats nor hides another entry. Never: keeps anything between pages.
+
+use std::path::Path;
+
+use berth_csi::Code;
+
+use crate::backend::encoding;
+use crate::driver::refusal::Refusal;
+
+/// Starts a token; the rest is the id of the last entry, encoded.
+const AFTER: &str = "after:";
+
+/// The entries of one page, out of all in the order of their ids, and the token of the next.
+pub(super) fn page<T>(
+    mut all: Vec<T>,
+    id: impl Fn(&T) -> &str,
+    starting_token: &str,
+    max_entries: i32,
+) -> Result<(Vec<T>, String), Refusal> {
+    let Ok(most) = usize::try_from(max_entries) else {
+        let message = format!("max_entries: 0 (no limit) or more, not {max_entries}");
+        return Err(Refusal::new(Code::InvalidArgument, message));
+    };
+    if !starting_token.is_empty() {
+        let last = starting_token.strip_prefix(AFTER).map(Path::new).and_then(encoding::decode);
+        let last = last.ok_or_else(|| unknown(starting_token))?;
+        all.retain(|entry| id(entry) > last.as_str());
+    }
+    if most == 0 || all.len() <= most {
+        return Ok((all, String::new()));
+    }
+    all.truncate(most);
+    let last = all.last().and_then(|entry| encoding::encode(id(entry)));
+    let next = last.map(|last| format!("{AFTER}{}", last.display())).unwrap_or_default();
+    Ok((all, next))
+}
+
+fn unknown(token: &str) -> Refusal {
+    let message = format!("starting_token {token:?} is not known; list again without one");
+    Refusal::new(Code::Aborted, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_go_on_where_the_last_one_ended() {
+        let long = "x/".repeat(128);
+        let all = ["a", "b/ü", &long];
+        let page = |all: &[&str], token: &str, most| {
+            let all = all.iter().map(ToString::to_string).collect();
+            page(all, |id: &String| id.as_str(), token, most)
+        };
+        let (first, token) = page(&all, "", 2).unwrap();
+        assert_eq!(first, ["a", "b/ü"]);
+        // The entry that the token names may be gone by now, and another one be there.
+        let (second, next) = page(&["a", "c", &long], &token, 2).unwrap();
+        assert_eq!((second, next), (vec!["c".to_owned(), long.clone()], String::new()));
+        let (all_at_once, next) = page(&all, "", 0).unwrap();
+        assert_eq!((all_at_once.len(), next.as_str()), (3, ""));
+
+        assert_eq!(page(&all, "invalid-token", 0).unwrap_err().code, Code::Aborted);
+        assert_eq!(page(&all, "after:", 0).unwrap_err().code, Code::Aborted);
+        assert_eq!(page(&all, "", -1).unwrap_err().code, Code::InvalidArgument);
+    }
+}

@@ -1,0 +1,138 @@
+//! What a CO may say beyond the protocol's own fields.
+//!
+//! Owns: the keys of `parameters` and `mutable_parameters`, and their values. Promises: what is not
+//! known is named, never passed over. Never: acts on one.
+//!
+//! ```text
+//! CreateVolume    backing        directory or image; without it, what the capabilities need
+//!                 fs-type        ext4 or xfs, where a capability names none
+//!                 context/<key>  a value of the volume's context
+//! CreateSnapshot  ready-after-ms how long the snapshot takes to become ready
+//! mutable         tier           gold, silver or bronze
+//!                 iops           1 to 1000000
+//! ```
+//! Keys of Kubernetes' own (`csi.storage.k8s.io/`) are passed over.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+
+use crate::backend::{Backing, FsType};
+
+const OF_KUBERNETES: &str = "csi.storage.k8s.io/";
+const TIERS: [&str; 3] = ["gold", "silver", "bronze"];
+const MOST_IOPS: u32 = 1_000_000;
+/// A minute: long enough for any test.
+const LONGEST_MS: u64 = 60_000;
+
+/// What `parameters` of `CreateVolume` say.
+#[derive(Debug, Default)]
+pub(super) struct Parameters {
+    pub backing: Option<Backing>,
+    pub fs: Option<FsType>,
+    pub context: BTreeMap<String, String>,
+}
+
+impl Parameters {
+    /// Reads them; what is wrong is added to `faults`.
+    pub fn read(given: &BTreeMap<String, String>, faults: &mut Vec<String>) -> Self {
+        let mut read = Self::default();
+        for (key, value) in given {
+            let known = match key.as_str() {
+                "backing" => {
+                    read.backing = Backing::from_str(value, false).ok();
+                    read.backing.is_some()
+                }
+                "fs-type" => {
+                    read.fs = FsType::from_name(value);
+                    read.fs.is_some()
+                }
+                key => match key.strip_prefix("context/") {
+                    Some(key) => {
+                        read.context.insert(key.to_owned(), value.clone());
+                        !key.is_empty()
+                    }
+                    None => key.starts_with(OF_KUBERNETES),
+                },
+            };
+            if !known {
+                faults.push(format!(
+                    "parameters[{key:?}]: known are backing (directory, image), fs-type (ext4, \
+                     xfs) and context/<key>"
+                ));
+            }
+        }
+        read
+    }
+}
+
+/// What is wrong with mutable parameters.
+pub(super) fn wrong_mutable(given: &BTreeMap<String, String>) -> Vec<String> {
+    let is_right = |key: &str, value: &str| match key {
+        "tier" => TIERS.contains(&value),
+        "iops" => value.parse().is_ok_and(|iops| (1..=MOST_IOPS).contains(&iops)),
+        _ => false,
+    };
+    let wrong = given.iter().filter(|(key, value)| !is_right(key, value));
+    let told = wrong.map(|(key, _)| {
+        format!(
+            "mutable_parameters[{key:?}]: known are tier (gold, silver, bronze) and iops (1 to \
+             {MOST_IOPS})"
+        )
+    });
+    told.collect()
+}
+
+/// What `parameters` of `CreateSnapshot` say: how long it takes to become ready, in milliseconds.
+pub(crate) fn ready_after_ms(given: &BTreeMap<String, String>, faults: &mut Vec<String>) -> u64 {
+    let mut ready_after_ms = 0;
+    for (key, value) in given.iter().filter(|(key, _)| !key.starts_with(OF_KUBERNETES)) {
+        match value.parse() {
+            Ok(after) if key == "ready-after-ms" && after <= LONGEST_MS => ready_after_ms = after,
+            _ => faults
+                .push(format!("parameters[{key:?}]: known is ready-after-ms (0 to {LONGEST_MS})")),
+        }
+    }
+    ready_after_ms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_is_not_known_is_named() {
+        let mut faults = Vec::new();
+        let given = [("backing", "image"), ("fs-type", "xfs"), ("context/pool", "fast")];
+        let read = Parameters::read(&map(&given), &mut faults);
+        assert_eq!((read.backing, read.fs), (Some(Backing::Image), Some(FsType::Xfs)));
+        assert_eq!(read.context, map(&[("pool", "fast")]));
+        let kubernetes = map(&[("csi.storage.k8s.io/pvc/name", "x")]);
+        Parameters::read(&kubernetes, &mut faults);
+        assert_eq!(faults, [""; 0]);
+
+        let given = map(&[("backing", "tape"), ("fs-type", "fat"), ("context/", ""), ("x", "y")]);
+        Parameters::read(&given, &mut faults);
+        assert_eq!(faults.len(), 4, "{faults:?}");
+    }
+
+    #[test]
+    fn mutable_parameters_have_values_of_their_own() {
+        assert_eq!(wrong_mutable(&map(&[("tier", "gold"), ("iops", "7")])), [""; 0]);
+        let wrong = [("tier", "lead"), ("iops", "0"), ("other", "x")];
+        assert_eq!(wrong_mutable(&map(&wrong)).len(), 3);
+    }
+
+    #[test]
+    fn a_snapshot_takes_a_minute_at_most() {
+        let mut faults = Vec::new();
+        assert_eq!(ready_after_ms(&map(&[("ready-after-ms", "70")]), &mut faults), 70);
+        assert_eq!(faults, [""; 0]);
+        ready_after_ms(&map(&[("ready-after-ms", "70000"), ("x", "1")]), &mut faults);
+        assert_eq!(faults.len(), 2, "{faults:?}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Taking a snapshot, and deleting it.
+//!
+//! Owns: `CreateSnapshot` and `DeleteSnapshot`. Promises: what was written before the call is in
+//! the snapshot; its id comes from its name, so a repetition finds what a killed call made. Never:
+//! deletes a single member of a group.
+
+use std::collections::BTreeMap;
+
+use berth_csi::Code;
+use berth_csi::v1::{
+    CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DeleteSnapshotResponse,
+};
+
+use super::parameters::ready_after_ms;
+use super::{answer, capacity};
+use crate::backend::{SnapshotMeta, Volume};
+use crate::driver::refusal::Refusal;
+use crate::driver::request::Fields;
+use crate::driver::{Driver, handle};
+
+pub(super) fn create(
+    driver: &Driver,
+    request: &CreateSnapshotRequest,
+) -> Result<CreateSnapshotResponse, Refusal> {
+    let CreateSnapshotRequest { source_volume_id: source, name, parameters, .. } = request;
+    let mut fields = Fields::default();
+    fields.id("source_volume_id", source);
+    fields.required("name", name);
+    let ready_after_ms = read_parameters(&mut fields, parameters);
+    fields.check(Some(()))?;
+
+    let node = driver.profile.bound.then(|| driver.node_id());
+    let snapshot_id = handle::of("snap", node, name);
+    if let Some(snapshot) = driver.backend.snapshot(&snapshot_id)? {
+        return repeated(snapshot.meta(), source);
+    }
+    let volume = driver.volume(source)?;
+    let meta = describe(&volume, snapshot_id, name, ready_after_ms);
+    let _reserved = capacity::reserve(driver, meta.size_bytes)?;
+    let _kept = volume.keep()?;
+    match driver.backend.take_snapshot(&volume, &meta)? {
+        // Another call with this name was faster.
+        Some(existing) => repeated(&existing, source),
+        None => Ok(CreateSnapshotResponse { snapshot: Some(answer::snapshot(&meta)) }),
+    }
+}
+
+/// Reads the parameters of a snapshot or group: how long it takes to become ready.
+pub(crate) fn read_parameters(fields: &mut Fields, given: &BTreeMap<String, String>) -> u64 {
+    let mut faults = Vec::new();
+    let ready_after_ms = ready_after_ms(given, &mut faults);
+    fields.faults(faults);
+    ready_after_ms
+}
+
+/// What a snapshot of the volume, taken now, is.
+pub(crate) fn describe(
+    volume: &Volume,
+    snapshot_id: String,
+    name: &str,
+    ready_after_ms: u64,
+) -> SnapshotMeta {
+    let (meta, created_us) = (volume.meta(), answer::now_us());
+    SnapshotMeta {
+        snapshot_id,
+        name: name.to_owned(),
+        source_volume_id: meta.volume_id.clone(),
+        size_bytes: meta.capacity_bytes,
+        created_us,
+        ready_us: created_us + ready_after_ms * 1000,
+        backing: meta.backing,
+        fs: meta.fs,
+        node: meta.node.clone(),
+        group_id: None,
+    }
+}
+
+/// The answer to a call with a name that is taken.
+fn repeated(meta: &SnapshotMeta, source: &str) -> Result<CreateSnapshotResponse, Refusal> {
+    if meta.source_volume_id == *source && meta.group_id.is_none() {
+        return Ok(CreateSnapshotResponse { snapshot: Some(answer::snapshot(meta)) });
+    }
+    let message = format!(
+        "snapshot {:?} exists and is of volume {:?}; use another name",
+        meta.snapshot_id, meta.source_volume_id
+    );
+    Err(Refusal::new(Code::AlreadyExists, message))
+}
+
+pub(super) fn delete(
+    driver: &Driver,
+    request: &DeleteSnapshotRequest,
+) -> Result<DeleteSnapshotResponse, Refusal> {
+    let snapshot_id = &request.snapshot_id;
+    let mut fields = Fields::default();
+    fields.id("snapshot_id", snapshot_id);
+    fields.check(Some(()))?;
+
+    if let Some(snapshot) = driver.backend.snapshot(snapshot_id)? {
+        let meta = snapshot.meta();
+        driver.check_home(&meta.source_volume_id, meta.node.as_deref())?;
+        if let Some(group) = &meta.group_id {
+            let message = format!(
+                "snapshot {snapshot_id:?} is a member of the group {group:?}; call \
+                 DeleteVolumeGroupSnapshot for that"
+            );
+            return Err(Refusal::new(Code::InvalidArgument, message));
+        }
+    }
+    driver.backend.remove_snapshot(snapshot_id)?;
+    Ok(DeleteSnapshotResponse {})
+}

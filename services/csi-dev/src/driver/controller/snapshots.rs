@@ -1,0 +1,67 @@
+//! Which snapshots there are.
+//!
+//! Owns: `ListSnapshots` and `GetSnapshot`. Promises: ordered by id, a page at a time; a member of
+//! a group is there once its whole group is. Never: changes anything.
+
+use berth_csi::Code;
+use berth_csi::v1::list_snapshots_response::Entry;
+use berth_csi::v1::{
+    GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse,
+};
+
+use super::{answer, page};
+use crate::backend::{Snapshot, SnapshotMeta};
+use crate::driver::Driver;
+use crate::driver::refusal::Refusal;
+use crate::driver::request::Fields;
+
+pub(super) fn list(
+    driver: &Driver,
+    request: &ListSnapshotsRequest,
+) -> Result<ListSnapshotsResponse, Refusal> {
+    let ListSnapshotsRequest { max_entries, starting_token, source_volume_id, snapshot_id, .. } =
+        request;
+    let is_asked_for = |meta: &SnapshotMeta| {
+        (source_volume_id.is_empty() || meta.source_volume_id == *source_volume_id)
+            && (snapshot_id.is_empty() || meta.snapshot_id == *snapshot_id)
+    };
+    let mut snapshots = Vec::new();
+    for snapshot in driver.backend.snapshots()? {
+        if is_asked_for(snapshot.meta()) && is_there(driver, snapshot.meta())? {
+            snapshots.push(snapshot);
+        }
+    }
+    let (snapshots, next_token) = page::page(snapshots, id, starting_token, *max_entries)?;
+    let entry = |snapshot: &Snapshot| Entry { snapshot: Some(answer::snapshot(snapshot.meta())) };
+    Ok(ListSnapshotsResponse { entries: snapshots.iter().map(entry).collect(), next_token })
+}
+
+fn id(snapshot: &Snapshot) -> &str {
+    &snapshot.meta().snapshot_id
+}
+
+pub(super) fn get(
+    driver: &Driver,
+    request: &GetSnapshotRequest,
+) -> Result<GetSnapshotResponse, Refusal> {
+    let snapshot_id = &request.snapshot_id;
+    let mut fields = Fields::default();
+    fields.id("snapshot_id", snapshot_id);
+    fields.check(Some(()))?;
+
+    if let Some(snapshot) = driver.backend.snapshot(snapshot_id)?
+        && is_there(driver, snapshot.meta())?
+    {
+        return Ok(GetSnapshotResponse { snapshot: Some(answer::snapshot(snapshot.meta())) });
+    }
+    let message = format!("snapshot {snapshot_id:?} does not exist; list the snapshots");
+    Err(Refusal::new(Code::NotFound, message))
+}
+
+fn is_there(driver: &Driver, meta: &SnapshotMeta) -> Result<bool, Refusal> {
+    if !driver.is_home(meta.node.as_deref()) {
+        return Ok(false);
+    }
+    let Some(group) = &meta.group_id else { return Ok(true) };
+    Ok(driver.backend.group(group)?.is_some_and(|group| group.whole))
+}

@@ -1,0 +1,252 @@
+//! Snapshots of several volumes at once.
+//!
+//! Owns: the group controller service. Promises: a group is there as a whole or not at all: it is
+//! noted before its first member is taken and until its last one is gone. Never: takes one of
+//! volumes that may be written to meanwhile: copies made one after the other would not be of one
+//! moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use berth_csi::Code;
+use berth_csi::v1::group_controller_server::GroupController;
+use berth_csi::v1::group_controller_service_capability::rpc::Type;
+use berth_csi::v1::{
+    CreateVolumeGroupSnapshotRequest, CreateVolumeGroupSnapshotResponse,
+    DeleteVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotResponse,
+    GetVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotResponse,
+    GroupControllerGetCapabilitiesRequest, GroupControllerGetCapabilitiesResponse,
+    GroupControllerServiceCapability, VolumeGroupSnapshot, group_controller_service_capability,
+};
+use tonic::{Request, Response, Status};
+
+use super::controller::{answer, capacity, snapshot};
+use super::refusal::Refusal;
+use super::request::Fields;
+use super::{Driver, handle};
+use crate::ability::Ability;
+use crate::backend::{GroupMeta, SnapshotMeta, Volume};
+
+/// The group controller service of an instance.
+#[derive(Debug)]
+pub struct GroupControllerService(pub Arc<Driver>);
+
+#[tonic::async_trait]
+impl GroupController for GroupControllerService {
+    async fn group_controller_get_capabilities(
+        &self,
+        request: Request<GroupControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<GroupControllerGetCapabilitiesResponse>, Status> {
+        let kind = Type::CreateDeleteGetVolumeGroupSnapshot.into();
+        let rpc = group_controller_service_capability::Rpc { r#type: kind };
+        let r#type = Some(group_controller_service_capability::Type::Rpc(rpc));
+        let capabilities = vec![GroupControllerServiceCapability { r#type }];
+        let work = |_: &Driver, _: &_| Ok(GroupControllerGetCapabilitiesResponse { capabilities });
+        self.0.offer(Ability::GroupSnapshot, request, work).await
+    }
+
+    async fn create_volume_group_snapshot(
+        &self,
+        request: Request<CreateVolumeGroupSnapshotRequest>,
+    ) -> Result<Response<CreateVolumeGroupSnapshotResponse>, Status> {
+        self.0.offer(Ability::GroupSnapshot, request, create).await
+    }
+
+    async fn delete_volume_group_snapshot(
+        &self,
+        request: Request<DeleteVolumeGroupSnapshotRequest>,
+    ) -> Result<Response<DeleteVolumeGroupSnapshotResponse>, Status> {
+        self.0.offer(Ability::GroupSnapshot, request, delete).await
+    }
+
+    async fn get_volume_group_snapshot(
+        &self,
+        request: Request<GetVolumeGroupSnapshotRequest>,
+    ) -> Result<Response<GetVolumeGroupSnapshotResponse>, Status> {
+        self.0.offer(Ability::GroupSnapshot, request, get).await
+    }
+}
+
+fn create(
+    driver: &Driver,
+    request: &CreateVolumeGroupSnapshotRequest,
+) -> Result<CreateVolumeGroupSnapshotResponse, Refusal> {
+    let CreateVolumeGroupSnapshotRequest { name, source_volume_ids: sources, parameters, .. } =
+        request;
+    let mut fields = Fields::default();
+    fields.required("name", name);
+    fields.required_list("source_volume_ids", sources);
+    for source in sources {
+        fields.id("source_volume_ids", source);
+    }
+    let ready_after_ms = snapshot::read_parameters(&mut fields, parameters);
+    fields.check(Some(()))?;
+
+    let node = driver.profile.bound.then(|| driver.node_id());
+    let group_id = handle::of("group", node, name);
+    let members: BTreeMap<_, _> = sources
+        .iter()
+        .map(|source| (source.clone(), handle::of("snap", node, &format!("{name}/{source}"))))
+        .collect();
+    let _lock = driver.backend.lock_groups()?;
+    let group = match driver.backend.group(&group_id)? {
+        Some(group) if group.members != members => return Err(exists_otherwise(&group)),
+        Some(group) if group.whole => return answer_created(driver, &group),
+        // A killed call began it, or began to delete it.
+        Some(_) | None => {
+            GroupMeta { group_id, created_us: answer::now_us(), members, whole: false }
+        }
+    };
+    let volumes = sources.iter().map(|source| driver.volume(source));
+    let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
+    let bytes = volumes.iter().map(|volume| volume.meta().capacity_bytes);
+    let _reserved = capacity::reserve(driver, bytes.fold(0, i64::saturating_add))?;
+    driver.backend.save_group(&group)?;
+    take(driver, &group, name, &volumes, ready_after_ms)?;
+    let group = GroupMeta { whole: true, ..group };
+    driver.backend.save_group(&group)?;
+    answer_created(driver, &group)
+}
+
+/// Takes a snapshot of each volume while none of them can be put to use.
+fn take(
+    driver: &Driver,
+    group: &GroupMeta,
+    name: &str,
+    volumes: &[Volume],
+    ready_after_ms: u64,
+) -> Result<(), Refusal> {
+    let mut volumes: Vec<_> = volumes.iter().collect();
+    // Always in this order, and each once: no two calls wait for each other.
+    volumes.sort_by_key(|volume| &volume.meta().volume_id);
+    volumes.dedup_by_key(|volume| &volume.meta().volume_id);
+    let mut kept = Vec::new();
+    for volume in &volumes {
+        let locked = volume.lock()?;
+        check_not_written(volume, &locked.state()?)?;
+        kept.push(locked);
+    }
+    for volume in volumes {
+        let Some(snapshot_id) = group.members.get(&volume.meta().volume_id) else { continue };
+        let meta = snapshot::describe(volume, snapshot_id.clone(), name, ready_after_ms);
+        let group_id = Some(group.group_id.clone());
+        // What a killed call took is of another moment.
+        driver.backend.remove_snapshot(snapshot_id)?;
+        let meta = SnapshotMeta { group_id, created_us: group.created_us, ..meta };
+        driver.backend.take_snapshot(volume, &meta)?;
+    }
+    Ok(())
+}
+
+/// Refuses a volume that a workload may be writing to.
+fn check_not_written(volume: &Volume, state: &crate::backend::State) -> Result<(), Refusal> {
+    let published =
+        state.nodes.iter().flat_map(|(node, on)| on.published.values().map(move |one| (node, one)));
+    let mut writers = published.filter(|(node, one)| {
+        let attached = state.attachments.get(*node);
+        let reads = one.readonly || one.capability.mode.is_reader_only();
+        !reads && !attached.is_some_and(|attached| attached.readonly)
+    });
+    let Some((node, _)) = writers.next() else { return Ok(()) };
+    let message = format!(
+        "volume {:?}: published on {node} for writing, and this driver copies one volume after the \
+         other, so a group would not be of one moment; unpublish it first",
+        volume.meta().volume_id
+    );
+    Err(Refusal::new(Code::FailedPrecondition, message))
+}
+
+fn exists_otherwise(group: &GroupMeta) -> Refusal {
+    let volumes: Vec<_> = group.members.keys().map(String::as_str).collect();
+    let message = format!(
+        "group {:?} exists and is of the volumes {}; use another name",
+        group.group_id,
+        volumes.join(", ")
+    );
+    Refusal::new(Code::AlreadyExists, message)
+}
+
+fn answer_created(
+    driver: &Driver,
+    group: &GroupMeta,
+) -> Result<CreateVolumeGroupSnapshotResponse, Refusal> {
+    let group_snapshot = Some(to_wire(driver, group)?);
+    Ok(CreateVolumeGroupSnapshotResponse { group_snapshot })
+}
+
+fn to_wire(driver: &Driver, group: &GroupMeta) -> Result<VolumeGroupSnapshot, Refusal> {
+    let mut snapshots = Vec::new();
+    for snapshot_id in group.members.values() {
+        if let Some(snapshot) = driver.backend.snapshot(snapshot_id)? {
+            snapshots.push(answer::snapshot(snapshot.meta()));
+        }
+    }
+    let ready_to_use = snapshots.len() == group.members.len()
+        && snapshots.iter().all(|snapshot| snapshot.ready_to_use);
+    Ok(VolumeGroupSnapshot {
+        group_snapshot_id: group.group_id.clone(),
+        snapshots,
+        creation_time: Some(answer::timestamp(group.created_us)),
+        ready_to_use,
+    })
+}
+
+fn get(
+    driver: &Driver,
+    request: &GetVolumeGroupSnapshotRequest,
+) -> Result<GetVolumeGroupSnapshotResponse, Refusal> {
+    let GetVolumeGroupSnapshotRequest { group_snapshot_id: id, snapshot_ids, .. } = request;
+    let mut fields = Fields::default();
+    fields.id("group_snapshot_id", id);
+    fields.check(Some(()))?;
+    let Some(group) = driver.backend.group(id)?.filter(|group| group.whole) else {
+        let message = format!("group {id:?} does not exist; check the id");
+        return Err(Refusal::new(Code::NotFound, message));
+    };
+    check_members(&group, snapshot_ids)?;
+    Ok(GetVolumeGroupSnapshotResponse { group_snapshot: Some(to_wire(driver, &group)?) })
+}
+
+fn delete(
+    driver: &Driver,
+    request: &DeleteVolumeGroupSnapshotRequest,
+) -> Result<DeleteVolumeGroupSnapshotResponse, Refusal> {
+    let DeleteVolumeGroupSnapshotRequest { group_snapshot_id: id, snapshot_ids, .. } = request;
+    let mut fields = Fields::default();
+    fields.id("group_snapshot_id", id);
+    fields.check(Some(()))?;
+    let _lock = driver.backend.lock_groups()?;
+    let Some(group) = driver.backend.group(id)? else {
+        return Ok(DeleteVolumeGroupSnapshotResponse {});
+    };
+    check_members(&group, snapshot_ids)?;
+    let group = GroupMeta { whole: false, ..group };
+    driver.backend.save_group(&group)?;
+    for snapshot_id in group.members.values() {
+        driver
+            .backend
+            .remove_snapshot(snapshot_id)
+            .map_err(Refusal::from)
+            .map_err(Refusal::midway)?;
+    }
+    driver.backend.remove_group(id)?;
+    Ok(DeleteVolumeGroupSnapshotResponse {})
+}
+
+/// Refuses ids that are not those of the group's members, each and all of them.
+fn check_members(group: &GroupMeta, given: &[String]) -> Result<(), Refusal> {
+    let mut given: Vec<_> = given.iter().collect();
+    let mut members: Vec<_> = group.members.values().collect();
+    given.sort();
+    members.sort();
+    if given == members {
+        return Ok(());
+    }
+    let members: Vec<_> = members.into_iter().map(String::as_str).collect();
+    let message = format!(
+        "snapshot_ids are not those of the group {:?}, which has {}",
+        group.group_id,
+        members.join(", ")
+    );
+    Err(Refusal::new(Code::InvalidArgument, message))
+}

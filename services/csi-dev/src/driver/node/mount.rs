@@ -1,0 +1,116 @@
+//! Content, mounted, as large as it has become, and for whom it is.
+//!
+//! Owns: the file system of an image on this node. Promises: it fills its device after each mount
+//! that may write. Never: makes it smaller, or mends one that is mounted.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+
+use berth_csi::Code;
+
+use super::device;
+use crate::backend::{FsType, Volume};
+use crate::capability::MountFlag;
+use crate::driver::refusal::{Refusal, chain};
+use crate::mounts::{self, Source};
+use crate::tool::{E2FSCK, RESIZE2FS, ToolError, XFS_GROWFS};
+
+/// Mounts the volume from `source`. `is_first` says that it is mounted nowhere else on this node.
+pub(super) fn put(
+    volume: &Volume,
+    source: Source<'_>,
+    place: &Path,
+    flags: &BTreeSet<MountFlag>,
+    is_first: bool,
+) -> Result<(), Refusal> {
+    let failed = |error| Refusal::mount(&volume.meta().volume_id, &error);
+    let content = device::content(volume)?;
+    let written = match source {
+        Source::Device { device, fs, readonly: false } => Some((device, fs)),
+        _ => None,
+    };
+    if let Some((device, fs)) = written.filter(|_| is_first) {
+        // What a killed call may have left there.
+        mounts::unbind(place, &content).map_err(failed)?;
+        grow_unmounted(fs, device)?;
+    }
+    mounts::put(source, &content, place, flags).map_err(failed)?;
+    match written {
+        Some((device, FsType::Xfs)) if !flags.contains(&MountFlag::Ro) => {
+            grow_mounted(FsType::Xfs, device, place).map_err(Refusal::midway)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes the file system on `device`, which is mounted nowhere, as large as the device, if that
+/// needs no mount.
+fn grow_unmounted(fs: FsType, device: &str) -> Result<(), Refusal> {
+    if fs == FsType::Xfs || ext4_fills(device).unwrap_or(false) {
+        return Ok(());
+    }
+    let grown = E2FSCK.run(["-f", "-p", device]).and_then(|_| RESIZE2FS.run([device]));
+    grown.map(drop).map_err(|error| Refusal::tool(&error, chain(&error)))
+}
+
+/// Makes the file system that is mounted at `place` from `device` as large as the device.
+pub(super) fn grow_mounted(fs: FsType, device: &str, place: &Path) -> Result<(), Refusal> {
+    let grown = match fs {
+        FsType::Ext4 => RESIZE2FS.run([device]),
+        FsType::Xfs => XFS_GROWFS.run([place]),
+    };
+    grown.map(drop).map_err(|error| {
+        let mut refusal = Refusal::tool(&error, chain(&error));
+        // The kernel grows a mounted ext4 only for a process with CAP_SYS_RESOURCE.
+        if matches!(&error, ToolError::Failed { said, .. } if said.contains("Permission denied")) {
+            refusal.code = Code::FailedPrecondition;
+            refusal.message += "; it grows when it is unstaged and staged again";
+        }
+        refusal
+    })
+}
+
+/// Whether the ext4 on `device` is as large as the device, by its superblock.
+fn ext4_fills(device: &str) -> io::Result<bool> {
+    const AT: u64 = 1024;
+    let mut device = File::open(device)?;
+    let mut block = [0; 1024];
+    device.read_exact_at(&mut block, AT)?;
+    let number = |at: usize| {
+        u64::from_le_bytes([&block[at..at + 4], &[0; 4]].concat().try_into().unwrap_or_default())
+    };
+    let blocks = number(0x4) | number(0x150) << 32;
+    let block_bytes = 1024_u64 << number(0x18).min(6);
+    // What is left is less than a group of blocks needs to be worth it.
+    let device_bytes = device.seek(SeekFrom::End(0))?;
+    Ok(device_bytes.saturating_sub(blocks.saturating_mul(block_bytes)) < 64 * block_bytes)
+}
+
+/// Gives the top directory at `place` to `group`, which may then write, and whose new entries
+/// inherit it.
+pub(super) fn give_to_group(volume_id: &str, place: &Path, group: u32) -> Result<(), Refusal> {
+    const READ_WRITE_INHERIT: u32 = 0o2070;
+    let give = || {
+        let meta = fs::metadata(place)?;
+        if meta.gid() != group {
+            chown(place, None, Some(group))?;
+        }
+        if meta.mode() & READ_WRITE_INHERIT == READ_WRITE_INHERIT {
+            return Ok(());
+        }
+        let mode = (meta.mode() | READ_WRITE_INHERIT) & 0o7777;
+        fs::set_permissions(place, Permissions::from_mode(mode))
+    };
+    give().map_err(|error: io::Error| {
+        let message = format!("volume {volume_id:?}: cannot give it to the group {group}: {error}");
+        match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => {
+                Refusal::new(Code::FailedPrecondition, message).midway()
+            }
+            _ => Refusal::uncertain(message),
+        }
+    })
+}

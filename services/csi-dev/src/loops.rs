@@ -1,0 +1,106 @@
+//! Loop devices: images as block devices.
+//!
+//! Owns: binding an image to a device, finding and releasing it. Promises: what is bound is asked
+//! of the kernel each time, so devices that a killed process bound are found again. Never: touches
+//! a device of a file that it was not asked about.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::tool::{LOSETUP, ToolError};
+
+/// How often another process may take a free device before we do.
+const TRIES: u32 = 5;
+
+/// A device that an image is bound to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Loop {
+    /// As `/dev/loop7`.
+    pub device: String,
+    /// As `stat` shows it, of the node and of what is mounted from it.
+    pub number: u64,
+    /// Whether nothing can be written through it.
+    pub readonly: bool,
+    /// Whether it was released and ends with its last user.
+    pub going: bool,
+}
+
+/// Why a loop device could not be bound, found or released.
+#[derive(Debug, Error)]
+pub enum LoopError {
+    /// The program that does it failed.
+    #[error("the loop device of {} cannot be bound or found", image.display())]
+    Tool {
+        /// Of which image.
+        image: PathBuf,
+        /// What happened.
+        source: ToolError,
+    },
+    /// The device has no node.
+    #[error("cannot look at {device}; is /dev the system's own?")]
+    Node {
+        /// Which device.
+        device: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The devices that `image` is bound to.
+pub fn of(image: &Path) -> Result<Vec<Loop>, LoopError> {
+    let args = ["--noheadings", "--raw", "--output", "NAME,RO,AUTOCLEAR", "--associated"];
+    let listed = LOSETUP.run(args.map(AsRef::as_ref).into_iter().chain([image.as_os_str()]));
+    let listed = listed.map_err(|source| LoopError::Tool { image: image.to_owned(), source })?;
+    let mut loops = Vec::new();
+    for line in listed.lines() {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [device, readonly, going] = fields[..] else { continue };
+        // Released in between.
+        let Some(number) = number(device)? else { continue };
+        let (readonly, going) = (readonly == "1", going == "1");
+        loops.push(Loop { device: device.to_owned(), number, readonly, going });
+    }
+    Ok(loops)
+}
+
+/// Binds `image` to a free device, and returns its path.
+pub fn bind(image: &Path, readonly: bool) -> Result<String, LoopError> {
+    let readonly: &[&str] = if readonly { &["--read-only"] } else { &[] };
+    let mut tries = TRIES;
+    loop {
+        tries -= 1;
+        let args = ["--find", "--show"].iter().chain(readonly).map(AsRef::as_ref);
+        match LOSETUP.run(args.chain([image.as_os_str()])) {
+            Ok(device) => return Ok(device.trim().to_owned()),
+            Err(ToolError::Failed { .. }) if tries > 0 => {}
+            Err(source) => return Err(LoopError::Tool { image: image.to_owned(), source }),
+        }
+    }
+}
+
+/// Lets the device see how large its image has become.
+pub fn measure(image: &Path, device: &str) -> Result<(), LoopError> {
+    let done = LOSETUP.run(["--set-capacity", device]);
+    done.map(drop).map_err(|source| LoopError::Tool { image: image.to_owned(), source })
+}
+
+/// Releases the device of `image`; at once, or when its last user ends.
+pub fn release(image: &Path, device: &Loop) -> Result<(), LoopError> {
+    if device.going {
+        return Ok(());
+    }
+    let done = LOSETUP.run(["--detach", &device.device]);
+    done.map(drop).map_err(|source| LoopError::Tool { image: image.to_owned(), source })
+}
+
+fn number(device: &str) -> Result<Option<u64>, LoopError> {
+    match fs::metadata(device) {
+        Ok(meta) => Ok(Some(meta.rdev())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(LoopError::Node { device: device.to_owned(), source }),
+    }
+}

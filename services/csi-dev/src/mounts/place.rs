@@ -1,0 +1,151 @@
+//! Where mounts are made.
+//!
+//! Owns: the form of paths, and the directories and files that are mounted upon. Promises: a place
+//! is free of links; only an empty one without a mount is removed. Never: mounts.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{MountError, read_table, table};
+
+/// The longest path that the kernel takes.
+const LONGEST_PATH_BYTES: usize = 4095;
+
+/// What is mounted upon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A directory, for directories and file systems.
+    Directory,
+    /// A file, for device nodes.
+    File,
+}
+
+/// The place that `path` names, free of links; `None` if its parent directory does not exist.
+///
+/// The mount table knows only such paths. The place itself may be missing, but not be a link: a
+/// mount would go where it points.
+pub fn place(path: &str) -> Result<Option<PathBuf>, MountError> {
+    let wrong = |wrong| MountError::Path { path: path.to_owned(), wrong };
+    if path.len() > LONGEST_PATH_BYTES || path.contains('\0') {
+        return Err(wrong("is not a path"));
+    }
+    let given = Path::new(path);
+    if !given.is_absolute() {
+        return Err(wrong("is not absolute"));
+    }
+    let (Some(parent), Some(name)) = (given.parent(), given.file_name()) else {
+        return Err(wrong("does not end in a name"));
+    };
+    let place = match fs::canonicalize(parent) {
+        Ok(parent) => parent.join(name),
+        Err(error) if is_missing(&error) => return Ok(None),
+        Err(source) => return Err(MountError::io("resolve", parent, source)),
+    };
+    match fs::symlink_metadata(&place) {
+        Ok(meta) if meta.is_symlink() => Err(wrong("is a symbolic link")),
+        Ok(_) => Ok(Some(place)),
+        Err(error) if is_missing(&error) => Ok(Some(place)),
+        Err(source) => Err(MountError::io("look at", &place, source)),
+    }
+}
+
+/// Makes the place, of this kind, unless it is there.
+pub fn make_place(place: &Path, kind: Kind) -> Result<(), MountError> {
+    let made = match kind {
+        Kind::Directory => fs::create_dir(place),
+        Kind::File => OpenOptions::new().write(true).create_new(true).open(place).map(drop),
+    };
+    let wrong = match made {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(MountError::io("make", place, error));
+        }
+        Err(_) if place.is_dir() == (kind == Kind::Directory) => return Ok(()),
+        Err(_) if kind == Kind::Directory => "exists and is not a directory",
+        Err(_) => "exists and is not a file",
+    };
+    Err(MountError::Path { path: place.display().to_string(), wrong })
+}
+
+/// Removes the place, which has to be empty and have no mount. Missing is success.
+pub fn remove_place(place: &Path) -> Result<(), MountError> {
+    if table::options_at(&read_table()?, place).is_some() {
+        return Err(MountError::Foreign { path: place.to_owned() });
+    }
+    if place.is_file() && !is_empty(place)? {
+        return Err(MountError::NotEmpty { path: place.to_owned() });
+    }
+    let removed = if place.is_file() { fs::remove_file(place) } else { fs::remove_dir(place) };
+    match removed {
+        Ok(()) => Ok(()),
+        Err(error) if is_missing(&error) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+            Err(MountError::NotEmpty { path: place.to_owned() })
+        }
+        Err(source) => Err(MountError::io("remove", place, source)),
+    }
+}
+
+/// Whether the directory has no entry, or the file no byte.
+pub(super) fn is_empty(place: &Path) -> Result<bool, MountError> {
+    let failed = |error| MountError::io("look into", place, error);
+    let meta = fs::metadata(place).map_err(failed)?;
+    if !meta.is_dir() {
+        return Ok(meta.len() == 0);
+    }
+    Ok(fs::read_dir(place).map_err(failed)?.next().is_none())
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_place_is_free_of_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        fs::create_dir(root.join("real")).unwrap();
+        symlink(root.join("real"), root.join("link")).unwrap();
+        let at = |path: &str| place(root.join(path).to_str().unwrap());
+
+        assert_eq!(at("link/target").unwrap(), Some(root.join("real/target")));
+        assert_eq!(at("real/target/").unwrap(), Some(root.join("real/target")));
+        assert_eq!(at("missing/target").unwrap(), None);
+        for path in ["link", "real/.."] {
+            assert!(at(path).unwrap_err().is_refusal(), "{path}");
+        }
+        for path in ["relative", "", "/", "/nul\0"] {
+            assert!(place(path).unwrap_err().is_refusal(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_empty_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("target");
+        remove_place(&place).unwrap();
+        make_place(&place, Kind::Directory).unwrap();
+        make_place(&place, Kind::Directory).unwrap();
+        fs::write(place.join("file"), "kept").unwrap();
+        assert!(matches!(remove_place(&place), Err(MountError::NotEmpty { .. })));
+        fs::remove_file(place.join("file")).unwrap();
+        remove_place(&place).unwrap();
+        assert!(!place.exists());
+
+        make_place(&place, Kind::File).unwrap();
+        make_place(&place, Kind::File).unwrap();
+        assert!(make_place(&place, Kind::Directory).unwrap_err().is_refusal());
+        fs::write(&place, "kept").unwrap();
+        assert!(matches!(remove_place(&place), Err(MountError::NotEmpty { .. })));
+        fs::write(&place, "").unwrap();
+        remove_place(&place).unwrap();
+        assert!(!place.exists());
+    }
+}

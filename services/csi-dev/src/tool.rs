@@ -1,0 +1,131 @@
+//! The system's programs that this driver calls: for file systems, loop devices and copies.
+//!
+//! Owns: running one of them. Promises: none runs for longer than [`DEADLINE`]; a missing one is
+//! named together with the package that has it. Never: passes on anything that a CO wrote as an
+//! option, or a secret.
+
+use std::ffi::OsStr;
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Longer than formatting or copying a volume of a test takes.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What `timeout` of coreutils exits with, when the program took too long, and is not there.
+const TOOK_TOO_LONG: [i32; 2] = [124, 137];
+const NOT_THERE: i32 = 127;
+
+/// A program and the package that it comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tool {
+    /// As it is called.
+    pub program: &'static str,
+    /// As Debian and Ubuntu call the package.
+    pub package: &'static str,
+    /// The highest exit code that is no failure.
+    pub success: i32,
+}
+
+/// Copies content.
+pub const CP: Tool = Tool { program: "cp", package: "coreutils", success: 0 };
+/// Binds loop devices.
+pub const LOSETUP: Tool = Tool { program: "losetup", package: "util-linux", success: 0 };
+/// Makes ext4.
+pub const MKFS_EXT4: Tool = Tool { program: "mkfs.ext4", package: "e2fsprogs", success: 0 };
+/// Makes xfs.
+pub const MKFS_XFS: Tool = Tool { program: "mkfs.xfs", package: "xfsprogs", success: 0 };
+/// Mends ext4, which has to be before it grows; 1 means that there was something to mend.
+pub const E2FSCK: Tool = Tool { program: "e2fsck", package: "e2fsprogs", success: 1 };
+/// Grows ext4.
+pub const RESIZE2FS: Tool = Tool { program: "resize2fs", package: "e2fsprogs", success: 0 };
+/// Grows xfs.
+pub const XFS_GROWFS: Tool = Tool { program: "xfs_growfs", package: "xfsprogs", success: 0 };
+
+/// Why a program did not do its work.
+#[derive(Debug, Error)]
+pub enum ToolError {
+    /// It is not installed.
+    #[error("{program} is not installed; install the package {package}")]
+    Missing {
+        /// Which program.
+        program: &'static str,
+        /// What to install.
+        package: &'static str,
+    },
+    /// It could not be started.
+    #[error("cannot run {program}")]
+    Start {
+        /// Which program.
+        program: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It was ended by force.
+    #[error("{program} was not done after {DEADLINE:?} and was ended")]
+    TooLong {
+        /// Which program.
+        program: &'static str,
+    },
+    /// It said no.
+    #[error("{program} failed: {said}")]
+    Failed {
+        /// Which program.
+        program: &'static str,
+        /// Its last words.
+        said: String,
+    },
+}
+
+impl Tool {
+    /// Runs it with these arguments and returns what it printed.
+    pub fn run<S: AsRef<OsStr>>(
+        self,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<String, ToolError> {
+        let Self { program, package, success } = self;
+        let output = Command::new("timeout")
+            .args(["--signal=KILL", &DEADLINE.as_secs().to_string(), program])
+            .args(args)
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|source| ToolError::Start { program, source })?;
+        match output.status.code() {
+            Some(code) if (0..=success).contains(&code) => {
+                Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+            }
+            Some(NOT_THERE) => Err(ToolError::Missing { program, package }),
+            Some(code) if TOOK_TOO_LONG.contains(&code) => Err(ToolError::TooLong { program }),
+            _ => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                let said = said.lines().rev().find(|line| !line.trim().is_empty());
+                let said = said.unwrap_or("it did not say why").trim().to_owned();
+                Err(ToolError::Failed { program, said })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_named_with_its_package() {
+        let tool = Tool { program: "mkfs.of-no-kind", package: "nothing-progs", success: 0 };
+        let error = tool.run(["x"]).unwrap_err().to_string();
+        assert!(error.contains("mkfs.of-no-kind") && error.contains("nothing-progs"), "{error}");
+    }
+
+    #[test]
+    fn what_a_program_says_is_passed_on() {
+        let error = CP.run(["/no/such/file", "/tmp"]).unwrap_err().to_string();
+        assert!(error.starts_with("cp failed:") && error.contains("/no/such/file"), "{error}");
+        let printed =
+            Tool { program: "echo", package: "coreutils", success: 0 }.run(["a", "b"]).unwrap();
+        assert_eq!(printed, "a b\n");
+    }
+}

@@ -1,0 +1,75 @@
+//! Where a volume can be reached from.
+//!
+//! Owns: topological segments, and choosing among those a CO asks for. Promises: keys are compared
+//! without regard to case, as CSI has it. Never: knows which nodes there are.
+
+use std::collections::BTreeMap;
+
+use berth_csi::v1;
+
+/// A place, as keys and values; empty means anywhere (CSI `Topology.segments`).
+pub type Segments = BTreeMap<String, String>;
+
+/// Whether what is at `node` is within `area`: whatever the area names, the node has.
+pub fn is_within(node: &Segments, area: &Segments) -> bool {
+    area.iter().all(|(key, value)| {
+        node.iter().any(|(own, has)| own.eq_ignore_ascii_case(key) && has == value)
+    })
+}
+
+/// The areas that a CO asks for, the best first.
+pub fn areas(asked: &v1::TopologyRequirement) -> Vec<Segments> {
+    let mut areas: Vec<Segments> = Vec::new();
+    for topology in asked.preferred.iter().chain(&asked.requisite) {
+        if !areas.contains(&topology.segments) {
+            areas.push(topology.segments.clone());
+        }
+    }
+    areas
+}
+
+/// The first of `areas` that one of `nodes` is within.
+pub fn choose(areas: &[Segments], nodes: &[Segments]) -> Option<Segments> {
+    areas.iter().find(|area| nodes.iter().any(|node| is_within(node, area))).cloned()
+}
+
+/// As the protocol says it; anywhere is no topology at all.
+pub fn to_wire(segments: &Segments) -> Vec<v1::Topology> {
+    if segments.is_empty() {
+        return Vec::new();
+    }
+    vec![v1::Topology { segments: segments.clone() }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segments(pairs: &[(&str, &str)]) -> Segments {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn keys_have_no_case_and_values_have() {
+        let node = segments(&[("Zone", "a"), ("rack", "7")]);
+        assert!(is_within(&node, &segments(&[("zone", "a")])));
+        assert!(is_within(&node, &segments(&[])));
+        assert!(!is_within(&node, &segments(&[("zone", "A")])));
+        assert!(!is_within(&node, &segments(&[("zone", "a"), ("room", "1")])));
+    }
+
+    #[test]
+    fn what_is_preferred_comes_first_where_there_is_a_node() {
+        let topology = |zone: &str| v1::Topology { segments: segments(&[("zone", zone)]) };
+        let asked = v1::TopologyRequirement {
+            requisite: vec![topology("a"), topology("b"), topology("c")],
+            preferred: vec![topology("c"), topology("b")],
+        };
+        let areas = areas(&asked);
+        let zones: Vec<_> = areas.iter().map(|area| area["zone"].as_str()).collect();
+        assert_eq!(zones, ["c", "b", "a"]);
+        let nodes = [segments(&[("zone", "a")]), segments(&[("zone", "b")])];
+        assert_eq!(choose(&areas, &nodes), Some(segments(&[("zone", "b")])));
+        assert_eq!(choose(&areas[..1], &nodes), None);
+    }
+}
