@@ -1,7 +1,8 @@
 //! What a CO must never do.
 //!
-//! Owns: the rules of order, as pure functions over a volume's [`State`]. Promises: the driver at
-//! each call and the judge over its logs apply the same functions. Never: acts, or knows of time.
+//! Owns: the rules of order by which the driver refuses a call, as pure functions over a volume's
+//! [`State`]. Promises: shares nothing with [`crate::judge`], which finds a mistake made here.
+//! Never: acts, or knows of time.
 //!
 //! The rules are those of CSI's volume lifecycle and of safety rules 1 to 4.
 
@@ -265,11 +266,6 @@ impl Violation {
             | Self::SecondStagingPath { .. }
             | Self::NodeCallBeforeAttach { .. } => Code::FailedPrecondition,
         }
-    }
-
-    /// Whether both are of the same rule, whatever the facts.
-    pub fn is_same_rule(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 
