@@ -4,6 +4,7 @@ import json
 
 from nats.errors import TimeoutError as NoMore
 
+from .look import OWN
 from .reference import demand
 from .wire import new_trace, until
 
@@ -66,10 +67,11 @@ async def take_and_release(wire, volumes, watcher, events, say):
     record = json.loads((await volumes.get(f"{CLAIMS}.by-take")).value)
     demand((record["state"], record["node"]) == ("taken", "n1"), f"record: {record}")
     demand(record["trace"] == trace, "the record does not name the request's trace")
+    wire.page.check_type("Claim", record, "the record", extra=OWN)
     mine = await wire.ask("claim-status", {"alloc": "by-take"})
     demand(mine.body["claims"][0]["epoch"] == granted.body["epoch"], f"claims: {mine}")
-    told = await follow(events, "claim.taken", wire.page, trace)
-    demand(told == ["claim.publishing", "claim.taken"], f"events of the claim: {told}")
+    told = names(await follow(events, "claim.taken", wire.page, "trace", trace))
+    demand(states_of(told) == ["publishing", "taken"], f"events of the claim: {told}")
     say("claim.take granted it to alloc by-take; the record says taken, with the request's trace")
     say(f"  events of that one trace: {', '.join(told)}")
 
@@ -81,9 +83,11 @@ async def take_and_release(wire, volumes, watcher, events, say):
     await wire.ask("alloc-stop", {"id": "other"})
 
     await wire.ask("claim-release", {"alloc": "by-take", "volume": VOLUME})
-    told = await follow(events, "claim.freed", wire.page)
-    steps = ["claim.unpublishing", "claim.node-detached", "claim.freed"]
-    demand([one for one in dedup(told) if one in steps] == steps, f"events of the release: {told}")
+    release = await follow(events, "claim.freed", wire.page, "claim_trace", trace)
+    told, traces = names(release), {event["trace"] for event in release}
+    demand(len(traces) == 1 and trace not in traces, f"traces of the release: {traces}")
+    steps = ["unpublishing", "node-detached", "freed"]
+    demand(states_of(told) == steps, f"events of the release: {told}")
     states = []
     while (entry := await next_entry(watcher)) is not None:
         if entry.key == f"{CLAIMS}.by-take":
@@ -91,7 +95,7 @@ async def take_and_release(wire, volumes, watcher, events, say):
             states.append("deleted" if gone else json.loads(entry.value)["state"])
     demand(states[-1:] == ["deleted"] and "taken" in states, f"watched: {states}")
     say(f"claim.release; the watch saw {', '.join(dedup(states))}")
-    say(f"  and the events say {', '.join(dedup(told))}")
+    say(f"  events of one trace, which names the claim's: {', '.join(dedup(told))}")
     stopped = await wire.ask("alloc-stop", {"id": "by-take"})
     demand(stopped.body["state"] == "stopped", f"stopped: {stopped}")
 
@@ -125,20 +129,20 @@ async def mount_and_stop(wire, system, events, say):
     say("alloc.stop: unmounted, detached and free again")
 
 
-async def follow(events, last, page, trace=None):
-    """The names of events, of a trace or all, up to the last; each is as the page says."""
+async def follow(events, last, page, field, trace):
+    """The events that name a trace in a field, up to the last; each is as the page says."""
     told = []
     while True:
         try:
             message = await events.next_msg(timeout=15)
         except NoMore:
-            demand(False, f"no event {last}; there were {told}")
+            demand(False, f"no event {last}; there were {names(told)}")
         event = json.loads(message.data)
         page.check_type("Event", event, message.subject)
         kind = event["event"].split(".")[0]
         demand(message.subject.startswith(f"berth.v1.event.default.{kind}."), message.subject)
-        if trace in (None, event.get("trace")):
-            told.append(event["event"])
+        if event.get(field) == trace:
+            told.append(event)
             if event["event"] == last:
                 return told
 
@@ -158,5 +162,15 @@ async def every_key(kv):
     return found
 
 
-def dedup(names):
-    return [name for at, name in enumerate(names) if at == 0 or names[at - 1] != name]
+def names(events):
+    return [event["event"] for event in events]
+
+
+def states_of(told):
+    """What became of the claim: attempts may fail and be made again, so each once."""
+    states = (name.removeprefix("claim.") for name in told if name.startswith("claim."))
+    return dedup([state for state in states if state != "failed"])
+
+
+def dedup(told):
+    return [name for at, name in enumerate(told) if at == 0 or told[at - 1] != name]

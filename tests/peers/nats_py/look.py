@@ -6,6 +6,8 @@ from .reference import demand
 from .wire import until
 
 EVENTS = "BERTH_EVENTS"
+# The fields that every record has beside its type's.
+OWN = ("trace", "trail", "schema")
 
 
 async def streams(wire, say):
@@ -56,7 +58,7 @@ async def records(wire, say):
         for key, value in await everything(kv):
             kind = next((kind for form, kind in forms if form.fullmatch(key)), None)
             demand(kind, f"{bucket} {key} has no form of the page")
-            wire.page.check_type(kind, value, f"{bucket} {key}", extra=("trace", "schema"))
+            wire.page.check_type(kind, value, f"{bucket} {key}", extra=OWN)
             demand(value["schema"] == 1, f"{bucket} {key} has schema {value['schema']}")
             count += 1
     say(f"{count} records read, each of the type that the page gives its key")
