@@ -13,7 +13,8 @@
 //! capability              what a CO asks of a volume
 //! faults                  what a test plants
 //! log                     one line per beginning and end of a call
-//! rules, judge            what a CO must never do; finding it in logs
+//! rules                   what a CO must never do, as the driver refuses it
+//! judge                   finding it in the logs of all instances, by a model of its own
 //! ```
 
 pub mod ability;
