@@ -53,6 +53,9 @@ pub fn svg(rows: &[Row]) -> String {
     drawing.legend();
     for (servers, left) in SERVERS.into_iter().zip(LEFT) {
         let on: Vec<&Row> = rows.iter().copied().filter(|row| row.servers == servers).collect();
+        if on.is_empty() {
+            continue;
+        }
         let title = if servers == 1 { "one server" } else { "three servers" };
         drawing.text(left, RATES.0 - 16.0, "panel", "start", title);
         drawing.rates(&on, left);
@@ -124,19 +127,23 @@ impl Drawing {
                 y(rate),
                 (top + height - y(rate)).max(1.0)
             ));
-            let label = format!("{:.1}k", rate / 1e3);
-            self.text(x + width / 2.0, y(rate) - 5.0, "small", "middle", &label);
+            let mut above = y(rate);
             if let Some(theirs) = nomad(&row) {
                 self.line((x - 2.0, y(theirs)), (x + width + 2.0, y(theirs)), "nomad");
+                // The number does not stand in the line.
+                if (above - 18.0..above).contains(&y(theirs)) {
+                    above = y(theirs);
+                }
             }
+            self.text(x + width / 2.0, above - 5.0, "small", "middle", &short(rate));
         }
     }
 
     fn times(&mut self, rows: &[&Row], left: f64) {
         let (top, height) = TIMES;
         // 0.1 ms to 1 s, by powers of ten: a wait a hundred times as long must still be seen.
-        let y = |us: f64| top + height * (1.0 - ((us / 100.0).log10() / 3.0).clamp(0.0, 1.0));
-        for (us, label) in [(1e2, "0.1"), (1e3, "1"), (1e4, "10"), (1e5, "100")] {
+        let y = |us: f64| top + height * (1.0 - ((us / 100.0).log10() / 4.0).clamp(0.0, 1.0));
+        for (us, label) in [(1e2, "0.1"), (1e3, "1"), (1e4, "10"), (1e5, "100"), (1e6, "1 000")] {
             self.line((left, y(us)), (left + PANEL_WIDTH, y(us)), "grid");
             self.text(left - 8.0, y(us) + 4.0, "small quiet", "end", label);
         }
@@ -190,6 +197,11 @@ fn ticks(highest: f64) -> (f64, f64) {
     let step = [1.0, 2.0, 5.0, 10.0].map(|round| round * power).into_iter().find(fits);
     let step = step.unwrap_or(10.0 * power);
     (step, step * (highest * 1.02 / step).ceil())
+}
+
+/// A rate as it fits over a bar.
+fn short(rate: f64) -> String {
+    if rate < 995.0 { format!("{rate:.0}") } else { format!("{:.1}k", rate / 1e3) }
 }
 
 fn grouped_or_zero(number: f64) -> String {

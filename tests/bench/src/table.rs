@@ -47,6 +47,9 @@ pub fn terminal(rows: &[Row]) -> String {
 /// What each process works for one operation: where two cores are full, this is what decides.
 pub fn work(rows: &[Row]) -> String {
     let rows: Vec<&Row> = rows.iter().filter(|row| !row.cpu_us.is_empty()).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
     let mut columns: Vec<&String> = rows.iter().flat_map(|row| row.cpu_us.keys()).collect();
     columns.sort();
     columns.dedup();
