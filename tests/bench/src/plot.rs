@@ -1,6 +1,6 @@
 //! The claims as a picture: rates above, times below, one server left, three right.
 //!
-//! An SVG of its own, readable on white and on black: a viewer that prefers dark gets other colours.
+//! An SVG of its own, readable on white and on black: who prefers dark gets other colours.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ const RATES: (f64, f64) = (110.0, 240.0);
 const TIMES: (f64, f64) = (410.0, 170.0);
 
 const STYLE: &str = "
-text { font: 13px system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #24292f }
+text { font: 13px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #24292f }
 .title { font-size: 17px; font-weight: 600 }
 .panel { font-size: 14px; font-weight: 600 }
 .small { font-size: 11px }
@@ -82,7 +82,8 @@ impl Drawing {
 
     fn text(&mut self, x: f64, y: f64, class: &str, anchor: &str, text: &str) {
         self.put(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\" text-anchor=\"{anchor}\">{text}</text>"
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\" \
+             text-anchor=\"{anchor}\">{text}</text>"
         ));
     }
 

@@ -189,7 +189,10 @@ mod tests {
 
     #[test]
     fn the_plugins_time_is_that_of_the_calls_that_count() {
-        let call = |entry: &str, rpc: &str, begin: u64, end: u64| json!({"entry": entry, "rpc": rpc, "begin_us": begin, "end_us": end});
+        let call = |entry: &str, rpc: &str, begin: u64, end: u64| {
+            let (begin, end) = (json!(begin), json!(end));
+            json!({"entry": entry, "rpc": rpc, "begin_us": begin, "end_us": end})
+        };
         let calls = [
             call("begin", "NodeStageVolume", 100, 0),
             call("end", "NodeStageVolume", 100, 1_100),
