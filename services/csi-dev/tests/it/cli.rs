@@ -96,5 +96,16 @@ async fn judge_prints_violations_with_their_lines_and_exits_with_1() {
     for log in &logs {
         assert!(text.contains(&format!("{}:", log.display())), "{text}");
     }
+    assert!(
+        text.contains("[exclusive-attach, Safety 2, CSI \"ControllerPublishVolume\"]"),
+        "{text}"
+    );
+
+    let logs: Vec<_> = logs.iter().map(|log| log.to_str().unwrap()).collect();
+    let output = run(&[&["judge", "--json"], &logs[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let finding: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&finding["kind"], &finding["noticed"]), (&json!("violation"), &json!(true)));
+    assert_eq!(finding["proof"].as_array().unwrap().len(), 4, "{finding}");
     assert_eq!(run(&["judge", "/no/such/log"]).status.code(), Some(1));
 }
