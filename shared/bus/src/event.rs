@@ -1,14 +1,14 @@
 //! Events: what happened, told to whoever wants to know, and never waited for.
 //!
-//! **Owns** the event stream, the queue in front of it, and the two ways to read it: the last few,
-//! and what comes.
+//! **Owns** the event stream and the queue in front of it; [`EventLog`] reads what is stored.
 //!
 //! **Promises** that [`Events::publish`] takes no time: it hands the event to a bounded queue, and
 //! a full queue loses it, counted ([`Events::lost`]). Events may be lost; nothing decides by them.
 //!
 //! **Never** waits for the stream's acknowledgement, nor makes a claim wait.
 
-use std::collections::VecDeque;
+mod log;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,23 +21,19 @@ use berth_domain::Timestamp;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+pub use self::log::{EventError, EventFeed, EventLog, LAST_MAX, Query, Stored};
 use crate::bucket::{OpenError, nanoseconds};
-use crate::cause::Cause;
 use crate::connect::Bus;
-use crate::exchange::pause;
-use crate::feed::{Delivery, Feed, FeedError, Follow, Item, Start};
+use crate::feed::Delivery;
 use crate::headers;
 use crate::stream::Drift;
 
 /// Events that may wait for the bus.
 const QUEUE: usize = 1024;
-/// What is printed at most when the last events are asked for.
-pub const LAST_MAX: usize = 10_000;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// The event stream: a cheap handle.
@@ -80,15 +76,6 @@ pub struct Event {
     pub trace: Option<TraceContext>,
     /// The event itself.
     pub body: Bytes,
-}
-
-/// Why events cannot be read.
-#[derive(Debug, Error)]
-#[error("stream {stream} cannot be read now")]
-pub struct EventError {
-    stream: String,
-    #[source]
-    source: Cause,
 }
 
 impl Bus {
@@ -148,6 +135,11 @@ impl Events {
         }
     }
 
+    /// The events that are stored, to be read.
+    pub fn log(&self) -> EventLog {
+        EventLog::new(self.inner.bus.clone(), self.inner.stream.clone())
+    }
+
     /// The last `count` events (at most [`LAST_MAX`]) on subjects that `filter` covers, oldest
     /// first.
     pub async fn last(
@@ -156,99 +148,18 @@ impl Events {
         count: usize,
         within: Duration,
     ) -> Result<Vec<Event>, EventError> {
-        let read = timeout(within, self.read_last(filter, count.min(LAST_MAX))).await;
-        let read = read.unwrap_or(Err(FeedError::Silent(within)));
-        read.map_err(|error| self.error(Cause::new(error)))
+        let query = Query { filters: &[filter.to_owned()], last: count, since: None, within };
+        Ok(self.log().read(query, |_| true).await?.events)
     }
 
     /// Follows the events that come from now on.
     pub async fn follow(&self, filter: &str) -> Result<EventFeed, EventError> {
-        let stream = self.inner.bus.describe(&self.inner.stream).await;
-        let next = stream.map_err(|error| self.error(error.into()))?.state.last_seq + 1;
-        Ok(EventFeed { events: self.clone(), filter: filter.to_owned(), feed: None, next })
-    }
-
-    async fn open(&self, filter: &str, start: Start) -> Result<Feed, FeedError> {
-        let stream = &self.inner.stream;
-        let follow = Follow { stream, subject: filter, start, heartbeat: HEARTBEAT };
-        Feed::open(&self.inner.bus, follow).await
-    }
-
-    async fn read_last(&self, filter: &str, count: usize) -> Result<Vec<Event>, FeedError> {
-        let state = self.inner.bus.describe(&self.inner.stream).await?.state;
-        let mut back = count as u64;
-        // Each step back is four times the last: few steps, and not much more read than is wanted.
-        let mut feed = loop {
-            let from = (state.last_seq + 1).saturating_sub(back).max(state.first_seq);
-            let feed = self.open(filter, Start::From(from)).await?;
-            if feed.pending >= count as u64 || from <= state.first_seq {
-                break feed;
-            }
-            back = back.saturating_mul(4);
-        };
-        let mut last = VecDeque::with_capacity(count.min(64));
-        let mut pending = feed.pending;
-        while pending > 0 {
-            match feed.next().await? {
-                Item::Idle(_) => break,
-                Item::Message(message) => {
-                    pending = message.pending;
-                    if last.len() == count {
-                        last.pop_front();
-                    }
-                    if count > 0 {
-                        last.push_back(Event::from(message));
-                    }
-                }
-            }
-        }
-        Ok(last.into())
+        self.log().follow(&[filter.to_owned()]).await
     }
 
     fn lose(&self, subject: &str, why: &impl std::fmt::Display) {
         self.inner.lost.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(subject, %why, "an event is lost");
-    }
-
-    fn error(&self, source: Cause) -> EventError {
-        EventError { stream: self.inner.stream.clone(), source }
-    }
-}
-
-/// Events as they come.
-pub struct EventFeed {
-    events: Events,
-    filter: String,
-    feed: Option<Feed>,
-    /// What comes next: the first sequence that was not given out.
-    next: u64,
-}
-
-impl EventFeed {
-    /// The next event. Goes on by itself after the connection was away, without a gap.
-    pub async fn next(&mut self) -> Event {
-        let mut tries = 0;
-        loop {
-            let Some(feed) = &mut self.feed else {
-                self.feed = self.events.open(&self.filter, Start::From(self.next)).await.ok();
-                if self.feed.is_none() {
-                    tries += 1;
-                    pause(tries).await;
-                }
-                continue;
-            };
-            match feed.next().await {
-                Ok(Item::Message(message)) => {
-                    self.next = message.sequence + 1;
-                    return message.into();
-                }
-                Ok(Item::Idle(sequence)) => self.next = sequence + 1,
-                Err(error) => {
-                    tracing::debug!(%error, "events are followed anew");
-                    self.feed = None;
-                }
-            }
-        }
     }
 }
 

@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use async_nats::{HeaderMap, Message, Subscriber};
+use berth_domain::Timestamp;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use rand::RngExt as _;
@@ -38,13 +39,16 @@ pub(crate) enum Start {
     LastOfEach,
     /// With this sequence.
     From(u64),
+    /// With what was stored at this time or after it.
+    Since(Timestamp),
 }
 
 /// What to follow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Follow<'a> {
     pub(crate) stream: &'a str,
-    pub(crate) subject: &'a str,
+    /// Wildcards are allowed; the server takes no two that may cover the same subject.
+    pub(crate) subjects: &'a [String],
     pub(crate) start: Start,
     pub(crate) heartbeat: Duration,
 }
@@ -108,7 +112,7 @@ struct Created {
 
 impl Feed {
     pub(crate) async fn open(bus: &Bus, follow: Follow<'_>) -> Result<Self, FeedError> {
-        let Follow { stream, subject, start, heartbeat } = follow;
+        let Follow { stream, subjects, start, heartbeat } = follow;
         let connection = Watch::new(bus);
         if !bus.connected() {
             return Err(FeedError::Link);
@@ -125,7 +129,6 @@ impl Feed {
             "name": name,
             "description": bus.name(),
             "deliver_subject": inbox,
-            "filter_subject": subject,
             "ack_policy": "none",
             "max_deliver": 1,
             "replay_policy": "instant",
@@ -141,12 +144,22 @@ impl Feed {
                 config["deliver_policy"] = "by_start_sequence".into();
                 config["opt_start_seq"] = sequence.max(1).into();
             }
+            Start::Since(time) => {
+                config["deliver_policy"] = "by_start_time".into();
+                config["opt_start_time"] = time.to_string().into();
+            }
+        }
+        let mut create = format!("$JS.API.CONSUMER.CREATE.{stream}.{name}");
+        match subjects {
+            // In the subject of the request too, so that permissions can be given by it.
+            [subject] => {
+                config["filter_subject"] = subject.as_str().into();
+                create = format!("{create}.{subject}");
+            }
+            several => config["filter_subjects"] = several.into(),
         }
         let created: Created = bus
-            .api(
-                format!("$JS.API.CONSUMER.CREATE.{stream}.{name}.{subject}"),
-                &json!({ "stream_name": stream, "config": config, "action": "create" }),
-            )
+            .api(create, &json!({ "stream_name": stream, "config": config, "action": "create" }))
             .await?;
         Ok(Self {
             bus: bus.clone(),

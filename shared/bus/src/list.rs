@@ -134,7 +134,7 @@ impl Bucket {
         let head = self.head(filter).await?;
         let follow = Follow {
             stream: &self.shape.stream,
-            subject: &self.subject(filter),
+            subjects: &[self.subject(filter)],
             start: Start::LastOfEach,
             heartbeat: HEARTBEAT,
         };

@@ -51,6 +51,9 @@ pub(crate) struct Description {
 #[derive(Debug, Deserialize)]
 pub(crate) struct State {
     pub(crate) first_seq: u64,
+    /// When that was stored; long ago when there is none.
+    #[serde(default)]
+    pub(crate) first_ts: String,
     pub(crate) last_seq: u64,
 }
 

@@ -117,7 +117,7 @@ impl<F: Fold> Follower<F> {
         let bucket = &shared.bucket;
         let follow = Follow {
             stream: &bucket.shape.stream,
-            subject: &bucket.subject(&shared.filter),
+            subjects: &[bucket.subject(&shared.filter)],
             start,
             heartbeat: shared.options.heartbeat,
         };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use berth_bus::event::Query;
 use berth_contract::stream::EVENTS;
 use berth_harness::wait;
 use serde_json::{Value, json};
@@ -43,6 +44,79 @@ async fn events_are_read_in_order_with_their_trace() {
     assert_eq!(last(&subject("rare"), 100).await, [0, 10, 20, 30, 40]);
     assert_eq!(last(&subject("none"), 10).await, [0; 0]);
     assert_eq!(last("berth.v1.event.>", 0).await, [0; 0]);
+}
+
+/// The counts of what was read.
+fn counts(events: &[berth_bus::event::Event]) -> Vec<u64> {
+    let body = |event: &berth_bus::event::Event| serde_json::from_slice::<Value>(&event.body);
+    events.iter().map(|event| body(event).unwrap()["count"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn what_is_stored_is_read_by_several_filters_and_followed_without_a_gap() {
+    let (_server, bus) = one().await;
+    let log = bus.event_log(&EVENTS);
+    let filters = [subject("a"), subject("b")];
+    let query = Query { filters: &filters, last: 4, since: None, within: PATIENCE };
+    let missing = log.read(query, |_| true).await.unwrap_err().into_problem("events");
+    assert!(missing.retryable && missing.message.contains("stream not found"), "{missing}");
+
+    let events = bus.events(&EVENTS, 1).await.unwrap();
+    let tell = async |counts: std::ops::Range<u64>| {
+        for count in counts.clone() {
+            let kind = ["a", "b", "c"][usize::try_from(count % 3).unwrap()];
+            events.publish(&subject(kind), &json!({ "count": count }), trace());
+        }
+        events.flush(PATIENCE).await;
+        wait::until("they are stored", PATIENCE, async || {
+            let last = events.last("berth.v1.event.>", 1, PATIENCE).await.unwrap();
+            if self::counts(&last) == [counts.end - 1] { Ok(()) } else { Err("not yet") }
+        })
+        .await;
+    };
+    tell(0..600).await;
+    let read = async |query| log.read(query, |_| true).await.unwrap();
+    let newest = read(query).await;
+    assert_eq!(counts(&newest.events), [594, 595, 597, 598]);
+    assert!(newest.more && newest.begins.is_none(), "nothing is gone: {:?}", newest.begins);
+    // Rare ones are found however far back they are, each once and in order.
+    let rare =
+        |event: &berth_bus::event::Event| counts(std::slice::from_ref(event))[0].is_multiple_of(90);
+    let found = log.read(Query { last: 3, ..query }, rare).await.unwrap();
+    assert_eq!(counts(&found.events), [360, 450, 540]);
+    let found = log.read(Query { last: 50, ..query }, rare).await.unwrap();
+    assert_eq!(counts(&found.events), [0, 90, 180, 270, 360, 450, 540]);
+    assert!(!found.more);
+
+    let since = Some(newest.events[3].stored);
+    let recent = read(Query { since, last: 2, ..query }).await;
+    assert_eq!(counts(&recent.events), [597, 598]);
+    let later = Some(newest.events[3].stored.after(PATIENCE));
+    assert_eq!(read(Query { since: later, ..query }).await.events, []);
+
+    let mut feed = log.follow_from(&filters, newest.next);
+    tell(600..604).await;
+    for expected in [600, 601, 603] {
+        let event = timeout(PATIENCE, feed.next()).await.unwrap();
+        assert_eq!(counts(&[event]), [expected]);
+    }
+}
+
+#[tokio::test]
+async fn what_was_removed_by_age_or_size_is_said() {
+    let (server, bus) = one().await;
+    let events = bus.events(&EVENTS, 1).await.unwrap();
+    for count in 0..10 {
+        events.publish(&subject("a"), &json!({ "count": count }), trace());
+    }
+    events.flush(PATIENCE).await;
+    let stream = plain(&server.url()).await.get_stream(EVENTS.name).await.unwrap();
+    stream.purge().keep(4).await.unwrap();
+    let filters = ["berth.v1.event.>".to_owned()];
+    let query = Query { filters: &filters, last: 10, since: None, within: PATIENCE };
+    let left = bus.event_log(&EVENTS).read(query, |_| true).await.unwrap();
+    assert_eq!(counts(&left.events), [6, 7, 8, 9]);
+    assert_eq!(left.begins, Some(left.events[0].stored));
 }
 
 #[tokio::test]

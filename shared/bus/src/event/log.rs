@@ -1,0 +1,234 @@
+//! Reading events: the newest of those that are stored, and those that come.
+//!
+//! **Promises** that what is read is in the order in which it was stored, that nothing between
+//! reading and following is left out or given twice, and that no stream is made by looking for it.
+//!
+//! **Never** holds more than [`LAST_MAX`] events, however many there are.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::stream::StreamSpec;
+use berth_domain::Timestamp;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use super::{Event, HEARTBEAT};
+use crate::cause::Cause;
+use crate::connect::Bus;
+use crate::exchange::pause;
+use crate::feed::{Feed, FeedError, Follow, Item, Start};
+use crate::read::chain;
+
+/// More events than this are not read at once.
+pub const LAST_MAX: usize = 10_000;
+/// How far the first step back goes at least.
+const BACK_MIN: usize = 64;
+
+/// The stored events: a cheap handle for whoever only reads them.
+#[derive(Debug, Clone)]
+pub struct EventLog {
+    bus: Bus,
+    stream: String,
+}
+
+/// Which events to read.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    /// On subjects that one of these covers; no two of them may cover the same subject.
+    pub filters: &'a [String],
+    /// The newest so many of them, at most [`LAST_MAX`].
+    pub last: usize,
+    /// Only those that the server stored at this time or after it.
+    pub since: Option<Timestamp>,
+    /// How long it may take.
+    pub within: Duration,
+}
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Oldest first.
+    pub events: Vec<Event>,
+    /// Whether there may be more that answer the query, older than these.
+    pub more: bool,
+    /// How the stream stood: everything before this sequence was looked at. Follow
+    /// [from here](EventLog::follow_from) to go on.
+    pub next: u64,
+    /// When the oldest event that is left was stored, if older ones are gone by age or size.
+    pub begins: Option<Timestamp>,
+}
+
+/// Why events cannot be read.
+#[derive(Debug, Error)]
+#[error("stream {stream} cannot be read now; check nats-server, and that a service of Berth ran")]
+pub struct EventError {
+    stream: String,
+    #[source]
+    source: Cause,
+}
+
+impl EventError {
+    /// What a caller of ours is told.
+    pub fn into_problem(self, step: &str) -> Problem {
+        Problem::new(Code::BusUnavailable, chain(&self)).retryable().at(step)
+    }
+}
+
+impl Bus {
+    /// The events that are stored. Unlike [`Bus::events`] this makes no stream: who only looks
+    /// must not decide how many copies it has.
+    pub fn event_log(&self, spec: &StreamSpec) -> EventLog {
+        EventLog::new(self.clone(), spec.name.to_owned())
+    }
+}
+
+impl EventLog {
+    pub(super) fn new(bus: Bus, stream: String) -> Self {
+        Self { bus, stream }
+    }
+
+    /// Reads the newest events that answer the query and that `keep` wants.
+    pub async fn read(
+        &self,
+        query: Query<'_>,
+        keep: impl Fn(&Event) -> bool,
+    ) -> Result<Stored, EventError> {
+        let read = timeout(query.within, self.read_back(query, keep)).await;
+        let read = read.unwrap_or(Err(FeedError::Silent(query.within)));
+        read.map_err(|error| self.error(Cause::new(error)))
+    }
+
+    /// Follows the events that come from now on.
+    pub async fn follow(&self, filters: &[String]) -> Result<EventFeed, EventError> {
+        let stream = self.bus.describe(&self.stream).await;
+        let next = stream.map_err(|error| self.error(error.into()))?.state.last_seq + 1;
+        Ok(self.follow_from(filters, next))
+    }
+
+    /// Follows the events from a place in the stream on, such as [`Stored::next`].
+    pub fn follow_from(&self, filters: &[String], next: u64) -> EventFeed {
+        EventFeed { log: self.clone(), filters: filters.to_vec(), feed: None, next }
+    }
+
+    async fn open(&self, filters: &[String], start: Start) -> Result<Feed, FeedError> {
+        let follow =
+            Follow { stream: &self.stream, subjects: filters, start, heartbeat: HEARTBEAT };
+        Feed::open(&self.bus, follow).await
+    }
+
+    async fn read_back(
+        &self,
+        query: Query<'_>,
+        keep: impl Fn(&Event) -> bool,
+    ) -> Result<Stored, FeedError> {
+        let state = self.bus.describe(&self.stream).await?.state;
+        let count = query.last.min(LAST_MAX);
+        let next = state.last_seq + 1;
+        let mut read = Window { events: VecDeque::new(), more: false };
+        // Each step back is four times the last: few steps, and not much more read than is wanted.
+        let (mut end, mut back) = (next, count.max(BACK_MIN) as u64);
+        while end > state.first_seq && read.events.len() < count {
+            let begin = end.saturating_sub(back).max(state.first_seq);
+            let start = query.since.map_or(Start::From(begin), Start::Since);
+            let feed = self.open(query.filters, start).await?;
+            let mut window = window(feed, end, count - read.events.len(), &keep).await?;
+            window.events.append(&mut read.events);
+            read = window;
+            if query.since.is_some() {
+                break;
+            }
+            // Older ones that were not looked at may answer as well.
+            read.more |= begin > state.first_seq;
+            (end, back) = (begin, back.saturating_mul(4));
+        }
+        let begins = Timestamp::try_from(state.first_ts).ok().filter(|_| state.first_seq > 1);
+        Ok(Stored { events: read.events.into(), more: read.more, next, begins })
+    }
+
+    fn error(&self, source: Cause) -> EventError {
+        EventError { stream: self.stream.clone(), source }
+    }
+}
+
+/// A stretch of the stream: the newest of what is wanted there.
+struct Window {
+    events: VecDeque<Event>,
+    more: bool,
+}
+
+/// Reads up to, and without, a sequence.
+async fn window(
+    mut feed: Feed,
+    end: u64,
+    count: usize,
+    keep: impl Fn(&Event) -> bool,
+) -> Result<Window, FeedError> {
+    let mut window = Window { events: VecDeque::with_capacity(count.min(64)), more: false };
+    let mut pending = feed.pending;
+    let mut idle = false;
+    while pending > 0 {
+        let message = match feed.next().await? {
+            Item::Message(message) => message,
+            // What was counted and does not come was removed by age or size meanwhile.
+            Item::Idle(reached) if idle || reached + 1 >= end => break,
+            Item::Idle(_) => {
+                idle = true;
+                continue;
+            }
+        };
+        if message.sequence >= end {
+            break;
+        }
+        (pending, idle) = (message.pending, false);
+        let event = Event::from(message);
+        if !keep(&event) {
+            continue;
+        }
+        if window.events.len() == count {
+            window.events.pop_front();
+            window.more = true;
+        }
+        window.events.push_back(event);
+    }
+    Ok(window)
+}
+
+/// Events as they come.
+pub struct EventFeed {
+    log: EventLog,
+    filters: Vec<String>,
+    feed: Option<Feed>,
+    /// What comes next: the first sequence that was not given out.
+    next: u64,
+}
+
+impl EventFeed {
+    /// The next event. Goes on by itself after the connection was away, without a gap.
+    pub async fn next(&mut self) -> Event {
+        let mut tries = 0;
+        loop {
+            let Some(feed) = &mut self.feed else {
+                self.feed = self.log.open(&self.filters, Start::From(self.next)).await.ok();
+                if self.feed.is_none() {
+                    tries += 1;
+                    pause(tries).await;
+                }
+                continue;
+            };
+            match feed.next().await {
+                Ok(Item::Message(message)) => {
+                    self.next = message.sequence + 1;
+                    return message.into();
+                }
+                Ok(Item::Idle(sequence)) => self.next = sequence + 1,
+                Err(error) => {
+                    tracing::debug!(%error, "events are followed anew");
+                    self.feed = None;
+                }
+            }
+        }
+    }
+}
