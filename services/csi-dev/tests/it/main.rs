@@ -10,10 +10,13 @@
 mod abilities;
 mod cli;
 mod codes;
+mod copies;
 mod crash;
 mod faults;
+mod images;
 mod life;
 mod log;
+mod made;
 mod namespace;
 mod order;
 mod request;

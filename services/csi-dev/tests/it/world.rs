@@ -65,6 +65,10 @@ impl World {
         self.backend().provision(&meta).unwrap();
     }
 
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
     pub fn mounts(&self) -> Vec<PathBuf> {
         dirs::mounts_beneath(self.dir.path())
     }

@@ -1,0 +1,243 @@
+//! Images behind loop devices: as file systems and as block devices.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::process::Command;
+use std::time::Duration;
+
+use berth_csi::{Code, Rpc, v1};
+use berth_csi_dev::backend::FsType;
+use berth_csi_dev::capability::AccessMode::{SingleNodeMultiWriter, SingleNodeWriter};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use tokio::time::sleep;
+use v1::volume_capability::MountVolume;
+
+use crate::made::{
+    Devices, MIB, assert_nothing_left, attach, block, create, delete, devices, down, made, mounted,
+    publish, stage, up, with_fs,
+};
+use crate::order::begun;
+use crate::request::{detach, unpublish, unstage};
+use crate::world::{Node, World};
+
+#[tokio::test]
+async fn what_is_written_to_a_file_system_is_there_on_the_next_node() {
+    let Some(world) = World::start("image", &[]).await else { return };
+    let _devices = Devices(world.path().to_owned());
+    for (fs, bytes) in [(FsType::Ext4, 16 * MIB), (FsType::Xfs, 300 * MIB)] {
+        let capability = with_fs(SingleNodeWriter, fs);
+        let id = made(&world.n1, create(fs.name(), &capability, bytes)).await;
+        let target = up(&world.n1, &id, &capability).await;
+        fs::write(target.join("file"), "kept").unwrap();
+        // A loop device is bound where the volume is staged, and nowhere else.
+        assert_eq!(devices(world.path()).len(), 1);
+        down(&world.n1, &id).await;
+        assert_eq!(devices(world.path()), [""; 0]);
+
+        let target = up(&world.n2, &id, &capability).await;
+        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "kept");
+        assert_ne!(fs::metadata(&target).unwrap().dev(), fs::metadata("/tmp").unwrap().dev());
+        down(&world.n2, &id).await;
+        delete(&world.n1, &id).await;
+    }
+    assert_nothing_left(&world);
+    assert_eq!(world.findings(), []);
+}
+
+#[tokio::test]
+async fn a_block_volume_is_a_device_that_keeps_its_bytes() {
+    let Some(world) = World::start("block", &[]).await else { return };
+    let _devices = Devices(world.path().to_owned());
+    let (node, capability) = (&world.n1, block(SingleNodeMultiWriter));
+    let id = made(node, create("raw", &capability, 8 * MIB)).await;
+    let context = attach(node, &id, &capability).await;
+    node.call(stage(node, &id, &capability, &context)).await.unwrap();
+    node.call(publish(node, &id, "rw", &capability, &context)).await.unwrap();
+    let target = node.target("rw");
+    assert!(fs::metadata(&target).unwrap().file_type().is_block_device());
+    let device = OpenOptions::new().write(true).open(&target).unwrap();
+    device.write_all_at(b"kept", 4096).unwrap();
+    device.sync_all().unwrap();
+    drop(device);
+
+    // Read-only, the device itself refuses to be written to: the mount of its node would not.
+    let mut readonly = publish(node, &id, "ro", &capability, &context);
+    readonly.readonly = true;
+    node.call(readonly.clone()).await.unwrap();
+    node.call(readonly).await.unwrap();
+    let mut bytes = [0; 4];
+    File::open(node.target("ro")).unwrap().read_exact_at(&mut bytes, 4096).unwrap();
+    assert_eq!(&bytes, b"kept");
+    let written = OpenOptions::new().write(true).open(node.target("ro"));
+    written.and_then(|device| device.write_all_at(b"lost", 4096)).unwrap_err();
+    assert_eq!(devices(world.path()).len(), 2);
+
+    for name in ["ro", "rw"] {
+        node.call(unpublish(&id, &node.target(name))).await.unwrap();
+        assert!(!fs::exists(node.target(name)).unwrap());
+    }
+    assert_eq!(devices(world.path()).len(), 1, "it is staged");
+    node.call(unstage(&id, &node.staging(&id))).await.unwrap();
+    node.call(detach(&id, "n1")).await.unwrap();
+    // As a file system it cannot be used: it has none.
+    let request = v1::ControllerPublishVolumeRequest {
+        volume_id: id.clone(),
+        node_id: "n1".into(),
+        volume_capability: Some(mounted(SingleNodeMultiWriter, MountVolume::default())),
+        ..Default::default()
+    };
+    node.refused(request, Code::InvalidArgument).await;
+    delete(node, &id).await;
+    assert_nothing_left(&world);
+    assert_eq!(world.findings(), []);
+}
+
+fn expanded(id: &str, bytes: i64) -> v1::ControllerExpandVolumeRequest {
+    v1::ControllerExpandVolumeRequest {
+        volume_id: id.to_owned(),
+        capacity_range: Some(v1::CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
+        ..Default::default()
+    }
+}
+
+async fn total_bytes(node: &Node, id: &str) -> i64 {
+    let volume_path = node.target(id);
+    let stats = v1::NodeGetVolumeStatsRequest {
+        volume_id: id.to_owned(),
+        volume_path,
+        ..Default::default()
+    };
+    node.call(stats).await.unwrap().usage[0].total
+}
+
+#[tokio::test]
+async fn a_volume_grows_while_it_is_used_and_when_it_is_staged() {
+    let Some(world) = World::start("expand", &[]).await else { return };
+    let _devices = Devices(world.path().to_owned());
+    let node = &world.n1;
+    let xfs = with_fs(SingleNodeWriter, FsType::Xfs);
+    let id = made(node, create("xfs", &xfs, 300 * MIB)).await;
+    let target = up(node, &id, &xfs).await;
+    fs::write(target.join("file"), "kept").unwrap();
+    let before = total_bytes(node, &id).await;
+    let answer = node.call(expanded(&id, 600 * MIB)).await.unwrap();
+    assert!(answer.node_expansion_required && answer.capacity_bytes == 600 * MIB, "{answer:?}");
+    let request = v1::NodeExpandVolumeRequest {
+        volume_id: id.clone(),
+        volume_path: node.target(&id),
+        ..Default::default()
+    };
+    for _ in 0..2 {
+        node.call(request.clone()).await.unwrap();
+    }
+    assert!(total_bytes(node, &id).await > before + 200 * MIB, "grown while mounted");
+    assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "kept");
+    node.refused(
+        v1::NodeExpandVolumeRequest {
+            capacity_range: Some(v1::CapacityRange { required_bytes: 900 * MIB, limit_bytes: 0 }),
+            ..request
+        },
+        Code::OutOfRange,
+    )
+    .await;
+    down(node, &id).await;
+    delete(node, &id).await;
+
+    let ext4 = with_fs(SingleNodeWriter, FsType::Ext4);
+    let id = made(node, create("ext4", &ext4, 16 * MIB)).await;
+    up(node, &id, &ext4).await;
+    let before = total_bytes(node, &id).await;
+    down(node, &id).await;
+    node.call(expanded(&id, 64 * MIB)).await.unwrap();
+    up(node, &id, &ext4).await;
+    assert!(total_bytes(node, &id).await > before + 30 * MIB, "grown by the next stage");
+    down(node, &id).await;
+    delete(node, &id).await;
+    assert_nothing_left(&world);
+    assert_eq!(world.findings(), []);
+}
+
+#[tokio::test]
+async fn flags_and_the_group_are_honoured() {
+    let Some(world) = World::start("flags", &[]).await else { return };
+    let _devices = Devices(world.path().to_owned());
+    let node = &world.n1;
+    for fs_type in ["ext4", ""] {
+        let mount = MountVolume {
+            fs_type: fs_type.into(),
+            mount_flags: vec!["noexec".into(), "noatime".into()],
+            volume_mount_group: "4711".into(),
+        };
+        let capability = mounted(SingleNodeWriter, mount);
+        let name = format!("flags{fs_type}");
+        let id = made(node, create(&name, &capability, 16 * MIB)).await;
+        let target = up(node, &id, &capability).await;
+        let flags = statvfs(&target).unwrap().flags();
+        assert!(flags.contains(FsFlags::ST_NOEXEC | FsFlags::ST_NOATIME), "{flags:?}");
+        let meta = fs::metadata(&target).unwrap();
+        assert_eq!((meta.gid(), meta.mode() & 0o2070), (4711, 0o2070));
+        fs::write(target.join("file"), "x").unwrap();
+        assert_eq!(fs::metadata(target.join("file")).unwrap().gid(), 4711, "inherited");
+        down(node, &id).await;
+        delete(node, &id).await;
+    }
+    assert_nothing_left(&world);
+}
+
+#[tokio::test]
+async fn a_stage_that_was_killed_at_any_moment_is_completed_or_undone() {
+    let Some(world) = World::start("killed-image", &[]).await else { return };
+    let _devices = Devices(world.path().to_owned());
+    let node = &world.n1;
+    let capability = with_fs(SingleNodeWriter, FsType::Ext4);
+    let id = made(node, create("v", &capability, 16 * MIB)).await;
+    let context = attach(node, &id, &capability).await;
+    let request = stage(node, &id, &capability, &context);
+    // Moments all over the call, and after it: what counts is that none of them matters.
+    for after_ms in [0, 2, 5, 9, 14, 20, 30, 60] {
+        let kill = async {
+            begun(node, Rpc::NodeStageVolume).await;
+            sleep(Duration::from_millis(after_ms)).await;
+            node.daemon.kill9();
+        };
+        let seen = node.entries().len();
+        let (_, ()) = tokio::join!(node.call(request.clone()), kill);
+        assert!(node.entries().len() > seen);
+        node.crash().await;
+        if after_ms % 2 == 0 {
+            node.call(request.clone()).await.unwrap();
+            assert_eq!((world.mounts().len(), devices(world.path()).len()), (1, 1));
+        }
+        node.call(unstage(&id, &node.staging(&id))).await.unwrap();
+        assert_eq!((world.mounts().len(), devices(world.path()).len()), (0, 0), "{after_ms} ms");
+    }
+    node.call(detach(&id, "n1")).await.unwrap();
+    delete(node, &id).await;
+    assert_nothing_left(&world);
+    assert_eq!(world.findings(), []);
+}
+
+#[tokio::test]
+async fn a_device_that_no_note_names_is_released() {
+    let Some(world) = World::start("orphan", &[]).await else { return };
+    let _devices = Devices(world.path().to_owned());
+    let node = &world.n1;
+    let capability = with_fs(SingleNodeWriter, FsType::Ext4);
+    let id = made(node, create("v", &capability, 16 * MIB)).await;
+    let image = world.backend().volume(&id).unwrap().unwrap().data();
+    // As left by a call that was killed after it bound the device and before it noted that.
+    let bind = || {
+        let bound = Command::new("losetup").arg("--find").arg(&image).status().unwrap();
+        assert!(bound.success() && devices(world.path()).len() == 1);
+    };
+    bind();
+    node.crash().await;
+    assert_eq!(devices(world.path()), [""; 0], "released at the start");
+    bind();
+    up(node, &id, &capability).await;
+    assert_eq!(devices(world.path()).len(), 1, "taken over");
+    down(node, &id).await;
+    bind();
+    delete(node, &id).await;
+    assert_nothing_left(&world);
+}
