@@ -110,10 +110,10 @@ fn events(page: &mut Page) {
     let (volume, node) = (sample::volume(), sample::node_id());
     page.say(format!(
         "The subject is `berth.v1.event.<ns>.<kind>.<id>`: the kind is the noun of the name, and \
-         the id is that of the volume for `volume` and `claim`, else of the thing itself: `{}`. \
-         Plugins and nodes are in no namespace, and `_` stands in its place: `{}`. No service \
-         acts on events, and in a power cut the last second of them may be lost: to know how \
-         things stand, read the buckets. The message carries the header `traceparent`.",
+         the id is that of the volume for `volume`, `claim` and `call`, else of the thing itself: \
+         `{}`. Plugins and nodes are in no namespace, and `_` stands in its place: `{}`. No \
+         service acts on events, and in a power cut the last second of them may be lost: to know \
+         how things stand, read the buckets. The message carries the header `traceparent`.",
         subject::event(Some(&namespace), "claim", volume.as_str()),
         subject::event(None, "node", node.as_str()),
     ));

@@ -1,0 +1,47 @@
+//! What people and tools see of a running system is what `docs/contract.md` lists.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_contract::endpoint::Endpoint;
+use berth_contract::service;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, System};
+use serde_json::{Value, json};
+
+/// What a service says of its endpoints: name and metadata.
+async fn served(system: &System, service: &str) -> Result<BTreeMap<String, Value>, String> {
+    let info = system.ask::<Value>(&format!("$SRV.INFO.{service}"), &json!({})).await;
+    let info = info.map_err(|problem| problem.to_string())?;
+    let endpoints = info["endpoints"].as_array().unwrap().iter();
+    let named = |one: &Value| (one["name"].as_str().unwrap().to_owned(), one["metadata"].clone());
+    Ok(endpoints.map(named).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_endpoint_that_is_served_is_in_the_reference_and_no_other() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    for service in service::ALL {
+        let listed: BTreeMap<String, Value> = Endpoint::all()
+            .into_iter()
+            .filter(|one| one.service == service)
+            .map(|one| {
+                let mut metadata = one.metadata();
+                metadata.insert("description".to_owned(), one.description.to_owned());
+                (one.name, json!(metadata))
+            })
+            .collect();
+        // A collector leads, and so answers, a moment after it has started.
+        wait::until(service.name, Duration::from_secs(20), || async {
+            match served(&system, service.name).await {
+                Ok(served) if served == listed => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+}
