@@ -31,6 +31,7 @@ $said"
         || fail "nats-py cannot be fetched; without PyPI, set PIP_INDEX_URL to a mirror
 $said"
     cp "$WANTED" "$making/"
+    chmod 755 "$making"
     rm -rf "$PLACE"
     mv "$making" "$PLACE"
 fi
