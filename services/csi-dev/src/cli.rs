@@ -25,7 +25,7 @@ pub const EXIT_FAILED: u8 = 1;
 /// The arguments are wrong.
 pub const EXIT_USAGE: u8 = 64;
 
-/// The development CSI driver: directories with real mounts, and a judge of call order
+/// The development CSI driver: a whole plugin with real mounts, and a judge of call order
 #[derive(Debug, Parser)]
 #[command(name = "berth-csi-dev", version)]
 #[command(after_help = "Exit codes: 0 done; 1 failed, or violations found; 64 wrong arguments.")]
@@ -53,7 +53,18 @@ and then does one thing more, or nothing: "code": answer so; "hang": true; "cras
 "lose_answer": true; or "wrong": one of unknown-enum, no-ready, empty-topology, unknown-error,
 no-next-token"#;
 
+/// The keys and values are read in `driver/controller/parameters.rs`.
+const PARAMETERS_HELP: &str = "\
+Parameters of CreateVolume:
+  backing=directory|image  what holds the volume; without it, what its capabilities need
+  fs-type=ext4|xfs         the file system of an image, where no capability names one
+  context/KEY=VALUE        what every call about the volume has to bring along
+Mutable parameters: tier=gold|silver|bronze, iops=1..1000000
+Parameters of CreateSnapshot: ready-after-ms=0..60000, until it is ready to use
+Images need losetup (util-linux), mkfs.ext4 (e2fsprogs) and, for xfs, mkfs.xfs (xfsprogs).";
+
 #[derive(Args, Debug)]
+#[command(after_help = PARAMETERS_HELP)]
 struct ServeArgs {
     /// Where to listen, as `unix:///run/plugin/csi.sock`
     #[arg(long, env = "CSI_ENDPOINT")]

@@ -1,7 +1,8 @@
-//! The development CSI driver: directories with real mounts, and a judge of call order.
+//! The development CSI driver: a whole plugin with real mounts, and a judge of call order.
 //!
 //! Owns: a CSI 1.12 plugin for trying out and testing a CO. Several instances, one per node, share
-//! one backend directory. Promises: real bind mounts, the protocol's own error codes, a log of
+//! one backend directory. Promises: all of the protocol but changed blocks of snapshots, as much of
+//! it as is not switched off; real mounts and devices, the protocol's own error codes, a log of
 //! every call; it survives SIGKILL at any point; what a CO must never do is refused and recorded.
 //! Never: is fit for data that matters.
 //!
@@ -9,8 +10,10 @@
 //! cli, serve, socket      the binary: settings, start, drain
 //! driver                  the calls, one file per pair that undo each other
 //! backend                 the shared directory: volumes, their state, who is working on them
-//! mounts                  bind mounts, and the kernel's mount table
-//! capability              what a CO asks of a volume
+//! mounts, loops           mounts and loop devices, as the kernel has them
+//! tool                    the system's programs for file systems, devices and copies
+//! ability                 what the plugin can do, and how much of that is switched off
+//! capability, topology    what a CO asks of a volume: how it is accessed, and from where
 //! faults                  what a test plants
 //! log                     one line per beginning and end of a call
 //! rules                   what a CO must never do, as the driver refuses it

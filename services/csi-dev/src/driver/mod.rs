@@ -1,4 +1,4 @@
-//! The driver: one instance, serving one node, of a CSI plugin on directories.
+//! The driver: one instance, serving one node, of a CSI plugin on directories and images.
 //!
 //! Owns: what each call does, one file per pair of calls that undo each other. Promises: every call
 //! is logged, is idempotent, and is survived by the next when its process is killed at any point;
