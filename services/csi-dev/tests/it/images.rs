@@ -8,17 +8,19 @@ use std::time::Duration;
 use berth_csi::{Code, Rpc, v1};
 use berth_csi_dev::backend::FsType;
 use berth_csi_dev::capability::AccessMode::{SingleNodeMultiWriter, SingleNodeWriter};
+use berth_csi_dev::log::Entry;
+use berth_harness::wait;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use tokio::time::sleep;
 use v1::volume_capability::MountVolume;
+use v1::volume_content_source::{Type, VolumeSource};
 
 use crate::made::{
     Devices, MIB, assert_nothing_left, attach, block, create, delete, devices, down, made, mounted,
     publish, stage, up, with_fs,
 };
-use crate::order::begun;
 use crate::request::{detach, unpublish, unstage};
-use crate::world::{Node, World};
+use crate::world::{Node, TIMEOUT, World};
 
 #[tokio::test]
 async fn what_is_written_to_a_file_system_is_there_on_the_next_node() {
@@ -55,6 +57,7 @@ async fn a_block_volume_is_a_device_that_keeps_its_bytes() {
     node.call(publish(node, &id, "rw", &capability, &context)).await.unwrap();
     let target = node.target("rw");
     assert!(fs::metadata(&target).unwrap().file_type().is_block_device());
+    assert_eq!(total_bytes(node, &id, "rw").await, 8 * MIB);
     let device = OpenOptions::new().write(true).open(&target).unwrap();
     device.write_all_at(b"kept", 4096).unwrap();
     device.sync_all().unwrap();
@@ -100,8 +103,8 @@ fn expanded(id: &str, bytes: i64) -> v1::ControllerExpandVolumeRequest {
     }
 }
 
-async fn total_bytes(node: &Node, id: &str) -> i64 {
-    let volume_path = node.target(id);
+async fn total_bytes(node: &Node, id: &str, target: &str) -> i64 {
+    let volume_path = node.target(target);
     let stats = v1::NodeGetVolumeStatsRequest {
         volume_id: id.to_owned(),
         volume_path,
@@ -119,7 +122,7 @@ async fn a_volume_grows_while_it_is_used_and_when_it_is_staged() {
     let id = made(node, create("xfs", &xfs, 300 * MIB)).await;
     let target = up(node, &id, &xfs).await;
     fs::write(target.join("file"), "kept").unwrap();
-    let before = total_bytes(node, &id).await;
+    let before = total_bytes(node, &id, &id).await;
     let answer = node.call(expanded(&id, 600 * MIB)).await.unwrap();
     assert!(answer.node_expansion_required && answer.capacity_bytes == 600 * MIB, "{answer:?}");
     let request = v1::NodeExpandVolumeRequest {
@@ -130,7 +133,7 @@ async fn a_volume_grows_while_it_is_used_and_when_it_is_staged() {
     for _ in 0..2 {
         node.call(request.clone()).await.unwrap();
     }
-    assert!(total_bytes(node, &id).await > before + 200 * MIB, "grown while mounted");
+    assert!(total_bytes(node, &id, &id).await > before + 200 * MIB, "grown while mounted");
     assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "kept");
     node.refused(
         v1::NodeExpandVolumeRequest {
@@ -146,11 +149,11 @@ async fn a_volume_grows_while_it_is_used_and_when_it_is_staged() {
     let ext4 = with_fs(SingleNodeWriter, FsType::Ext4);
     let id = made(node, create("ext4", &ext4, 16 * MIB)).await;
     up(node, &id, &ext4).await;
-    let before = total_bytes(node, &id).await;
+    let before = total_bytes(node, &id, &id).await;
     down(node, &id).await;
     node.call(expanded(&id, 64 * MIB)).await.unwrap();
     up(node, &id, &ext4).await;
-    assert!(total_bytes(node, &id).await > before + 30 * MIB, "grown by the next stage");
+    assert!(total_bytes(node, &id, &id).await > before + 30 * MIB, "grown by the next stage");
     down(node, &id).await;
     delete(node, &id).await;
     assert_nothing_left(&world);
@@ -195,15 +198,7 @@ async fn a_stage_that_was_killed_at_any_moment_is_completed_or_undone() {
     let request = stage(node, &id, &capability, &context);
     // Moments all over the call, and after it: what counts is that none of them matters.
     for after_ms in [0, 2, 5, 9, 14, 20, 30, 60] {
-        let kill = async {
-            begun(node, Rpc::NodeStageVolume).await;
-            sleep(Duration::from_millis(after_ms)).await;
-            node.daemon.kill9();
-        };
-        let seen = node.entries().len();
-        let (_, ()) = tokio::join!(node.call(request.clone()), kill);
-        assert!(node.entries().len() > seen);
-        node.crash().await;
+        killed(node, Rpc::NodeStageVolume, after_ms, node.call(request.clone())).await;
         if after_ms % 2 == 0 {
             node.call(request.clone()).await.unwrap();
             assert_eq!((world.mounts().len(), devices(world.path()).len()), (1, 1));
@@ -215,6 +210,52 @@ async fn a_stage_that_was_killed_at_any_moment_is_completed_or_undone() {
     delete(node, &id).await;
     assert_nothing_left(&world);
     assert_eq!(world.findings(), []);
+}
+
+#[tokio::test]
+async fn a_creation_and_a_deletion_that_were_killed_are_completed_by_the_next() {
+    let Some(world) = World::start("killed-create", &[]).await else { return };
+    let _devices = Devices(world.path().to_owned());
+    let node = &world.n1;
+    let capability = with_fs(SingleNodeWriter, FsType::Ext4);
+    let origin = made(node, create("origin", &capability, 16 * MIB)).await;
+    fs::write(up(node, &origin, &capability).await.join("file"), "kept").unwrap();
+    down(node, &origin).await;
+    let mut request = create("copy", &capability, 16 * MIB);
+    let from = Type::Volume(VolumeSource { volume_id: origin.clone() });
+    request.volume_content_source = Some(v1::VolumeContentSource { r#type: Some(from) });
+    for after_ms in [0, 1, 3, 6, 10, 20] {
+        killed(node, Rpc::CreateVolume, after_ms, node.call(request.clone())).await;
+        let id = made(node, request.clone()).await;
+        let target = up(node, &id, &capability).await;
+        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "kept", "{after_ms} ms");
+        down(node, &id).await;
+        let delete_it = v1::DeleteVolumeRequest { volume_id: id.clone(), ..Default::default() };
+        killed(node, Rpc::DeleteVolume, after_ms, node.call(delete_it)).await;
+        delete(node, &id).await;
+        let dirs = fs::read_dir(world.path().join("backend/volumes")).unwrap();
+        assert_eq!(dirs.count(), 1, "the origin's, and nothing half removed");
+    }
+    delete(node, &origin).await;
+    assert_nothing_left(&world);
+    assert_eq!(world.findings(), []);
+}
+
+/// Makes the call, and kills the instance so long after it began; it may have ended by then.
+async fn killed<T>(node: &Node, rpc: Rpc, after_ms: u64, call: impl Future<Output = T>) {
+    let begins = || {
+        let is_one = |entry: &Entry| matches!(entry, Entry::Begin(begin) if begin.call.rpc == rpc);
+        node.entries().iter().filter(|entry| is_one(entry)).count()
+    };
+    let before = begins();
+    let kill = async {
+        let begun = async || if begins() > before { Ok(()) } else { Err("not yet") };
+        wait::until(&format!("{rpc} has begun"), TIMEOUT, begun).await;
+        sleep(Duration::from_millis(after_ms)).await;
+        node.daemon.kill9();
+    };
+    let (_, ()) = tokio::join!(call, kill);
+    node.crash().await;
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ pub(super) fn expand(
             loops::measure(&volume.data(), &device)?;
         }
     }
-    let is_block = !place.is_dir() || state.staged_on(node).is_some_and(|on| on.capability.block);
+    let is_block = stats::is_block(&state, node, &place);
     if let (Some(fs), Some(device), false) = (volume.meta().fs, state.device_on(node), is_block) {
         // The mount that may write: a target may be one that only reads.
         let staging = state.staged_on(node).map(|staged| staged.path.clone());

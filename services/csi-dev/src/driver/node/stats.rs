@@ -42,7 +42,8 @@ pub(super) fn stats(
     let place = find(&volume, &state, driver.node_id(), path)?;
     let meta = volume.meta();
     let usage = if driver.has(Ability::Stats) {
-        usage(meta, &place).map_err(|error| unread(volume_id, &place, &error))?
+        usage(meta, &place, is_block(&state, driver.node_id(), &place))
+            .map_err(|error| unread(volume_id, &place, &error))?
     } else {
         Vec::new()
     };
@@ -78,9 +79,13 @@ pub(super) fn find(
     Err(nowhere())
 }
 
-fn usage(meta: &Meta, place: &Path) -> io::Result<Vec<VolumeUsage>> {
-    let is_mount = fs::metadata(place)?.is_dir();
-    if meta.backing == Backing::Image && (!is_mount || meta.fs.is_none()) {
+/// Whether the volume is a block device there; staged as one, it is mounted nowhere.
+pub(super) fn is_block(state: &State, node: &str, place: &Path) -> bool {
+    !place.is_dir() || state.staged_on(node).is_some_and(|staged| staged.capability.block)
+}
+
+fn usage(meta: &Meta, place: &Path, is_block: bool) -> io::Result<Vec<VolumeUsage>> {
+    if is_block {
         let (total, unit) = (meta.capacity_bytes, Unit::Bytes.into());
         return Ok(vec![VolumeUsage { available: 0, total, used: total, unit }]);
     }
