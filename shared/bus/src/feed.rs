@@ -198,6 +198,11 @@ impl Feed {
         }
     }
 
+    /// Waits until the connection that it came over is no longer the one it was.
+    pub(crate) async fn broken(&mut self) {
+        self.connection.broken().await;
+    }
+
     fn delivered(&mut self, message: Message) -> Result<Item, FeedError> {
         let ack = message.reply.as_deref().and_then(Position::parse).ok_or(FeedError::Gap)?;
         if ack.count != self.count + 1 {

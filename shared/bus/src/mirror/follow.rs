@@ -115,13 +115,11 @@ impl<F: Fold> Follower<F> {
         let (start, mut pass) = self.plan().await?;
         let shared = Arc::clone(&self.shared);
         let bucket = &shared.bucket;
-        let follow = Follow {
-            stream: &bucket.shape.stream,
-            subjects: &[bucket.subject(&shared.filter)],
-            start,
-            heartbeat: shared.options.heartbeat,
-        };
-        let mut feed = Feed::open(&bucket.bus, follow).await?;
+        let subjects = [bucket.subject(&shared.filter)];
+        let heartbeat = shared.options.heartbeat;
+        let from =
+            |start| Follow { stream: &bucket.shape.stream, subjects: &subjects, start, heartbeat };
+        let mut feed = Feed::open(&bucket.bus, from(start)).await?;
         let mut pending = feed.pending;
         let mut probe_at = Instant::now() + shared.options.probe_every;
         self.look_up(&mut pass, pending);
@@ -147,6 +145,18 @@ impl<F: Fold> Follower<F> {
                 }
             }
             self.look_up(&mut pass, pending);
+            if pass.whole && pass.caught_up {
+                // The server counts what waits for a consumer of the newest of each key by walking
+                // over all keys, at each delete anywhere in the bucket. One that began at a
+                // sequence costs it nothing, so the first is for the first reading only.
+                let next = from(Start::From(shared.progress.borrow().applied + 1));
+                feed = tokio::select! {
+                    biased;
+                    () = feed.broken() => return Err(FeedError::Link.into()),
+                    opened = Feed::open(&bucket.bus, next) => opened?,
+                };
+                pass.whole = false;
+            }
         }
     }
 
