@@ -5,7 +5,8 @@
 //! machine ([`dev`]).
 //!
 //! **Promises** that stdout is data and stderr is talk, that every error says what to try next, and
-//! that a command ends: each wait has a deadline, `--timeout` or a default.
+//! that a command ends: each wait has a deadline, `--timeout` or a default; only who follows events
+//! waits until he has seen enough.
 //!
 //! **Never** writes a bucket or decides about a volume: it asks the services.
 
@@ -105,6 +106,8 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Claim(ClaimCommand::Status(args)) => {
             command::claim::status(&args, &session().await?).await?;
         }
+        Command::Events(args) => command::events::events(&args, &session().await?).await?,
+        Command::Trace(args) => command::trace::trace(&args, &session().await?).await?,
     }
     Ok(exit::OK)
 }

@@ -43,8 +43,13 @@ impl Output {
 
 /// Writes a line, or several, to stdout. A reader that went away is no error.
 pub fn data(text: &str) {
+    let _ = line(text);
+}
+
+/// As [`data`], for a command that would go on for ever: says when the reader went away.
+pub fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+    writeln!(out, "{text}").and_then(|()| out.flush())
 }
 
 /// Writes a line to stderr.

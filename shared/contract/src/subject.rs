@@ -243,6 +243,28 @@ pub fn claim_events(namespace: &Namespace) -> String {
     format!("berth.v1.event.{}.claim.*", encode(namespace))
 }
 
+/// Whose events a filter covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventsOf<'a> {
+    /// Things in no namespace: plugins and nodes.
+    None,
+    /// Things in this one.
+    Namespace(&'a Namespace),
+    /// All things.
+    All,
+}
+
+/// Covers the events of a kind and of an id; of all of them when none is given.
+pub fn event_filter(of: EventsOf<'_>, kind: Option<&str>, id: Option<&str>) -> String {
+    let namespace = match of {
+        EventsOf::None => "_".to_owned(),
+        EventsOf::Namespace(namespace) => encode(namespace),
+        EventsOf::All => "*".to_owned(),
+    };
+    let id = id.map_or_else(|| "*".to_owned(), encode);
+    format!("berth.v1.event.{namespace}.{}.{id}", kind.unwrap_or("*"))
+}
+
 /// Every event: for `nats sub`, and to filter by hand.
 pub const ALL_EVENTS: &str = "berth.v1.event.>";
 
@@ -289,6 +311,10 @@ mod tests {
         assert_eq!(secret_open_node(&secret_open(&node)), Some(node.clone()));
         assert_eq!(event(None, "node", "n1"), "berth.v1.event._.node.n1");
         assert_eq!(claim_events(&namespace), "berth.v1.event.default.claim.*");
+        let of = EventsOf::Namespace(&namespace);
+        assert_eq!(event_filter(of, None, Some("a.b")), "berth.v1.event.default.*.a=2Eb");
+        assert_eq!(event_filter(EventsOf::None, Some("node"), None), "berth.v1.event._.node.*");
+        assert_eq!(event_filter(EventsOf::All, None, None), "berth.v1.event.*.*.*");
     }
 
     proptest! {

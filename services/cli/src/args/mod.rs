@@ -6,6 +6,7 @@
 //! **Never** acts.
 
 mod dev;
+mod events;
 mod run;
 mod volume;
 
@@ -18,6 +19,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub use dev::Dev;
+pub use events::{Events, Kind, Trace};
 pub use run::Run;
 pub use volume::{Deregister, Init, List, Register, VolumeCommand};
 
@@ -89,6 +91,25 @@ pub enum Command {
     /// See who holds what, and where a release stands
     #[command(subcommand)]
     Claim(ClaimCommand),
+    /// See what happened to volumes, claims, allocs, plugins and nodes
+    ///
+    /// Prints the newest events, oldest first: when, what, of which volume, alloc, node and plugin,
+    /// how long it took, the words of whoever told it, and the first digits of the trace. Several
+    /// options must all hold. Events of plugins and nodes are in no namespace, and shown with each;
+    /// `--namespace '*'` shows all. They are kept for a week, or as many as the stream has room
+    /// for, and events may be lost: nothing of Berth decides by them.
+    ///
+    /// With --json each event is one line, as it is stored.
+    Events(Events),
+    /// Draw what happened to a claim, with times
+    ///
+    /// From the events that are kept, and from the claim's record while it lives: which step took
+    /// how long, which failed and why, who made it, what is under way and what is waited for. Bars
+    /// show where the time went; each is as long as its claim or its release. No collector of
+    /// traces is needed.
+    ///
+    /// When an alloc claimed the same volume several times, the newest is drawn.
+    Trace(Trace),
     /// Run a command with volumes mounted, and release them when it ends
     ///
     /// Registers an alloc, has the node's agent claim and mount each volume, runs CMD, and when it

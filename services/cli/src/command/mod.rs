@@ -5,9 +5,11 @@
 
 pub mod alloc;
 pub mod claim;
+pub mod events;
 pub mod explain;
 pub mod keygen;
 pub mod node;
 pub mod plugin;
 pub mod spec;
+pub mod trace;
 pub mod volume;

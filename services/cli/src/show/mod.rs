@@ -5,12 +5,17 @@
 
 mod alloc;
 mod claim;
+mod events;
 mod registry;
+mod time;
+pub mod trace;
 mod volume;
 
 pub use alloc::{alloc, allocs};
 pub use claim::claims;
+pub use events::{Told, event};
 pub use registry::{node, nodes, plugin, plugins};
+pub use time::Zone;
 pub use volume::{volume, volumes};
 
 /// `key=value` pairs, sorted as they are; nothing for none.

@@ -34,6 +34,12 @@ async fn without_services_every_question_is_unavailable() {
         assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{args:?}: {ran:?}");
         assert!(ran.err.contains("BERTH0003") && ran.err.contains("trace:"), "{args:?}: {ran:?}");
     }
+    // No stream is made by looking for events.
+    for args in [&["events"][..], &["events", "--follow"], &["trace", "data/a"]] {
+        let ran = ask(&url, args);
+        assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{args:?}: {ran:?}");
+        assert!(ran.err.contains("stream not found"), "{args:?}: {ran:?}");
+    }
     // Programs get the problem where they read, and people where they look.
     let ran = ask(&url, &["volume", "status", "--json"]);
     let problem: serde_json::Value = serde_json::from_str(&ran.out).unwrap();

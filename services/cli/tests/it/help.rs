@@ -72,6 +72,9 @@ fn usage_errors_say_what_is_known() {
         &["dev", "--volume-timeout", "soon"],
         &["explain", "BERTH4242"],
         &["--namespace", "", "claim", "status"],
+        &["events", "--kind", "lease"],
+        &["events", "--last", "10001"],
+        &["trace"],
     ];
     let told = cases.iter().map(|args| {
         let ran = berth(args);

@@ -1,0 +1,94 @@
+//! `berth events`, `berth trace`
+
+use std::time::Duration;
+
+use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
+use clap::{Args, ValueEnum};
+
+use crate::span;
+
+/// `berth events`
+#[derive(Debug, Args)]
+#[command(after_long_help = EVENTS)]
+pub struct Events {
+    /// Only what is about this volume
+    #[arg(long, value_name = "ID")]
+    pub volume: Option<VolumeId>,
+    /// Only what is about this alloc
+    #[arg(long, value_name = "ID")]
+    pub alloc: Option<AllocId>,
+    /// Only what is about this node
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<NodeId>,
+    /// Only what is about this plugin
+    #[arg(long, value_name = "ID")]
+    pub plugin: Option<PluginId>,
+    /// Only these kinds of events, separated by commas
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub kind: Vec<Kind>,
+    /// Only what was told within this time: 30s, 5m, 2h
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    pub since: Option<Duration>,
+    /// Only the newest so many, at most 10000 [default: 50; with --since all of them]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=10_000))]
+    pub last: Option<u16>,
+    /// Go on with what comes, until Ctrl-C
+    #[arg(long)]
+    pub follow: bool,
+}
+
+const EVENTS: &str = "EXAMPLES
+    berth events
+    berth events --volume data --follow
+    berth events --node n1 --kind claim,call --since 2h
+    berth events --kind plugin,node --last 10
+    berth events --since 1h --json | jq -r 'select(.took_us > 1e6) | .event'";
+
+/// What an event is about: the first word of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Kind {
+    /// Volumes: registered, mounted, …
+    Volume,
+    /// Claims: waiting, taken, freed, …
+    Claim,
+    /// Calls of the claim protocol, by whoever made them of a plugin
+    Call,
+    /// Allocs: registered, complete, …
+    Alloc,
+    /// Plugin instances: healthy, unhealthy, …
+    Plugin,
+    /// Nodes: ready, down, left
+    Node,
+}
+
+impl Kind {
+    /// As it stands in names and subjects.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Volume => "volume",
+            Self::Claim => "claim",
+            Self::Call => "call",
+            Self::Alloc => "alloc",
+            Self::Plugin => "plugin",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// `berth trace`
+#[derive(Debug, Args)]
+#[command(after_long_help = TRACE)]
+pub struct Trace {
+    /// VOLUME/ALLOC, an alloc (all its claims), or a trace id of 32 hex digits
+    #[arg(value_name = "CLAIM")]
+    pub claim: String,
+    /// Leave nothing out: earlier claims of the same alloc on the same volume, and every try
+    #[arg(long)]
+    pub all: bool,
+}
+
+const TRACE: &str = "EXAMPLES
+    berth trace data/run-7f3a91c2
+    berth trace run-7f3a91c2 --all
+    berth trace 0af7651916cd43dd8448eb211c80319c
+    berth trace data/run-7f3a91c2 --json | jq '.claims[].release.steps[].name'";

@@ -1,0 +1,147 @@
+//! `berth events`: what happened, and what happens.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use berth_bus::event::{LAST_MAX, Query};
+use berth_contract::event::Event;
+use berth_contract::stream::EVENTS;
+use berth_contract::subject::{EventsOf, event_filter};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
+use berth_service::clock;
+use tokio::signal::ctrl_c;
+
+use crate::args::{Events, Kind};
+use crate::failure::Failure;
+use crate::output::{self, say};
+use crate::session::Session;
+use crate::show::{self, Told, Zone};
+
+/// How many are shown unless said otherwise.
+const LAST: usize = 50;
+/// How long the reading may take, unless said otherwise: the stream may hold its 256 MiB.
+pub(super) const READING: Duration = Duration::from_secs(30);
+
+/// Prints the newest events, oldest first; then, with `--follow`, each that comes.
+pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
+    let log = session.bus.event_log(&EVENTS);
+    let filters = filters(args, &session.namespace);
+    let last = match (args.last, args.since) {
+        (Some(last), _) => usize::from(last),
+        (None, Some(_)) => LAST_MAX,
+        (None, None) => LAST,
+    };
+    let query = Query {
+        filters: &filters,
+        last,
+        since: args.since.map(|span| clock::now().before(span)),
+        within: session.timeout.unwrap_or(READING),
+    };
+    let read = |body: &[u8]| Told::read(body).filter(|told| matches(args, &told.event));
+    let stored = log.read(query, |event| read(&event.body).is_some()).await;
+    let stored = stored.map_err(|error| error.into_problem("events"))?;
+    if stored.more && args.last.is_none() && args.since.is_some() {
+        say(format_args!("only the newest {last} are shown; see others with a shorter --since"));
+    }
+    let zone = Zone::here();
+    let print = |told: Told| {
+        output::line(&if session.output.json { told.json } else { show::event(&told, &zone) })
+    };
+    for told in stored.events.iter().filter_map(|event| read(&event.body)) {
+        if print(told).is_err() {
+            return Ok(());
+        }
+    }
+    if !args.follow {
+        return Ok(());
+    }
+    let mut feed = log.follow_from(&filters, stored.next);
+    loop {
+        let event = tokio::select! {
+            event = feed.next() => event,
+            _ = ctrl_c() => return Ok(()),
+        };
+        if let Some(told) = read(&event.body)
+            && print(told).is_err()
+        {
+            // Whoever read has read enough.
+            return Ok(());
+        }
+    }
+}
+
+/// Subjects that cover what is asked for, and no more than needed; no two cover the same.
+fn filters(args: &Events, namespace: &Namespace) -> Vec<String> {
+    let of = events_of(namespace);
+    let volume = args.volume.as_ref().map(VolumeId::as_str);
+    if args.kind.is_empty() {
+        // Also kinds of a newer version.
+        let own = event_filter(of, None, volume);
+        return match (volume, of) {
+            (Some(_), _) | (None, EventsOf::All) => vec![own],
+            (None, _) => vec![event_filter(EventsOf::None, None, None), own],
+        };
+    }
+    let of_kind = |kind: Kind| {
+        let (of, id) = match kind {
+            Kind::Volume | Kind::Claim | Kind::Call => (of, volume),
+            Kind::Alloc => (of, args.alloc.as_ref().map(AllocId::as_str)),
+            Kind::Plugin => (EventsOf::None, args.plugin.as_ref().map(PluginId::as_str)),
+            Kind::Node => (EventsOf::None, args.node.as_ref().map(NodeId::as_str)),
+        };
+        event_filter(of, Some(kind.as_str()), id)
+    };
+    // Each once, however often it was said.
+    let said: BTreeSet<Kind> = args.kind.iter().copied().collect();
+    said.into_iter().map(of_kind).collect()
+}
+
+/// Whose events are asked for by a namespace: `*` is all.
+pub(super) fn events_of(namespace: &Namespace) -> EventsOf<'_> {
+    if namespace.as_str() == "*" { EventsOf::All } else { EventsOf::Namespace(namespace) }
+}
+
+/// Whether an event is about each of what was asked for.
+fn matches(args: &Events, event: &Event) -> bool {
+    fn is<T: PartialEq>(asked: Option<&T>, found: Option<&T>) -> bool {
+        asked.is_none() || asked == found
+    }
+    is(args.volume.as_ref(), event.volume.as_ref())
+        && is(args.alloc.as_ref(), event.alloc.as_ref())
+        && is(args.node.as_ref(), event.node.as_ref())
+        && is(args.plugin.as_ref(), event.plugin.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn filters_of(line: &str) -> Vec<String> {
+        let cli = Cli::try_parse_from(["berth", "events"].into_iter().chain(line.split(' ')));
+        let cli = cli.unwrap();
+        let Command::Events(args) = &cli.command else { panic!("{cli:?}") };
+        let all = filters(args, &cli.global.namespace());
+        all.iter()
+            .map(|filter| filter.strip_prefix("berth.v1.event.").unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn subjects_narrow_down_what_is_read_and_never_overlap() {
+        for (line, expected) in [
+            ("--namespace default", &["_.*.*", "default.*.*"][..]),
+            ("--namespace *", &["*.*.*"]),
+            ("--volume a.b", &["default.*.a=2Eb"]),
+            ("--namespace * --volume v", &["*.*.v"]),
+            ("--kind claim,call,claim --volume v", &["default.claim.v", "default.call.v"]),
+            ("--kind alloc --alloc web-1", &["default.alloc.web-1"]),
+            ("--kind plugin,node --node n1", &["_.plugin.*", "_.node.n1"]),
+            ("--alloc web-1", &["_.*.*", "default.*.*"]),
+        ] {
+            assert_eq!(filters_of(line), expected, "{line}");
+        }
+    }
+}

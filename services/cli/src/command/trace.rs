@@ -1,0 +1,208 @@
+//! `berth trace`: what happened to a claim.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use berth_bus::event::{EventLog, LAST_MAX, Query};
+use berth_contract::code::Code;
+use berth_contract::event::Event;
+use berth_contract::message::claim::{ClaimStatus, Claims, Status};
+use berth_contract::problem::Problem;
+use berth_contract::stream::EVENTS;
+use berth_contract::subject::{Namespaced, event_filter};
+use berth_domain::{AllocId, VolumeId};
+use berth_service::clock;
+use tokio::time::Instant;
+
+use super::events::{READING, events_of};
+use crate::args::Trace;
+use crate::failure::Failure;
+use crate::output::say;
+use crate::session::Session;
+use crate::show::Zone;
+use crate::show::trace::{Drawing, Known, Which, draw, tree};
+
+/// A trace is one workload's: a handful of claims. Of more only these are drawn.
+const CLAIMS_MAX: usize = 64;
+/// How long the claim service may take to say how one stands, unless said otherwise.
+const ASKING: Duration = Duration::from_secs(5);
+/// Kinds of events that name a volume.
+const OF_VOLUME: [&str; 3] = ["claim", "call", "volume"];
+
+/// What one claim's events name: the alloc, and the volume if only one is meant.
+type Wanted = BTreeSet<(AllocId, Option<VolumeId>)>;
+
+/// Prints the tree.
+pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
+    let reader = Reader { session, log: session.bus.event_log(&EVENTS) };
+    let asked = args.claim.as_str();
+    let is_trace = is_trace_id(asked);
+    let mut wanted = if is_trace { reader.of_trace(asked).await? } else { named(asked) };
+    let live = reader.live(asked, is_trace, &mut wanted).await;
+    // Events tell their story also when nobody answers for the records.
+    let live = live.unwrap_or_else(|problem| {
+        say(format_args!("how the claim stands now is not known: {problem}"));
+        Vec::new()
+    });
+    let stored = reader.of_claims(&wanted).await?;
+    let which = match (args.all, is_trace) {
+        (true, _) => Which::All,
+        (false, true) => Which::Trace(asked),
+        (false, false) => Which::Newest,
+    };
+    let (begins, now) = (stored.begins, clock::now());
+    let known = Known { events: &stored.events, claims: &live, begins, now };
+    let tree = tree(known, which);
+    if tree.claims.is_empty() {
+        return Err(unknown(args, session).into());
+    }
+    if stored.more {
+        say(format_args!("only the newest {LAST_MAX} events were looked at"));
+    }
+    let drawing = Drawing { zone: Zone::here(), all: args.all };
+    session.output.reply(&tree, |tree| draw(tree, &drawing));
+    Ok(())
+}
+
+fn is_trace_id(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The claims that the words may mean: ids may have slashes too, so each may be the one that
+/// parts volume and alloc.
+fn named(text: &str) -> Wanted {
+    let parted = text.match_indices('/').filter_map(|(at, _)| {
+        let volume = VolumeId::new(&text[..at]).ok()?;
+        Some((AllocId::new(&text[at + 1..]).ok()?, Some(volume)))
+    });
+    let alone = AllocId::new(text).ok().map(|alloc| (alloc, None));
+    parted.chain(alone).take(CLAIMS_MAX).collect()
+}
+
+fn unknown(args: &Trace, session: &Session) -> Problem {
+    let message = format!(
+        "neither a claim nor an event is known of {:?} in namespace {}",
+        args.claim, session.namespace
+    );
+    Problem::new(Code::NoSuchClaim, message).at("trace").next(
+        "list what lives with `berth claim status`, and what happened with `berth events --kind \
+         claim --last 1000`; events are kept for a week at most; is it another --namespace?",
+    )
+}
+
+struct Reader<'a> {
+    session: &'a Session,
+    log: EventLog,
+}
+
+/// What was read of the claims.
+struct Stored {
+    events: Vec<Event>,
+    more: bool,
+    begins: Option<berth_domain::Timestamp>,
+}
+
+impl Reader<'_> {
+    /// The claims that events of a trace are about; its allocs, when they are about none.
+    async fn of_trace(&self, trace: &str) -> Result<Wanted, Failure> {
+        let is_of = |event: &Event| {
+            let names = event.alloc.as_ref().map(AllocId::as_str);
+            let traces = [&event.trace, &event.claim_trace].map(Option::as_deref);
+            // An alloc's id may look like a trace's.
+            traces.contains(&Some(trace)) || names == Some(trace)
+        };
+        let all = [event_filter(events_of(&self.session.namespace), None, None)];
+        let events = self.read(&all, trace, is_of).await?.events;
+        let of = |event: &Event| Some((event.alloc.clone()?, event.volume.clone()));
+        let found: Wanted = events.iter().filter_map(of).collect();
+        let whole = found.iter().any(|(_, volume)| volume.is_some());
+        let found = found.into_iter().filter(|(_, volume)| !whole || volume.is_some());
+        Ok(found.take(CLAIMS_MAX).collect())
+    }
+
+    /// All that was told of some claims and their allocs.
+    async fn of_claims(&self, wanted: &Wanted) -> Result<Stored, Failure> {
+        let of = events_of(&self.session.namespace);
+        let is_wanted = |event: &Event| {
+            let Some(alloc) = &event.alloc else { return false };
+            wanted.iter().any(|(of, volume)| {
+                of == alloc
+                    && (volume.is_none() || event.volume.is_none() || *volume == event.volume)
+            })
+        };
+        // An alloc alone may have claims on any volume, which are filtered out here.
+        if let Some((alloc, _)) = wanted.iter().find(|(_, volume)| volume.is_none()) {
+            let all = [event_filter(of, None, None)];
+            let hint = if wanted.len() == 1 { alloc.as_str() } else { "" };
+            return self.read(&all, hint, is_wanted).await;
+        }
+        let volumes: BTreeSet<&VolumeId> =
+            wanted.iter().filter_map(|(_, volume)| volume.as_ref()).collect();
+        let allocs: BTreeSet<&AllocId> = wanted.iter().map(|(alloc, _)| alloc).collect();
+        let of_volumes = volumes.iter().flat_map(|volume| {
+            OF_VOLUME.map(|kind| event_filter(of, Some(kind), Some(volume.as_str())))
+        });
+        let of_allocs =
+            allocs.iter().map(|alloc| event_filter(of, Some("alloc"), Some(alloc.as_str())));
+        let filters: Vec<String> = of_volumes.chain(of_allocs).collect();
+        self.read(&filters, "", is_wanted).await
+    }
+
+    /// The claims that live, also one of a trace of which no event tells.
+    async fn live(
+        &self,
+        asked: &str,
+        is_trace: bool,
+        wanted: &mut Wanted,
+    ) -> Result<Vec<ClaimStatus>, Problem> {
+        if is_trace && wanted.is_empty() {
+            let mut live = self.claims(&Status::default()).await?;
+            live.retain(|claim| claim.trace.as_deref() == Some(asked));
+            let named = |claim: &ClaimStatus| (claim.alloc.clone(), Some(claim.volume.clone()));
+            wanted.extend(live.iter().map(named));
+            return Ok(live);
+        }
+        let mut live = Vec::new();
+        for (alloc, volume) in wanted.iter() {
+            let status = Status { alloc: Some(alloc.clone()), volume: volume.clone() };
+            for claim in self.claims(&status).await? {
+                if !live.contains(&claim) {
+                    live.push(claim);
+                }
+            }
+        }
+        Ok(live)
+    }
+
+    /// Events that hold a text and that `keep` wants.
+    async fn read(
+        &self,
+        filters: &[String],
+        text: &str,
+        keep: impl Fn(&Event) -> bool,
+    ) -> Result<Stored, Failure> {
+        let within = self.session.timeout.unwrap_or(READING);
+        let query = Query { filters, last: LAST_MAX, since: None, within };
+        // As it stands in JSON: most events need not be read to see that they are others'.
+        let text = serde_json::to_string(text).unwrap_or_default();
+        let text = text.trim_matches('"').as_bytes();
+        let holds = |body: &[u8]| text.is_empty() || body.windows(text.len()).any(|at| at == text);
+        let read = |body: &[u8]| {
+            let event: Event = serde_json::from_slice(body).ok()?;
+            Some(event).filter(&keep)
+        };
+        let stored =
+            self.log.read(query, |event| holds(&event.body) && read(&event.body).is_some()).await;
+        let stored = stored.map_err(|error| error.into_problem("events"))?;
+        let events = stored.events.iter().filter_map(|event| read(&event.body)).collect();
+        Ok(Stored { events, more: stored.more, begins: stored.begins })
+    }
+
+    /// The claims that live, asked for once.
+    async fn claims(&self, status: &Status) -> Result<Vec<ClaimStatus>, Problem> {
+        let question = self.session.about(Namespaced::ClaimStatus);
+        let deadline = Instant::now() + self.session.timeout.unwrap_or(ASKING);
+        let claims: Claims = self.session.once(&question, status, deadline).await?;
+        Ok(claims.claims)
+    }
+}

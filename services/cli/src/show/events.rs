@@ -1,0 +1,88 @@
+//! Events, one line each.
+
+use std::time::Duration;
+
+use berth_contract::event::{Event, EventName};
+use serde_json::Value;
+
+use super::time::{Zone, took};
+use crate::table::plain;
+
+/// An event as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// What this version understands of it.
+    pub event: Event,
+    /// All of it, in one line of JSON.
+    pub json: String,
+    name: String,
+}
+
+impl Told {
+    /// Reads one; none when it is no event.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let event: Event = serde_json::from_slice(bytes).ok()?;
+        let body = || serde_json::from_slice::<Value>(bytes).ok();
+        let name = match event.event {
+            // A newer version's.
+            EventName::Unknown => body()?["event"].as_str().unwrap_or_default().to_owned(),
+            known => known.to_string(),
+        };
+        let text = String::from_utf8(bytes.to_vec()).ok()?;
+        // As it is stored, unless somebody wrote it in several lines.
+        let json = if text.contains('\n') { body()?.to_string() } else { text };
+        Some(Self { event, json, name })
+    }
+}
+
+/// `2026-11-21 20:00:53.425  claim.failed  default/data web-1 on n1  200 ms  why  0af76519`
+///
+/// Columns are as wide as what is usual there: lines come one by one, and nobody waits for the
+/// longest.
+pub fn event(told: &Told, zone: &Zone) -> String {
+    let Told { event, .. } = told;
+    let took = event.took_us.map(|us| took(Duration::from_micros(us))).unwrap_or_default();
+    let trace = event.trace.as_deref().unwrap_or_default();
+    let trace: String = trace.chars().take(TRACE_DIGITS).collect();
+    format!(
+        "{}  {:<19}  {:<45}  {:>7}  {}",
+        zone.both(event.at),
+        plain(&told.name),
+        plain(&what(event)),
+        plain(&took),
+        [detail(event), trace].map(|text| plain(&text)).join("  "),
+    )
+}
+
+/// Enough of a trace's id to find it again by eye; `--json` has all of it.
+const TRACE_DIGITS: usize = 8;
+
+/// `default/data web-1 on n1 by ebs.csi.aws.com`
+fn what(event: &Event) -> String {
+    let mut words = Vec::new();
+    let namespace = event.namespace.as_ref().map(|namespace| format!("{namespace}/"));
+    let mut namespace = namespace.unwrap_or_default();
+    if let Some(volume) = &event.volume {
+        words.push(std::mem::take(&mut namespace) + volume.as_str());
+    }
+    if let Some(alloc) = &event.alloc {
+        words.push(namespace + alloc.as_str());
+    }
+    words.extend(event.node.as_ref().map(|node| format!("on {node}")));
+    words.extend(event.plugin.as_ref().map(|plugin| format!("by {plugin}")));
+    words.join(" ")
+}
+
+/// The words of the event, and the plugin's calls.
+fn detail(event: &Event) -> String {
+    let calls = event.calls.iter().map(|call| {
+        let failed = if call.code == "OK" { String::new() } else { format!(" {}", call.code) };
+        format!("{} {}{failed}", call.rpc, took(Duration::from_micros(call.took_us)))
+    });
+    let calls = calls.collect::<Vec<_>>().join(", ");
+    match (event.detail.as_deref().unwrap_or_default(), calls.as_str()) {
+        (detail, "") => detail.to_owned(),
+        ("", calls) => calls.to_owned(),
+        (detail, calls) => format!("{detail} ({calls})"),
+    }
+}

@@ -1,0 +1,98 @@
+//! Times as people here read them, and how long something took.
+
+use std::time::Duration;
+
+use berth_domain::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::span;
+
+/// The time zone in which times are shown.
+#[derive(Debug, Clone)]
+pub struct Zone(TimeZone);
+
+impl Zone {
+    /// As this machine and the variable `TZ` say; UTC when they say nothing.
+    pub fn here() -> Self {
+        Self(TimeZone::system())
+    }
+
+    /// UTC.
+    pub const fn utc() -> Self {
+        Self(TimeZone::UTC)
+    }
+
+    /// `2026-11-21`
+    pub fn date(&self, at: Timestamp) -> String {
+        self.format("%Y-%m-%d", at)
+    }
+
+    /// `20:00:53.425`
+    pub fn time(&self, at: Timestamp) -> String {
+        self.format("%H:%M:%S%.3f", at)
+    }
+
+    /// `2026-11-21 20:00:53.425`
+    pub fn both(&self, at: Timestamp) -> String {
+        format!("{} {}", self.date(at), self.time(at))
+    }
+
+    fn format(&self, form: &str, at: Timestamp) -> String {
+        let ms = i64::try_from(at.unix_ms()).unwrap_or(i64::MAX);
+        match jiff::Timestamp::from_millisecond(ms) {
+            Ok(at) => at.to_zoned(self.0.clone()).strftime(form).to_string(),
+            // Beyond the year 9999, which only a broken clock says.
+            Err(_) => at.to_string(),
+        }
+    }
+}
+
+/// `0.4 ms`, `21.5 ms`, `310 ms`, `2.0 s`, `61 s`, then as [`span::short`].
+pub fn took(took: Duration) -> String {
+    let us = took.as_micros();
+    let tenths = |unit: u128| format!("{}.{}", us / unit, us % unit * 10 / unit);
+    match us {
+        // What is known to the millisecond only is not written more exactly.
+        0..100_000 if us.is_multiple_of(1000) => format!("{} ms", us / 1000),
+        0..100_000 => format!("{} ms", tenths(1000)),
+        100_000..1_000_000 => format!("{} ms", us / 1000),
+        1_000_000..10_000_000 => format!("{} s", tenths(1_000_000)),
+        10_000_000..120_000_000 => format!("{} s", us / 1_000_000),
+        _ => span::short(took),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_zone_with_its_summer() {
+        let zone = Zone(TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap());
+        let winter = Timestamp::from_unix_ms(1_795_300_000_123);
+        assert_eq!(zone.both(winter), "2026-11-21 23:26:40.123");
+        assert_eq!(Zone::utc().both(winter), "2026-11-21 22:26:40.123");
+        let summer = Timestamp::from_unix_ms(1_783_000_000_000);
+        assert_eq!((zone.date(summer), zone.time(summer)), {
+            ("2026-07-02".to_owned(), "15:46:40.000".to_owned())
+        });
+        let broken = Timestamp::from_unix_ms(u64::MAX);
+        assert_eq!(Zone::utc().time(broken), "9999-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn what_was_measured_more_exactly_is_written_more_exactly() {
+        for (us, text) in [
+            (0, "0 ms"),
+            (412, "0.4 ms"),
+            (21_500, "21.5 ms"),
+            (24_000, "24 ms"),
+            (310_900, "310 ms"),
+            (2_049_000, "2.0 s"),
+            (61_000_000, "61 s"),
+            (600_000_000, "10m"),
+        ] {
+            assert_eq!(took(Duration::from_micros(us)), text);
+        }
+    }
+}

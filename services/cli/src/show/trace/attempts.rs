@@ -1,0 +1,221 @@
+//! The attempts of a claim's calls, put together from what two sides tell of them: the claim
+//! service what is on the record, and the agent what it did.
+
+use berth_contract::event::{Event, EventName};
+use berth_domain::volume::{Attempt as OnRecord, CallKind};
+use berth_domain::{AttemptId, Timestamp};
+
+use super::lives::{Life, is_claims};
+use super::tree::{How, Step, between, earlier};
+
+/// One attempt.
+#[derive(Debug)]
+struct Attempt<'a> {
+    id: &'a AttemptId,
+    call: Option<CallKind>,
+    worker: Option<&'a str>,
+    /// When it was written down.
+    began: Option<Timestamp>,
+    /// What the record says of its end.
+    end: Option<End<'a>>,
+    /// What those who executed it say.
+    executed: Vec<&'a Event>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct End<'a> {
+    at: Timestamp,
+    how: How,
+    took_us: Option<u64>,
+    detail: Option<&'a str>,
+}
+
+/// The steps that the attempts of a claim are, by when they began.
+pub(super) fn attempts(life: &Life<'_>, now: Timestamp) -> Vec<(Option<CallKind>, Step)> {
+    let mut attempts = Vec::new();
+    for event in &life.events {
+        if is_claims(event) {
+            recorded(&mut attempts, event);
+        } else if matches!(event.event, EventName::CallDone | EventName::CallFailed) {
+            executed(&mut attempts, event);
+        }
+    }
+    let standing = life.status.and_then(|status| status.attempt.as_ref());
+    if let Some(standing) = standing {
+        let attempt = attempt(&mut attempts, &standing.id);
+        attempt.call = Some(standing.call);
+        attempt.worker.get_or_insert(standing.worker.as_str());
+    }
+    let since = life.status.map_or(now, |status| status.since);
+    let mut steps: Vec<(Option<CallKind>, Step)> = attempts
+        .iter()
+        .map(|attempt| {
+            let standing = standing.filter(|standing| standing.id == *attempt.id);
+            (attempt.call, attempt.step(standing, since, now))
+        })
+        .collect();
+    steps.sort_by_key(|(_, step)| step.at);
+    succeed(&mut steps);
+    steps
+}
+
+/// Which call a call's event is about.
+pub(super) fn call_of(event: &Event) -> Option<CallKind> {
+    let detail = event.detail.as_deref()?;
+    let name = detail.split([' ', ':']).next()?;
+    let all = [CallKind::ControllerPublish, CallKind::NodeDetach, CallKind::ControllerUnpublish];
+    all.into_iter().find(|call| call.as_str() == name)
+}
+
+/// The attempt of that id, made when it is new.
+fn attempt<'a, 'b>(attempts: &'b mut Vec<Attempt<'a>>, id: &'a AttemptId) -> &'b mut Attempt<'a> {
+    let at = attempts.iter().position(|attempt| attempt.id == id).unwrap_or_else(|| {
+        let (worker, executed) = (None, Vec::new());
+        attempts.push(Attempt { id, call: None, worker, began: None, end: None, executed });
+        attempts.len() - 1
+    });
+    &mut attempts[at]
+}
+
+/// A change of the record: it begins an attempt, or says what came of one, or both.
+fn recorded<'a>(attempts: &mut Vec<Attempt<'a>>, event: &'a Event) {
+    let failed = event.event == EventName::ClaimFailed;
+    if !failed {
+        advance(attempts, event);
+    }
+    let Some(id) = &event.attempt else { return };
+    let is_new = !attempts.iter().any(|attempt| attempt.id == id);
+    let attempt = attempt(attempts, id);
+    if failed {
+        attempt.end = Some(End {
+            at: event.at,
+            how: How::Failed,
+            took_us: event.took_us,
+            detail: event.detail.as_deref(),
+        });
+    } else if is_new {
+        let worker = event.detail.as_deref().and_then(|detail| detail.split_once(" by "));
+        attempt.call = call_of(event);
+        attempt.worker = worker.map(|(_, worker)| worker);
+        attempt.began = Some(event.at);
+    }
+}
+
+/// The record went on: the attempts that stood on it no longer do.
+fn advance<'a>(attempts: &mut [Attempt<'a>], event: &'a Event) {
+    use CallKind::{ControllerPublish, ControllerUnpublish, NodeDetach};
+    let ended: &[CallKind] = match event.event {
+        EventName::ClaimTaken => &[ControllerPublish],
+        EventName::ClaimNodeDetached => &[NodeDetach],
+        EventName::ClaimFreed => &[NodeDetach, ControllerUnpublish],
+        _ => &[],
+    };
+    let is_ended = |attempt: &Attempt<'_>| attempt.call.is_some_and(|call| ended.contains(&call));
+    let done = attempts.iter().rposition(is_ended);
+    let next = event.attempt.as_ref();
+    for (at, attempt) in attempts.iter_mut().enumerate().filter(|(_, one)| Some(one.id) != next) {
+        let how = match &attempt.end {
+            // Also one that was not answered in time, and was answered after all.
+            None | Some(End { how: How::Failed, .. }) if Some(at) == done => How::Done,
+            Some(_) => continue,
+            None if attempt.call != Some(ControllerPublish) && done.or(Some(at)) > Some(at) => {
+                How::Abandoned
+            }
+            None if next.is_some() && ended.is_empty() => How::Abandoned,
+            None => How::NotTold,
+        };
+        let detail = attempt.end.and_then(|end| end.detail);
+        attempt.end = Some(End { at: event.at, how, took_us: None, detail });
+    }
+}
+
+fn executed<'a>(attempts: &mut Vec<Attempt<'a>>, event: &'a Event) {
+    let Some(id) = &event.attempt else { return };
+    let attempt = attempt(attempts, id);
+    attempt.call = attempt.call.or_else(|| call_of(event));
+    attempt.executed.push(event);
+}
+
+impl Attempt<'_> {
+    fn step(&self, standing: Option<&OnRecord>, since: Timestamp, now: Timestamp) -> Step {
+        let of_executed = |event: &&&Event| earlier(event.at, event.took_us.unwrap_or_default());
+        let told_end = self.end.map(|end| earlier(end.at, end.took_us.unwrap_or_default()));
+        let first = self.executed.iter().map(|event| of_executed(&event)).min();
+        let at = self.began.or(first).or(told_end).unwrap_or(since);
+        let under_way = standing.filter(|_| self.end.is_none_or(|end| end.how != How::Done));
+        let how = match (under_way, self.end) {
+            (Some(_), None) => How::UnderWay,
+            (_, Some(end)) => end.how,
+            (None, None) => How::NotTold,
+        };
+        let took_us = match (how, self.end) {
+            (How::UnderWay, _) => Some(between(at, now)),
+            (How::Abandoned | How::NotTold, _) | (_, None) => None,
+            (_, Some(end)) => end.took_us.or_else(|| Some(between(at, end.at))),
+        };
+        let call = self.call.map_or("attempt".to_owned(), |call| call.to_string());
+        let mut step = Step {
+            took_us,
+            node: self.executed.last().and_then(|event| event.node.clone()),
+            attempt: Some(self.id.clone()),
+            worker: self.worker.map(str::to_owned),
+            until: standing.filter(|_| how == How::UnderWay).map(|standing| standing.deadline),
+            detail: self.end.and_then(|end| end.detail).map(str::to_owned),
+            ..Step::new(call, at, how)
+        };
+        for event in &self.executed {
+            step.steps.extend(calls(event));
+            step.steps.extend(unheard(event, how));
+        }
+        step
+    }
+}
+
+/// What the agent said and the record does not.
+fn unheard(event: &Event, how: How) -> Option<Step> {
+    let done = event.event == EventName::CallDone;
+    let known = match how {
+        How::Done => done,
+        How::Failed => !done,
+        _ => false,
+    };
+    (!known).then(|| Step {
+        node: event.node.clone(),
+        detail: match (done, how) {
+            (false, _) => event.detail.clone(),
+            (true, How::UnderWay) => Some("this is to be recorded".to_owned()),
+            (true, How::Failed) => Some("too late".to_owned()),
+            (true, How::Abandoned) => Some("this was not recorded".to_owned()),
+            (true, _) => None,
+        },
+        ..Step::new(event.event.as_str(), event.at, if done { How::Done } else { How::Failed })
+    })
+}
+
+/// The calls that were made of the plugin.
+pub(super) fn calls(event: &Event) -> impl Iterator<Item = Step> {
+    event.calls.iter().map(|call| Step {
+        took_us: Some(call.took_us),
+        code: Some(call.code.clone()),
+        ..Step::new(&call.rpc, call.at, if call.code == "OK" { How::Done } else { How::Failed })
+    })
+}
+
+/// Marks which attempt followed on which.
+fn succeed(steps: &mut [(Option<CallKind>, Step)]) {
+    for at in 1..steps.len() {
+        let (before, after) = steps.split_at_mut(at);
+        let (Some((call, before)), Some((next_call, next))) =
+            (before.last_mut(), after.first_mut())
+        else {
+            continue;
+        };
+        next.taken_over = next.worker.is_some()
+            && before.worker.is_some()
+            && next.worker != before.worker
+            && next_call != &Some(CallKind::ControllerPublish)
+            && call != &Some(CallKind::ControllerPublish);
+        let again = call == next_call && before.how == How::Failed;
+        before.again_after_us = again.then(|| between(before.end(), next.at));
+    }
+}

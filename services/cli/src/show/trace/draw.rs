@@ -1,0 +1,247 @@
+//! The tree as text.
+//!
+//! ```text
+//! TIME  BAR: where in its phase  HOW LONG  what
+//! ```
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use berth_domain::Timestamp;
+
+use super::tree::{Claim, How, Phase, Step, Tree};
+use crate::show::time::{Zone, took};
+use crate::table::plain;
+
+/// The bar's columns.
+const BAR: u64 = 20;
+/// Tries of one call that fail in a row and are all drawn.
+const TRIES_MAX: usize = 8;
+/// Of more, so many of the first and of the last.
+const TRIES_FIRST: usize = 2;
+const TRIES_LAST: usize = 3;
+
+/// How to draw.
+#[derive(Debug, Clone)]
+pub struct Drawing {
+    /// Where the reader is.
+    pub zone: Zone,
+    /// Whether every try is drawn.
+    pub all: bool,
+}
+
+/// Draws a tree.
+pub fn draw(tree: &Tree, drawing: &Drawing) -> String {
+    let mut text = String::new();
+    for (at, claim) in tree.claims.iter().enumerate() {
+        if at > 0 {
+            text.push('\n');
+        }
+        drawing.claim(&mut text, claim, tree);
+    }
+    if tree.left_out > 0 {
+        let (count, are) = (tree.left_out, if tree.left_out == 1 { " is" } else { "s are" });
+        let _ = write!(text, "\n{count} earlier claim{are} not shown: add --all\n");
+    }
+    text
+}
+
+/// What of a phase its lines need.
+struct Frame<'a> {
+    drawing: &'a Drawing,
+    from: Timestamp,
+    to: Timestamp,
+    /// Whether it goes over midnight.
+    dated: bool,
+}
+
+impl Drawing {
+    fn claim(&self, text: &mut String, claim: &Claim, tree: &Tree) {
+        let Claim { namespace, volume, alloc, .. } = claim;
+        let node = claim.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "claim  {}: {}",
+            plain(&format!("{namespace}/{volume} by {alloc}{node}")),
+            stands(&claim.claim, "granted", "given up")
+        );
+        self.phase(text, &claim.claim, "", tree);
+        if let Some(release) = &claim.release {
+            let _ = writeln!(text, "release: {}", stands(release, "freed", "given up"));
+            self.phase(text, release, ", of the claim above", tree);
+        }
+    }
+
+    fn phase(&self, text: &mut String, phase: &Phase, of: &str, tree: &Tree) {
+        let ends = phase.steps.iter().flat_map(|step| step.steps.iter().chain([step]));
+        let first = phase.steps.first().map(|step| step.at);
+        let from = phase.at.or(first).unwrap_or(tree.at);
+        let to = ends.map(Step::end).max().unwrap_or(tree.at);
+        let begin = first.map_or(from, |first| first.min(from));
+        let dated = self.zone.date(begin) != self.zone.date(to);
+        let trace = phase.trace.as_deref().unwrap_or("is not known");
+        let day = match first {
+            Some(_) if !dated => format!(", {}", self.zone.date(begin)),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "  trace {}{of}{day}", plain(trace));
+        if phase.begins_before {
+            let why = match tree.begins {
+                Some(begins) => {
+                    format!("the events before {} are gone", self.zone.both(begins))
+                }
+                None => "events of its beginning are missing".to_owned(),
+            };
+            let _ = writeln!(text, "  {why}");
+        }
+        let frame = Frame { drawing: self, from, to, dated };
+        frame.draw(text, &phase.steps, "");
+        text.push('\n');
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+}
+
+/// `granted after 24 ms`
+fn stands(phase: &Phase, done: &str, failed: &str) -> String {
+    let took = phase.took_us.map(|us| took(Duration::from_micros(us)));
+    let after = took.as_ref().map(|took| format!(" after {took}")).unwrap_or_default();
+    match phase.how {
+        How::Done => format!("{done}{after}"),
+        How::Failed => format!("{failed}{after}"),
+        How::UnderWay => format!("under way for {}", took.unwrap_or_default()),
+        _ => "what came of it was not told".to_owned(),
+    }
+}
+
+/// A step, or tries that are not drawn one by one.
+enum Line<'a> {
+    Step(&'a Step),
+    Tries(&'a [Step]),
+}
+
+impl Frame<'_> {
+    fn draw(&self, text: &mut String, steps: &[Step], above: &str) {
+        let lines = self.lines(steps);
+        for (at, line) in lines.iter().enumerate() {
+            let is_last = at + 1 == lines.len();
+            let (branch, below) = if is_last { ("└─", "   ") } else { ("├─", "│  ") };
+            match line {
+                Line::Step(step) => {
+                    let said = said(step, self.drawing);
+                    self.line(text, step, &format!("{above}{branch} {said}"));
+                    self.draw(text, &step.steps, &format!("{above}{below}"));
+                }
+                Line::Tries(tries) => {
+                    let (Some(first), Some(last)) = (tries.first(), tries.last()) else { continue };
+                    let span = super::tree::between(first.at, last.end());
+                    let whole = Step { took_us: Some(span), ..first.clone() };
+                    let said = format!("… {} more tries failed: --all shows them", tries.len());
+                    self.line(text, &whole, &format!("{above}{branch} {said}"));
+                }
+            }
+        }
+    }
+
+    /// Long rows of failures are shortened.
+    fn lines<'a>(&self, steps: &'a [Step]) -> Vec<Line<'a>> {
+        let same = |one: &Step, next: &Step| {
+            let is_failure = |step: &Step| {
+                step.attempt.is_some() && matches!(step.how, How::Failed | How::Abandoned)
+            };
+            is_failure(one) && is_failure(next) && one.name == next.name
+        };
+        let mut lines = Vec::new();
+        for row in steps.chunk_by(same) {
+            if row.len() <= TRIES_MAX || self.drawing.all {
+                lines.extend(row.iter().map(Line::Step));
+                continue;
+            }
+            let (first, rest) = row.split_at(TRIES_FIRST);
+            let (middle, last) = rest.split_at(rest.len() - TRIES_LAST);
+            lines.extend(first.iter().map(Line::Step));
+            lines.push(Line::Tries(middle));
+            lines.extend(last.iter().map(Line::Step));
+        }
+        lines
+    }
+
+    fn line(&self, text: &mut String, step: &Step, said: &str) {
+        let zone = &self.drawing.zone;
+        let time = if self.dated { zone.both(step.at) } else { zone.time(step.at) };
+        let long = step.took_us.map(|us| took(Duration::from_micros(us))).unwrap_or_default();
+        let _ = writeln!(text, "{time}  {}  {long:>7}  {said}", self.bar(step));
+    }
+
+    /// Where in the phase a step lies.
+    fn bar(&self, step: &Step) -> String {
+        let whole = self.to.since(self.from).as_micros().max(1);
+        let column = |at: Timestamp| {
+            let part = at.min(self.to).since(self.from).as_micros() * u128::from(BAR) / whole;
+            usize::try_from(part).unwrap_or_default()
+        };
+        let width = usize::try_from(BAR).unwrap_or_default();
+        let begin = column(step.at).min(width - 1);
+        let length = column(step.end()).saturating_sub(begin).max(1);
+        let mark = match (step.how, step.took_us) {
+            (How::Quiet, _) => "░",
+            (_, None) => "·",
+            _ => "█",
+        };
+        let rest = width - begin - length;
+        format!("▕{}{}{}▏", " ".repeat(begin), mark.repeat(length), " ".repeat(rest))
+    }
+}
+
+/// A step in words.
+fn said(step: &Step, drawing: &Drawing) -> String {
+    if step.how == How::Quiet {
+        let what = step.detail.as_deref().map_or_else(|| "nothing was told".to_owned(), plain);
+        let next = step.until.map(|at| format!(" (in {})", took(at.since(step.end()))));
+        return what + &next.unwrap_or_default();
+    }
+    let failed = matches!(step.how, How::Failed | How::Abandoned);
+    let mut words = if failed { "✗ ".to_owned() } else { String::new() } + &plain(&step.name);
+    if let Some(attempt) = &step.attempt {
+        let _ = write!(words, "  attempt {}", plain(short(attempt.as_str())));
+    }
+    if let Some(node) = &step.node {
+        let _ = write!(words, " on {}", plain(node.as_str()));
+    }
+    if let Some(worker) = &step.worker {
+        let over = if step.taken_over { ", who took over" } else { "" };
+        let _ = write!(words, " by {}{over}", plain(worker));
+    }
+    if let Some(code) = &step.code {
+        let _ = write!(words, "  {}", plain(code));
+    }
+    // Its name is said already.
+    let own = |text| str::strip_prefix(text, &step.name).and_then(|rest| rest.strip_prefix(": "));
+    let detail = step.detail.as_deref().map(|text| plain(own(text).unwrap_or(text)));
+    let why = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
+    let _ = match step.how {
+        How::Failed if step.code.is_none() => write!(words, "  failed{why}"),
+        How::Abandoned => {
+            write!(words, "  nobody said what came of it; another attempt took its place")
+        }
+        How::NotTold => write!(words, "  what came of it was not told"),
+        How::UnderWay => {
+            let until = step.until.map(|at| format!(", until {}", drawing.zone.time(at)));
+            write!(words, "  under way{why}{}", until.unwrap_or_default())
+        }
+        How::Done if step.attempt.is_some() && !why.is_empty() => {
+            write!(words, "  done; before that{why}")
+        }
+        _ => write!(words, "{why}"),
+    };
+    if let Some(us) = step.again_after_us {
+        let _ = write!(words, "; again after {}", took(Duration::from_micros(us)));
+    }
+    words
+}
+
+/// The part of an attempt's id that tells it from others; `--json` has all of it.
+fn short(attempt: &str) -> &str {
+    let random = attempt.rsplit('-').next().unwrap_or(attempt);
+    random.char_indices().nth(8).map_or(random, |(at, _)| &random[..at])
+}

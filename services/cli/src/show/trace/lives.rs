@@ -1,0 +1,196 @@
+//! Which event belongs to which claim.
+//!
+//! Events of a claim name its trace, and those of its release name both; an alloc may claim a
+//! volume again and again, also in one trace. What names neither is told by its time.
+
+use berth_contract::event::{Event, EventName};
+use berth_contract::message::claim::ClaimStatus;
+use berth_domain::volume::CallKind;
+use berth_domain::{AllocId, Namespace, Timestamp, VolumeId};
+
+use super::attempts::call_of;
+use super::tree::earlier;
+
+/// Namespace, volume, alloc.
+pub(super) type Key<'a> = (&'a Namespace, &'a VolumeId, &'a AllocId);
+
+/// What is known of one claim.
+#[derive(Debug)]
+pub(super) struct Life<'a> {
+    pub(super) key: Key<'a>,
+    /// The claim's trace.
+    pub(super) claim: Option<&'a str>,
+    /// Its release's.
+    pub(super) release: Option<&'a str>,
+    /// In the order of their times, each once.
+    pub(super) events: Vec<&'a Event>,
+    /// While it lives.
+    pub(super) status: Option<&'a ClaimStatus>,
+}
+
+/// All claims, oldest first.
+pub(super) fn lives<'a>(events: &'a [Event], statuses: &'a [ClaimStatus]) -> Vec<Life<'a>> {
+    let events = in_order(events);
+    let mut lives = Vec::new();
+    for event in events.iter().filter(|event| is_claims(event)) {
+        add_claims(&mut lives, event);
+    }
+    for event in events.iter().filter(|event| event.volume.is_some() && !is_claims(event)) {
+        add_work(&mut lives, event);
+    }
+    for status in statuses {
+        add_status(&mut lives, status);
+    }
+    for life in &mut lives {
+        life.add_alloc(&events);
+        life.events.sort_by_key(|event| event.at);
+    }
+    lives.sort_by_key(Life::began);
+    lives
+}
+
+/// By time, each once.
+fn in_order(events: &[Event]) -> Vec<&Event> {
+    let mut all: Vec<&Event> = events.iter().collect();
+    all.sort_by_key(|event| event.at);
+    let mut once: Vec<&Event> = Vec::with_capacity(all.len());
+    for event in all {
+        let mut at_that_time = once.iter().rev().take_while(|known| known.at == event.at);
+        if !at_that_time.any(|known| *known == event) {
+            once.push(event);
+        }
+    }
+    once
+}
+
+/// Whether it tells a change of the claim's record.
+pub(super) fn is_claims(event: &Event) -> bool {
+    event.event.as_str().starts_with("claim.")
+}
+
+fn key(event: &Event) -> Option<Key<'_>> {
+    Some((event.namespace.as_ref()?, event.volume.as_ref()?, event.alloc.as_ref()?))
+}
+
+fn add_claims<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
+    let Some(key) = key(event) else { return };
+    let trace = event.trace.as_deref();
+    let find =
+        |is: &dyn Fn(&Life<'_>) -> bool| lives.iter().rposition(|life| life.key == key && is(life));
+    let found = match event.claim_trace.as_deref() {
+        // A claim that is released says nothing more: the same trace may have begun another.
+        None => find(&|life| life.claim == trace && life.release.is_none()),
+        of => find(&|life| life.release == trace)
+            .or_else(|| find(&|life| life.release.is_none() && life.claim == of)),
+    };
+    let at = found.unwrap_or_else(|| {
+        let claim = event.claim_trace.as_deref().or(trace);
+        lives.push(Life { claim, ..Life::new(key) });
+        lives.len() - 1
+    });
+    let life = &mut lives[at];
+    if event.claim_trace.is_some() {
+        life.release = trace;
+    }
+    life.events.push(event);
+}
+
+/// A call or a mount.
+fn add_work<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
+    let Some(key) = key(event) else { return };
+    let trace = event.trace.as_deref();
+    let same: Vec<usize> = (0..lives.len()).rev().filter(|at| lives[*at].key == key).collect();
+    let find = |is: &dyn Fn(&Life<'_>) -> bool| same.iter().copied().find(|at| is(&lives[*at]));
+    let attempt = event.attempt.as_ref();
+    let found = find(&|life| {
+        attempt.is_some() && life.events.iter().any(|known| known.attempt.as_ref() == attempt)
+    });
+    let of_trace =
+        |life: &Life<'_>| trace.is_some() && (life.claim == trace || life.release == trace);
+    let found = found
+        .or_else(|| find(&|life| of_trace(life) && life.began() <= event.at))
+        .or_else(|| find(&of_trace))
+        .or_else(|| find(&|life| life.began() <= event.at))
+        .or(same.last().copied());
+    if let Some(at) = found {
+        return lives[at].events.push(event);
+    }
+    let releases = matches!(
+        (event.event, call_of(event)),
+        (EventName::VolumeUnmounted, _)
+            | (_, Some(CallKind::NodeDetach | CallKind::ControllerUnpublish))
+    );
+    let (claim, release) = if releases { (None, trace) } else { (trace, None) };
+    lives.push(Life { claim, release, events: vec![event], ..Life::new(key) });
+}
+
+fn add_status<'a>(lives: &mut Vec<Life<'a>>, status: &'a ClaimStatus) {
+    let key = (&status.namespace, &status.volume, &status.alloc);
+    let trace = status.trace.as_deref();
+    let leaves = super::phases::is_leaving(status.state);
+    let is_left = |life: &Life<'_>| life.key == key && life.freed().is_none();
+    let of_trace = |life: &Life<'_>| {
+        is_left(life) && trace.is_some() && (life.claim == trace || life.release == trace)
+    };
+    // Nothing was told of the release yet, or it was lost.
+    let fits = |life: &Life<'_>| {
+        let unknown = life.claim.is_none() || (leaves && life.release.is_none());
+        is_left(life) && unknown && life.began() <= status.since
+    };
+    let found = lives.iter().rposition(of_trace).or_else(|| lives.iter().rposition(fits));
+    let (claim, release) = if leaves { (None, trace) } else { (trace, None) };
+    let at = found.unwrap_or_else(|| {
+        lives.push(Life::new(key));
+        lives.len() - 1
+    });
+    let life = &mut lives[at];
+    life.claim = life.claim.or(claim);
+    life.release = life.release.or(release);
+    life.status = Some(status);
+}
+
+impl<'a> Life<'a> {
+    fn new(key: Key<'a>) -> Self {
+        Self { key, claim: None, release: None, events: Vec::new(), status: None }
+    }
+
+    /// The first that is known of it.
+    pub(super) fn began(&self) -> Timestamp {
+        let began = |event: &&Event| match event.event {
+            EventName::ClaimTaken => earlier(event.at, event.took_us.unwrap_or_default()),
+            _ => event.at,
+        };
+        let recorded = self.events.iter().filter(|event| is_claims(event)).map(began).min();
+        let worked = || self.events.iter().filter(|event| event.volume.is_some()).map(began).min();
+        let since = || self.status.map(|status| status.since);
+        recorded.or_else(worked).or_else(since).unwrap_or_default()
+    }
+
+    /// The event that ended it.
+    pub(super) fn freed(&self) -> Option<&'a Event> {
+        self.events.iter().copied().find(|event| event.event == EventName::ClaimFreed)
+    }
+
+    /// The alloc's registration before it, and the alloc's end while it lived.
+    fn add_alloc(&mut self, events: &[&'a Event]) {
+        let (namespace, _, alloc) = self.key;
+        let (began, freed) = (self.began(), self.freed().map(|freed| freed.at));
+        let is_allocs = |event: &&&Event| {
+            event.volume.is_none()
+                && event.namespace.as_ref() == Some(namespace)
+                && event.alloc.as_ref() == Some(alloc)
+        };
+        let of_alloc: Vec<&Event> = events.iter().filter(is_allocs).copied().collect();
+        let (registered, ended): (Vec<&Event>, Vec<&Event>) =
+            of_alloc.into_iter().partition(|event| event.event == EventName::AllocRegistered);
+        let trace = self.claim;
+        let before = registered.iter().rev().find(|event| event.at <= began);
+        let same = || {
+            registered.iter().rev().find(|event| trace.is_some() && event.trace.as_deref() == trace)
+        };
+        let while_it_lived =
+            |event: &&Event| began <= event.at && freed.is_none_or(|freed| event.at <= freed);
+        self.events.extend(before.or_else(same));
+        self.events.extend(ended.into_iter().filter(while_it_lived));
+    }
+}

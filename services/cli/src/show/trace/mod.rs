@@ -1,0 +1,67 @@
+//! What happened to a claim, as a tree.
+//!
+//! ```text
+//! events, status ── lives ──▶ one claim's events ── attempts, phases ──▶ Tree ── draw ──▶ text
+//! ```
+//!
+//! **Owns** which event belongs to which claim, and how its steps are put together and drawn.
+//!
+//! **Promises** that events in any order, told twice or not at all make a tree that says so: what
+//! is not known is never made up.
+//!
+//! **Never** asks a clock or the bus: what is now is passed in.
+
+mod attempts;
+mod draw;
+mod lives;
+mod phases;
+mod tree;
+
+use berth_contract::event::Event;
+use berth_contract::message::claim::ClaimStatus;
+use berth_domain::Timestamp;
+
+pub use draw::{Drawing, draw};
+pub use tree::{Claim, How, Phase, Step, Tree};
+
+/// What a tree is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// The events of some allocs and their claims, in any order.
+    pub events: &'a [Event],
+    /// Those of the claims that live.
+    pub claims: &'a [ClaimStatus],
+    /// When the oldest event left was stored, if older ones are gone.
+    pub begins: Option<Timestamp>,
+    /// When the claims were asked for.
+    pub now: Timestamp,
+}
+
+/// Which claims are in the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which<'a> {
+    /// The newest of each alloc on each volume.
+    Newest,
+    /// Those of a trace, or the newest when no claim has it.
+    Trace(&'a str),
+    /// All.
+    All,
+}
+
+/// Puts the tree together, newest claim last.
+pub fn tree(known: Known<'_>, which: Which<'_>) -> Tree {
+    let lives = lives::lives(known.events, known.claims);
+    let of_trace = |life: &lives::Life<'_>| match which {
+        Which::Trace(trace) => life.claim == Some(trace) || life.release == Some(trace),
+        Which::Newest | Which::All => false,
+    };
+    let is_traced = lives.iter().any(of_trace);
+    let is_shown = |at: usize, life: &lives::Life<'_>| match which {
+        Which::All => true,
+        Which::Trace(_) if is_traced => of_trace(life),
+        Which::Trace(_) | Which::Newest => lives[at + 1..].iter().all(|next| next.key != life.key),
+    };
+    let shown = lives.iter().enumerate().filter(|(at, life)| is_shown(*at, life));
+    let claims: Vec<Claim> = shown.map(|(_, life)| phases::claim(life, known)).collect();
+    Tree { at: known.now, left_out: lives.len() - claims.len(), begins: known.begins, claims }
+}

@@ -1,0 +1,303 @@
+//! A claim's two phases: it is taken, and it is released.
+
+use berth_contract::event::{Event, EventName};
+use berth_domain::Timestamp;
+use berth_domain::volume::{CallKind, State};
+
+use super::Known;
+use super::attempts::{attempts, calls};
+use super::lives::{Life, is_claims};
+use super::tree::{Claim, How, Phase, Step, between, earlier};
+
+/// A silence that is shown, in microseconds.
+const QUIET_US: u64 = 1_000_000;
+/// The step of a claim in line.
+const WAITING: &str = "waiting";
+
+/// The claim with its phases.
+pub(super) fn claim(life: &Life<'_>, known: Known<'_>) -> Claim {
+    let (namespace, volume, alloc) = life.key;
+    let of_claim = life.events.iter().copied().filter(|event| is_claims(event) || is_mount(event));
+    let told = of_claim.rev().find_map(|event| event.node.clone());
+    let attempts = attempts(life, known.now);
+    let of_release = |call: Option<CallKind>| {
+        matches!(call, Some(CallKind::NodeDetach | CallKind::ControllerUnpublish))
+    };
+    let (releasing, taking): (Vec<_>, Vec<_>) =
+        attempts.into_iter().partition(|(call, _)| of_release(*call));
+    let steps = |attempts: Vec<(Option<CallKind>, Step)>| -> Vec<Step> {
+        attempts.into_iter().map(|(_, step)| step).collect()
+    };
+    let scene = Scene { life, known };
+    let mut claim = Claim {
+        namespace: namespace.clone(),
+        volume: volume.clone(),
+        alloc: alloc.clone(),
+        node: life.status.map(|status| status.node.clone()).or(told),
+        epoch: life.status.map(|status| status.epoch),
+        state: life.status.map(|status| status.state),
+        claim: scene.taking(steps(taking)),
+        release: scene.releasing(steps(releasing)),
+    };
+    let phase = claim.release.as_mut().unwrap_or(&mut claim.claim);
+    scene.wait(phase);
+    claim
+}
+
+pub(super) fn is_leaving(state: State) -> bool {
+    matches!(state, State::Unpublishing | State::NodeDetached)
+}
+
+fn is_mount(event: &Event) -> bool {
+    matches!(event.event, EventName::VolumeMounted | EventName::VolumeMountFailed)
+}
+
+struct Scene<'a> {
+    life: &'a Life<'a>,
+    known: Known<'a>,
+}
+
+impl Scene<'_> {
+    /// From the first word to the grant, and the mounts that it is good for.
+    fn taking(&self, attempts: Vec<Step>) -> Phase {
+        let registered = self.of(EventName::AllocRegistered).map(moment);
+        let take = self.take(attempts);
+        let mounts = self.life.events.iter().copied().filter(|event| is_mount(event));
+        let mounts = mounts.map(mount);
+        let at = take.as_ref().map(|take| take.at);
+        let begins_before = match (at, self.known.begins) {
+            (Some(at), Some(begins)) => at < begins,
+            (at, _) => at.is_none(),
+        };
+        let how = take.as_ref().map_or(How::NotTold, |take| take.how);
+        let took_us = take.as_ref().and_then(|take| take.took_us);
+        let mut steps: Vec<Step> = registered.chain(take).chain(mounts).collect();
+        steps.sort_by_key(|step| step.at);
+        let trace = self.life.claim.map(str::to_owned);
+        Phase { trace, at, took_us, how, begins_before, steps }
+    }
+
+    /// The request itself, as far as something is known of it.
+    fn take(&self, attempts: Vec<Step>) -> Option<Step> {
+        let told = || self.life.events.iter().copied().filter(|event| is_of_take(event));
+        let taken = told().find(|event| event.event == EventName::ClaimTaken);
+        let standing = self.life.status.filter(|status| {
+            matches!(status.state, State::Waiting | State::Publishing | State::Taken)
+        });
+        let asked = taken.map(|taken| earlier(taken.at, taken.took_us.unwrap_or_default()));
+        let first = told().next().map(|event| event.at);
+        let began = attempts.iter().map(|step| step.at).chain(asked).chain(first).min();
+        let at = began.or(standing.map(|status| status.since))?;
+        let given_up = self.left();
+        let granted = standing.filter(|status| status.state == State::Taken);
+        let granted = taken.map(|taken| taken.at).or(granted.map(|status| status.since));
+        let live = standing.filter(|status| status.state != State::Taken);
+        let (how, took_us, detail) = match (granted, given_up, live) {
+            (Some(granted), ..) => (How::Done, Some(between(at, granted)), None),
+            (None, Some(left), _) if first.is_some() => {
+                let why = "given up before it was granted".to_owned();
+                (How::Failed, Some(between(at, left)), Some(why))
+            }
+            (None, None, Some(_)) => (How::UnderWay, Some(between(at, self.known.now)), None),
+            _ => (How::NotTold, None, None),
+        };
+        let waits = told().filter(|event| event.event == EventName::ClaimWaiting).map(|event| {
+            let next = told().find(|next| next.at >= event.at && *next != event);
+            let end = next.map(|next| next.at).or(given_up);
+            let still = standing.is_some_and(|status| status.state == State::Waiting);
+            let how = match end {
+                Some(_) => How::Done,
+                None if still => How::UnderWay,
+                None => How::NotTold,
+            };
+            let end = end.or(still.then_some(self.known.now));
+            let took_us = end.map(|end| between(event.at, end));
+            let detail = event.detail.clone();
+            Step { took_us, detail, ..Step::new(WAITING, event.at, how) }
+        });
+        let mut steps: Vec<Step> = waits.chain(attempts).collect();
+        steps.extend(told().filter(|event| failed_alone(event)).map(moment));
+        let steps = with_silences(steps);
+        Some(Step { took_us, detail, steps, ..Step::new("claim.take", at, how) })
+    }
+
+    /// From giving it up to its end; none while it is held.
+    fn releasing(&self, attempts: Vec<Step>) -> Option<Phase> {
+        let Scene { life, known } = self;
+        let told = || life.events.iter().copied().filter(|event| event.claim_trace.is_some());
+        let standing = life.status.filter(|status| is_leaving(status.state));
+        if attempts.is_empty() && life.release.is_none() && standing.is_none() {
+            return None;
+        }
+        let freed = life.freed();
+        let gave_up = freed.and_then(|freed| Some(earlier(freed.at, freed.took_us?)));
+        let first = attempts.first().map(|step| step.at);
+        let at = gave_up.or(self.left().into_iter().chain(first).min());
+        // What can only come after something else does not begin a release.
+        let is_later = told().next().is_none_or(|first| match first.event {
+            EventName::ClaimFailed => attempts.iter().any(|step| step.attempt == first.attempt),
+            EventName::ClaimNodeDetached => self.of(EventName::ClaimTaken).next().is_some(),
+            _ => false,
+        });
+        let is_gone = at.zip(known.begins).is_some_and(|(at, begins)| at < begins);
+        let begins_before = is_gone || (gave_up.is_none() && is_later);
+        let at = at.or(standing.map(|status| status.since));
+        let (how, end) = match (freed, standing) {
+            (Some(freed), _) => (How::Done, Some(freed.at)),
+            (None, Some(_)) => (How::UnderWay, Some(known.now)),
+            (None, None) => (How::NotTold, None),
+        };
+        let is_drawn = |event: &&Event| {
+            let begins_attempt =
+                attempts.iter().any(|step| step.attempt == event.attempt && step.attempt.is_some());
+            match event.event {
+                EventName::ClaimFailed => failed_alone(event),
+                _ => !begins_attempt,
+            }
+        };
+        let moments: Vec<Step> = told().filter(is_drawn).map(moment).collect();
+        let mut steps = attempts;
+        for event in self.of(EventName::VolumeUnmounted) {
+            place(&mut steps, moment(event));
+        }
+        steps.extend(moments);
+        steps.extend(life.events.iter().copied().filter(|event| is_alloc_end(event)).map(moment));
+        Some(Phase {
+            trace: life.release.map(str::to_owned),
+            at,
+            took_us: at.zip(end).map(|(at, end)| between(at, end)),
+            how,
+            begins_before,
+            steps: with_silences(steps),
+        })
+    }
+
+    /// What a claim that lives waits for, when nothing is under way.
+    fn wait(&self, phase: &mut Phase) {
+        let Some(status) = self.life.status else { return };
+        let Some(waits_for) = &status.waits_for else { return };
+        let is_at_work = |step: &Step| step.how == How::UnderWay && step.attempt.is_some();
+        let parts = phase.steps.iter_mut().flat_map(|step| step.steps.iter_mut());
+        let in_line = |step: &&mut Step| step.name == WAITING && step.how == How::UnderWay;
+        if let Some(step) = parts.rev().find(in_line) {
+            step.detail = Some(waits_for.clone());
+            return;
+        }
+        let all = || phase.steps.iter().flat_map(|step| step.steps.iter().chain([step]));
+        if all().any(is_at_work) {
+            return;
+        }
+        let now = self.known.now;
+        let over = all().filter(|step| step.how != How::UnderWay).map(Step::end);
+        let since = over.chain(phase.at).filter(|end| *end <= now).max().unwrap_or(status.since);
+        let error = status
+            .error
+            .as_ref()
+            .filter(|error| !all().any(|step| step.detail.as_ref() == Some(error)));
+        let error = error.map(|error| format!("; try {} failed: {error}", status.tries));
+        phase.steps.push(Step {
+            took_us: Some(between(since, now)),
+            detail: Some(format!("waits for {waits_for}{}", error.unwrap_or_default())),
+            until: status.next_try.filter(|next| *next > now),
+            ..Step::new("quiet", since, How::Quiet)
+        });
+    }
+
+    fn of(&self, name: EventName) -> impl Iterator<Item = &Event> {
+        self.life.events.iter().copied().filter(move |event| event.event == name)
+    }
+
+    /// When it was given up, as far as that was told.
+    fn left(&self) -> Option<Timestamp> {
+        let told = self
+            .life
+            .events
+            .iter()
+            .copied()
+            .find(|event| is_claims(event) && event.claim_trace.is_some());
+        told.map(|event| match event.event {
+            EventName::ClaimFreed => earlier(event.at, event.took_us.unwrap_or_default()),
+            _ => event.at,
+        })
+    }
+}
+
+fn is_of_take(event: &Event) -> bool {
+    is_claims(event) && event.claim_trace.is_none()
+}
+
+/// A failure that is no attempt's.
+fn failed_alone(event: &Event) -> bool {
+    event.event == EventName::ClaimFailed && event.attempt.is_none()
+}
+
+fn is_alloc_end(event: &Event) -> bool {
+    event.volume.is_none() && event.event != EventName::AllocRegistered
+}
+
+/// An event as a step.
+fn moment(event: &Event) -> Step {
+    let how = match event.event {
+        EventName::ClaimFailed => How::Failed,
+        _ => How::Happened,
+    };
+    let detail = event.detail.clone();
+    let is_elsewhere = !is_claims(event);
+    let node = event.node.clone().filter(|_| is_elsewhere);
+    Step { node, detail, ..Step::new(event.event.as_str(), event.at, how) }
+}
+
+fn mount(event: &Event) -> Step {
+    let how = match event.event {
+        EventName::VolumeMounted => How::Done,
+        _ => How::Failed,
+    };
+    let at = earlier(event.at, event.took_us.unwrap_or_default());
+    Step {
+        took_us: event.took_us,
+        node: event.node.clone(),
+        detail: event.detail.clone(),
+        steps: calls(event).collect(),
+        ..Step::new("mount", at, how)
+    }
+}
+
+/// Puts what was done within an attempt below it.
+fn place(attempts: &mut Vec<Step>, step: Step) {
+    let covers = |attempt: &&mut Step| {
+        attempt.name == CallKind::NodeDetach.as_str()
+            && attempt.at <= step.at
+            && (attempt.took_us.is_none() || step.at <= attempt.end())
+    };
+    match attempts.iter_mut().rev().find(covers) {
+        Some(attempt) => {
+            attempt.steps.push(step);
+            attempt.steps.sort_by_key(|step| step.at);
+        }
+        None => attempts.push(step),
+    }
+}
+
+/// In order, with the silences between them.
+fn with_silences(mut steps: Vec<Step>) -> Vec<Step> {
+    steps.sort_by_key(|step| step.at);
+    let mut all: Vec<Step> = Vec::with_capacity(steps.len());
+    let mut covered: Option<(Timestamp, bool)> = None;
+    for step in steps {
+        // How long the next try was waited for is said where the last one failed.
+        if let Some((end, false)) = covered
+            && between(end, step.at) >= QUIET_US
+        {
+            let took_us = Some(between(end, step.at));
+            all.push(Step { took_us, ..Step::new("quiet", end, How::Quiet) });
+        }
+        let (end, waits) = (step.end(), step.again_after_us.is_some());
+        let open = matches!(step.how, How::NotTold | How::Abandoned | How::UnderWay);
+        covered = match covered {
+            Some((known, waited)) if known > end => Some((known, waited || open)),
+            _ => Some((end, waits || open)),
+        };
+        all.push(step);
+    }
+    all
+}

@@ -1,0 +1,97 @@
+//! Events as lines, and over a real bus.
+
+use berth_bus::{Bus, Config};
+use berth_cli::show::{Told, Zone, event};
+use berth_contract::event::{Event, EventName as E};
+use berth_contract::service::PLUGIN_REGISTRY;
+use berth_contract::stream::EVENTS;
+use berth_domain::{NodeId, PluginId};
+use berth_harness::nats::Server;
+use berth_harness::wait;
+use serde_json::{Value, json};
+
+use crate::berth::{Ran, berth};
+use crate::story::{Story, at, trace};
+use crate::system::SOON;
+
+fn line(body: &Value) -> String {
+    let told = Told::read(body.to_string().as_bytes()).unwrap();
+    event(&told, &Zone::utc()) + "\n"
+}
+
+fn node_ready() -> Event {
+    Event {
+        node: Some(NodeId::new("n1").unwrap()),
+        plugin: Some(PluginId::new("ebs.csi.aws.com").unwrap()),
+        ..Event::new(E::PluginHealthy, at(0), PLUGIN_REGISTRY)
+    }
+}
+
+#[test]
+fn one_line_each() {
+    let story = Story::new().alloc(0, E::AllocRegistered).granted(4).fail(
+        100,
+        "1-p0000009",
+        2_049,
+        "no\n\u{1b}[31mred",
+    );
+    let mut all: Vec<Value> =
+        story.events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
+    all.push(serde_json::to_value(node_ready()).unwrap());
+    let newer = json!({"event": "snapshot.made", "at": at(0), "service": "x", "new": 1});
+    all.push(newer.clone());
+    insta::assert_snapshot!(all.iter().map(line).collect::<String>());
+    let pretty = serde_json::to_string_pretty(&newer).unwrap();
+    let told = Told::read(pretty.as_bytes()).unwrap();
+    assert_eq!(told.json, newer.to_string(), "one line, with what is not known here");
+    assert_eq!(Told::read(b"{}"), None);
+}
+
+/// What is told, and what each question finds of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_found_by_each_of_their_fields() {
+    let server = Server::start().await;
+    let bus = Bus::connect(Config::new([server.url()], "test")).await.unwrap();
+    let events = bus.events(&EVENTS, 1).await.unwrap();
+    let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100);
+    for event in story.events.iter().chain([&node_ready()]) {
+        let trace = berth_service::clock::begin_trace();
+        events.publish(&event.subject(), event, trace);
+    }
+    let count = story.events.len() + 1;
+    wait::until("all are stored", SOON, async || {
+        let stored = events.last("berth.v1.event.>", 100, SOON).await.unwrap().len();
+        if stored == count { Ok(()) } else { Err(stored) }
+    })
+    .await;
+
+    let url = server.url();
+    let ask = |args: &str| -> Ran {
+        let global = ["--nats", &url, "--timeout", "5s", "--json"];
+        let ran = berth(&[&global[..], &args.split(' ').collect::<Vec<_>>()].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran
+    };
+    let found = |args: &str| {
+        let lines = ask(args).out;
+        let name = |line: &str| serde_json::from_str::<Value>(line).unwrap()["event"].clone();
+        lines.lines().map(|line| name(line).as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let told: Vec<&str> = story.events.iter().map(|event| event.event.as_str()).collect();
+    assert_eq!(found("events"), [&told[..], &["plugin.healthy"]].concat());
+    assert_eq!(found("events --last 2"), ["claim.freed", "plugin.healthy"]);
+    assert_eq!(found("events --last 0").len(), 0);
+    assert_eq!(found("events --kind alloc"), ["alloc.registered", "alloc.complete"]);
+    assert_eq!(found("events --volume data --kind call --node n2"), ["call.done"; 2]);
+    assert_eq!(found("events --alloc web-1").len(), told.len());
+    assert_eq!(found("events --namespace other"), ["plugin.healthy"]);
+    assert_eq!(found("events --namespace * --plugin ebs.csi.aws.com"), ["plugin.healthy"]);
+    assert_eq!(found("events --since 1h").len(), count);
+    // Of a trace, of an alloc and of a claim there is the same tree; no service need run.
+    for claim in ["data/web-1", "web-1", &trace('a'), &trace('b')] {
+        let ran = ask(&format!("trace {claim}"));
+        let tree: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(tree["claims"][0]["release"]["how"], "done", "{claim}: {ran:?}");
+        assert!(ran.err.contains("how the claim stands now is not known"), "{ran:?}");
+    }
+}

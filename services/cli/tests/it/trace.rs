@@ -1,0 +1,328 @@
+//! Trees of claims, drawn from what is told of them.
+
+use berth_cli::show::Zone;
+use berth_cli::show::trace::{Drawing, How, Known, Tree, Which, draw, tree};
+use berth_contract::event::{Event, EventName as E};
+use berth_contract::message::claim::ClaimStatus;
+use berth_domain::volume::{Attempt, CallKind, State};
+use berth_domain::{Timestamp, WorkerId};
+
+use crate::story::{Story, at, attempt, trace};
+
+const WATCHER: &str = "volumewatcher/h/7";
+
+fn seen(events: &[Event], claims: &[ClaimStatus], now_ms: u64) -> Tree {
+    tree(Known { events, claims, begins: None, now: at(now_ms) }, Which::Newest)
+}
+
+fn drawn(tree: &Tree) -> String {
+    draw(tree, &Drawing { zone: Zone::utc(), all: false })
+}
+
+fn under_way(id: &str, call: CallKind, worker: &str, deadline_ms: u64) -> Attempt {
+    let (id, worker) = (attempt(id), WorkerId::new(worker).unwrap());
+    Attempt { id, call, worker, deadline: at(deadline_ms) }
+}
+
+/// A claim on whose release two tries fail, and whose watcher is killed over the third.
+fn troubled() -> Story {
+    Story::new()
+        .alloc(0, E::AllocRegistered)
+        .granted(4)
+        .alloc(60_000, E::AllocStopped)
+        .begin(60_010, E::ClaimUnpublishing, "2-d0000001", "agent.detach", WATCHER)
+        .fail(60_210, "2-d0000001", 200, "agent.detach: the agent of node n1 is not there")
+        .begin(60_610, E::ClaimUnpublishing, "2-d0000002", "agent.detach", WATCHER)
+        .call(
+            61_100,
+            "2-d0000002",
+            "agent.detach",
+            "n1",
+            &[("NodeUnpublishVolume", 60_612, 488_000, "INTERNAL")],
+        )
+        .fail(61_104, "2-d0000002", 494, "agent.detach: NodeUnpublishVolume: INTERNAL: no")
+        .begin(62_000, E::ClaimUnpublishing, "2-d0000003", "agent.detach", WATCHER)
+        .call(
+            62_300,
+            "2-d0000003",
+            "agent.detach",
+            "n1",
+            &[("NodeUnpublishVolume", 62_010, 280_000, "OK")],
+        )
+        .begin(65_400, E::ClaimUnpublishing, "2-d0000004", "agent.detach", "volumewatcher/i/9")
+        .call(65_420, "2-d0000004", "agent.detach", "n1", &[])
+}
+
+#[test]
+fn granted() {
+    let story = Story::new().alloc(0, E::AllocRegistered).granted(4);
+    let held = story.status(28, State::Taken);
+    insta::assert_snapshot!(drawn(&seen(&story.events, &[held], 9_000)));
+}
+
+#[test]
+fn under_way_at_the_plugin() {
+    let worker = "claim/h/41";
+    let story = Story::new().alloc(0, E::AllocRegistered).begin(
+        4,
+        E::ClaimPublishing,
+        "1-p0000001",
+        "controller.publish",
+        worker,
+    );
+    let claim = ClaimStatus {
+        attempt: Some(under_way("1-p0000001", CallKind::ControllerPublish, worker, 60_004)),
+        waits_for: Some("controller.publish by claim/h/41".to_owned()),
+        ..story.status(4, State::Publishing)
+    };
+    insta::assert_snapshot!(drawn(&seen(&story.events, &[claim], 12_004)));
+}
+
+#[test]
+fn in_line() {
+    let story = Story::new().alloc(0, E::AllocRegistered).record(4, E::ClaimWaiting, |_| ());
+    let claim = ClaimStatus {
+        waits_for: Some("its turn, after web-0 on n2 (taken)".to_owned()),
+        ..story.status(4, State::Waiting)
+    };
+    insta::assert_snapshot!(drawn(&seen(&story.events, &[claim], 75_004)));
+}
+
+#[test]
+fn freed_after_trouble() {
+    let story = troubled()
+        .begin(65_430, E::ClaimNodeDetached, "3-u0000001", "controller.unpublish", WATCHER)
+        .call(
+            65_460,
+            "3-u0000001",
+            "controller.unpublish",
+            "n2",
+            &[("ControllerUnpublishVolume", 65_440, 19_000, "OK")],
+        )
+        .freed(65_470, 5_460);
+    let tree = seen(&story.events, &[], 90_000_000);
+    insta::assert_snapshot!(drawn(&tree));
+    insta::assert_json_snapshot!(tree);
+}
+
+#[test]
+fn under_way_with_its_retries_and_a_takeover() {
+    let story = troubled();
+    let events: Vec<Event> = story.events[..story.events.len() - 1].to_vec();
+    let worker = "volumewatcher/i/9";
+    let claim = ClaimStatus {
+        attempt: Some(under_way("2-d0000004", CallKind::NodeDetach, worker, 125_400)),
+        waits_for: Some("agent.detach by volumewatcher/i/9".to_owned()),
+        tries: 2,
+        ..story.status(60_010, State::Unpublishing)
+    };
+    insta::assert_snapshot!(drawn(&seen(&events, &[claim], 77_400)));
+}
+
+#[test]
+fn stuck_for_two_days() {
+    let mut story = Story::new().alloc(0, E::AllocRegistered).granted(4);
+    let error = "agent.detach: the agent of node n1 is not there: no responders";
+    for try_ in 0..2880 {
+        let (ms, id) = (60_000 + try_ * 60_000, format!("2-d{try_:07}"));
+        story = story.begin(ms, E::ClaimUnpublishing, &id, "agent.detach", WATCHER).fail(
+            ms + 30,
+            &id,
+            30,
+            error,
+        );
+    }
+    let end = 60_000 + 2879 * 60_000;
+    let claim = ClaimStatus {
+        waits_for: Some("agent.detach, again at 2026-11-23T12:01:00.000Z".to_owned()),
+        tries: 2880,
+        error: Some(error.to_owned()),
+        next_try: Some(at(end + 60_000)),
+        ..story.status(60_000, State::Unpublishing)
+    };
+    let tree = seen(&story.events, &[claim], end + 12_030);
+    insta::assert_snapshot!(drawn(&tree));
+    let all = draw(&tree, &Drawing { zone: Zone::utc(), all: true });
+    assert_eq!(all.matches("✗ agent.detach").count(), 2880);
+}
+
+#[test]
+fn freed_without_a_controller() {
+    let story = Story::new()
+        .alloc(0, E::AllocRegistered)
+        .record(4, E::ClaimTaken, |event| event.took_us = Some(0))
+        .mount(9, E::VolumeMountFailed, 3, &[("NodeStageVolume", 6, 2_900, "INTERNAL")])
+        .mount(
+            30,
+            E::VolumeMounted,
+            8,
+            &[("NodeStageVolume", 22, 5_100, "OK"), ("NodePublishVolume", 27, 2_400, "OK")],
+        )
+        .alloc(50, E::AllocFailed)
+        .begin(55, E::ClaimUnpublishing, "2-d0000001", "agent.detach", WATCHER)
+        .call(
+            70,
+            "2-d0000001",
+            "agent.detach",
+            "n1",
+            &[("NodeUnpublishVolume", 57, 4_000, "OK"), ("NodeUnstageVolume", 62, 4_200, "OK")],
+        )
+        .freed(72, 17);
+    insta::assert_snapshot!(drawn(&seen(&story.events, &[], 100)));
+}
+
+#[test]
+fn refused_by_the_plugin_and_undone() {
+    let mut story = Story::new()
+        .begin(4, E::ClaimPublishing, "1-p0000001", "controller.publish", "claim/h/41")
+        .call(
+            30,
+            "1-p0000001",
+            "controller.publish",
+            "n2",
+            &[("ControllerPublishVolume", 6, 22_000, "INVALID_ARGUMENT")],
+        )
+        .fail(32, "1-p0000001", 28, "controller.publish: INVALID_ARGUMENT: no");
+    // The same write gave it up.
+    let refused = story.events.last_mut().unwrap();
+    (refused.claim_trace, refused.trace) = (refused.trace.clone(), Some(trace('b')));
+    let story = story
+        .begin(90, E::ClaimNodeDetached, "3-u0000001", "controller.unpublish", WATCHER)
+        .call(
+            99,
+            "3-u0000001",
+            "controller.unpublish",
+            "n2",
+            &[("ControllerUnpublishVolume", 92, 6_000, "OK")],
+        )
+        .freed(101, 69);
+    insta::assert_snapshot!(drawn(&seen(&story.events, &[], 200)));
+}
+
+#[test]
+fn answered_too_late_and_yet_granted() {
+    let story = Story::new()
+        .begin(0, E::ClaimPublishing, "1-p0000001", "controller.publish", "claim/h/41")
+        .fail(2_000, "1-p0000001", 2_000, "controller.publish: no answer within 2s")
+        .call(
+            4_990,
+            "1-p0000001",
+            "controller.publish",
+            "n2",
+            &[("ControllerPublishVolume", 1, 4_989_000, "OK")],
+        )
+        .record(5_000, E::ClaimTaken, |event| event.took_us = Some(5_000_000));
+    insta::assert_snapshot!(drawn(&seen(&story.events, &[], 9_000)));
+}
+
+#[test]
+fn claimed_twice_the_newest_is_drawn() {
+    // Twice in one trace: `berth run` asks again, and all it does is one trace.
+    let story = Story::new().granted(4).released(100).again('a', 'c').granted(5_004);
+    let held = story.status(5_028, State::Taken);
+    let known = Known { events: &story.events, claims: &[held], begins: None, now: at(9_000) };
+    insta::assert_snapshot!(drawn(&tree(known, Which::Newest)));
+    let all = tree(known, Which::All);
+    let begun: Vec<Option<Timestamp>> = all.claims.iter().map(|claim| claim.claim.at).collect();
+    assert_eq!(begun, [Some(at(4)), Some(at(5_004))], "newest last");
+    assert_eq!((all.claims[0].state, all.claims[1].state), (None, Some(State::Taken)));
+    assert_eq!(all.left_out, 0);
+    let first = all.claims[0].release.as_ref().unwrap();
+    assert_eq!((first.how, first.took_us), (How::Done, Some(37_000)));
+    // Each trace finds its own.
+    let (b, c, e) = (trace('b'), trace('c'), trace('e'));
+    assert_eq!(tree(known, Which::Trace(&b)).claims, all.claims[..1]);
+    assert_eq!(tree(known, Which::Trace(&c)).claims, all.claims[1..], "not known, so the newest");
+    assert_eq!(tree(known, Which::Trace(&e)).left_out, 1);
+}
+
+#[test]
+fn several_claims_of_one_alloc() {
+    let mut data = Story::new().alloc(0, E::AllocRegistered).granted(4);
+    let mut models = Story::new().again('c', 'd');
+    models.volume = "models";
+    let models = models.record(45, E::ClaimTaken, |event| event.took_us = Some(0));
+    let claims = [data.status(28, State::Taken), models.status(45, State::Taken)];
+    data.events.extend(models.events);
+    insta::assert_snapshot!(drawn(&seen(&data.events, &claims, 60)));
+}
+
+#[test]
+fn events_have_aged_out() {
+    let story = troubled();
+    let claim = ClaimStatus {
+        waits_for: Some("a volumewatcher to make the call agent.detach".to_owned()),
+        ..story.status(60_010, State::Unpublishing)
+    };
+    let left = &story.events[9..];
+    let known = |begins| Known {
+        events: left,
+        claims: std::slice::from_ref(&claim),
+        begins,
+        now: at(100_000),
+    };
+    let gone = drawn(&tree(known(Some(at(60_800))), Which::Newest));
+    let lost = tree(known(None), Which::Newest);
+    assert!(lost.claims[0].claim.begins_before && lost.claims[0].claim.at.is_none());
+    let nothing = Known { events: &[], ..known(Some(at(90_000))) };
+    let nothing = drawn(&tree(nothing, Which::Newest));
+    insta::assert_snapshot!(format!("{gone}\n{}\n{nothing}", drawn(&lost)));
+}
+
+#[test]
+fn a_record_that_no_event_tells_of() {
+    let story = Story::new();
+    let claim = ClaimStatus {
+        attempt: Some(under_way("3-u0000009", CallKind::ControllerUnpublish, WATCHER, 9_000)),
+        ..story.status(2_000, State::NodeDetached)
+    };
+    insta::assert_snapshot!(drawn(&seen(&[], &[claim], 5_000)));
+}
+
+#[test]
+fn order_and_repetition_make_no_difference() {
+    let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100);
+    let expected = seen(&story.events, &[], 900);
+    let mut events = story.events.clone();
+    events.reverse();
+    assert_eq!(seen(&events, &[], 900), expected);
+    events.extend(story.events);
+    assert_eq!(seen(&events, &[], 900), expected);
+    assert!(seen(&[], &[], 900).claims.is_empty());
+}
+
+/// Whatever is lost: what is left is drawn, and nothing is made up.
+#[test]
+fn any_event_may_be_missing() {
+    let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100);
+    for lost in 0..story.events.len() {
+        let mut events = story.events.clone();
+        let event = events.remove(lost);
+        let tree = seen(&events, &[], 900);
+        let text = drawn(&tree);
+        assert_eq!(tree.claims.len(), 1, "without {event:?}:\n{text}");
+        let claim = &tree.claims[0];
+        let (claimed, release) = (&claim.claim, claim.release.as_ref().unwrap());
+        assert_eq!(claimed.how == How::Done, event.event != E::ClaimTaken, "{text}");
+        assert_eq!(release.how == How::Done, event.event != E::ClaimFreed, "{text}");
+        let calls = ["ControllerPublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
+        let told = calls.iter().filter(|call| text.contains(*call)).count();
+        let lost = usize::from(event.event == E::CallDone);
+        assert_eq!(told, calls.len() - lost, "without {event:?}:\n{text}");
+    }
+}
+
+#[test]
+fn nobody_speaks_to_the_terminal() {
+    let mut story = Story::new().granted(4);
+    for event in &mut story.events {
+        event.detail = Some("\u{1b}]0;owned\u{7}\n└─ freed".to_owned());
+        for call in &mut event.calls {
+            call.code = "O\u{9b}K\r".to_owned();
+        }
+    }
+    let text = drawn(&seen(&story.events, &[], 9));
+    let sent: Vec<char> = text.chars().filter(|c| c.is_control() && *c != '\n').collect();
+    assert!(sent.is_empty(), "{sent:?} in {text}");
+    assert!(!text.contains("\n└─ freed"), "{text}");
+}
