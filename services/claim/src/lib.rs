@@ -1,7 +1,7 @@
 //! `berth-claim`: registers volumes, grants claims, records every transition.
 //!
-//! **Owns** the buckets of volumes, allocs and secrets: nobody else writes them. Any number of replicas may
-//! run: each write is guarded, and whoever loses a race looks again and decides anew.
+//! **Owns** the buckets of volumes, allocs and secrets: nobody else writes them. Any number of
+//! replicas may run: each write is guarded, and whoever loses a race looks again and decides anew.
 //!
 //! **Promises** that a claim is recorded before the controller is called (B5), that what it
 //! answered as granted or released is stored, and that asking again is always safe: the same

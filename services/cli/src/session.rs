@@ -12,11 +12,11 @@ use berth_bus::{Bus, Call, Config};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Global as GlobalVerb, Namespaced};
-use berth_contract::trace::TraceContext;
 use berth_domain::retry::Schedule;
 use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
 use berth_service::process::chain;
+use berth_telemetry::{Kind, Span};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
@@ -105,7 +105,8 @@ pub struct Session {
     pub output: Output,
     /// The user's `--timeout`.
     pub timeout: Option<Duration>,
-    trace: TraceContext,
+    /// All that it asks is part of this; it ends with the session.
+    span: Span,
 }
 
 impl Session {
@@ -124,7 +125,7 @@ impl Session {
             namespace: global.namespace(),
             output: Output { json: global.json },
             timeout: global.timeout,
-            trace: clock::begin_trace(),
+            span: Span::root("berth", Kind::Internal),
         })
     }
 
@@ -190,8 +191,10 @@ impl Session {
         body: &impl Serialize,
         deadline: Instant,
     ) -> Result<T, Problem> {
-        let call = Call::until(self.trace, deadline);
+        let call = Call::until(self.span.context(), deadline);
         let answer = self.bus.request(&question.subject, body, &call).await;
-        answer.map_err(|error| error.into_problem(&question.step).trace(self.trace.trace_id()))
+        answer.map_err(|error| {
+            error.into_problem(&question.step).trace(self.span.context().trace_id())
+        })
     }
 }

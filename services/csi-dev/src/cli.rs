@@ -102,6 +102,9 @@ struct ServeArgs {
     /// How many bytes all volumes and snapshots may have together; without it, no limit
     #[arg(long, value_name = "N")]
     pool_bytes: Option<i64>,
+    /// Answer `UNAUTHENTICATED` to each call that takes secrets and has none of this value
+    #[arg(long, value_name = "VALUE", env = "BERTH_CSI_DEV_SECRET", hide_env_values = true)]
+    secret: Option<String>,
     #[arg(long, value_name = "FILE", help = FAULTS_HELP)]
     faults: Option<PathBuf>,
     /// A socket to plant faults by, beside those of the file: see `berth-csi-dev faults --help`
@@ -219,6 +222,7 @@ fn run_serve(args: ServeArgs) -> u8 {
         serves: args.serve,
         bound: args.bound,
         pool_bytes: args.pool_bytes,
+        secret: args.secret.filter(|secret| !secret.is_empty()),
     };
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,

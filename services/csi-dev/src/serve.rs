@@ -222,6 +222,7 @@ mod tests {
             serves: Serves::Controller,
             bound: false,
             pool_bytes: Some(-1),
+            secret: None,
         };
         let (backend, log) = ("/b".into(), "/l".into());
         let (faults, control) = (None, None);

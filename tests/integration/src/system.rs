@@ -30,6 +30,8 @@ pub struct Options {
     pub replicas: usize,
     /// How long a call may take.
     pub call_timeout_ms: u64,
+    /// What the driver wants among the secrets of each call that takes some.
+    pub secret: Option<&'static str>,
     /// The port of a collector of OTLP over HTTP on this host, where there is one.
     pub otlp: Option<u16>,
 }
@@ -44,6 +46,7 @@ impl Default for Options {
             controller: true,
             replicas: 1,
             call_timeout_ms: 3_000,
+            secret: None,
             otlp: None,
         }
     }
@@ -115,6 +118,8 @@ impl System {
         } else {
             Servers::Three(Cluster::start(options.servers).await)
         };
+        let (seed, _) = berth_service::seal::new_seed().expect("a key can be made");
+        std::fs::write(dir.join("secrets.key"), seed).expect("the key can be written");
         let start = Start { dir: &dir, url: servers.url(), options };
         let each = |what: &str| -> Vec<Daemon> {
             (0..options.replicas).map(|at| start.service(what, &format!("{what}-{at}"))).collect()
@@ -211,6 +216,12 @@ impl System {
         self.servers.url()
     }
 
+    /// Where the bus keeps its store and its log.
+    pub fn nats_dir(&self) -> PathBuf {
+        let log = self.servers.first().daemon().log_path();
+        log.parent().unwrap_or(log).to_owned()
+    }
+
     /// Where the storage itself is.
     pub fn backend(&self) -> PathBuf {
         self.dir.join("backend")
@@ -233,8 +244,9 @@ impl Start<'_> {
         let own = match what {
             "claim" => format!(
                 "[policy]\ncall_timeout_ms = {}\nclock_margin_ms = 300\nabandoned_after_ms = 2000\n\
-                 retry_first_ms = 200\nretry_max_ms = 2000\n",
-                self.options.call_timeout_ms
+                 retry_first_ms = 200\nretry_max_ms = 2000\n[secrets]\nkey_file = {:?}\n",
+                self.options.call_timeout_ms,
+                self.dir.join("secrets.key"),
             ),
             "volumewatcher" => "[watcher]\nrescan_ms = 500\ndrain_ms = 500\n".to_owned(),
             "gc" => "[gc]\ninterval_ms = 1000\ngrace_ms = 1000\n".to_owned(),
@@ -283,6 +295,8 @@ impl Start<'_> {
         let dir = self.dir.path().display().to_string();
         let Options { attach, stage, controller, .. } = self.options;
         let off = [("--no-attach", attach), ("--no-stage", stage), ("--no-controller", controller)];
+        // Not among the arguments, which every process may read.
+        let secret = self.options.secret.map(|secret| ("BERTH_CSI_DEV_SECRET", secret));
         Program::new(
             &format!("driver-{node}"),
             binary("berth-csi-dev"),
@@ -295,6 +309,7 @@ impl Start<'_> {
         .args(["--log".to_owned(), format!("{dir}/calls-{node}")])
         .args(["--faults".to_owned(), format!("{dir}/faults-{node}.json")])
         .args(off.into_iter().filter(|(_, on)| !on).map(|(flag, _)| flag))
+        .envs(secret)
         .start()
     }
 }

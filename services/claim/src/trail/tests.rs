@@ -1,3 +1,5 @@
+//! A claim's trail through every kind of life.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -44,7 +44,10 @@ impl Driver {
         let call = Call::of(request.get_ref(), trace);
         let secrets = Secrets::of(request.get_ref());
         let request = request.into_inner();
-        let work = move |driver: &Self| work(driver, &request);
+        let work = move |driver: &Self| {
+            driver.check_secret(&request)?;
+            work(driver, &request)
+        };
         let caller = Arc::new(Caller::default());
         let task = run(Arc::clone(self), call, secrets, Arc::clone(&caller), work);
         // A task of its own: dropping this future, when the caller leaves, must not stop the work.

@@ -11,6 +11,7 @@
 //! request     fields of requests, all faults at once
 //! refusal     why a call fails, and what it changed before
 //! identity    GetPluginInfo, GetPluginCapabilities, Probe
+//! credentials what calls must bring along, where the plugin wants that
 //! controller  what is done to volumes and snapshots from anywhere
 //! group       snapshots of several volumes at once
 //! node        what is done to volumes on the node of this instance
@@ -21,6 +22,7 @@
 
 mod call;
 pub mod controller;
+mod credentials;
 pub mod group;
 mod handle;
 pub mod identity;

@@ -38,6 +38,8 @@ pub struct Profile {
     /// How many bytes all volumes and snapshots may have together; `None` is what the file system
     /// has.
     pub pool_bytes: Option<i64>,
+    /// What must be among the secrets of each call that takes some; nothing by default.
+    pub secret: Option<String>,
 }
 
 impl Profile {

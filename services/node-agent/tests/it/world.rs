@@ -271,6 +271,7 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
         mount: MountOptions::default(),
         context: BTreeMap::new(),
         secrets: None,
+        span: None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Secrets of volumes on their way (A9): from whoever registers a volume to the claim service, and
 //! from there to the agent that is about to make a plugin call.
 //!
-//! **Promises** that secrets have no printable form: [`Secrets`] prints how many there are, and what
-//! crosses the bus or rests in a bucket is [`Sealed`] for one key.
+//! **Promises** that secrets have no printable form: [`Secrets`] prints how many there are, and
+//! what crosses the bus or rests in a bucket is [`Sealed`] for one key.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -54,6 +54,16 @@ impl Program {
         self
     }
 
+    /// With these variables.
+    #[must_use]
+    pub fn envs<K: Into<OsString>, V: Into<OsString>>(
+        mut self,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        self.env.extend(variables.into_iter().map(|(key, value)| (key.into(), value.into())));
+        self
+    }
+
     /// Starts it.
     pub fn start(self) -> Daemon {
         Daemon::start(self)

@@ -10,4 +10,6 @@ mod kills;
 mod life;
 mod names;
 mod safety;
+mod secrets;
+mod tell;
 mod traces;

@@ -84,6 +84,8 @@ async fn a_claim_is_a_trace_and_its_release_another_that_is_linked_to_it() {
     system.settle("data").await;
     let (claim, release) = told(&collector).await;
 
+    let roots: Vec<&str> = claim.roots().iter().map(|root| root.name.as_str()).collect();
+    assert_eq!(roots, ["berth"], "{}", claim.tree());
     let services: std::collections::BTreeSet<&str> = claim.0.iter().map(Span::service).collect();
     for service in ["berth", "berth-claim", "berth-node-agent"] {
         assert!(services.contains(service), "{service} is not in {services:?}");

@@ -1,0 +1,140 @@
+//! A1, A9 and Safety 6: secrets reach the plugin calls that need them, and nothing else.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use berth_contract::code::Code;
+use berth_contract::subject::{Namespaced, secret_open};
+use berth_domain::{Namespace, NodeId};
+use berth_harness::otlp::Collector;
+use berth_harness::process::binary;
+use berth_harness::root::or_skip;
+use berth_integration::{Options, Part, System};
+use serde_json::{Value, json};
+
+const SECRET: &str = "hunter2-correct-horse";
+const OTHER: &str = "hunter3-battery-staple";
+
+/// Registers the volume with this secret, as a user does.
+async fn register(system: &System, secret: &str) -> std::process::Output {
+    let text = format!(
+        "id = 'data'\nplugin = 'dev.berth'\n[[capability]]\naccess = 'single-node-writer'\n\
+         [secrets]\npassword = '{secret}'\n"
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    tokio::process::Command::new(binary("berth"))
+        .args(["volume", "register", "--json", "--timeout", "20s"])
+        .arg(file.path())
+        .env("BERTH_NATS_URL", system.url())
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .expect("berth runs")
+}
+
+/// Files below a directory that hold one of the texts.
+fn mentions(dir: &Path, texts: &[&str]) -> Vec<PathBuf> {
+    let (mut open, mut found, mut read) = (vec![dir.to_owned()], Vec::new(), 0);
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.is_file() {
+            let bytes = std::fs::read(&path).unwrap();
+            read += 1;
+            let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+            if texts.iter().any(|text| has(text)) {
+                found.push(path);
+            }
+        }
+    }
+    assert!(read > 2, "logs, journals and the bus's own store were read: {read}");
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let collector = Collector::start().await;
+    let otlp = collector.http().rsplit(':').next().and_then(|port| port.parse().ok());
+    let system = System::start(Options { secret: Some(SECRET), otlp, ..Options::default() }).await;
+    system.provision("data");
+
+    // Without secrets, and with a wrong one, the plugin refuses; nothing is registered.
+    let plain = json!({"id": "data", "plugin": "dev.berth",
+        "capability": [{"access": "single-node-writer"}]});
+    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let refused = system.ask::<Value>(&subject, &plain).await.unwrap_err();
+    assert!(refused.message.contains("UNAUTHENTICATED"), "{refused}");
+    let wrong = register(&system, OTHER).await;
+    assert!(!wrong.status.success(), "{wrong:?}");
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(said.contains("UNAUTHENTICATED") && !said.contains(OTHER), "{said}");
+    assert_eq!(system.volume_status("data").await.unwrap_err().code, Code::NoSuchVolume);
+
+    // With the right one a whole life works, also after everybody was killed.
+    let registered = register(&system, SECRET).await;
+    assert!(registered.status.success(), "{registered:?}");
+    let again = register(&system, SECRET).await;
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again["changed"], false, "A4: the same again is nothing");
+    for (round, node) in [(0, 0), (1, 1)] {
+        let alloc = format!("a{round}");
+        system.run(&alloc, node, "data").await;
+        for part in [Part::Claim, Part::Watcher, Part::Agent(node)] {
+            system.kill9_and_restart(part).await;
+        }
+        system.healthy().await;
+        system.stop(&alloc).await;
+        system.settle("data").await;
+    }
+
+    // An update without secrets keeps those there are; who has nothing to do with the volume gets
+    // none, and does not learn whether it exists.
+    let named = json!({"id": "data", "name": "Data", "plugin": "dev.berth",
+        "capability": [{"access": "single-node-writer"}]});
+    system.persist::<Value>(&subject, &named).await.unwrap();
+    let status = system.volume_status("data").await.unwrap();
+    assert!(status.has_secrets && status.name == "Data", "{status:?}");
+    let stranger = secret_open(&NodeId::new("stranger").unwrap());
+    let ask = json!({"namespace": "default", "volume": "data", "secrets": "guess", "to": "X"});
+    let refused = system.ask::<Value>(&stranger, &ask).await.unwrap_err();
+    assert_eq!(refused.code, Code::SecretsUnavailable, "{refused}");
+
+    // A volume that is gone leaves none behind.
+    let gone = Namespaced::VolumeDeregister.subject(&Namespace::default());
+    system.persist::<Value>(&gone, &json!({"id": "data"})).await.unwrap();
+    let bucket = system.bus.bucket(&berth_contract::bucket::SECRETS, 1).await.unwrap();
+    assert_eq!(bucket.list(">").await.unwrap().entries, []);
+
+    for dir in [system.dir().path(), &system.nats_dir()] {
+        assert_eq!(mentions(dir, &[SECRET, OTHER]), Vec::<PathBuf>::new());
+    }
+    for secret in [SECRET, OTHER] {
+        assert!(!collector.mentions(secret), "a span or metric mentions it");
+    }
+}
+
+/// Secrets change while the volume is claimed, and the release is made with the new ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_may_change_under_a_claim() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { secret: Some(SECRET), ..Options::default() }).await;
+    system.provision("data");
+    assert!(register(&system, SECRET).await.status.success());
+    system.run("a", 0, "data").await;
+    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let both = json!({"id": "data", "plugin": "dev.berth",
+        "capability": [{"access": "single-node-writer"}],
+        "secrets": {"password": SECRET, "user": OTHER}});
+    let changed: Value = system.persist(&subject, &both).await.unwrap();
+    assert_eq!(changed["changed"], true);
+    let bucket = system.bus.bucket(&berth_contract::bucket::SECRETS, 1).await.unwrap();
+    assert_eq!(bucket.list(">").await.unwrap().entries.len(), 1, "the old ones are gone");
+    system.stop("a").await;
+    system.settle("data").await;
+}
