@@ -246,7 +246,7 @@ impl Start<'_> {
                 "[policy]\ncall_timeout_ms = {}\nclock_margin_ms = 300\nabandoned_after_ms = 2000\n\
                  retry_first_ms = 200\nretry_max_ms = 2000\n[secrets]\nkey_file = {:?}\n",
                 self.options.call_timeout_ms,
-                self.dir.join("secrets.key"),
+                self.dir.join("secrets.key").display().to_string(),
             ),
             "volumewatcher" => "[watcher]\nrescan_ms = 500\ndrain_ms = 500\n".to_owned(),
             "gc" => "[gc]\ninterval_ms = 1000\ngrace_ms = 1000\n".to_owned(),

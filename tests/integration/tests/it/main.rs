@@ -1,6 +1,10 @@
 //! Flows over real servers, real processes and real mounts. They need root, for the mounts.
 
-#![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test must stop where its footing fails"
+)]
 
 mod chaos;
 mod config;
