@@ -99,7 +99,16 @@ fn freed_after_trouble() {
             "n2",
             &[("ControllerUnpublishVolume", 65_440, 19_000, "OK")],
         )
-        .freed(65_470, 5_460);
+        // That one was killed too.
+        .begin(68_730, E::ClaimNodeDetached, "3-u0000002", "controller.unpublish", "w/j/1")
+        .fail(
+            68_740,
+            "3-u0000002",
+            10,
+            "controller.unpublish: no [volume default/data] [node n2] (B)",
+        )
+        .begin(69_000, E::ClaimNodeDetached, "3-u0000003", "controller.unpublish", "w/j/1")
+        .freed(69_470, 9_460);
     let tree = seen(&story.events, &[], 90_000_000);
     insta::assert_snapshot!(drawn(&tree));
     insta::assert_json_snapshot!(tree);

@@ -113,15 +113,17 @@ fn advance<'a>(attempts: &mut [Attempt<'a>], event: &'a Event) {
     let is_ended = |attempt: &Attempt<'_>| attempt.call.is_some_and(|call| ended.contains(&call));
     let done = attempts.iter().rposition(is_ended);
     let next = event.attempt.as_ref();
+    // The calls that this event begins another attempt of, or that were attempted again before.
+    let begun = call_of(event).filter(|_| next.is_some());
+    let calls: Vec<Option<CallKind>> = attempts.iter().map(|attempt| attempt.call).collect();
     for (at, attempt) in attempts.iter_mut().enumerate().filter(|(_, one)| Some(one.id) != next) {
+        let call = attempt.call;
+        let is_replaced = call.is_some() && (begun == call || calls[at + 1..].contains(&call));
         let how = match &attempt.end {
             // Also one that was not answered in time, and was answered after all.
             None | Some(End { how: How::Failed, .. }) if Some(at) == done => How::Done,
             Some(_) => continue,
-            None if attempt.call != Some(ControllerPublish) && done.or(Some(at)) > Some(at) => {
-                How::Abandoned
-            }
-            None if next.is_some() && ended.is_empty() => How::Abandoned,
+            None if is_replaced => How::Abandoned,
             None => How::NotTold,
         };
         let detail = attempt.end.and_then(|end| end.detail);

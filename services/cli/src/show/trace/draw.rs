@@ -217,7 +217,7 @@ fn said(step: &Step, drawing: &Drawing) -> String {
     }
     // Its name is said already.
     let own = |text| str::strip_prefix(text, &step.name).and_then(|rest| rest.strip_prefix(": "));
-    let detail = step.detail.as_deref().map(|text| plain(own(text).unwrap_or(text)));
+    let detail = step.detail.as_deref().map(|text| plain(&untagged(own(text).unwrap_or(text))));
     let why = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
     let _ = match step.how {
         How::Failed if step.code.is_none() => write!(words, "  failed{why}"),
@@ -238,6 +238,19 @@ fn said(step: &Step, drawing: &Drawing) -> String {
         let _ = write!(words, "; again after {}", took(Duration::from_micros(us)));
     }
     words
+}
+
+/// An error without the places that it names in brackets: the tree says them. `--json` has all.
+fn untagged(text: &str) -> String {
+    let mut bare = text.to_owned();
+    for tag in [" [volume ", " [plugin ", " [node "] {
+        if let Some((before, rest)) = bare.split_once(tag)
+            && let Some((_, after)) = rest.split_once(']')
+        {
+            bare = format!("{before}{after}");
+        }
+    }
+    bare
 }
 
 /// The part of an attempt's id that tells it from others; `--json` has all of it.
