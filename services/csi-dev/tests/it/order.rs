@@ -189,13 +189,26 @@ async fn a_caller_that_left_may_call_again_and_is_told_to_wait() {
     let node = &world.n1;
     let attached = node.call(attach("v", "n1", SingleNodeWriter)).await.unwrap();
     let request = stage("v", &node.staging("v"), SingleNodeWriter, &attached.publish_context);
-    node.plant(delay(Rpc::NodeStageVolume));
-    let impatient = Duration::from_millis(200);
-    let late = node.client.call(request.clone(), impatient).await.unwrap_err();
-    assert_ne!(late.code(), Some(Code::Aborted), "{late}");
+    node.plant(Fault { hang: true, delay_ms: 0, ..delay(Rpc::NodeStageVolume) });
+    let (client, first) = (node.client.clone(), request.clone());
+    let waiting = tokio::spawn(async move { client.call(first, TIMEOUT).await });
+    let logged = async |what: &str, is: fn(&Entry) -> bool| {
+        wait::until(what, TIMEOUT, async || {
+            if node.entries().iter().any(is) { Ok(()) } else { Err("it is not in the log") }
+        })
+        .await;
+    };
+    logged(
+        "the call has begun",
+        |entry| matches!(entry, Entry::Begin(begin) if begin.call.rpc == Rpc::NodeStageVolume),
+    )
+    .await;
+    waiting.abort();
+    logged("its caller has left", |entry| matches!(entry, Entry::Gone(_))).await;
     // Its plugin still works on it: that is no fault of the CO's.
     node.refused(request.clone(), Code::Aborted).await;
     assert_eq!(node.last_end().violation, None);
+    node.plant_nothing();
     wait::until("the first call has ended", TIMEOUT, async || {
         node.call(request.clone()).await.map_err(|error| error.to_string())
     })
