@@ -25,7 +25,13 @@ const VALUE_MAX: usize = 512;
 
 /// Sets a header to `value` in one line.
 pub(crate) fn set(headers: &mut HeaderMap, name: &str, value: impl ToString) {
-    headers.insert(name, one_line(&value.to_string()).as_str());
+    let value = value.to_string();
+    // Most values are numbers and ids of ours.
+    if value.len() <= VALUE_MAX && value.bytes().all(|byte| byte.is_ascii_graphic()) {
+        headers.insert(name, value.as_str());
+    } else {
+        headers.insert(name, one_line(&value).as_str());
+    }
 }
 
 /// A header's value.

@@ -148,32 +148,34 @@ fn admitted(
     capability: Capability,
     in_line: Option<&Claim>,
 ) -> Result<(), Refusal> {
-    let ahead: Vec<(&AllocId, &Claim)> = volume
-        .claims
-        .iter()
-        .filter(|(alloc, claim)| {
+    // Looked through and not gathered: a volume may have thousands of claims.
+    let ahead = || {
+        volume.claims.iter().filter(|(alloc, claim)| {
             **alloc != take.alloc
                 && (claim.state != State::Waiting
                     || in_line.is_none_or(|own| claim.epoch < own.epoch))
         })
-        .collect();
-    let in_use = ahead.iter().map(|(_, claim)| claim.capability()).find(|used| *used != capability);
+    };
+    let in_use = ahead().map(|(_, claim)| claim.capability()).find(|used| *used != capability);
     if let Some(in_use) = in_use {
-        let holders = ahead.iter().map(|(alloc, claim)| holder(alloc, claim)).collect();
+        let holders = ahead().map(|(alloc, claim)| holder(alloc, claim)).collect();
         return Err(Refusal::AccessInUse { asked: capability, in_use, holders });
     }
-    let others = ahead.iter().map(|(_, claim)| (&claim.node, claim.mode));
+    let others = ahead().map(|(_, claim)| (&claim.node, claim.mode));
     match admit(capability.access, take.mode, &&take.node, others) {
         Ok(()) => Ok(()),
         Err(conflict) => {
-            Err(Refusal::Held { conflict, holders: in_the_way(&ahead, take, conflict) })
+            Err(Refusal::Held { conflict, holders: in_the_way(ahead(), take, conflict) })
         }
     }
 }
 
-fn in_the_way(ahead: &[(&AllocId, &Claim)], take: &Take, conflict: Conflict) -> Vec<Holder> {
+fn in_the_way<'a>(
+    ahead: impl Iterator<Item = (&'a AllocId, &'a Claim)>,
+    take: &Take,
+    conflict: Conflict,
+) -> Vec<Holder> {
     ahead
-        .iter()
         .filter(|(_, claim)| match conflict {
             Conflict::OneClaim | Conflict::NoWriters => true,
             Conflict::OneNode => claim.node != take.node,
