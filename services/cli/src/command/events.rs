@@ -56,10 +56,11 @@ pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
         return Ok(());
     }
     let mut feed = log.follow_from(&filters, stored.next);
+    let mut stop = std::pin::pin!(ctrl_c());
     loop {
         let event = tokio::select! {
             event = feed.next() => event,
-            _ = ctrl_c() => return Ok(()),
+            _ = &mut stop => return Ok(()),
         };
         if let Some(told) = read(&event.body)
             && print(told).is_err()

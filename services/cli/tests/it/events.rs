@@ -1,6 +1,10 @@
 //! Events as lines, and over a real bus.
 
-use berth_bus::{Bus, Config};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use berth_bus::{Bus, Config, Events};
 use berth_cli::show::{Told, Zone, event};
 use berth_contract::event::{Event, EventName as E};
 use berth_contract::service::PLUGIN_REGISTRY;
@@ -10,9 +14,11 @@ use berth_harness::nats::Server;
 use berth_harness::wait;
 use serde_json::{Value, json};
 
-use crate::berth::{Ran, berth};
+use nix::sys::signal::Signal;
+
+use crate::berth::{self, Ran, berth};
 use crate::story::{Story, at, trace};
-use crate::system::SOON;
+use crate::system::{SOON, signal};
 
 fn line(body: &Value) -> String {
     let told = Told::read(body.to_string().as_bytes()).unwrap();
@@ -47,6 +53,20 @@ fn one_line_each() {
     assert_eq!(Told::read(b"{}"), None);
 }
 
+/// Tells them, and waits until so many are stored.
+async fn tell(events: &Events, all: &[Event], count: usize) {
+    for event in all {
+        let trace = berth_service::clock::begin_trace();
+        events.publish(&event.subject(), event, trace);
+    }
+    wait::until("all are stored", SOON, async || {
+        let stored = events.last("berth.v1.event.>", 100, SOON).await;
+        let stored = stored.map_err(|error| error.to_string())?.len();
+        if stored == count { Ok(()) } else { Err(stored.to_string()) }
+    })
+    .await;
+}
+
 /// What is told, and what each question finds of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_found_by_each_of_their_fields() {
@@ -54,16 +74,9 @@ async fn events_are_found_by_each_of_their_fields() {
     let bus = Bus::connect(Config::new([server.url()], "test")).await.unwrap();
     let events = bus.events(&EVENTS, 1).await.unwrap();
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100);
-    for event in story.events.iter().chain([&node_ready()]) {
-        let trace = berth_service::clock::begin_trace();
-        events.publish(&event.subject(), event, trace);
-    }
     let count = story.events.len() + 1;
-    wait::until("all are stored", SOON, async || {
-        let stored = events.last("berth.v1.event.>", 100, SOON).await.unwrap().len();
-        if stored == count { Ok(()) } else { Err(stored) }
-    })
-    .await;
+    let all: Vec<Event> = story.events.iter().cloned().chain([node_ready()]).collect();
+    tell(&events, &all, count).await;
 
     let url = server.url();
     let ask = |args: &str| -> Ran {
@@ -94,4 +107,56 @@ async fn events_are_found_by_each_of_their_fields() {
         assert_eq!(tree["claims"][0]["release"]["how"], "done", "{claim}: {ran:?}");
         assert!(ran.err.contains("how the claim stands now is not known"), "{ran:?}");
     }
+}
+
+/// Ended with the test, however that ends.
+struct Following(Child);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Each once and in order, also when the server is restarted meanwhile. (One that is killed loses
+/// the last moment of this stream, which is not synced with each write.)
+#[tokio::test(flavor = "multi_thread")]
+async fn who_follows_hears_each_once_until_he_has_heard_enough() {
+    let server = Server::start().await;
+    let bus = Bus::connect(Config::new([server.url()], "test")).await.unwrap();
+    let events = bus.events(&EVENTS, 1).await.unwrap();
+    let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100).events;
+    tell(&events, &story[..3], 3).await;
+    let args = ["--nats", &server.url(), "--json", "events", "--follow", "--last", "2"];
+    let mut child = Following(berth::command(&args).stdout(Stdio::piped()).spawn().unwrap());
+    let (sender, heard) = std::sync::mpsc::channel();
+    let out = BufReader::new(child.0.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        for line in out.lines().map_while(Result::ok) {
+            let event: Event = serde_json::from_str(&line).unwrap();
+            let _ = sender.send(event);
+        }
+    });
+    let hear = |count: usize| -> Vec<Event> {
+        (0..count).map(|_| heard.recv_timeout(SOON).unwrap()).collect()
+    };
+    assert_eq!(hear(2), story[1..3]);
+    tell(&events, &story[3..5], 5).await;
+    assert_eq!(hear(2), story[3..5]);
+    server.terminate().await;
+    server.restart().await;
+    wait::until(
+        "the bus is back",
+        SOON,
+        async || {
+            if bus.connected() { Ok(()) } else { Err("not yet") }
+        },
+    )
+    .await;
+    tell(&events, &story[5..], story.len()).await;
+    assert_eq!(hear(story.len() - 5), story[5..]);
+    signal(child.0.id(), Signal::SIGINT);
+    assert!(child.0.wait().unwrap().success());
+    assert!(heard.recv_timeout(Duration::ZERO).is_err(), "nothing twice");
 }

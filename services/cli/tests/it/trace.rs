@@ -89,6 +89,15 @@ fn in_line() {
 }
 
 #[test]
+fn in_line_and_then_granted_and_nobody_to_release_it() {
+    let story = Story::new().record(0, E::ClaimWaiting, |_| ());
+    let mut story = story.granted(7_000).released(32_000);
+    let ended = story.events.iter_mut().find(|event| event.event == E::AllocComplete);
+    ended.unwrap().at = at(20_000);
+    insta::assert_snapshot!(drawn(&seen(&story.events, &[], 90_000)));
+}
+
+#[test]
 fn freed_after_trouble() {
     let story = troubled()
         .begin(65_430, E::ClaimNodeDetached, "3-u0000001", "controller.unpublish", WATCHER)
