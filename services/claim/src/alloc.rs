@@ -185,16 +185,15 @@ impl State {
         Ok(alloc)
     }
 
-    /// Whether the alloc still wants its claims. That it does not is decided only on what the
-    /// leader has: this replica may not have seen yet that it was registered.
+    /// Whether the alloc still wants its claims, as the leader has it. A worker that asks has seen
+    /// something: that it ended, perhaps before this replica did, even one that wrote it. An answer
+    /// from what is known here would send it away until its next look; and the other way round, an
+    /// alloc that was just registered would lose its claims.
     pub async fn surely_wanted(
         &self,
         namespace: &Namespace,
         id: &AllocId,
     ) -> Result<bool, Problem> {
-        if self.is_wanted(namespace, id) {
-            return Ok(true);
-        }
         let (_, alloc) = self.read_alloc(namespace, id, "claim.checkpoint").await?;
         Ok(alloc.is_some_and(|alloc| !alloc.state.is_terminal()))
     }
