@@ -47,7 +47,8 @@ pub(crate) enum Start {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Follow<'a> {
     pub(crate) stream: &'a str,
-    /// Wildcards are allowed; the server takes no two that may cover the same subject.
+    /// Wildcards are allowed; the server takes no two that may cover the same subject. None is the
+    /// whole stream.
     pub(crate) subjects: &'a [String],
     pub(crate) start: Start,
     pub(crate) heartbeat: Duration,
@@ -151,6 +152,7 @@ impl Feed {
         }
         let mut create = format!("$JS.API.CONSUMER.CREATE.{stream}.{name}");
         match subjects {
+            [] => {}
             // In the subject of the request too, so that permissions can be given by it.
             [subject] => {
                 config["filter_subject"] = subject.as_str().into();

@@ -115,7 +115,11 @@ impl<F: Fold> Follower<F> {
         let (start, mut pass) = self.plan().await?;
         let shared = Arc::clone(&self.shared);
         let bucket = &shared.bucket;
-        let subjects = [bucket.subject(&shared.filter)];
+        // A filter, even one that covers everything, has the server look through the keys whenever
+        // it counts what waits: at each delete.
+        let whole_bucket = shared.filter == ">";
+        let subjects: Vec<_> =
+            (!whole_bucket).then(|| bucket.subject(&shared.filter)).into_iter().collect();
         let heartbeat = shared.options.heartbeat;
         let from =
             |start| Follow { stream: &bucket.shape.stream, subjects: &subjects, start, heartbeat };
