@@ -115,14 +115,15 @@ impl<F: Fold> Follower<F> {
         let (start, mut pass) = self.plan().await?;
         let shared = Arc::clone(&self.shared);
         let bucket = &shared.bucket;
-        // A filter, even one that covers everything, has the server look through the keys whenever
-        // it counts what waits: at each delete.
-        let whole_bucket = shared.filter == ">";
-        let subjects: Vec<_> =
-            (!whole_bucket).then(|| bucket.subject(&shared.filter)).into_iter().collect();
+        let filter = [bucket.subject(&shared.filter)];
         let heartbeat = shared.options.heartbeat;
-        let from =
-            |start| Follow { stream: &bucket.shape.stream, subjects: &subjects, start, heartbeat };
+        let from = |start| {
+            // A filter, even one that covers everything, has the server look through the keys
+            // whenever it counts what waits: at each delete. The newest of each cannot do without.
+            let whole_bucket = shared.filter == ">" && !matches!(start, Start::LastOfEach);
+            let subjects = if whole_bucket { &[][..] } else { &filter[..] };
+            Follow { stream: &bucket.shape.stream, subjects, start, heartbeat }
+        };
         let mut feed = Feed::open(&bucket.bus, from(start)).await?;
         let mut pending = feed.pending;
         let mut probe_at = Instant::now() + shared.options.probe_every;
