@@ -148,7 +148,7 @@ impl State {
         let alloc = alloc
             .ok_or_else(|| Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")))
             .map_err(|problem| problem.at("alloc.status"))?;
-        let claims = look::claims_of(self, namespace, id);
+        let claims = look::claims_of(self, namespace, id, &alloc);
         Ok(AllocStatus { claims, ..status(namespace, id, &alloc) })
     }
 
@@ -252,7 +252,7 @@ impl State {
                     Err(error) => return Err(error.into_problem(step)),
                 }
             }
-            let claims = look::claims_of(self, namespace, id);
+            let claims = look::claims_of(self, namespace, id, alloc);
             return Ok(AllocStatus { claims, ..status(namespace, id, alloc) });
         }
         Err(Problem::new(Code::Overloaded, format!("alloc {id} changes too fast")).retryable())

@@ -3,6 +3,7 @@
 use berth_contract::message::claim::{ClaimStatus, Claims, Status as ClaimQuery};
 use berth_contract::message::volume::{Health, List, VolumeStatus, VolumeStub, Volumes};
 use berth_domain::access::Mode;
+use berth_domain::alloc::Alloc;
 use berth_domain::plugin::Half;
 use berth_domain::volume::{CallKind, Claim, State as ClaimState, Volume, VolumeSpec};
 use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
@@ -14,7 +15,11 @@ use crate::state::State;
 
 /// Whether a query for a namespace covers another: `*` covers all.
 pub fn covers(asked: &Namespace, theirs: &Namespace) -> bool {
-    asked.as_str() == "*" || asked == theirs
+    covers_all(asked) || asked == theirs
+}
+
+fn covers_all(asked: &Namespace) -> bool {
+    asked.as_str() == "*"
 }
 
 /// One volume with its claims and its health; none when there is no such volume.
@@ -93,15 +98,20 @@ fn stub(state: &State, key: &VolumeKey, subtree: &Subtree, query: &List) -> Opti
 /// Claims by volume, by alloc, or all of a namespace.
 pub fn claims(state: &State, namespace: &Namespace, query: &ClaimQuery) -> Claims {
     let mut claims: Vec<ClaimStatus> = state.volume_mirror.read(|volumes| {
+        let claims = |(key, subtree): (&VolumeKey, &Subtree)| {
+            claims_in(state, key, subtree, |alloc| {
+                query.alloc.as_ref().is_none_or(|wanted| wanted == alloc)
+            })
+        };
+        if let (Some(volume), false) = (&query.volume, covers_all(namespace)) {
+            let key = VolumeKey::new(namespace.clone(), volume.clone());
+            return volumes.get(&key).map(|found| claims((&key, found))).unwrap_or_default();
+        }
         volumes
             .iter()
             .filter(|(key, _)| covers(namespace, &key.namespace))
             .filter(|(key, _)| query.volume.as_ref().is_none_or(|volume| *volume == key.volume))
-            .flat_map(|(key, subtree)| {
-                claims_in(state, key, subtree, |alloc| {
-                    query.alloc.as_ref().is_none_or(|wanted| wanted == alloc)
-                })
-            })
+            .flat_map(claims)
             .collect()
     });
     claims.sort_by(|a, b| {
@@ -110,10 +120,22 @@ pub fn claims(state: &State, namespace: &Namespace, query: &ClaimQuery) -> Claim
     Claims { claims }
 }
 
-/// All claims of one alloc.
-pub fn claims_of(state: &State, namespace: &Namespace, alloc: &AllocId) -> Vec<ClaimStatus> {
-    let query = ClaimQuery { volume: None, alloc: Some(alloc.clone()) };
-    claims(state, namespace, &query).claims
+/// All claims of one alloc: on volumes that it asked for, since no other takes it in.
+pub fn claims_of(
+    state: &State,
+    namespace: &Namespace,
+    id: &AllocId,
+    alloc: &Alloc,
+) -> Vec<ClaimStatus> {
+    let asked = alloc.requests().map(|(volume, _)| VolumeKey::new(namespace.clone(), volume));
+    let mut asked: Vec<VolumeKey> = asked.collect();
+    asked.sort();
+    state.volume_mirror.read(|volumes| {
+        let known = asked.iter().filter_map(|key| Some((key, volumes.get(key)?)));
+        known
+            .flat_map(|(key, subtree)| claims_in(state, key, subtree, |claiming| claiming == id))
+            .collect()
+    })
 }
 
 fn claims_in(

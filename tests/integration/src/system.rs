@@ -30,6 +30,8 @@ pub struct Options {
     pub replicas: usize,
     /// How long a call may take.
     pub call_timeout_ms: u64,
+    /// How often watchers look without being woken.
+    pub rescan_ms: u64,
     /// What the driver wants among the secrets of each call that takes some.
     pub secret: Option<&'static str>,
     /// The port of a collector of OTLP over HTTP on this host, where there is one.
@@ -46,6 +48,7 @@ impl Default for Options {
             controller: true,
             replicas: 1,
             call_timeout_ms: 3_000,
+            rescan_ms: 500,
             secret: None,
             otlp: None,
         }
@@ -248,7 +251,10 @@ impl Start<'_> {
                 self.options.call_timeout_ms,
                 self.dir.join("secrets.key").display().to_string(),
             ),
-            "volumewatcher" => "[watcher]\nrescan_ms = 500\ndrain_ms = 500\n".to_owned(),
+            "volumewatcher" => {
+                let rescan_ms = self.options.rescan_ms;
+                format!("[watcher]\nrescan_ms = {rescan_ms}\ndrain_ms = 500\n")
+            }
             "gc" => "[gc]\ninterval_ms = 1000\ngrace_ms = 1000\n".to_owned(),
             _ => String::new(),
         };

@@ -156,3 +156,22 @@ async fn deregistered_by_force_it_goes_with_its_last_claim() {
     let second = system.volume("data", &["single-node-writer"]).await;
     assert!(second.index > first.index, "a new life has higher revisions");
 }
+
+/// A release begins when its alloc ends, whichever replica is asked and however far behind it is.
+/// Watchers look by themselves too seldom to help.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_release_waits_for_the_next_look() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { nodes: 1, replicas: 2, rescan_ms: 600_000, ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("data", &["single-node-writer"]).await;
+    for round in 0..30 {
+        let alloc = format!("a{round}");
+        system.run(&alloc, 0, "data").await;
+        system.stop(&alloc).await;
+        system.freed("data").await;
+    }
+    system.settle("data").await;
+}
