@@ -1,7 +1,5 @@
 //! What a CO must never do is refused, and found in the logs afterwards.
 
-use std::time::Duration;
-
 use berth_csi::{Code, Rpc};
 use berth_csi_dev::capability::AccessMode::{MultiNodeSingleWriter, SingleNodeWriter};
 use berth_csi_dev::faults::Fault;
