@@ -97,8 +97,8 @@ impl Shared {
                 let skew = Duration::from_millis(known.clock_skew_ms.unsigned_abs());
                 if skew > self.policy.clock_margin {
                     return Err(NoRoute::Clock(format!(
-                        "the clock of node {node} is {} ms off, more than the margin of {:?}; \
-                         set it, or deadlines mean nothing there",
+                        "node {node} is {} ms off, more than the margin of {:?}; \
+                         set its clock, or deadlines mean nothing there",
                         known.clock_skew_ms, self.policy.clock_margin
                     )));
                 }

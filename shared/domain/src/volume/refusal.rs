@@ -91,7 +91,7 @@ pub enum Refusal {
     #[error("the plugin cannot serve the volume there: {0}")]
     PluginUnready(String),
     /// The node's clock is beyond the margin (safety rule 8).
-    #[error("{0}")]
+    #[error("the node's clock is off: {0}")]
     NodeClock(String),
     /// A call is under way, or due later.
     #[error(
