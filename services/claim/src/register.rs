@@ -48,8 +48,8 @@ pub async fn register(
     // Whichever secrets are in use now, the others are nobody's.
     let kept = secrets::current(state, &volume);
     let unused = match (&registered, &wanted) {
-        (Err(RegisterError::NotWritten(_)), Wanted::Stored(id)) => Some(id),
-        (Ok(_), Wanted::Stored(_) | Wanted::Removed) => before.as_ref(),
+        (Err(RegisterError::NotWritten(_)), Wanted::New(id)) => Some(id),
+        (Ok(_), Wanted::New(_) | Wanted::Removed) => before.as_ref(),
         _ => None,
     };
     if let Some(unused) = unused.filter(|unused| kept.as_ref() != Some(unused)) {
@@ -87,7 +87,7 @@ async fn with_secrets(
         secrets: match wanted {
             Wanted::Kept => kept,
             Wanted::Removed => None,
-            Wanted::Stored(id) => Some(id.clone()),
+            Wanted::Same(id) | Wanted::New(id) => Some(id.clone()),
         },
         ..spec.clone()
     };
@@ -97,7 +97,15 @@ async fn with_secrets(
         valid.map_err(RegisterError::NotWritten)?;
     }
     let command = |now: &Volume| {
-        Ok(Command::Register(with(now.spec.as_ref().and_then(|spec| spec.secrets.clone()))))
+        let kept = now.spec.as_ref().and_then(|spec| spec.secrets.clone());
+        if let Wanted::Same(id) = wanted
+            && kept.as_ref() != Some(id)
+        {
+            // Others were given meanwhile, and these are removed: a spec must not name them.
+            let said = "the volume's secrets were changed at the same time";
+            return Err(Problem::new(Code::Busy, said).retryable().next("register it again"));
+        }
+        Ok(Command::Register(with(kept)))
     };
     state.transact(volume, trace, command).await.map_err(|error| {
         let known = matches!(error, TransactError::Refused(_) | TransactError::Problem(_));

@@ -19,6 +19,7 @@ use berth_contract::message::volume::GivenSecrets;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::{key, record};
+use berth_domain::limits::WAIT_MAX;
 use berth_domain::plugin::Half;
 use berth_domain::volume::State as ClaimState;
 use berth_domain::{NodeId, SecretsId, VolumeKey};
@@ -28,8 +29,8 @@ use berth_service::{clock, process};
 use crate::state::State;
 
 /// Secrets that no spec names are removed when they are seen a second time, this much later: a
-/// registration under way has been decided by then.
-const SWEEP: Duration = Duration::from_secs(300);
+/// registration under way has been decided by then, however long its caller waits.
+const SWEEP: Duration = WAIT_MAX.saturating_mul(2);
 
 /// The bucket, and the keys its values are sealed for.
 pub struct Vault {
@@ -44,8 +45,10 @@ pub enum Wanted {
     Kept,
     /// None.
     Removed,
-    /// These; they are in the bucket.
-    Stored(SecretsId),
+    /// Those it had when they were compared: the same were given again.
+    Same(SecretsId),
+    /// These; they are in the bucket, and nobody else's.
+    New(SecretsId),
 }
 
 impl Vault {
@@ -153,9 +156,9 @@ pub async fn wanted(
     if let Some(current) = current(state, volume)
         && state.vault.load(volume, &current).await?.as_ref() == Some(&secrets)
     {
-        return Ok(Wanted::Stored(current));
+        return Ok(Wanted::Same(current));
     }
-    state.vault.store(volume, secrets, trace).await.map(Wanted::Stored)
+    state.vault.store(volume, secrets, trace).await.map(Wanted::New)
 }
 
 /// What came sealed is checked like what comes in the open.
