@@ -8,7 +8,7 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
-use crate::{plan, register};
+use crate::{plan, proof, register};
 
 /// Marks a claim as no longer wanted. When this is answered, the release will happen.
 pub async fn release(
@@ -66,6 +66,8 @@ pub async fn checkpoint(
         alloc: alloc.clone(),
         worker: request.worker,
         wanted: state.surely_wanted(&volume.namespace, &alloc).await?,
+        early: request.early,
+        proven: proof::of_claim(state, &volume, &alloc).await?,
     };
     match state.transact(&volume, trace, |_| Ok(begin.clone())).await {
         Ok(done) => Ok(checkpointed(state, &volume, &alloc, done, trace).await),

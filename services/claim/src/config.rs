@@ -26,6 +26,7 @@ struct PolicyFields {
     call_timeout_ms: u64,
     clock_margin_ms: u64,
     abandoned_after_ms: u64,
+    place_kept_ms: u64,
     retry_first_ms: u64,
     retry_max_ms: u64,
 }
@@ -33,6 +34,7 @@ decode_struct!(PolicyFields {
     call_timeout_ms = ms(limits::CALL_TIMEOUT),
     clock_margin_ms = ms(limits::CLOCK_MARGIN),
     abandoned_after_ms = ms(limits::ABANDONED_AFTER),
+    place_kept_ms = ms(limits::PLACE_KEPT),
     retry_first_ms = ms(limits::RETRY_FIRST),
     retry_max_ms = ms(limits::RETRY_MAX),
 });
@@ -72,12 +74,14 @@ impl PolicyFields {
                 "policy.clock_margin_ms",
                 "must be at least 1 and less than call_timeout_ms",
             )
+            & decoder.demand(self.place_kept_ms >= 100, "policy.place_kept_ms", "is below 100")
             & decoder.demand(first >= 1, "policy.retry_first_ms", "must be at least 1")
             & decoder.demand(first <= max, "policy.retry_max_ms", "is less than retry_first_ms");
         sound.then(|| Policy {
             call_timeout: Duration::from_millis(self.call_timeout_ms),
             clock_margin: Duration::from_millis(self.clock_margin_ms),
             abandoned_after: Duration::from_millis(self.abandoned_after_ms),
+            place_kept: Duration::from_millis(self.place_kept_ms),
             retry: Schedule {
                 first: Duration::from_millis(self.retry_first_ms),
                 max: Duration::from_millis(self.retry_max_ms),

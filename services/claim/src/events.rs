@@ -33,6 +33,15 @@ impl Told<'_> {
         self.trail.map_or(self.trace, |trail| trail.now())
     }
 
+    /// Whether anybody is to be told: not of a place in line that is kept once more.
+    pub fn is_news(&self) -> bool {
+        let was = self.before.map(|before| before.claim.state);
+        !matches!(
+            (was, self.write),
+            (Some(State::Waiting), Write::PutClaim(_, Claim { state: State::Waiting, .. }))
+        )
+    }
+
     /// The event.
     pub fn event(&self, policy: &Policy) -> Event {
         let event = match self.write {
@@ -74,7 +83,10 @@ impl Told<'_> {
         let failed = matches!(
             self.command,
             Command::Answer {
-                outcome: Outcome::Failed(_) | Outcome::Unanswered(_) | Outcome::Refused(_),
+                outcome: Outcome::Failed(_)
+                    | Outcome::Exhausted(_)
+                    | Outcome::Unanswered(_)
+                    | Outcome::Refused(_),
                 ..
             }
         );
@@ -86,8 +98,13 @@ impl Told<'_> {
             State::Unpublishing => EventName::ClaimUnpublishing,
             State::NodeDetached => EventName::ClaimNodeDetached,
         };
+        let proof = match self.command {
+            Command::Begin { proven: Some(_), .. } => claim.proof.as_ref(),
+            _ => None,
+        };
         let detail = match (&claim.error, &claim.attempt) {
             (Some(error), _) if failed => Some(error.clone()),
+            _ if proof.is_some() => proof.map(|proof| format!("its node is gone: {proof}")),
             (_, Some(attempt)) => Some(format!("{} by {}", attempt.call, attempt.worker)),
             _ => claim.reason.clone(),
         };
@@ -112,6 +129,10 @@ impl Told<'_> {
         let detail = match self.command {
             Command::Answer { .. } => "detached from its node and its controller".to_owned(),
             Command::Release { reason, .. } => reason.clone(),
+            Command::Begin { proven: Some(proven), .. } => {
+                format!("node {} is gone: {}", proven.node, proven.proof)
+            }
+            Command::Begin { wanted: true, .. } => "nobody asked for it any more".to_owned(),
             _ => "nothing of it was left to detach".to_owned(),
         };
         let released = self.trail.and_then(|trail| trail.released);

@@ -19,6 +19,7 @@ mod events;
 mod look;
 mod measure;
 mod plan;
+mod proof;
 mod refuse;
 mod register;
 mod secrets;

@@ -51,6 +51,7 @@ fn outcome(command: &Command, ended: &Attempt) -> &'static str {
             Outcome::Done { .. } => "done",
             Outcome::Refused(_) => "refused",
             Outcome::Failed(_) => "failed",
+            Outcome::Exhausted(_) => "exhausted",
             Outcome::Unanswered(_) => "unanswered",
         },
         _ => "abandoned",

@@ -14,6 +14,7 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::NoWriters { .. } => (Code::ReadOnlyVolume, false),
         Refusal::Held { .. } => (Code::Held, false),
         Refusal::PluginUnready(_) => (Code::PluginUnhealthy, true),
+        Refusal::Exhausted { .. } => (Code::PluginExhausted, true),
         Refusal::NodeClock(_) => (Code::ClockSkew, true),
         Refusal::Busy { .. } => (Code::Busy, true),
         Refusal::Releasing { .. } => (Code::Releasing, true),

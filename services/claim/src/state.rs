@@ -27,6 +27,7 @@ pub struct Shared {
     pub worker: WorkerId,
     pub volumes: Bucket,
     pub allocs: Bucket,
+    pub node_records: Bucket,
     pub vault: Vault,
     pub volume_mirror: Mirror<Volumes>,
     pub alloc_mirror: Mirror<Allocs>,
@@ -73,6 +74,7 @@ impl State {
             nodes: Mirror::start(&nodes, ">", Nodes::default(), options).await?,
             volumes,
             allocs,
+            node_records: nodes,
             vault: Vault::new(secrets, keys),
             locks: KeyedLocks::default(),
         })))

@@ -154,7 +154,12 @@ async fn publish(
     });
     match tokio::time::timeout_at(deadline, published).await {
         Ok(Ok(Outcome::Refused(error))) => Err(Problem::new(Code::PluginRefused, error)),
-        Ok(Ok(Outcome::Done { .. } | Outcome::Failed(_) | Outcome::Unanswered(_))) => Ok(()),
+        Ok(Ok(
+            Outcome::Done { .. }
+            | Outcome::Failed(_)
+            | Outcome::Exhausted(_)
+            | Outcome::Unanswered(_),
+        )) => Ok(()),
         Ok(Err(defect)) => Err(Problem::new(Code::Internal, defect)),
         Err(_) => Err(Problem::new(
             Code::Busy,
@@ -204,6 +209,7 @@ fn standing(state: &State, volume: &VolumeKey, request: &Take) -> Problem {
                     .count();
                 Problem::new(Code::Waiting, format!("in line for the volume, {ahead} ahead"))
             }
+            (Some(error), _) if claim.exhausted => Problem::new(Code::PluginExhausted, error),
             (Some(error), _) => Problem::new(Code::PluginFailed, error),
             (None, _) => Problem::new(Code::Busy, "the controller is attaching the volume"),
         })

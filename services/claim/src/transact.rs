@@ -149,8 +149,10 @@ impl Shared {
                     let (before, now) = (before.as_ref(), context.now);
                     let command = &command;
                     let told = Told { volume, command, write, before, trail, trace, now };
-                    let event = told.event(&self.policy);
-                    self.events.publish(&event.subject(), &event, told.context());
+                    if told.is_news() {
+                        let event = told.event(&self.policy);
+                        self.events.publish(&event.subject(), &event, told.context());
+                    }
                     return Ok(Committed { step: decided, revision });
                 }
                 None => leader_head = Some(self.catch_up(volume).await?),

@@ -159,6 +159,7 @@ fn node(known: Option<&Node>, arrived: &Arrived) -> Node {
         boot_id: boot_id.clone(),
         reported: *clock,
         attributes: attributes.clone(),
+        gone: known.and_then(|known| known.gone.clone()),
     }
 }
 

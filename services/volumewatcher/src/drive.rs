@@ -122,6 +122,7 @@ impl Driver {
             volume: volume.volume.clone(),
             worker: self.worker.clone(),
             report,
+            early: false,
         };
         let subject = Namespaced::ClaimCheckpoint.subject(&volume.namespace);
         // A span of ours would be lost with this process, and the service's be without a parent.

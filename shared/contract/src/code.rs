@@ -160,6 +160,12 @@ codes! {
     /// Taking a volume down failed on the node.
     UnmountFailed = "BERTH0211", "the volume could not be taken down on the node",
         "see the message for what still holds it; it is tried again";
+    /// The plugin has no room for it.
+    PluginExhausted = "BERTH0212", "the plugin has no room for the volume now",
+        "release another volume on this node, or use another node; it is tried again";
+    /// The node is there.
+    NodeReady = "BERTH0213", "the node's agent is there, so the node is not gone",
+        "stop its agent and its workloads, or switch the host off, and wait until its lease ends";
 
     // 03xx: allocs.
     /// No such alloc.

@@ -16,6 +16,7 @@ pub mod alloc;
 pub mod id;
 pub mod limits;
 pub mod plugin;
+pub mod proof;
 pub mod retry;
 pub mod timestamp;
 pub mod volume;

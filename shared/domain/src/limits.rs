@@ -31,6 +31,9 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub const CLOCK_MARGIN: Duration = Duration::from_secs(2);
 /// A reservation nobody came back for is undone after this, unless configured.
 pub const ABANDONED_AFTER: Duration = Duration::from_secs(30);
+/// A place in line is lost when its caller does not ask again for so long: it is asked for anew
+/// every half of this at the latest, and whoever was killed is not waited for any longer.
+pub const PLACE_KEPT: Duration = Duration::from_secs(20);
 /// The first retry of a failed step comes within this.
 pub const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// No retry waits longer.
@@ -40,6 +43,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest a caller may wait in one request, for a claim or for a newer index.
 pub const WAIT_MAX: Duration = Duration::from_secs(300);
 
+const _: () = assert!(PLACE_KEPT.as_millis() > 2 * REQUEST_TIMEOUT.as_millis());
 const _: () = assert!(RETRY_FIRST.as_millis() <= RETRY_MAX.as_millis());
 const _: () = assert!(CLOCK_MARGIN.as_millis() < CALL_TIMEOUT.as_millis());
 const _: () = assert!(REQUEST_TIMEOUT.as_millis() < WAIT_MAX.as_millis());

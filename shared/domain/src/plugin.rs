@@ -11,6 +11,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::proof::Proof;
 use crate::volume::Route;
 use crate::{NodeId, Timestamp};
 
@@ -161,6 +162,10 @@ pub struct Node {
     /// What it says of itself, such as its address.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
+    /// By what it is known that nothing there can write (rule 12). It stands until the node is back
+    /// and has undone every mount whose claim is gone; until then it is not ready for anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone: Option<Proof>,
 }
 
 /// A plugin's instances, by node and half.

@@ -44,7 +44,10 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
 fn describe(outcome: &Outcome) -> &str {
     match outcome {
         Outcome::Done { .. } => "done",
-        Outcome::Refused(error) | Outcome::Failed(error) | Outcome::Unanswered(error) => error,
+        Outcome::Refused(error)
+        | Outcome::Failed(error)
+        | Outcome::Exhausted(error)
+        | Outcome::Unanswered(error) => error,
     }
 }
 
@@ -86,6 +89,7 @@ fn answered(call: &Call, problem: &Problem) -> Outcome {
     };
     match problem.code {
         Code::PluginRefused => Outcome::Refused(error),
+        Code::PluginExhausted => Outcome::Exhausted(error),
         // The executor answered, and the plugin did not: it may still be at work.
         Code::NoAnswer => Outcome::Unanswered(error),
         _ => Outcome::Failed(error),

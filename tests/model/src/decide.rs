@@ -65,6 +65,7 @@ impl Decider {
                 clock_margin: TICK * u32::from(margin.unsigned_abs()),
                 // Who waits longer is no different from who is slow.
                 abandoned_after: Duration::ZERO,
+                place_kept: Duration::from_secs(1_000_000),
                 retry: Schedule { first: Duration::ZERO, max: Duration::ZERO },
             },
             said: HashMap::default(),

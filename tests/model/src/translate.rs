@@ -104,6 +104,9 @@ impl Translation {
             next_try: None,
             since: Timestamp::default(),
             reason: None,
+            place_until: None,
+            exhausted: false,
+            proof: None,
             attempt,
             epoch: epoch(alloc, claim),
             access: self.scenario.access,
@@ -198,7 +201,9 @@ impl Translation {
             Ask::Release { .. } => {
                 Command::Release { alloc, epoch: None, reason: "released".to_owned() }
             }
-            Ask::Begin { wanted, .. } => Command::Begin { alloc, worker, wanted },
+            Ask::Begin { wanted, .. } => {
+                Command::Begin { alloc, worker, wanted, early: false, proven: None }
+            }
             Ask::Answer { attempt, outcome, .. } => {
                 let on_record = record.claims[at].and_then(|claim| claim.attempt);
                 let publishes = on_record.is_some_and(|on| on.kind == CallKind::ControllerPublish);

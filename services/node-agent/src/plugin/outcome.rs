@@ -2,13 +2,16 @@
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_csi::{CallError, Class};
+use berth_csi::{CallError, Class, Remedy};
 
 /// The problem: refused when it is sure that the call did nothing and never will, otherwise failed,
 /// and worth another try. The error names the call, the plugin's code and its words.
 pub fn problem(error: &CallError) -> Problem {
     let (code, retryable, remedy) = match error.class() {
         Class::Refused(remedy) => (Code::PluginRefused, false, Some(remedy)),
+        Class::Retry(remedy @ Remedy::FreeSlot) | Class::Uncertain(remedy @ Remedy::FreeSlot) => {
+            (Code::PluginExhausted, true, Some(remedy))
+        }
         Class::Retry(remedy) | Class::Uncertain(remedy) => (Code::PluginFailed, true, Some(remedy)),
         // No error is classed so; if one ever is, it is uncertain like any other.
         Class::Done => (Code::PluginFailed, true, None),

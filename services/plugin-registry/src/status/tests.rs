@@ -214,6 +214,7 @@ fn an_instance_is_healthy_only_while_its_node_is_there() {
         boot_id: String::new(),
         reported: at(1),
         attributes: BTreeMap::new(),
+        gone: None,
     };
     let (ready, down) = (node_in(NodeState::Ready, 50), node_in(NodeState::Down, 90));
     let well = Instance { since: at(70), ..instance(true) };

@@ -102,8 +102,11 @@ pub struct Checkpoint {
     /// What came of its call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
+    /// Something changed that may let a call succeed that failed: do not wait for its next try.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub early: bool,
 }
-decode_struct!(Checkpoint { alloc, volume, worker, report });
+decode_struct!(Checkpoint { alloc, volume, worker, report, early });
 
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +131,8 @@ pub enum ReportedOutcome {
     Refused,
     /// It was answered with an error.
     Failed,
+    /// The plugin has no room for it now.
+    Exhausted,
     /// It was not answered.
     Unanswered,
 }
@@ -140,6 +145,7 @@ impl Report {
             Outcome::Done { .. } => (ReportedOutcome::Done, None),
             Outcome::Refused(error) => (ReportedOutcome::Refused, Some(error)),
             Outcome::Failed(error) => (ReportedOutcome::Failed, Some(error)),
+            Outcome::Exhausted(error) => (ReportedOutcome::Exhausted, Some(error)),
             Outcome::Unanswered(error) => (ReportedOutcome::Unanswered, Some(error)),
         };
         Self { attempt, outcome, error }
@@ -152,6 +158,7 @@ impl Report {
             ReportedOutcome::Done => Outcome::Done { publish_context: BTreeMap::new() },
             ReportedOutcome::Refused => Outcome::Refused(error),
             ReportedOutcome::Failed => Outcome::Failed(error),
+            ReportedOutcome::Exhausted => Outcome::Exhausted(error),
             ReportedOutcome::Unanswered => Outcome::Unanswered(error),
         }
     }

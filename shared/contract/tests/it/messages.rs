@@ -175,6 +175,7 @@ fn claims() {
                 outcome: claim::ReportedOutcome::Unanswered,
                 error: Some("no answer within 60s".to_owned()),
             }),
+            early: true,
         },
     );
     request(

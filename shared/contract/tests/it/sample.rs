@@ -98,6 +98,9 @@ pub fn claim(state: State) -> Claim {
         next_try: released.then(|| at(4)),
         since: at(0),
         reason: released.then(|| "the alloc has ended".to_owned()),
+        place_until: None,
+        exhausted: false,
+        proof: None,
         attempt: (state == State::Unpublishing).then(attempt),
         epoch: 41,
         access: AccessMode::SingleNodeWriter,
@@ -163,6 +166,7 @@ pub fn node() -> Node {
         boot_id: "aaae2d42".to_owned(),
         reported: at(1),
         attributes: map("hostname", "host"),
+        gone: None,
     }
 }
 

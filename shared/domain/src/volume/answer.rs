@@ -61,8 +61,13 @@ pub(super) fn answer(
         (
             State::Publishing | State::Unpublishing | State::NodeDetached,
             ControllerPublish | NodeDetach | ControllerUnpublish,
-            Outcome::Failed(error) | Outcome::Refused(error),
-        ) => Ok(Step::put(alloc, failed(answered, error, context), None)),
+            Outcome::Failed(error) | Outcome::Refused(error) | Outcome::Exhausted(error),
+        ) => {
+            let exhausted =
+                claim.state == State::Publishing && matches!(outcome, Outcome::Exhausted(_));
+            let claim = Claim { exhausted, ..failed(answered, error, context) };
+            Ok(Step::put(alloc, claim, None))
+        }
 
         // No such attempt can be on such a claim (see `invariant`); an answer to it means nothing.
         (State::Waiting | State::Taken, ..)

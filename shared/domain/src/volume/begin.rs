@@ -5,25 +5,41 @@ use super::claim::{Claim, State};
 use super::command::{Context, Step};
 use super::refusal::Refusal;
 use super::{Volume, release};
+use crate::proof::Proven;
 use crate::{AllocId, Timestamp, WorkerId};
+
+/// What makes a call due, or not yet.
+pub(super) struct Due<'a> {
+    pub wanted: bool,
+    pub early: bool,
+    pub proven: Option<&'a Proven>,
+}
 
 /// Starts the next call for a claim that is to go, if it may start now.
 pub(super) fn begin(
     volume: &Volume,
     alloc: &AllocId,
     worker: &WorkerId,
-    wanted: bool,
+    due: &Due<'_>,
     context: &Context,
 ) -> Result<Step, Refusal> {
     let claim = volume.claims.get(alloc).ok_or_else(|| Refusal::NoSuchClaim(alloc.clone()))?;
-    let not_due = Refusal::NotDue { state: claim.state, next_try: claim.next_try };
+    let not_due = |next_try| Refusal::NotDue { state: claim.state, next_try };
+    let proven = due.proven.filter(|proven| is_of(proven, claim));
+    let wanted = due.wanted && proven.is_none();
+    if let (State::Taken | State::Unpublishing, Some(proven)) = (claim.state, proven) {
+        return Ok(leave_node(volume, alloc, claim, proven, worker, context));
+    }
     match claim.state {
-        State::Waiting | State::Taken if wanted => Err(not_due),
+        State::Waiting if wanted && context.now <= place_until(claim, context) => {
+            Err(not_due(Some(place_until(claim, context))))
+        }
         State::Waiting => Ok(Step::free(alloc)),
+        State::Taken if wanted => Err(not_due(None)),
         State::Publishing => {
             let abandoned = abandoned_at(claim, context);
             if wanted && context.now <= abandoned {
-                return Err(Refusal::NotDue { state: claim.state, next_try: Some(abandoned) });
+                return Err(not_due(Some(abandoned)));
             }
             let reason = if wanted { "nobody came back for it" } else { ALLOC_ENDED };
             let undone = release::undo(claim, reason, context);
@@ -38,7 +54,12 @@ pub(super) fn begin(
             Ok(detach(volume, alloc, claim, worker, context))
         }
         State::Unpublishing | State::NodeDetached => {
-            due(claim, not_due, context)?;
+            if let Some(next_try) = claim.next_try
+                && next_try > context.now
+                && !due.early
+            {
+                return Err(not_due(Some(next_try)));
+            }
             let step = if claim.state == State::Unpublishing {
                 detach(volume, alloc, claim.clone(), worker, context)
             } else {
@@ -49,7 +70,7 @@ pub(super) fn begin(
                 let until = volume
                     .busy(context.now, &context.policy)
                     .map(|(_, attempt)| attempt.deadline.after(context.policy.clock_margin));
-                return Err(Refusal::NotDue { state: claim.state, next_try: until });
+                return Err(not_due(until));
             }
             Ok(step)
         }
@@ -66,11 +87,33 @@ fn abandoned_at(claim: &Claim, context: &Context) -> Timestamp {
     last_sign.after(context.policy.clock_margin).after(context.policy.abandoned_after)
 }
 
-fn due(claim: &Claim, not_due: Refusal, context: &Context) -> Result<(), Refusal> {
-    match claim.next_try {
-        Some(next_try) if next_try > context.now => Err(not_due),
-        _ => Ok(()),
-    }
+/// Until when a place in line is kept.
+pub(super) fn place_until(claim: &Claim, context: &Context) -> Timestamp {
+    claim.place_until.unwrap_or_else(|| claim.since.after(context.policy.place_kept))
+}
+
+/// A proof counts for the claim that was seen before it was read, and no other.
+fn is_of(proven: &Proven, claim: &Claim) -> bool {
+    proven.node == claim.node && proven.epoch == claim.epoch
+}
+
+/// Rule 12: a proof stands in for the node's answer. Whatever call of the node's is on the record,
+/// nothing acts there any more.
+fn leave_node(
+    volume: &Volume,
+    alloc: &AllocId,
+    claim: &Claim,
+    proven: &Proven,
+    worker: &WorkerId,
+    context: &Context,
+) -> Step {
+    let reason = claim.reason.clone().unwrap_or_else(|| format!("node {} is gone", proven.node));
+    let detached = Claim {
+        reason: Some(reason),
+        proof: Some(proven.proof.clone()),
+        ..claim.clone().enter(State::NodeDetached, context.now)
+    };
+    leave_controller(volume, alloc, detached, Some(worker), context)
 }
 
 /// Unpublishing: the node's agent is called, if no call that may still act forbids it (rule 3).

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt::Attempt;
 use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
+use crate::proof::Proof;
 use crate::{NodeId, Timestamp};
 
 /// Where a claim stands; the diagram is in [the module](super).
@@ -66,9 +67,19 @@ pub struct Claim {
     pub mode: Mode,
     /// Since when it stands so.
     pub since: Timestamp,
+    /// In line: the place is lost when nobody asks again until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place_until: Option<Timestamp>,
+    /// Publishing: the plugin said that it has no room for it (`RESOURCE_EXHAUSTED`). While a claim
+    /// says so, the volume is not published elsewhere either (A7).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exhausted: bool,
     /// Why it is being released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What stood in for the node's answer, when it left the node by a proof (rule 12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
     /// The call that may be under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
@@ -106,6 +117,16 @@ impl Claim {
     /// This claim in another state: the retries and the error of the old one are over.
     #[must_use]
     pub(super) fn enter(self, state: State, now: Timestamp) -> Self {
-        Self { state, since: now, tries: 0, error: None, next_try: None, attempt: None, ..self }
+        Self {
+            state,
+            since: now,
+            tries: 0,
+            error: None,
+            next_try: None,
+            place_until: None,
+            exhausted: false,
+            attempt: None,
+            ..self
+        }
     }
 }

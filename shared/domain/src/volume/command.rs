@@ -7,6 +7,7 @@ use super::attempt::Attempt;
 use super::claim::Claim;
 use super::spec::VolumeSpec;
 use crate::access::{Capability, Mode};
+use crate::proof::Proven;
 use crate::retry::Schedule;
 use crate::{AllocId, AttemptId, NodeId, Timestamp, WorkerId, limits};
 
@@ -43,6 +44,12 @@ pub enum Command {
         worker: WorkerId,
         /// Whether the alloc lives and so still wants the claim.
         wanted: bool,
+        /// Whether something changed that may let a call succeed that failed: then it is made
+        /// although its next try has not come.
+        early: bool,
+        /// What stands in for the node's answer, when the node is gone (rule 12). Nobody wants a
+        /// claim there any more.
+        proven: Option<Proven>,
     },
     /// What came of a call.
     Answer {
@@ -106,6 +113,8 @@ pub enum Outcome {
     Refused(String),
     /// It was answered with an error: it may have done something, and may succeed when repeated.
     Failed(String),
+    /// It failed because the plugin has no room for it now (`RESOURCE_EXHAUSTED`).
+    Exhausted(String),
     /// It was not answered: it may still be at work.
     Unanswered(String),
 }
@@ -154,6 +163,8 @@ pub struct Policy {
     pub clock_margin: Duration,
     /// A reservation whose caller does not come back is undone after this.
     pub abandoned_after: Duration,
+    /// A place in line is lost when nobody asks again for so long (B11).
+    pub place_kept: Duration,
     /// When failed calls are repeated.
     pub retry: Schedule,
 }
@@ -164,6 +175,7 @@ impl Default for Policy {
             call_timeout: limits::CALL_TIMEOUT,
             clock_margin: limits::CLOCK_MARGIN,
             abandoned_after: limits::ABANDONED_AFTER,
+            place_kept: limits::PLACE_KEPT,
             retry: Schedule::default(),
         }
     }

@@ -32,6 +32,9 @@ fn unsound(claim: &Claim) -> Option<&'static str> {
     if !fits {
         return Some("has an attempt that its state cannot have");
     }
+    if claim.exhausted && claim.state != State::Publishing {
+        return Some("has no room at the plugin and is not being published");
+    }
     match claim.state {
         State::Waiting if claim.controller || !claim.publish_context.is_empty() => {
             Some("is in line and holds something")

@@ -87,6 +87,20 @@ pub enum Refusal {
         /// Those in the way.
         holders: Vec<Holder>,
     },
+    /// The plugin has no room for it, as it said of another claim (A7).
+    #[error(
+        "the plugin has no room for the volume: so it said for {holder}{}{}",
+        said(error.as_ref()),
+        next_try.map(|at| format!("; it is asked again at {at}")).unwrap_or_default()
+    )]
+    Exhausted {
+        /// The claim it was said of.
+        holder: Holder,
+        /// What the plugin said.
+        error: Option<String>,
+        /// When it is asked again.
+        next_try: Option<Timestamp>,
+    },
     /// The plugin cannot serve it there now.
     #[error("the plugin cannot serve the volume there: {0}")]
     PluginUnready(String),

@@ -19,8 +19,9 @@ pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Ste
         Command::Release { alloc, epoch, reason } => {
             release::release(volume, alloc, *epoch, reason, context)
         }
-        Command::Begin { alloc, worker, wanted } => {
-            begin::begin(volume, alloc, worker, *wanted, context)
+        Command::Begin { alloc, worker, wanted, early, proven } => {
+            let due = begin::Due { wanted: *wanted, early: *early, proven: proven.as_ref() };
+            begin::begin(volume, alloc, worker, &due, context)
         }
         Command::Answer { alloc, attempt, outcome, worker } => {
             answer::answer(volume, alloc, attempt, outcome, worker.as_ref(), context)

@@ -50,10 +50,10 @@ fn take_anew(
     }
     if let Err(refusal) = admitted(volume, take, capability, in_line) {
         return match in_line {
-            Some(_) => Ok(Step::nothing()),
+            Some(own) => Ok(keep_place(own, take, context)),
             None if take.wait => {
                 let claim = new_claim(State::Waiting, take, capability, &Route::default(), context);
-                Ok(Step::put(&take.alloc, claim, None))
+                Ok(keep_place(&claim, take, context))
             }
             None => Err(refusal),
         };
@@ -86,6 +86,17 @@ fn take_anew(
     claim.state = State::Publishing;
     claim.attempt = Some(attempt.clone());
     Ok(Step::put(&take.alloc, claim, Some(attempt)))
+}
+
+/// A place in line is kept for whoever asks again (B11). That is written down no oftener than it
+/// takes: thousands may be in line.
+fn keep_place(own: &Claim, take: &Take, context: &Context) -> Step {
+    let kept = context.policy.place_kept;
+    if own.place_until.is_some_and(|until| until.since(context.now) > kept / 2) {
+        return Step::nothing();
+    }
+    let claim = Claim { place_until: Some(context.now.after(kept)), ..own.clone() };
+    Step::put(&take.alloc, claim, None)
 }
 
 /// On one node all claims are attached alike, whatever the plugin says of its controller meanwhile:
@@ -162,12 +173,28 @@ fn admitted(
         return Err(Refusal::AccessInUse { asked: capability, in_use, holders });
     }
     let others = ahead().map(|(_, claim)| (&claim.node, claim.mode));
-    match admit(capability.access, take.mode, &&take.node, others) {
-        Ok(()) => Ok(()),
-        Err(conflict) => {
-            Err(Refusal::Held { conflict, holders: in_the_way(ahead(), take, conflict) })
-        }
+    admit(capability.access, take.mode, &&take.node, others).map_err(|conflict| Refusal::Held {
+        conflict,
+        holders: in_the_way(ahead(), take, conflict),
+    })?;
+    has_room(volume, take)
+}
+
+/// A7: while the plugin has no room for one claim it is not asked for another. A claim beside one
+/// that is published already asks for nothing.
+fn has_room(volume: &Volume, take: &Take) -> Result<(), Refusal> {
+    let beside = || volume.others_on(&take.node, &take.alloc);
+    if beside().any(|other| other.state == State::Taken) {
+        return Ok(());
     }
+    let full = volume.claims.iter().find(|(alloc, claim)| claim.exhausted && **alloc != take.alloc);
+    full.map_or(Ok(()), |(alloc, claim)| {
+        Err(Refusal::Exhausted {
+            holder: holder(alloc, claim),
+            error: claim.error.clone(),
+            next_try: claim.next_try,
+        })
+    })
 }
 
 fn in_the_way<'a>(
@@ -210,7 +237,10 @@ fn new_claim(
         error: None,
         next_try: None,
         since: context.now,
+        place_until: None,
+        exhausted: false,
         reason: None,
+        proof: None,
         attempt: None,
         epoch: 0,
         access: capability.access,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
     Attempt, CallKind, Claim, Closing, Command, Context, MountOptions, NoRoute, Outcome, Policy,
@@ -83,7 +84,17 @@ pub fn claim() -> impl Strategy<Value = Claim> {
     let about = (state(), name('n', 2), mode(), any_time(), option::of(attempt()));
     let tries = (any::<u32>(), option::of(text()), option::of(any_time()), option::of(text()));
     let kept = (0..9_u64, access(), attachment(), any::<bool>(), option::of(text()), map());
-    (about, tries, kept).prop_map(|(about, tries, kept)| Claim {
+    let proof = (text(), time()).prop_map(|(by, at)| Proof {
+        kind: ProofKind::Confirmed,
+        by,
+        at,
+        note: String::new(),
+    });
+    let since = (option::of(any_time()), any::<bool>(), option::of(proof));
+    (about, tries, kept, since).prop_map(|(about, tries, kept, since)| Claim {
+        place_until: since.0,
+        exhausted: since.1,
+        proof: since.2,
         state: about.0,
         node: about.1,
         mode: about.2,
@@ -167,7 +178,7 @@ fn command() -> impl Strategy<Value = Command> {
         2 => (alloc(), option::of(0..9_u64), text())
             .prop_map(|(alloc, epoch, reason)| Command::Release { alloc, epoch, reason }),
         4 => (alloc(), any::<bool>())
-            .prop_map(|(alloc, wanted)| Command::Begin { alloc, worker: worker(), wanted }),
+            .prop_map(|(alloc, wanted)| Command::Begin { alloc, worker: worker(), wanted, early: false, proven: None }),
         4 => (alloc(), name('t', 3), outcome(), option::of(name('w', 2))).prop_map(
             |(alloc, attempt, outcome, worker)| Command::Answer { alloc, attempt, outcome, worker }
         ),
@@ -181,6 +192,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             call_timeout: timeout,
             clock_margin: margin,
             abandoned_after: abandoned,
+            place_kept: abandoned,
             retry: Schedule { first, max },
         }
     })

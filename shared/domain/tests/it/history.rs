@@ -101,7 +101,9 @@ fn command(world: &World, event: &Event) -> Option<Command> {
         Event::Release { alloc, epoch } => {
             Command::Release { alloc, epoch, reason: "asked".to_owned() }
         }
-        Event::Begin { alloc, wanted } => Command::Begin { alloc, worker: worker(), wanted },
+        Event::Begin { alloc, wanted } => {
+            Command::Begin { alloc, worker: worker(), wanted, early: false, proven: None }
+        }
         Event::Answer { alloc, outcome, goes_on } => {
             let attempt = world.volume.claims.get(&alloc)?.attempt.as_ref()?.id.clone();
             Command::Answer { alloc, attempt, outcome, worker: goes_on.then(worker) }

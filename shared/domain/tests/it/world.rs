@@ -62,7 +62,7 @@ pub fn take(name: &str, node: &str) -> Take {
 }
 
 pub fn begin(name: &str, wanted: bool) -> Command {
-    Command::Begin { alloc: alloc(name), worker: worker(), wanted }
+    Command::Begin { alloc: alloc(name), worker: worker(), wanted, early: false, proven: None }
 }
 
 pub fn release(name: &str) -> Command {

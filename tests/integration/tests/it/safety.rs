@@ -163,6 +163,7 @@ async fn safety_7_an_answer_of_another_attempt_changes_nothing() {
             outcome: ReportedOutcome::Done,
             error: None,
         }),
+        early: false,
     };
     let subject = Namespaced::ClaimCheckpoint.subject(&Namespace::default());
     let answer: Checkpointed = system.persist(&subject, &forged).await.unwrap();

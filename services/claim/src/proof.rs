@@ -1,0 +1,42 @@
+//! Proofs that stand in for a node that is gone (rule 12).
+//!
+//! **Promises** that a proof is used for the claim that was seen before the proof was read, and for
+//! no later one: the node may be back meanwhile and have the volume mounted anew. What a mirror says
+//! is only a reason to ask the leader.
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::{key, record};
+use berth_domain::plugin::Node;
+use berth_domain::proof::Proven;
+use berth_domain::{AllocId, VolumeKey};
+
+use crate::state::State;
+
+const STEP: &str = "claim.checkpoint";
+
+/// What stands in for the answer of the claim's node; none when the node can answer, or nobody has
+/// said that it cannot.
+pub async fn of_claim(
+    state: &State,
+    volume: &VolumeKey,
+    alloc: &AllocId,
+) -> Result<Option<Proven>, Problem> {
+    // The claim first, then the proof.
+    let claim = state.volume_mirror.read(|volumes| {
+        let claim = volumes.get(volume)?.volume.claims.get(alloc)?;
+        Some((claim.node.clone(), claim.epoch))
+    });
+    let Some((node, epoch)) = claim else { return Ok(None) };
+    let said = |known: Option<&Node>| known.and_then(|known| known.gone.clone());
+    if state.nodes.read(|nodes| said(nodes.get(&node))).is_none() {
+        return Ok(None);
+    }
+    let entry = state.node_records.get(&key::node(&node)).await;
+    let entry = entry.map_err(|error| error.into_problem(STEP))?;
+    let Some(value) = entry.and_then(|entry| entry.value) else { return Ok(None) };
+    let known = record::read::<Node>(&value).map_err(|error| {
+        Problem::new(Code::NewerRecord, berth_service::process::chain(&error)).at(STEP).node(&node)
+    })?;
+    Ok(said(Some(&known.body)).map(|proof| Proven { node, epoch, proof }))
+}
