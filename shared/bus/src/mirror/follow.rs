@@ -222,12 +222,13 @@ impl<F: Fold> Follower<F> {
 
     fn reached(&self, sequence: u64) {
         let shared = &self.shared;
+        // The table first: whoever is woken finds it there.
+        shared.table.write().unwrap_or_else(PoisonError::into_inner).reached(sequence);
         shared.progress.send_if_modified(|progress| {
             let further = sequence > progress.applied;
             progress.applied = progress.applied.max(sequence);
             further
         });
-        shared.table.write().unwrap_or_else(PoisonError::into_inner).reached(sequence);
     }
 
     /// Notes when the feed has brought all that the leader had when it was opened.

@@ -205,6 +205,29 @@ impl<F: Fold> Mirror<F> {
         look(self.shared.table.read().unwrap_or_else(PoisonError::into_inner).fold())
     }
 
+    /// Looks at the projection when it is a picture of the bucket at one revision, which is
+    /// answered too: with everything up to it, and nothing of what came after. An own commit that
+    /// was applied ahead of the watch ([`Mirror::put`]) makes it wait until the watch is there.
+    pub async fn snapshot<T>(
+        &self,
+        deadline: Instant,
+        look: impl FnOnce(&F) -> T,
+    ) -> Result<(u64, T), MirrorError> {
+        loop {
+            let wanted = {
+                let table = self.shared.table.read().unwrap_or_else(PoisonError::into_inner);
+                match table.shows() {
+                    Ok(revision) => return Ok((revision, look(table.fold()))),
+                    Err(wanted) => wanted,
+                }
+            };
+            if Instant::now() >= deadline {
+                return Err(self.behind(wanted));
+            }
+            self.reach(wanted, deadline).await?;
+        }
+    }
+
     /// Applies an own commit at once, unless something newer is known of the key.
     pub fn put(&self, key: &str, revision: u64, value: &[u8]) {
         self.shared.apply(key, revision, Some(value));
@@ -232,12 +255,13 @@ impl<F: Fold> Mirror<F> {
         let reached = progress.wait_for(|progress| progress.applied >= revision);
         match timeout_at(deadline, reached).await {
             Ok(Ok(_)) => Ok(()),
-            _ => Err(MirrorError::Behind {
-                bucket: self.shared.bucket.name().to_owned(),
-                applied: self.applied(),
-                wanted: revision,
-            }),
+            _ => Err(self.behind(revision)),
         }
+    }
+
+    fn behind(&self, wanted: u64) -> MirrorError {
+        let bucket = self.shared.bucket.name().to_owned();
+        MirrorError::Behind { bucket, applied: self.applied(), wanted }
     }
 
     /// Woken at each change of the projection; the number counts them.

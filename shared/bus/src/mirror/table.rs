@@ -13,6 +13,9 @@ pub(super) struct Table<F> {
     reading: u32,
     /// Deletes applied ahead of the watch: older news of these keys must not bring them back.
     ahead: Vec<(u64, String)>,
+    /// The newest revision in the fold, and up to which nothing is missing in it.
+    newest: u64,
+    whole: u64,
 }
 
 struct Known {
@@ -24,16 +27,23 @@ struct Known {
 
 impl<F: Fold> Table<F> {
     pub(super) fn new(fold: F) -> Self {
-        Self { fold, keys: HashMap::new(), reading: 0, ahead: Vec::new() }
+        Self { fold, keys: HashMap::new(), reading: 0, ahead: Vec::new(), newest: 0, whole: 0 }
     }
 
     pub(super) fn fold(&self) -> &F {
         &self.fold
     }
 
+    /// What the fold shows: the revision of which it is a picture; else the one that it must have
+    /// come to before it is one again, since some of what is older is not in it yet.
+    pub(super) fn shows(&self) -> Result<u64, u64> {
+        if self.newest <= self.whole { Ok(self.whole) } else { Err(self.newest) }
+    }
+
     /// Applies what is newer than what is known of the key; says whether the fold changed.
     pub(super) fn apply(&mut self, key: &str, revision: u64, value: Option<&[u8]>) -> bool {
         let now = Known { revision, reading: self.reading, live: value.is_some() };
+        self.newest = self.newest.max(revision);
         let was_live = match self.keys.get_mut(key) {
             Some(known) if known.revision >= revision => {
                 known.reading = self.reading;
@@ -58,6 +68,7 @@ impl<F: Fold> Table<F> {
 
     /// The watch has brought everything up to `revision`: deletes before it need no memory.
     pub(super) fn reached(&mut self, revision: u64) {
+        self.whole = self.whole.max(revision);
         let keys = &mut self.keys;
         self.ahead.retain(|(deleted, key)| {
             let past = *deleted <= revision;
@@ -74,6 +85,7 @@ impl<F: Fold> Table<F> {
     pub(super) fn begin(&mut self, another_stream: bool) {
         self.reading = self.reading.wrapping_add(1);
         if another_stream {
+            (self.newest, self.whole) = (0, 0);
             self.keys.values_mut().for_each(|known| known.revision = 0);
         }
     }
@@ -143,6 +155,24 @@ mod tests {
         assert!(table.keys.is_empty() && table.ahead.is_empty());
         table.apply("a", 8, Some(b"8"));
         assert_eq!(keys(&table), [("a", 8)]);
+    }
+
+    #[test]
+    fn what_was_applied_ahead_is_no_picture_until_the_rest_has_come() {
+        let mut table = Table::new(Keys::default());
+        table.apply("a", 5, Some(b"5"));
+        table.reached(5);
+        assert_eq!(table.shows(), Ok(5));
+        table.apply("b", 7, Some(b"7"));
+        assert_eq!(table.shows(), Err(7));
+        table.apply("a", 6, Some(b"6"));
+        table.reached(6);
+        assert_eq!(table.shows(), Err(7));
+        table.apply("b", 7, Some(b"7"));
+        table.reached(7);
+        assert_eq!(table.shows(), Ok(7));
+        table.begin(true);
+        assert_eq!(table.shows(), Ok(0));
     }
 
     #[test]
