@@ -108,6 +108,8 @@ ids! {
     AllocId;
     /// One call to a plugin or agent: new for every call (rule 2 of the claim protocol).
     AttemptId;
+    /// What runs instances of a plugin, by the name its scheduler gave it (D5).
+    JobId;
     /// A tenant: the same volume id in two namespaces is two volumes (A14).
     Namespace;
     /// A host that runs a node agent.

@@ -15,6 +15,7 @@ pub mod access;
 pub mod alloc;
 pub mod id;
 pub mod limits;
+pub mod placement;
 pub mod plugin;
 pub mod proof;
 pub mod retry;
@@ -22,6 +23,6 @@ pub mod timestamp;
 pub mod volume;
 
 pub use id::{
-    AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey, WorkerId,
+    AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey, WorkerId,
 };
 pub use timestamp::Timestamp;

@@ -17,10 +17,18 @@ pub const MAP_BYTES_MAX: usize = 4096;
 pub const LIST_MAX: usize = 64;
 /// The most claims of one volume.
 pub const CLAIMS_MAX: usize = 20_000;
+/// The most jobs that may provide one plugin.
+pub const JOBS_PER_PLUGIN_MAX: usize = 256;
 /// The most volumes one alloc may ask for.
 pub const VOLUMES_PER_ALLOC_MAX: usize = 64;
 /// The largest request or reply we read, in bytes (NATS's own default is 1 MiB).
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// The most entries of one page of a list, and how many there are when nobody says.
+pub const PAGE_MAX: usize = 1000;
+/// The most bytes of one page of a list, as JSON: the rest of a message is for what is said beside.
+pub const PAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
+/// Readers that wait for something newer in one process, at once.
+pub const WAITING_READERS_MAX: usize = 128;
 /// The longest path handed to a plugin, in bytes (a plugin must accept 128: CSI 1.12, size limits).
 pub const PATH_BYTES_MAX: usize = 128;
 

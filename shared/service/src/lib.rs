@@ -3,7 +3,8 @@
 //! **Owns** the way from a command line to a running service and back: configuration with all its
 //! faults at once, logs, the connection, shutdown and drain; and the two things several services do
 //! alike: making a call of the claim protocol ([`call`]), working through keys ([`reconcile`]),
-//! reading the mount table ([`mount_table`]), and sealing secrets ([`seal`]).
+//! reading the mount table ([`mount_table`]), sealing secrets ([`seal`]), and answering lists page
+//! by page ([`page`]) and when there is something newer ([`newer`]).
 //!
 //! **Promises** exit code 64 for bad configuration, with nothing started; that SIGTERM and SIGINT
 //! drain within the configured time.
@@ -15,11 +16,14 @@ pub mod clock;
 pub mod config;
 pub mod locks;
 pub mod mount_table;
+pub mod newer;
+pub mod page;
 pub mod process;
 pub mod projection;
 pub mod reconcile;
 pub mod seal;
 pub mod shutdown;
+pub mod slots;
 pub mod telemetry;
 
 pub use process::Process;

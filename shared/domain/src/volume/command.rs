@@ -99,6 +99,12 @@ pub enum NoRoute {
     Plugin(String),
     /// The node's clock is off, so that deadlines mean nothing there: by how much (safety rule 8).
     Clock(String),
+    /// The node is down or gone.
+    Node(String),
+    /// The volume cannot be reached from where the node is.
+    Topology(String),
+    /// The node has as many volumes of the plugin as it takes (E10).
+    Full(String),
 }
 
 /// What came of a call, as far as the protocol cares (rules 5 and 6).

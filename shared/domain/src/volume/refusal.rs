@@ -30,6 +30,9 @@ impl From<NoRoute> for Refusal {
         match why {
             NoRoute::Plugin(why) => Self::PluginUnready(why),
             NoRoute::Clock(why) => Self::NodeClock(why),
+            NoRoute::Node(why) => Self::NodeAway(why),
+            NoRoute::Topology(why) => Self::OutOfReach(why),
+            NoRoute::Full(why) => Self::NodeFull(why),
         }
     }
 }
@@ -107,6 +110,15 @@ pub enum Refusal {
     /// The node's clock is beyond the margin (safety rule 8).
     #[error("the node's clock is off: {0}")]
     NodeClock(String),
+    /// The node is not there.
+    #[error("{0}")]
+    NodeAway(String),
+    /// The volume's topology does not cover the node's.
+    #[error("the volume cannot be reached from the node: {0}")]
+    OutOfReach(String),
+    /// The node has as many volumes of the plugin as it takes (E10).
+    #[error("there is no room for the volume on the node: {0}")]
+    NodeFull(String),
     /// A call is under way, or due later.
     #[error(
         "{call} for alloc {alloc} is under way or not yet due; next look at {until}{}",

@@ -29,6 +29,11 @@ impl Allocs {
             || self.get(namespace, alloc).is_some_and(|(_, alloc)| !alloc.state.is_terminal())
     }
 
+    /// Those whose record this version cannot read, and which may be running.
+    pub fn unreadable(&self) -> impl Iterator<Item = (&Namespace, &AllocId)> {
+        self.unreadable.iter().map(|(namespace, id)| (namespace, id))
+    }
+
     /// All allocs, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&Namespace, &AllocId, &Alloc)> {
         self.allocs.iter().map(|((namespace, id), (_, alloc))| (namespace, id, alloc))

@@ -9,9 +9,11 @@
 //! **Never** writes.
 
 mod allocs;
+mod load;
 mod registry;
 mod volumes;
 
 pub use allocs::Allocs;
+pub use load::{Held, Load};
 pub use registry::{Instances, Nodes};
 pub use volumes::{Subtree, Volumes};

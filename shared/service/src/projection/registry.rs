@@ -1,20 +1,21 @@
 //! The registry's buckets, as plugins and nodes.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use berth_bus::Fold;
 use berth_contract::{key, record};
-use berth_domain::plugin::{Instance, Node, NodeState, Plugin};
+use berth_domain::plugin::{Instance, Job, Node, NodeState, Plugin};
 use berth_domain::{NodeId, PluginId};
 
-/// All plugin instances, folded into plugins.
+/// All plugin instances and the jobs that provide plugins, folded into plugins.
 #[derive(Debug, Default)]
 pub struct Instances {
     plugins: BTreeMap<PluginId, Plugin>,
 }
 
 impl Instances {
-    /// A plugin; none when it has no instance.
+    /// A plugin; none when it has neither instance nor job.
     pub fn get(&self, plugin: &PluginId) -> Option<&Plugin> {
         self.plugins.get(plugin)
     }
@@ -25,28 +26,52 @@ impl Instances {
     }
 }
 
+impl Instances {
+    /// Changes a plugin, and forgets it when nothing is left of it (D4).
+    fn change(&mut self, plugin: PluginId, change: impl FnOnce(&mut Plugin)) {
+        let mut entry = match self.plugins.entry(plugin) {
+            Entry::Occupied(entry) => entry,
+            Entry::Vacant(entry) => entry.insert_entry(Plugin::default()),
+        };
+        change(entry.get_mut());
+        if entry.get().is_empty() {
+            entry.remove();
+        }
+    }
+}
+
 impl Fold for Instances {
     fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
-        let Some((plugin, node, half)) = key::parse_instance(key) else {
-            tracing::warn!(key, "a key that is none of ours is in the plugins bucket");
-            return;
-        };
-        match record::read::<Instance>(value) {
-            Ok(record) => {
-                let instances = &mut self.plugins.entry(plugin).or_default().instances;
-                instances.insert((node, half), record.body);
+        if let Some((plugin, node, half)) = key::parse_instance(key) {
+            if let Some(instance) = readable::<Instance>(key, value) {
+                self.change(plugin, |plugin| drop(plugin.instances.insert((node, half), instance)));
             }
-            Err(error) => tracing::error!(key, error = crate::process::chain(&error), "not read"),
+        } else if let Some((plugin, namespace, id)) = key::parse_job(key) {
+            if let Some(job) = readable::<Job>(key, value) {
+                self.change(plugin, |plugin| drop(plugin.jobs.insert((namespace, id), job)));
+            }
+        } else {
+            tracing::warn!(key, "a key that is none of ours is in the plugins bucket");
         }
     }
 
     fn delete(&mut self, key: &str, _revision: u64) {
-        let Some((plugin, node, half)) = key::parse_instance(key) else { return };
-        if let Some(found) = self.plugins.get_mut(&plugin) {
-            found.instances.remove(&(node, half));
-            if found.instances.is_empty() {
-                self.plugins.remove(&plugin);
-            }
+        if let Some((plugin, node, half)) = key::parse_instance(key) {
+            self.change(plugin, |plugin| drop(plugin.instances.remove(&(node, half))));
+        } else if let Some((plugin, namespace, id)) = key::parse_job(key) {
+            self.change(plugin, |plugin| drop(plugin.jobs.remove(&(namespace, id))));
+        }
+    }
+}
+
+/// What is stored at the key, unless this version cannot read it. What was known of it before
+/// stands.
+fn readable<T: record::Body>(key: &str, value: &[u8]) -> Option<T> {
+    match record::read::<T>(value) {
+        Ok(record) => Some(record.body),
+        Err(error) => {
+            tracing::error!(key, error = crate::process::chain(&error), "not read");
+            None
         }
     }
 }
@@ -80,11 +105,8 @@ impl Fold for Nodes {
             tracing::warn!(key, "a key that is none of ours is in the nodes bucket");
             return;
         };
-        match record::read::<Node>(value) {
-            Ok(record) => {
-                self.nodes.insert(id, record.body);
-            }
-            Err(error) => tracing::error!(key, error = crate::process::chain(&error), "not read"),
+        if let Some(node) = readable::<Node>(key, value) {
+            self.nodes.insert(id, node);
         }
     }
 
@@ -92,5 +114,44 @@ impl Fold for Nodes {
         if let Some(id) = key::parse_node(key) {
             self.nodes.remove(&id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INSTANCE: &[u8] = br#"{"healthy":true,"description":"","provider":"p","version":"1",
+        "since":"2026-01-01T00:00:00Z","schema":1}"#;
+    const JOB: &[u8] = br#"{"controllers":2,"nodes":0,"since":"2026-01-01T00:00:00Z","schema":1}"#;
+
+    #[test]
+    fn a_plugin_is_there_while_an_instance_or_a_job_is() {
+        let plugin = PluginId::new("p").unwrap();
+        let mut plugins = Instances::default();
+        plugins.put("p.instance.n1.node", 1, INSTANCE);
+        plugins.put("p.job.default.csi", 2, JOB);
+        plugins.delete("p.instance.n1.node", 3);
+        assert!(plugins.get(&plugin).unwrap().has_controller());
+        plugins.delete("p.job.default.csi", 4);
+        plugins.delete("p.job.default.csi", 5);
+        assert_eq!(plugins.iter().count(), 0);
+    }
+
+    /// D9: a newer record changes nothing of what is known, and an older one is read.
+    #[test]
+    fn what_a_newer_version_wrote_is_left_alone() {
+        let (plugin, node) = (PluginId::new("p").unwrap(), NodeId::new("n1").unwrap());
+        let (mut plugins, mut nodes) = (Instances::default(), Nodes::default());
+        plugins.put("p.job.default.csi", 1, JOB);
+        let before = plugins.get(&plugin).cloned();
+        for key in ["p.job.default.csi", "p.instance.n1.node"] {
+            plugins.put(key, 2, br#"{"schema":2}"#);
+        }
+        assert_eq!(plugins.get(&plugin), before.as_ref());
+        nodes.put("n1", 1, br#"{"since":"2026-01-01T00:00:00Z"}"#);
+        assert_eq!(nodes.get(&node).unwrap().state, NodeState::Down);
+        nodes.put("n1", 2, br#"{"schema":2}"#);
+        assert_eq!(nodes.get(&node).unwrap().state, NodeState::Down);
     }
 }

@@ -7,12 +7,15 @@ use berth_contract::key::{VolumeEntry, parse_volume};
 use berth_contract::record::{self, RecordError};
 use berth_contract::trail::Trail;
 use berth_domain::volume::{Claim, Volume, VolumeSpec};
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::{AllocId, NodeId, PluginId, VolumeKey, limits};
+
+use super::load::{Held, Load, Moved};
 
 /// All volumes.
 #[derive(Debug, Default)]
 pub struct Volumes {
     subtrees: HashMap<VolumeKey, Subtree>,
+    load: Load,
 }
 
 /// One volume's subtree.
@@ -26,6 +29,8 @@ pub struct Subtree {
     pub traces: BTreeMap<AllocId, String>,
     /// The spans of each claim's life, as far as they are recorded.
     pub trails: BTreeMap<AllocId, Trail>,
+    /// The nodes that hold it, or may.
+    pub held: Held,
     /// Records of it that this version cannot read, by key; while there are any it is read-only.
     pub unreadable: BTreeMap<String, String>,
 }
@@ -41,6 +46,11 @@ impl Volumes {
         self.subtrees.iter()
     }
 
+    /// How many volumes each node has.
+    pub fn load(&self) -> &Load {
+        &self.load
+    }
+
     /// How many volumes there are.
     pub fn len(&self) -> usize {
         self.subtrees.len()
@@ -51,9 +61,16 @@ impl Volumes {
         self.subtrees.is_empty()
     }
 
-    fn change(&mut self, volume: VolumeKey, revision: u64, change: impl FnOnce(&mut Subtree)) {
+    fn change(
+        &mut self,
+        volume: VolumeKey,
+        revision: u64,
+        change: impl FnOnce(&mut Subtree) -> Moved,
+    ) {
         let subtree = self.subtrees.entry(volume.clone()).or_default();
-        change(subtree);
+        let before = subtree.plugin().cloned();
+        let moved = change(subtree);
+        self.load.note((before, subtree.plugin()), moved, &subtree.held);
         subtree.head = subtree.head.max(revision);
         let gone = subtree.volume.spec.is_none()
             && subtree.volume.claims.is_empty()
@@ -70,22 +87,28 @@ impl Fold for Volumes {
             Some(VolumeEntry::Spec(volume)) => {
                 let read = record::read::<VolumeSpec>(value);
                 self.change(volume, revision, |subtree| {
-                    let Some(record) = subtree.readable(key, read) else { return };
+                    let Some(record) = subtree.readable(key, read) else {
+                        return Moved::default();
+                    };
                     let mut spec = record.body;
                     if spec.create_index == 0 {
                         spec.create_index = revision;
                     }
                     subtree.volume.spec = Some(spec);
+                    Moved::default()
                 });
             }
             Some(VolumeEntry::Claim(volume, alloc)) => {
                 let read = record::read::<Claim>(value);
                 self.change(volume, revision, |subtree| {
-                    let Some(record) = subtree.readable(key, read) else { return };
+                    let Some(record) = subtree.readable(key, read) else {
+                        return Moved::default();
+                    };
                     let mut claim = record.body;
                     if claim.epoch == 0 {
                         claim.epoch = revision;
                     }
+                    located(&mut claim, &alloc);
                     match record.trace {
                         Some(trace) => subtree.traces.insert(alloc.clone(), trace),
                         None => subtree.traces.remove(&alloc),
@@ -94,7 +117,10 @@ impl Fold for Volumes {
                         Some(trail) => subtree.trails.insert(alloc.clone(), trail),
                         None => subtree.trails.remove(&alloc),
                     };
+                    let old = subtree.volume.claims.get(&alloc);
+                    let moved = subtree.held.replace(old, Some(&claim));
                     subtree.volume.claims.insert(alloc, claim);
+                    moved
                 });
             }
             None => tracing::warn!(key, "a key that is none of ours is in the volumes bucket"),
@@ -106,12 +132,14 @@ impl Fold for Volumes {
             Some(VolumeEntry::Spec(volume)) => self.change(volume, revision, |subtree| {
                 subtree.unreadable.remove(key);
                 subtree.volume.spec = None;
+                Moved::default()
             }),
             Some(VolumeEntry::Claim(volume, alloc)) => self.change(volume, revision, |subtree| {
                 subtree.unreadable.remove(key);
                 subtree.traces.remove(&alloc);
                 subtree.trails.remove(&alloc);
-                subtree.volume.claims.remove(&alloc);
+                let old = subtree.volume.claims.remove(&alloc);
+                subtree.held.replace(old.as_ref(), None)
             }),
             None => {}
         }
@@ -119,6 +147,10 @@ impl Fold for Volumes {
 }
 
 impl Subtree {
+    fn plugin(&self) -> Option<&PluginId> {
+        self.volume.spec.as_ref().map(|spec| &spec.plugin)
+    }
+
     fn readable<T>(
         &mut self,
         key: &str,
@@ -139,8 +171,25 @@ impl Subtree {
     }
 }
 
+/// Two claims on nodes that nobody knows must not pass for neighbours: one would leave its node to
+/// the other (rule 9).
+fn located(claim: &mut Claim, alloc: &AllocId) {
+    if claim.node.as_str() == record::NODE_UNKNOWN {
+        let (unknown, mut alloc) = (record::NODE_UNKNOWN, alloc.to_string());
+        while unknown.len() + 1 + alloc.len() > limits::ID_BYTES_MAX {
+            alloc.pop();
+        }
+        if let Ok(node) = NodeId::new(format!("{unknown}/{alloc}")) {
+            claim.node = node;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use berth_domain::access::Mode;
+    use berth_domain::volume::State;
+
     use super::*;
 
     const SPEC: &[u8] = br#"{"plugin":"p","capabilities":[{"access":"single-node-writer",
@@ -180,5 +229,26 @@ mod tests {
         assert_eq!(volumes.get(&volume()).unwrap().unreadable.len(), 1);
         volumes.put("default.data.claim.a", 5, CLAIM);
         assert!(volumes.get(&volume()).unwrap().unreadable.is_empty());
+    }
+
+    /// D9: what an older version did not write is taken for what holds most.
+    #[test]
+    fn claims_of_an_older_version_hold_their_volume_each_on_a_node_of_its_own() {
+        let older = br#"{"since":"2026-01-01T00:00:00Z","access":"multi-node-multi-writer",
+            "attachment":"file-system"}"#;
+        let mut volumes = Volumes::default();
+        volumes.put("default.data.spec", 3, SPEC);
+        volumes.put("default.data.claim.a", 4, older);
+        volumes.put("default.data.claim.b", 5, older);
+        let subtree = volumes.get(&volume()).unwrap();
+        assert!(subtree.unreadable.is_empty());
+        let told: Vec<_> = subtree
+            .volume
+            .claims
+            .values()
+            .map(|claim| (claim.state, claim.mode, claim.controller, claim.node.as_str()))
+            .collect();
+        let held = |node| (State::Taken, Mode::Write, true, node);
+        assert_eq!(told, [held("unknown/a"), held("unknown/b")]);
     }
 }

@@ -1,0 +1,216 @@
+//! Which nodes can host a set of volumes, and why the others cannot (D6).
+//!
+//! **Owns** what a node must be and have for a plugin's volume ([`route`]): there, on time, with a
+//! healthy instance, within reach of the volume, with room for one more.
+//!
+//! **Promises** that a placement is decided as a claim is: [`obstacles`] asks [`step`] itself, and
+//! claims take their route from [`route`]. What it says is true of the moment; who claims later may
+//! find it otherwise.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::access::{AttachmentMode, Capability};
+use crate::alloc::VolumeRequest;
+use crate::plugin::{Half, Node, NodeState, Plugin};
+use crate::volume::{Command, Context, NoRoute, Refusal, Route, Take, Volume, VolumeSpec, step};
+use crate::{AllocId, NodeId, PluginId, VolumeId, WorkerId};
+
+/// What is known of a node, as far as a volume of one plugin may get there.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// The node.
+    pub node: &'a NodeId,
+    /// Its record; none when it has never reported.
+    pub record: Option<&'a Node>,
+    /// The plugin's id.
+    pub id: &'a PluginId,
+    /// What its instances say; none when there is none.
+    pub plugin: Option<&'a Plugin>,
+    /// How many volumes of the plugin, in all namespaces, have a claim on the node. None when the
+    /// volume asked for is one of them: it needs no more room.
+    pub volumes: Option<u64>,
+}
+
+/// How the volume gets to the node, or why it cannot now. `ready` says which nodes are there, and
+/// `margin` by how much a clock may be off.
+pub fn route(
+    spec: &VolumeSpec,
+    site: Site<'_>,
+    ready: impl Fn(&NodeId) -> bool,
+    margin: Duration,
+) -> Result<Route, NoRoute> {
+    let Site { node, record, id, plugin, volumes } = site;
+    if let Some(record) = record {
+        present(node, record)?;
+        on_time(node, record, margin)?;
+    }
+    let Some(plugin) = plugin else {
+        return Err(NoRoute::Plugin(format!("no agent has reported plugin {id}")));
+    };
+    let route = plugin.route(node, ready).map_err(NoRoute::Plugin)?;
+    let instance = plugin.instances.get(&(node.clone(), Half::Node));
+    // Without abilities there is no route.
+    let Some(abilities) = instance.and_then(|instance| instance.node.as_ref()) else {
+        return Ok(route);
+    };
+    if !reaches(&spec.topologies, &abilities.topology) {
+        return Err(NoRoute::Topology(format!(
+            "it can be reached in {}, and node {node} is in {}",
+            spec.topologies.iter().map(segments).collect::<Vec<_>>().join(" or "),
+            segments(&abilities.topology)
+        )));
+    }
+    // Zero stands for no bound (CSI 1.12, `NodeGetInfoResponse.max_volumes_per_node`).
+    let max = abilities.max_volumes.filter(|max| *max > 0);
+    if let (Some(max), Some(volumes)) = (max, volumes)
+        && volumes >= max
+    {
+        return Err(NoRoute::Full(format!(
+            "node {node} has {volumes} volumes of plugin {id}, and the plugin takes {max} there"
+        )));
+    }
+    Ok(route)
+}
+
+fn present(node: &NodeId, record: &Node) -> Result<(), NoRoute> {
+    if let Some(proof) = &record.gone {
+        return Err(NoRoute::Node(format!("node {node} is gone: {proof}")));
+    }
+    if record.state == NodeState::Down {
+        let since = record.since;
+        return Err(NoRoute::Node(format!(
+            "node {node} is down since {since}: its agent's lease has ended"
+        )));
+    }
+    Ok(())
+}
+
+fn on_time(node: &NodeId, record: &Node, margin: Duration) -> Result<(), NoRoute> {
+    let off = record.clock_skew_ms;
+    if Duration::from_millis(off.unsigned_abs()) <= margin {
+        return Ok(());
+    }
+    Err(NoRoute::Clock(format!(
+        "node {node} is {off} ms off, more than the margin of {margin:?}; \
+         set its clock, or deadlines mean nothing there"
+    )))
+}
+
+/// Whether a node is where a volume can be reached: in one of its topologies, with every segment of
+/// that (CSI 1.12, `Volume.accessible_topology`). A volume without topologies is everywhere.
+pub fn reaches(volume: &[BTreeMap<String, String>], node: &BTreeMap<String, String>) -> bool {
+    let within = |one: &BTreeMap<String, String>| {
+        one.iter().all(|(segment, value)| node.get(segment) == Some(value))
+    };
+    volume.is_empty() || volume.iter().any(within)
+}
+
+fn segments(topology: &BTreeMap<String, String>) -> String {
+    let mut text = String::new();
+    for (segment, value) in topology {
+        let comma = if text.is_empty() { "" } else { ", " };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{comma}{segment}={value}");
+    }
+    if text.is_empty() { "no topology that its plugin tells of".to_owned() } else { text }
+}
+
+/// A volume that a workload would ask for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Its id, as the workload's index makes it.
+    pub id: &'a VolumeId,
+    /// How it would be asked for.
+    pub request: &'a VolumeRequest,
+    /// The volume; none when there is none of this id.
+    pub volume: Option<&'a Volume>,
+}
+
+/// Why a node cannot host a volume now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The volume.
+    pub volume: VolumeId,
+    /// What a claim of it would be told.
+    pub refusal: Refusal,
+}
+
+/// Who would claim.
+#[derive(Debug, Clone)]
+pub struct Newcomer {
+    /// An alloc that has no claim yet.
+    pub alloc: AllocId,
+    /// Who would call the controller for it.
+    pub worker: WorkerId,
+}
+
+/// What is in the way of a newcomer with these volumes on this node, everything at once; nothing
+/// when it can run there. `site` looks up what is known of the node for a volume and its plugin.
+pub fn obstacles<'a>(
+    newcomer: &Newcomer,
+    wanted: &[Wanted<'_>],
+    node: &'a NodeId,
+    site: impl Fn(&VolumeId, &PluginId) -> Site<'a>,
+    ready: impl Fn(&NodeId) -> bool,
+    context: &Context,
+) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    // Volumes of one plugin take room from each other.
+    let mut asked: BTreeMap<&PluginId, u64> = BTreeMap::new();
+    for one in wanted {
+        let mut add = |refusal| found.push(Obstacle { volume: one.id.clone(), refusal });
+        let volume = one.volume;
+        let Some((volume, spec)) = volume.and_then(|it| Some((it, it.spec.as_ref()?))) else {
+            add(Refusal::NoSuchVolume);
+            continue;
+        };
+        if let Err(refusal) = claimed(newcomer, volume, one.request, node, context) {
+            add(refusal);
+        }
+        let mut site = Site { node, ..site(one.id, &spec.plugin) };
+        if let Some(volumes) = &mut site.volumes {
+            let before = asked.entry(&spec.plugin).or_default();
+            *volumes += *before;
+            *before += 1;
+        }
+        if let Err(why) = route(spec, site, &ready, context.policy.clock_margin) {
+            add(why.into());
+        }
+    }
+    found
+}
+
+/// What a claim would be told by the volume and its other claims, wherever its plugin is.
+fn claimed(
+    newcomer: &Newcomer,
+    volume: &Volume,
+    request: &VolumeRequest,
+    node: &NodeId,
+    context: &Context,
+) -> Result<(), Refusal> {
+    let take = Command::Take(Take {
+        alloc: newcomer.alloc.clone(),
+        node: node.clone(),
+        mode: request.mode(),
+        capability: capability(request),
+        wait: false,
+        route: Ok(Route::default()),
+        worker: newcomer.worker.clone(),
+    });
+    match step(volume, &take, context) {
+        // A call that is under way ends by itself.
+        Ok(_) | Err(Refusal::Busy { .. }) => Ok(()),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// The capability that a request names; none when it leaves that to the volume.
+pub fn capability(request: &VolumeRequest) -> Option<Capability> {
+    let attachment = request.attachment.unwrap_or(AttachmentMode::FileSystem);
+    request.access.map(|access| Capability { access, attachment })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Lists, a page at a time.
+//!
+//! **Promises** that a page is sorted, that it fits a message whatever its entries are, that the
+//! next one begins where it ended, whatever came and went meanwhile, and that a page of a long list
+//! costs one look at each key, and not a copy of the list.
+
+use std::collections::BinaryHeap;
+
+use berth_domain::limits;
+use serde::Serialize;
+
+/// One page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    /// Its entries, by key.
+    pub entries: Vec<T>,
+    /// Where the next page begins; none when this was the last.
+    pub next: Option<String>,
+}
+
+/// How large a page may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Entries.
+    pub entries: usize,
+    /// Bytes of all entries as JSON.
+    pub bytes: usize,
+}
+
+impl Room {
+    /// As many as are asked for, and no more than go into a message.
+    pub fn of(limit: Option<u32>) -> Self {
+        let asked = limit.and_then(|limit| usize::try_from(limit).ok());
+        let entries = asked.unwrap_or(limits::PAGE_MAX).clamp(1, limits::PAGE_MAX);
+        Self { entries, bytes: limits::PAGE_BYTES_MAX }
+    }
+
+    /// This room, less what is said beside the entries.
+    #[must_use]
+    pub fn beside(self, what: &impl Serialize) -> Self {
+        Self { bytes: self.bytes.saturating_sub(bytes(what)), ..self }
+    }
+}
+
+/// The first page of the entries with these keys, which may come in any order: those after the page
+/// before, each once. `token` says how a key is named in `next`.
+pub fn page<K: Ord, T: Serialize>(
+    keys: impl Iterator<Item = K>,
+    room: Room,
+    show: impl Fn(&K) -> T,
+    token: impl Fn(&K) -> String,
+) -> Page<T> {
+    // One more than there is room for: whether there is a next page.
+    let mut first = BinaryHeap::with_capacity(room.entries + 2);
+    for key in keys {
+        first.push(key);
+        if first.len() > room.entries + 1 {
+            first.pop();
+        }
+    }
+    let mut left = room.bytes;
+    let mut entries = Vec::new();
+    let mut last: Option<K> = None;
+    for key in first.into_sorted_vec() {
+        let entry = show(&key);
+        let bytes = bytes(&entry);
+        // One entry always goes: else nobody would ever come past it.
+        if last.is_some() && (entries.len() == room.entries || bytes > left) {
+            return Page { entries, next: last.as_ref().map(token) };
+        }
+        left = left.saturating_sub(bytes);
+        entries.push(entry);
+        last = Some(key);
+    }
+    Page { entries, next: None }
+}
+
+/// How many bytes it has as JSON, with a comma. What cannot be written is found out when it is
+/// sent.
+fn bytes(entry: &impl Serialize) -> usize {
+    serde_json::to_vec(entry).map_or(0, |json| json.len() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(entries: usize, bytes: usize) -> Room {
+        Room { entries, bytes }
+    }
+
+    fn pages(keys: &[u32], room: Room) -> Vec<Vec<u32>> {
+        let mut pages = Vec::new();
+        let mut after = None;
+        loop {
+            let rest = keys.iter().copied().filter(|key| after.is_none_or(|after| *key > after));
+            let page = page(rest, room, |key| *key, ToString::to_string);
+            pages.push(page.entries);
+            match page.next {
+                Some(next) => after = next.parse().ok(),
+                None => return pages,
+            }
+        }
+    }
+
+    #[test]
+    fn pages_are_sorted_and_together_the_whole() {
+        let keys = [5, 3, 9, 1, 7, 2];
+        assert_eq!(pages(&keys, room(2, 100)), [[1, 2], [3, 5], [7, 9]]);
+        assert_eq!(pages(&keys, room(4, 100)), [vec![1, 2, 3, 5], vec![7, 9]]);
+        assert_eq!(pages(&keys, room(6, 100)), [vec![1, 2, 3, 5, 7, 9]]);
+        assert_eq!(pages(&[], room(6, 100)), [Vec::<u32>::new()]);
+    }
+
+    #[test]
+    fn a_page_ends_where_a_message_would_and_is_never_empty() {
+        // `1000,` has five bytes.
+        assert_eq!(pages(&[1000, 2000, 3000], room(9, 10)), [vec![1000, 2000], vec![3000]]);
+        assert_eq!(pages(&[1000, 2000], room(9, 3)), [[1000], [2000]]);
+    }
+
+    #[test]
+    fn nobody_gets_more_than_a_message_carries() {
+        assert_eq!(Room::of(None).entries, limits::PAGE_MAX);
+        assert_eq!(Room::of(Some(0)).entries, 1);
+        assert_eq!(Room::of(Some(7)).entries, 7);
+        assert_eq!(Room::of(Some(u32::MAX)).entries, limits::PAGE_MAX);
+        assert_eq!(room(3, 10).beside(&"abc"), room(3, 4));
+    }
+}

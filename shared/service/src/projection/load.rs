@@ -1,0 +1,179 @@
+//! How many volumes each node has, by plugin: kept while claims come and go, so that a claim need
+//! not look through all volumes to learn whether there is room for it (E10).
+
+use std::collections::{BTreeMap, HashMap};
+
+use berth_domain::volume::{Claim, State};
+use berth_domain::{NodeId, PluginId};
+
+/// How many volumes of each plugin have a claim that holds them, or may, by node. A volume counts
+/// once, however many claims it has there, and in whichever namespace it is.
+#[derive(Debug, Default)]
+pub struct Load(HashMap<PluginId, HashMap<NodeId, u64>>);
+
+impl Load {
+    /// Volumes of the plugin on the node.
+    pub fn of(&self, plugin: &PluginId, node: &NodeId) -> u64 {
+        self.0.get(plugin).and_then(|nodes| nodes.get(node)).copied().unwrap_or(0)
+    }
+
+    /// What a change of a volume makes of it: `before` and `after` are its plugin.
+    pub(super) fn note(
+        &mut self,
+        (before, after): (Option<PluginId>, Option<&PluginId>),
+        moved: Moved,
+        held: &Held,
+    ) {
+        if before.as_ref() == after {
+            let Some(plugin) = before else { return };
+            moved.left.iter().for_each(|node| self.less(&plugin, node));
+            moved.came.iter().for_each(|node| self.more(&plugin, node));
+            return;
+        }
+        if let Some(plugin) = before {
+            held.before(&moved).for_each(|node| self.less(&plugin, node));
+        }
+        if let Some(plugin) = after {
+            held.0.keys().for_each(|node| self.more(plugin, node));
+        }
+    }
+
+    fn more(&mut self, plugin: &PluginId, node: &NodeId) {
+        let nodes = self.0.entry(plugin.clone()).or_default();
+        *nodes.entry(node.clone()).or_default() += 1;
+    }
+
+    fn less(&mut self, plugin: &PluginId, node: &NodeId) {
+        let Some(nodes) = self.0.get_mut(plugin) else { return };
+        if let Some(count) = nodes.get_mut(node) {
+            *count -= 1;
+            if *count == 0 {
+                nodes.remove(node);
+            }
+        }
+        if nodes.is_empty() {
+            self.0.remove(plugin);
+        }
+    }
+}
+
+/// The nodes that hold one volume, or may, and by how many claims.
+#[derive(Debug, Default, Clone)]
+pub struct Held(BTreeMap<NodeId, u32>);
+
+impl Held {
+    /// Whether a claim on the node holds the volume, or may.
+    pub fn on(&self, node: &NodeId) -> bool {
+        self.0.contains_key(node)
+    }
+
+    /// A claim is replaced by another: the node that has no claim any more, and the one that has
+    /// its first.
+    pub(super) fn replace(&mut self, old: Option<&Claim>, new: Option<&Claim>) -> Moved {
+        let node = |claim: Option<&Claim>| {
+            claim.filter(|claim| claim.state != State::Waiting).map(|claim| claim.node.clone())
+        };
+        let mut moved = Moved::default();
+        let (old, new) = (node(old), node(new));
+        if old == new {
+            return moved;
+        }
+        if let Some(node) = old
+            && let Some(claims) = self.0.get_mut(&node)
+        {
+            *claims -= 1;
+            if *claims == 0 {
+                self.0.remove(&node);
+                moved.left = Some(node);
+            }
+        }
+        if let Some(node) = new {
+            let claims = self.0.entry(node.clone()).or_default();
+            *claims += 1;
+            moved.came = (*claims == 1).then_some(node);
+        }
+        moved
+    }
+
+    /// The nodes there were before a change.
+    fn before<'a>(&'a self, moved: &'a Moved) -> impl Iterator<Item = &'a NodeId> {
+        let stayed = self.0.keys().filter(|node| Some(*node) != moved.came.as_ref());
+        stayed.chain(&moved.left)
+    }
+}
+
+/// What a change of one claim does to the nodes of its volume.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    left: Option<NodeId>,
+    came: Option<NodeId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use berth_bus::Fold as _;
+    use berth_domain::{NodeId, PluginId};
+
+    use super::super::Volumes;
+
+    /// What [`super::Load`] is to say, counted anew from all there is.
+    fn counted(volumes: &Volumes) -> BTreeMap<(PluginId, NodeId), u64> {
+        let mut counts = BTreeMap::new();
+        for (_, subtree) in volumes.iter() {
+            let Some(spec) = &subtree.volume.spec else { continue };
+            let holders = subtree.volume.holders().map(|(_, claim)| claim.node.clone());
+            for node in holders.collect::<std::collections::BTreeSet<_>>() {
+                *counts.entry((spec.plugin.clone(), node)).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    #[test]
+    fn it_is_what_counting_anew_says_after_any_change() {
+        let mut volumes = Volumes::default();
+        let mut seed: u64 = 42;
+        let mut pick = |of: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % of
+        };
+        let mut most = 0;
+        for revision in 1..5_000 {
+            let volume = format!("ns{}.v{}", pick(2), pick(2));
+            let spec = format!(
+                r#"{{"plugin":"p{}","capabilities":[{{"access":"multi-node-multi-writer",
+                    "attachment":"file-system"}}],"schema":1}}"#,
+                pick(2)
+            );
+            let claim = format!(
+                r#"{{"state":"{}","node":"n{}","mode":"read","since":"2026-01-01T00:00:00Z",
+                    "access":"multi-node-multi-writer","attachment":"file-system",
+                    "controller":false,"schema":1}}"#,
+                ["waiting", "taken", "unpublishing"][usize::try_from(pick(3)).unwrap()],
+                pick(2)
+            );
+            let alloc = pick(3);
+            match pick(5) {
+                0 => volumes.put(&format!("{volume}.spec"), revision, spec.as_bytes()),
+                1 if pick(3) == 0 => volumes.delete(&format!("{volume}.spec"), revision),
+                2 | 3 => {
+                    let key = format!("{volume}.claim.a{alloc}");
+                    volumes.put(&key, revision, claim.as_bytes());
+                }
+                _ => volumes.delete(&format!("{volume}.claim.a{alloc}"), revision),
+            }
+            let counts = counted(&volumes);
+            most = most.max(counts.len());
+            for plugin in ["p0", "p1"].map(|id| PluginId::new(id).unwrap()) {
+                for node in ["n0", "n1"].map(|id| NodeId::new(id).unwrap()) {
+                    let expected = counts.get(&(plugin.clone(), node.clone())).copied();
+                    let said = volumes.load().of(&plugin, &node);
+                    assert_eq!(said, expected.unwrap_or(0), "{plugin} on {node} at {revision}");
+                }
+            }
+        }
+        assert_eq!(most, 4, "every plugin had volumes on every node at some time");
+    }
+}
