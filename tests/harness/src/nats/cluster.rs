@@ -22,11 +22,24 @@ pub struct Cluster {
 impl Cluster {
     /// Starts `size` servers and waits until streams with `size` replicas can be made.
     pub async fn start(size: usize) -> Self {
+        Self::launch(size, true).await
+    }
+
+    /// As [`Self::start`], of servers that tell clients nothing of each other: whoever is given a
+    /// cable to each stays on the cables.
+    pub async fn start_unadvertised(size: usize) -> Self {
+        Self::launch(size, false).await
+    }
+
+    async fn launch(size: usize, advertised: bool) -> Self {
         let route_ports: Vec<Port> = (0..size).map(|_| Port::reserve()).collect();
         let route = |port: &Port| format!("nats://{}", port.address());
         let routes = route_ports.iter().map(route).collect::<Vec<_>>().join(",");
         let servers = route_ports.iter().enumerate().map(|(index, port)| {
-            let args = ["--cluster".into(), route(port), "--routes".into(), routes.clone()];
+            let mut args = vec!["--cluster".into(), route(port), "--routes".into(), routes.clone()];
+            if !advertised {
+                args.extend(["--no_advertise".into(), "true".into()]);
+            }
             Server::launch("cluster.conf", &name(index), "", &args)
         });
         let cluster = Self { servers: servers.collect(), _route_ports: route_ports };

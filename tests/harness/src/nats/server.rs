@@ -104,7 +104,8 @@ impl Server {
         self.daemon.resume();
     }
 
-    pub(super) fn address(&self) -> std::net::SocketAddr {
+    /// `127.0.0.1:<port>`.
+    pub fn address(&self) -> std::net::SocketAddr {
         self.port.address()
     }
 }

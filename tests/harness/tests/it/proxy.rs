@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use berth_harness::proxy::Proxy;
+use berth_harness::proxy::{Point, Proxy, Side, Wire};
 use berth_harness::wait;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -76,4 +76,87 @@ async fn a_dropped_proxy_leaves_no_connection() {
         }
     })
     .await;
+}
+
+/// A proxy in front of something that answers each message as a nats-server would.
+async fn answering(wire: &Wire) -> (Proxy, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = listener.local_addr().unwrap();
+    let handled = std::sync::Arc::<std::sync::Mutex<Vec<String>>>::default();
+    let said = handled.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let said = said.clone();
+            tokio::spawn(async move {
+                let (from, mut to) = stream.into_split();
+                let mut lines = BufReader::new(from).lines();
+                while let Ok(Some(line)) = lines.next_line().await {
+                    let words: Vec<&str> = line.split(' ').collect();
+                    if let ["PUB", subject, reply, "0"] = words.as_slice() {
+                        said.lock().unwrap().push((*subject).to_owned());
+                        let answer = format!("MSG {reply} 1 0\r\n\r\n");
+                        to.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    (Proxy::across(target, "client", wire).await, handled)
+}
+
+async fn publish(stream: &mut TcpStream, subject: &str, reply: &str) {
+    stream.write_all(format!("PUB {subject} {reply} 0\r\n\r\n").as_bytes()).await.unwrap();
+}
+
+async fn is_answered(stream: &mut TcpStream, reply: &str) -> bool {
+    let expected = format!("MSG {reply} 1 0\r\n\r\n");
+    let mut bytes = vec![0; expected.len()];
+    let read = timeout(Duration::from_millis(300), stream.read_exact(&mut bytes)).await;
+    read.is_ok_and(|read| read.is_ok()) && bytes == expected.as_bytes()
+}
+
+#[tokio::test]
+async fn a_tripwire_stops_a_cable_on_either_side_of_a_message() {
+    for (side, stored) in [(Side::Before, vec!["k.1", "x"]), (Side::After, vec!["k.1", "x", "k.2"])]
+    {
+        let wire = Wire::default();
+        let (proxy, handled) = answering(&wire).await;
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        wire.arm(Point { subjects: vec!["k.*".to_owned()], at: 1, side });
+        for (subject, reply) in [("k.1", "r1"), ("x", "r2")] {
+            publish(&mut stream, subject, reply).await;
+            assert!(is_answered(&mut stream, reply).await);
+        }
+        // Nobody waits for an answer to this one: it does not count.
+        stream.write_all(b"PUB k.0 0\r\n\r\n").await.unwrap();
+        publish(&mut stream, "k.2", "r3").await;
+        let tripped = wire.tripped().await;
+        assert_eq!((tripped.cable.as_str(), tripped.subject.as_str()), ("client", "k.2"));
+        assert!(!is_answered(&mut stream, "r3").await, "nothing of the answer passes");
+        assert_eq!(*handled.lock().unwrap(), stored);
+        assert_eq!(wire.disarm().len(), 2);
+
+        // What was held comes when it is healed.
+        proxy.heal();
+        assert!(is_answered(&mut stream, "r3").await);
+        assert_eq!(*handled.lock().unwrap(), ["k.1", "x", "k.2"]);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_connection_stands_and_carries_nothing_and_a_snapped_one_breaks() {
+    let proxy = echo().await;
+    let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+    echoes(&mut stream, 1).await;
+    proxy.lose();
+    stream.write_all(&[2]).await.unwrap();
+    let mut new = TcpStream::connect(proxy.address()).await.unwrap();
+    echoes(&mut new, 3).await;
+    let silence = timeout(Duration::from_millis(200), stream.read_u8()).await;
+    assert!(silence.is_err(), "{silence:?}");
+
+    proxy.snap();
+    assert!(stream.read_u8().await.is_err() && new.read_u8().await.is_err());
+    let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+    echoes(&mut stream, 4).await;
 }

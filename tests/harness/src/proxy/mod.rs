@@ -1,0 +1,268 @@
+//! A cable between a process and a server, that a test can cut.
+//!
+//! Owns: the connections that go through it. Promises: bytes pass unchanged and in order until told
+//! otherwise. Never: looks at them, but for a tripwire's sake ([`Proxy::across`]). It runs on the
+//! test's own runtime and ends with the [`Proxy`].
+//!
+//! ```text
+//! frame  what a NATS client says, one operation at a time
+//! wire   counting messages, and stopping at one
+//! ```
+
+mod frame;
+mod wire;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub use wire::{Passed, Point, Side, Wire};
+
+use crate::ports::Port;
+use wire::Verdict;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cable {
+    Whole,
+    /// Connections stay, nothing moves.
+    Silent,
+    /// New connections break at once.
+    Cut,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    cable: Cable,
+    /// How often all connections were broken: those made before it are no more.
+    breaks: u64,
+    /// How often all connections were lost: those made before it carry nothing, ever.
+    losses: u64,
+}
+
+/// A loopback address that leads to another one.
+#[derive(Debug)]
+pub struct Proxy {
+    port: Port,
+    state: watch::Sender<State>,
+    accepting: JoinHandle<()>,
+}
+
+/// A tripwire and what this cable is called there.
+#[derive(Clone, Debug)]
+struct Tap {
+    wire: Wire,
+    label: String,
+}
+
+impl Proxy {
+    /// Starts one in front of `target`.
+    pub async fn start(target: SocketAddr) -> Self {
+        Self::launch(target, None).await
+    }
+
+    /// Starts one in front of a nats-server, with a tripwire across it.
+    pub async fn across(target: SocketAddr, label: &str, wire: &Wire) -> Self {
+        Self::launch(target, Some(Tap { wire: wire.clone(), label: label.to_owned() })).await
+    }
+
+    async fn launch(target: SocketAddr, tap: Option<Tap>) -> Self {
+        let port = Port::reserve();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).await;
+        let listener = listener.expect("a reserved port can be listened on");
+        let state = watch::Sender::new(State { cable: Cable::Whole, breaks: 0, losses: 0 });
+        let accepting = tokio::spawn(accept(listener, target, state.clone(), tap));
+        Self { port, state, accepting }
+    }
+
+    /// Where to connect instead of the target.
+    pub fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// `nats://<address>`.
+    pub fn url(&self) -> String {
+        format!("nats://{}", self.address())
+    }
+
+    /// Breaks every connection, and new ones at once, until healed.
+    pub fn cut(&self) {
+        self.state.send_modify(|state| {
+            state.cable = Cable::Cut;
+            state.breaks += 1;
+        });
+    }
+
+    /// Breaks every connection there is, with what it holds back; new ones are whole.
+    pub fn snap(&self) {
+        self.state.send_modify(|state| {
+            state.cable = Cable::Whole;
+            state.breaks += 1;
+        });
+    }
+
+    /// Lets connections stand, and be made, with nothing passing in either direction until healed.
+    pub fn half_open(&self) {
+        self.state.send_modify(|state| state.cable = Cable::Silent);
+    }
+
+    /// Loses every connection there is: both ends keep it open, and whatever either sends, what is
+    /// held back included, vanishes, for ever. New connections are whole.
+    pub fn lose(&self) {
+        self.state.send_modify(|state| {
+            state.cable = Cable::Whole;
+            state.losses += 1;
+        });
+    }
+
+    /// Lets bytes pass again: those held back come first, broken connections stay broken.
+    pub fn heal(&self) {
+        self.state.send_modify(|state| state.cable = Cable::Whole);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        // The connections end with it: their tasks hold on to the state as well.
+        self.cut();
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    target: SocketAddr,
+    state: watch::Sender<State>,
+    tap: Option<Tap>,
+) {
+    // A failed accept is the client's loss; it sees its connection break.
+    while let Ok((client, _)) = listener.accept().await {
+        let born = *state.borrow();
+        if born.cable != Cable::Cut {
+            tokio::spawn(join(
+                client,
+                target,
+                Line { state: state.clone(), born, tap: tap.clone() },
+            ));
+        }
+    }
+}
+
+/// One connection's part in the cable.
+#[derive(Clone)]
+struct Line {
+    state: watch::Sender<State>,
+    born: State,
+    tap: Option<Tap>,
+}
+
+impl Line {
+    fn is_whole(&self) -> bool {
+        self.state.borrow().cable == Cable::Whole
+    }
+
+    fn is_lost(&self) -> bool {
+        self.state.borrow().losses > self.born.losses
+    }
+
+    async fn whole(&self) {
+        let mut state = self.state.subscribe();
+        // The sender is ours: this cannot fail.
+        let _ = state.wait_for(|state| state.cable == Cable::Whole).await;
+    }
+
+    async fn broken(&self) {
+        let mut state = self.state.subscribe();
+        let _ = state.wait_for(|state| state.breaks > self.born.breaks).await;
+    }
+
+    /// How much may pass next of what a client sent; none while it is not whole. A message that
+    /// trips the wire silences the cable first, so that not a byte of its answer passes.
+    fn next(&self, held: &[u8]) -> Option<usize> {
+        let Some(tap) = &self.tap else { return (!held.is_empty()).then_some(held.len()) };
+        let frame = frame::first(held)?;
+        let verdict = frame.publish.map_or(Verdict::Pass, |it| tap.wire.pass(&tap.label, &it));
+        if verdict != Verdict::Pass {
+            self.state.send_modify(|state| state.cable = Cable::Silent);
+        }
+        Some(if verdict == Verdict::StopBefore { 0 } else { frame.len })
+    }
+}
+
+/// Carries one connection until either side closes it or the cable is cut.
+async fn join(client: TcpStream, target: SocketAddr, line: Line) {
+    let carry = async {
+        // A silent cable reaches nobody: the target learns of the connection later.
+        line.whole().await;
+        let (from_client, to_client) = client.into_split();
+        let (from_target, to_target) = TcpStream::connect(target).await?.into_split();
+        tokio::try_join!(
+            send(from_client, to_target, line.clone()),
+            bring(from_target, to_client, line.clone()),
+        )
+    };
+    tokio::select! {
+        _ = carry => {}
+        () = line.broken() => {}
+    }
+}
+
+/// From the client to the server, by the tripwire.
+async fn send(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> io::Result<()> {
+    let mut held = Vec::new();
+    loop {
+        while line.is_whole() && !line.is_lost() {
+            let Some(size) = line.next(&held) else { break };
+            to.write_all(&held[..size]).await?;
+            held.drain(..size);
+        }
+        let waits = !line.is_whole();
+        tokio::select! {
+            () = line.whole(), if waits => {}
+            size = from.read_buf(&mut held) => if size? == 0 {
+                return close(to, &line, &held).await;
+            }
+        }
+        if line.is_lost() {
+            held.clear();
+        }
+    }
+}
+
+/// From the server to the client.
+async fn bring(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> io::Result<()> {
+    let mut held = Vec::new();
+    loop {
+        if line.is_lost() {
+            held.clear();
+        } else if line.is_whole() && !held.is_empty() {
+            to.write_all(&held).await?;
+            held.clear();
+        } else if let Some(tap) = &line.tap {
+            tap.wire.hear(&held);
+        }
+        let waits = !line.is_whole();
+        tokio::select! {
+            () = line.whole(), if waits => {}
+            size = from.read_buf(&mut held) => if size? == 0 {
+                return close(to, &line, &held).await;
+            }
+        }
+    }
+}
+
+/// One side is gone: the other learns of it after all that was sent, unless the connection is lost.
+async fn close(mut to: OwnedWriteHalf, line: &Line, held: &[u8]) -> io::Result<()> {
+    if !line.is_lost() {
+        line.whole().await;
+    }
+    if line.is_lost() {
+        return std::future::pending().await;
+    }
+    to.write_all(held).await?;
+    to.shutdown().await
+}
