@@ -1,12 +1,11 @@
 //! What came of a call: rules 5, 6 and 9, safety rule 7.
 
-use super::Volume;
 use super::attempt::CallKind;
-use super::begin::leave_controller;
 use super::claim::{Claim, State};
 use super::command::{Context, Outcome, Step};
 use super::refusal::Refusal;
 use super::release::undo;
+use super::{Volume, leave};
 use crate::{AllocId, AttemptId, Timestamp, WorkerId};
 
 /// Applies an answer to the claim whose attempt it is of; to any other it means nothing.
@@ -25,8 +24,8 @@ pub(super) fn answer(
     };
     let answered = Claim { attempt: None, ..claim.clone() };
     match (claim.state, current.call, outcome) {
-        // An attempt begins when it is due, so a next try that is still ahead says that this was
-        // said before.
+        // An attempt begins without a next try, so one that is still ahead says that this was said
+        // before.
         (_, _, Outcome::Unanswered(_)) if is_ahead(claim.next_try, context) => Ok(Step::nothing()),
         // A timeout is no answer: the attempt stays, and may still act until its deadline.
         (_, _, Outcome::Unanswered(error)) => {
@@ -48,14 +47,14 @@ pub(super) fn answer(
 
         (State::Unpublishing, NodeDetach, Outcome::Done { .. }) => {
             let detached = answered.enter(State::NodeDetached, context.now);
-            Ok(leave_controller(volume, alloc, detached, worker, context))
+            Ok(leave::controller(volume, alloc, detached, worker, context))
         }
 
         (State::NodeDetached, ControllerUnpublish, Outcome::Done { .. }) => Ok(Step::free(alloc)),
         // The publish of a reservation that was given up meanwhile: whatever came of it, it is no
         // longer under way, and the unpublish may follow.
         (State::NodeDetached, ControllerPublish, _) => {
-            Ok(leave_controller(volume, alloc, answered, worker, context))
+            Ok(leave::controller(volume, alloc, answered, worker, context))
         }
 
         (

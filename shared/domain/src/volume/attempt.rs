@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::command::Context;
 use crate::{AttemptId, Timestamp, WorkerId};
 
 /// Which call an attempt makes.
@@ -58,6 +59,16 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// The one that this step starts: its deadline runs from now.
+    pub(super) fn new(call: CallKind, worker: &WorkerId, context: &Context) -> Self {
+        Self {
+            id: context.attempt.clone(),
+            call,
+            worker: worker.clone(),
+            deadline: context.now.after(context.policy.call_timeout),
+        }
+    }
+
     /// Whether the call may still begin, or be at work, somewhere (rule 3).
     pub fn may_still_act(&self, now: Timestamp, clock_margin: Duration) -> bool {
         now <= self.deadline.after(clock_margin)

@@ -57,7 +57,7 @@ pub struct Claim {
     /// Calls of the present state that did not succeed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
-    /// When the next is due.
+    /// When the next is due; none while one is under way, or at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,
     /// What the last of them said.
@@ -67,7 +67,8 @@ pub struct Claim {
     pub mode: Mode,
     /// Since when it stands so.
     pub since: Timestamp,
-    /// In line: the place is lost when nobody asks again until then.
+    /// In line: the place is lost when nobody asks again until then. Never, when it does not say:
+    /// so it was before this was kept, and is until its caller asks again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place_until: Option<Timestamp>,
     /// Publishing: the plugin said that it has no room for it (`RESOURCE_EXHAUSTED`). While a claim
@@ -112,6 +113,12 @@ impl Claim {
     /// How the volume is used while this claim lives.
     pub fn capability(&self) -> Capability {
         Capability { access: self.access, attachment: self.attachment }
+    }
+
+    /// This claim with a call under way: until it is answered there is no next try.
+    #[must_use]
+    pub(super) fn attempting(self, attempt: &Attempt) -> Self {
+        Self { attempt: Some(attempt.clone()), next_try: None, ..self }
     }
 
     /// This claim in another state: the retries and the error of the old one are over.

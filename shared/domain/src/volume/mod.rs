@@ -31,6 +31,7 @@ mod begin;
 mod claim;
 mod command;
 pub mod invariant;
+mod leave;
 mod refusal;
 mod register;
 mod release;

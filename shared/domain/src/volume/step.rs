@@ -20,8 +20,9 @@ pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Ste
             release::release(volume, alloc, *epoch, reason, context)
         }
         Command::Begin { alloc, worker, wanted, early, proven } => {
-            let due = begin::Due { wanted: *wanted, early: *early, proven: proven.as_ref() };
-            begin::begin(volume, alloc, worker, &due, context)
+            let (wanted, early, proven) = (*wanted, *early, proven.as_ref());
+            let known = begin::Known { wanted, early, proven };
+            begin::begin(volume, alloc, worker, &known, context)
         }
         Command::Answer { alloc, attempt, outcome, worker } => {
             answer::answer(volume, alloc, attempt, outcome, worker.as_ref(), context)

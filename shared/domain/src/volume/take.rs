@@ -1,7 +1,6 @@
 //! Taking a claim: rules 7, 8, 10 and 13.
 
-use super::attempt::CallKind;
-use super::begin::new_attempt;
+use super::attempt::{Attempt, CallKind};
 use super::claim::{Claim, State};
 use super::command::{Context, Route, Step, Take};
 use super::refusal::{Holder, Refusal};
@@ -82,7 +81,7 @@ fn take_anew(
         claim.publish_context.clone_from(&beside.publish_context);
         return Ok(Step::put(&take.alloc, claim, None));
     }
-    let attempt = new_attempt(CallKind::ControllerPublish, &take.worker, context);
+    let attempt = Attempt::new(CallKind::ControllerPublish, &take.worker, context);
     claim.state = State::Publishing;
     claim.attempt = Some(attempt.clone());
     Ok(Step::put(&take.alloc, claim, Some(attempt)))
@@ -134,9 +133,8 @@ fn publish_again(
     if let Err(why) = &take.route {
         return Err(why.clone().into());
     }
-    let attempt = new_attempt(CallKind::ControllerPublish, &take.worker, context);
-    let claim = Claim { attempt: Some(attempt.clone()), ..own.clone() };
-    Ok(Step::put(&take.alloc, claim, Some(attempt)))
+    let attempt = Attempt::new(CallKind::ControllerPublish, &take.worker, context);
+    Ok(Step::put(&take.alloc, own.clone().attempting(&attempt), Some(attempt)))
 }
 
 /// The capability asked for, or the volume's first.

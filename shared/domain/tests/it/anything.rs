@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
-use berth_domain::proof::{Proof, ProofKind};
+use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
     Attempt, CallKind, Claim, Closing, Command, Context, MountOptions, NoRoute, Outcome, Policy,
@@ -79,22 +79,22 @@ fn map() -> impl Strategy<Value = BTreeMap<String, String>> {
     btree_map(text(), text(), 0..3)
 }
 
+pub fn proof() -> impl Strategy<Value = Proof> {
+    use ProofKind::{Confirmed, PoweredOff, StorageFenced};
+    let kind = prop::sample::select(vec![PoweredOff, StorageFenced, Confirmed]);
+    (kind, text(), time(), text()).prop_map(|(kind, by, at, note)| Proof { kind, by, at, note })
+}
+
 /// A claim that may never have been.
 pub fn claim() -> impl Strategy<Value = Claim> {
     let about = (state(), name('n', 2), mode(), any_time(), option::of(attempt()));
     let tries = (any::<u32>(), option::of(text()), option::of(any_time()), option::of(text()));
     let kept = (0..9_u64, access(), attachment(), any::<bool>(), option::of(text()), map());
-    let proof = (text(), time()).prop_map(|(by, at)| Proof {
-        kind: ProofKind::Confirmed,
-        by,
-        at,
-        note: String::new(),
-    });
-    let since = (option::of(any_time()), any::<bool>(), option::of(proof));
-    (about, tries, kept, since).prop_map(|(about, tries, kept, since)| Claim {
-        place_until: since.0,
-        exhausted: since.1,
-        proof: since.2,
+    let late = (option::of(any_time()), any::<bool>(), option::of(proof()));
+    (about, tries, kept, late).prop_map(|(about, tries, kept, late)| Claim {
+        place_until: late.0,
+        exhausted: late.1,
+        proof: late.2,
         state: about.0,
         node: about.1,
         mode: about.2,
@@ -154,6 +154,7 @@ pub fn outcome() -> impl Strategy<Value = Outcome> {
         map().prop_map(|publish_context| Outcome::Done { publish_context }),
         text().prop_map(Outcome::Refused),
         text().prop_map(Outcome::Failed),
+        text().prop_map(Outcome::Exhausted),
         text().prop_map(Outcome::Unanswered),
     ]
 }
@@ -168,6 +169,11 @@ pub fn route() -> impl Strategy<Value = Result<Route, NoRoute>> {
 fn command() -> impl Strategy<Value = Command> {
     let alloc = || name::<AllocId>('a', 4);
     let take = (alloc(), name('n', 2), mode(), option::of(capability()), any::<bool>(), route());
+    let proven = (name('n', 2), 0..9_u64, proof()).prop_map(|(node, epoch, proof)| Proven {
+        node,
+        epoch,
+        proof,
+    });
     prop_oneof![
         1 => spec().prop_map(Command::Register),
         1 => (any::<bool>(), text(), vec(alloc(), 0..3))
@@ -177,8 +183,11 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         2 => (alloc(), option::of(0..9_u64), text())
             .prop_map(|(alloc, epoch, reason)| Command::Release { alloc, epoch, reason }),
-        4 => (alloc(), any::<bool>())
-            .prop_map(|(alloc, wanted)| Command::Begin { alloc, worker: worker(), wanted, early: false, proven: None }),
+        4 => (alloc(), any::<bool>(), any::<bool>(), option::of(proven)).prop_map(
+            |(alloc, wanted, early, proven)| {
+                Command::Begin { alloc, worker: worker(), wanted, early, proven }
+            }
+        ),
         4 => (alloc(), name('t', 3), outcome(), option::of(name('w', 2))).prop_map(
             |(alloc, attempt, outcome, worker)| Command::Answer { alloc, attempt, outcome, worker }
         ),

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use berth_domain::access::{AccessMode, Mode};
+use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::volume::{
     Attempt, CallKind, Claim, Command, Context, NoRoute, Outcome, Policy, Refusal, Route, State,
     Step, Take, Volume, VolumeSpec, Write,
 };
-use berth_domain::{AllocId, AttemptId};
+use berth_domain::{AllocId, AttemptId, NodeId, Timestamp};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -38,6 +39,8 @@ enum Event {
     Begin {
         alloc: AllocId,
         wanted: bool,
+        early: bool,
+        seen: Option<Seen>,
     },
     /// The current attempt of the alloc's claim is answered.
     Answer {
@@ -55,9 +58,22 @@ enum Event {
 
 type Way = Result<Route, NoRoute>;
 
+/// What was seen of the claim before a proof for its node was read.
+#[derive(Debug, Clone, Copy)]
+enum Seen {
+    /// The claim as it is.
+    Claim,
+    /// An earlier claim of the same alloc.
+    Earlier,
+    /// A claim of another node.
+    Elsewhere,
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let alloc = || name::<AllocId>('a', 4);
     let asked = (alloc(), mode(), option::weighted(0.2, access()), any::<bool>(), route());
+    let seen =
+        prop_oneof![3 => Just(Seen::Claim), 1 => Just(Seen::Earlier), 1 => Just(Seen::Elsewhere)];
     prop_oneof![
         4 => (0..90_000_u64).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
         1 => vec(capability(), 1..4)
@@ -70,7 +86,9 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         2 => (alloc(), option::weighted(0.3, 0..40_u64))
             .prop_map(|(alloc, epoch)| Event::Release { alloc, epoch }),
-        8 => (alloc(), any::<bool>()).prop_map(|(alloc, wanted)| Event::Begin { alloc, wanted }),
+        8 => (alloc(), any::<bool>(), any::<bool>(), option::weighted(0.2, seen)).prop_map(
+            |(alloc, wanted, early, seen)| Event::Begin { alloc, wanted, early, seen }
+        ),
         8 => (alloc(), prop_oneof![2 => Just(done()), 1 => outcome()], any::<bool>())
             .prop_map(|(alloc, outcome, goes_on)| Event::Answer { alloc, outcome, goes_on }),
         2 => (alloc(), 0..60_usize, outcome())
@@ -101,8 +119,10 @@ fn command(world: &World, event: &Event) -> Option<Command> {
         Event::Release { alloc, epoch } => {
             Command::Release { alloc, epoch, reason: "asked".to_owned() }
         }
-        Event::Begin { alloc, wanted } => {
-            Command::Begin { alloc, worker: worker(), wanted, early: false, proven: None }
+        Event::Begin { alloc, wanted, early, seen } => {
+            let claim = world.volume.claims.get(&alloc);
+            let proven = seen.zip(claim).map(|(seen, claim)| proven(seen, claim));
+            Command::Begin { alloc, worker: worker(), wanted, early, proven }
         }
         Event::Answer { alloc, outcome, goes_on } => {
             let attempt = world.volume.claims.get(&alloc)?.attempt.as_ref()?.id.clone();
@@ -113,6 +133,21 @@ fn command(world: &World, event: &Event) -> Option<Command> {
             Command::Answer { alloc, attempt, outcome, worker: Some(worker()) }
         }
     })
+}
+
+fn proven(seen: Seen, claim: &Claim) -> Proven {
+    let proof = Proof {
+        kind: ProofKind::PoweredOff,
+        by: "somebody".to_owned(),
+        at: Timestamp::default(),
+        note: String::new(),
+    };
+    let (node, epoch) = (claim.node.clone(), claim.epoch);
+    match seen {
+        Seen::Claim => Proven { node, epoch, proof },
+        Seen::Earlier => Proven { node, epoch: epoch - 1, proof },
+        Seen::Elsewhere => Proven { node: NodeId::new("n9").unwrap(), epoch, proof },
+    }
 }
 
 /// The event, and what must hold of what it did. The world checks the invariants.
@@ -126,11 +161,13 @@ fn happen(world: &mut World, event: &Event) -> Result<(), TestCaseError> {
     let context = world.context();
     one_write_then_one_call(&step, &command, &context)?;
     calls_are_alone(&world.volume, &context)?;
+    nobody_passes_who_found_no_room(&before, &step, &command)?;
     for (alloc, old) in &before.claims {
         match world.volume.claims.get(alloc) {
             Some(new) if new == old => {}
             Some(new) => {
                 what_is_kept_is_kept(old, new)?;
+                what_is_new_was_said(old, new, &command)?;
                 attempts_end_by_answers(old, new, &command, &context)?;
             }
             None => freed_for_a_reason(&before, alloc, old, &command, &context)?,
@@ -208,7 +245,42 @@ fn what_is_kept_is_kept(old: &Claim, new: &Claim) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Rules 3, 5 and 6: an attempt leaves the record by its answer, or when it may no longer act.
+/// Rule 12 and A7: a claim leaves its node by a proof only that is of this claim, and is out of
+/// room only by the plugin's word.
+fn what_is_new_was_said(old: &Claim, new: &Claim, command: &Command) -> Result<(), TestCaseError> {
+    if new.proof != old.proof {
+        prop_assert!(new.proof.is_some() && proves(command, old), "{command:?} proved nothing");
+        prop_assert!(matches!(old.state, State::Taken | State::Unpublishing));
+        prop_assert_eq!(new.state, State::NodeDetached);
+    }
+    if new.exhausted && !old.exhausted {
+        let said = matches!(command, Command::Answer { outcome: Outcome::Exhausted(_), .. });
+        prop_assert!(said, "{command:?} said nothing of room");
+    }
+    Ok(())
+}
+
+/// Whether the command brings a proof for this very claim.
+fn proves(command: &Command, claim: &Claim) -> bool {
+    let Command::Begin { proven: Some(proven), .. } = command else { return false };
+    proven.node == claim.node && proven.epoch == claim.epoch
+}
+
+/// A7: no reservation begins while the plugin has no room for another.
+fn nobody_passes_who_found_no_room(
+    before: &Volume,
+    step: &Step,
+    command: &Command,
+) -> Result<(), TestCaseError> {
+    let (Command::Take(take), Some(_)) = (command, &step.call) else { return Ok(()) };
+    let begins = before.claims.get(&take.alloc).is_none_or(|own| own.state == State::Waiting);
+    let is_full = before.claims.values().any(|claim| claim.exhausted);
+    prop_assert!(!(begins && is_full), "{take:?} was published");
+    Ok(())
+}
+
+/// Rules 3, 5, 6 and 12: an attempt leaves the record by its answer, when it may no longer act, or
+/// when it is the node's, and the node is proven gone.
 fn attempts_end_by_answers(
     old: &Claim,
     new: &Claim,
@@ -219,7 +291,8 @@ fn attempts_end_by_answers(
     let stays = new.attempt.as_ref() == Some(attempt);
     let replaced = new.attempt.is_some() && !is_live(attempt, context);
     let answered = outcome_of(command, attempt).is_some();
-    prop_assert!(stays || replaced || answered, "{command:?} ended {attempt:?}");
+    let proven = attempt.call == CallKind::NodeDetach && proves(command, old);
+    prop_assert!(stays || replaced || answered || proven, "{command:?} ended {attempt:?}");
     Ok(())
 }
 
@@ -259,13 +332,16 @@ fn freed_for_a_reason(
         other != alloc && claim.node == old.node && claim.controller && will_unpublish
     };
     let others_stay = before.claims.iter().any(is_relied_on);
+    let proven = proves(command, old);
     let fits = match old.state {
-        State::Waiting => {
-            matches!(command, Command::Release { .. } | Command::Begin { wanted: false, .. })
-        }
-        State::Taken => false,
+        State::Waiting => match command {
+            Command::Release { .. } | Command::Begin { wanted: false, .. } => true,
+            _ => proven || old.place_until.is_some_and(|until| until < context.now),
+        },
+        State::Taken => proven && (!old.controller || others_stay),
         State::Unpublishing => {
-            succeeded == Some(CallKind::NodeDetach) && (!old.controller || others_stay)
+            let has_left = proven || succeeded == Some(CallKind::NodeDetach);
+            has_left && (!old.controller || others_stay)
         }
         State::Publishing | State::NodeDetached => {
             succeeded == Some(CallKind::ControllerUnpublish) || (is_idle && others_stay)
@@ -294,9 +370,9 @@ fn wind_down(world: &mut World) -> Result<(), TestCaseError> {
             return Ok(());
         }
         for alloc in world.volume.claims.keys().cloned().collect::<Vec<_>>() {
-            let outcome = done();
-            happen(world, &Event::Begin { alloc: alloc.clone(), wanted: false })?;
-            happen(world, &Event::Answer { alloc, outcome, goes_on: true })?;
+            let (wanted, early, seen) = (false, false, None);
+            happen(world, &Event::Begin { alloc: alloc.clone(), wanted, early, seen })?;
+            happen(world, &Event::Answer { alloc, outcome: done(), goes_on: true })?;
         }
         world.pass(Policy::default().retry.max);
     }

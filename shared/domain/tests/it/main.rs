@@ -5,7 +5,10 @@
 mod anything;
 mod fixture;
 mod history;
+mod line;
+mod proofs;
 mod round_trip;
 mod rules;
 mod table;
+mod total;
 mod world;

@@ -1,0 +1,85 @@
+//! How a claim leaves, one call at a time: first its node, then its node's attachment. Rules 2, 3,
+//! 9 and 12; safety rules 3 and 4.
+//!
+//! **Promises** that the controller is asked to detach only for a claim that has left its node, by
+//! the node's own word or by a proof, and that nobody else there relies on the attachment.
+
+use super::Volume;
+use super::attempt::{Attempt, CallKind};
+use super::claim::{Claim, State};
+use super::command::{Context, Step};
+use crate::proof::Proven;
+use crate::{AllocId, WorkerId};
+
+/// Unpublishing: the node's agent is called, if no call that may still act forbids it (rule 3).
+pub(super) fn node(
+    volume: &Volume,
+    alloc: &AllocId,
+    claim: Claim,
+    worker: &WorkerId,
+    context: &Context,
+) -> Step {
+    if volume.busy_on(&claim.node, context.now, &context.policy).is_some() {
+        return Step::put(alloc, claim, None);
+    }
+    let attempt = Attempt::new(CallKind::NodeDetach, worker, context);
+    Step::put(alloc, claim.attempting(&attempt), Some(attempt))
+}
+
+/// Rule 12: a proof stands in for the node's answer. Whatever call of the node's is on the record,
+/// nothing acts there any more; and when the node is back, its agent undoes what it has before it
+/// does anything else.
+pub(super) fn by_proof(
+    volume: &Volume,
+    alloc: &AllocId,
+    claim: Claim,
+    proven: &Proven,
+    worker: &WorkerId,
+    context: &Context,
+) -> Step {
+    let proof = Some(proven.proof.clone());
+    let detached = Claim { proof, ..claim.enter(State::NodeDetached, context.now) };
+    controller(volume, alloc, detached, Some(worker), context)
+}
+
+/// Node-detached: freed when no controller call is needed or another claim is sure to make it;
+/// else the controller is called, if somebody is there to call it and rule 3 allows it now.
+pub(super) fn controller(
+    volume: &Volume,
+    alloc: &AllocId,
+    claim: Claim,
+    worker: Option<&WorkerId>,
+    context: &Context,
+) -> Step {
+    let margin = context.policy.clock_margin;
+    let own = claim.attempt.as_ref();
+    if own.is_some_and(|attempt| attempt.may_still_act(context.now, margin)) {
+        return Step::put(alloc, claim, None);
+    }
+    if !claim.controller || volume.others_on(&claim.node, alloc).any(will_unpublish) {
+        return Step::free(alloc);
+    }
+    let busy_elsewhere = volume
+        .live_attempts(context.now, &context.policy)
+        // The claim as it is to be, not as it was: its own answered attempt is no obstacle.
+        .any(|(other, _, _)| other != alloc);
+    match worker {
+        Some(worker) if !busy_elsewhere => {
+            let attempt = Attempt::new(CallKind::ControllerUnpublish, worker, context);
+            Step::put(alloc, claim.attempting(&attempt), Some(attempt))
+        }
+        _ => Step::put(alloc, claim, None),
+    }
+}
+
+/// Rule 9: whether a claim on the same node is sure to make a *fresh* controller unpublish later.
+/// One whose own unpublish is under way or uncertain is not: between its call and its late answer,
+/// a third claim may have attached the node again.
+fn will_unpublish(other: &Claim) -> bool {
+    other.controller
+        && match other.state {
+            State::Waiting => false,
+            State::Publishing | State::Taken | State::Unpublishing => true,
+            State::NodeDetached => other.attempt.is_none(),
+        }
+}
