@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_bus::{Call, RequestError};
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{self, AllocStatus};
-use berth_contract::message::claim::{self, Claims};
+use berth_contract::message::claim::Claims;
 use berth_contract::message::registry::{Nodes, Plugins};
 use berth_contract::message::volume::{self, Deregistered, Registered, VolumeStatus, Volumes};
 use berth_contract::problem::Problem;
@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 
 use crate::system::{PLUGIN, System};
 
-const REQUEST: Duration = Duration::from_secs(10);
 /// How long a system that was hurt may need to do what it was asked.
 pub const RECOVERY: Duration = Duration::from_secs(60);
 
@@ -44,7 +43,8 @@ impl System {
         subject: &str,
         body: &impl Serialize,
     ) -> Result<T, Problem> {
-        let call = Call::within(clock::begin_trace(), REQUEST);
+        let within = Duration::from_millis(self.options.patience_ms);
+        let call = Call::within(clock::begin_trace(), within);
         self.bus.request(subject, body, &call).await.map_err(|error| match error {
             RequestError::Problem(problem) => *problem,
             error => error.into_problem("test"),
@@ -129,13 +129,13 @@ impl System {
 
     /// All claims on a volume.
     pub async fn claims(&self, volume: &str) -> Claims {
-        let query = claim::Status { volume: Some(volume_id(volume)), alloc: None };
+        let query = json!({"volume": volume});
         self.about(Namespaced::ClaimStatus, &query).await.expect("claims are shown")
     }
 
     /// A volume.
     pub async fn volume_status(&self, id: &str) -> Result<VolumeStatus, Problem> {
-        self.about(Namespaced::VolumeStatus, &volume::Status { id: volume_id(id) }).await
+        self.about(Namespaced::VolumeStatus, &json!({"id": id})).await
     }
 
     /// Waits until nobody claims the volume.

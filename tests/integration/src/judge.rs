@@ -13,12 +13,23 @@ impl System {
     /// Waits until nothing is left of a volume's use, then judges by the drivers' own logs.
     pub async fn settle(&self, volume: &str) {
         self.freed(volume).await;
+        // Free is free: what is still attached then, nobody will ever detach.
+        assert_eq!(self.in_use(volume), None, "{volume} is free, and the storage has it in use");
         wait::until("no mount is left", Duration::from_secs(10), || async {
             let left = mounts_beneath(self.dir().path());
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
         self.judge();
+    }
+
+    /// What the storage itself says of where a volume is attached, staged or published, if it is.
+    pub fn in_use(&self, volume: &str) -> Option<Value> {
+        let file = self.backend().join("volumes").join(volume).join("state.json");
+        let state = std::fs::read_to_string(file).ok()?;
+        let state: Value = serde_json::from_str(&state).ok()?;
+        let some = |field: &str| state[field].as_object().is_some_and(|uses| !uses.is_empty());
+        (some("attachments") || some("nodes")).then_some(state)
     }
 
     /// The judge reads the logs of all drivers together.

@@ -14,4 +14,4 @@ mod ask;
 mod judge;
 mod system;
 
-pub use system::{Options, Part, System};
+pub use system::{Options, PLUGIN, Part, System};

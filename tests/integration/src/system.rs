@@ -1,5 +1,6 @@
 //! The processes.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use berth_bus::Bus;
 use berth_harness::dirs::Dir;
 use berth_harness::nats::{Cluster, Server};
 use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::proxy::{Proxy, Wire};
 use berth_harness::wait;
 
 /// The plugin of every test.
@@ -32,8 +34,17 @@ pub struct Options {
     pub call_timeout_ms: u64,
     /// How often watchers look without being woken.
     pub rescan_ms: u64,
+    /// How long a place in line is kept for a caller who does not ask again.
+    pub place_kept_ms: u64,
+    /// How many volumes the driver can attach to a node; 0 means no limit.
+    pub max_volumes: u64,
     /// What the driver wants among the secrets of each call that takes some.
     pub secret: Option<&'static str>,
+    /// Whether each process reaches the bus by a cable of its own, which can be cut, and with a
+    /// tripwire across all of them.
+    pub cables: bool,
+    /// How long one request of the test may take, before it asks again.
+    pub patience_ms: u64,
     /// The port of a collector of OTLP over HTTP on this host, where there is one.
     pub otlp: Option<u16>,
 }
@@ -49,7 +60,11 @@ impl Default for Options {
             replicas: 1,
             call_timeout_ms: 3_000,
             rescan_ms: 500,
+            place_kept_ms: 20_000,
+            max_volumes: 0,
             secret: None,
+            cables: false,
+            patience_ms: 10_000,
             otlp: None,
         }
     }
@@ -64,14 +79,43 @@ pub enum Part {
     Claim,
     /// The plugin registry.
     Registry,
+    /// The second claim service, where there are two.
+    SecondClaim,
     /// The first volumewatcher.
     Watcher,
+    /// The second volumewatcher, where there are two.
+    SecondWatcher,
     /// The collector.
     Gc,
     /// The agent of a node, from 0.
     Agent(usize),
     /// The driver of a node, from 0.
     Driver(usize),
+}
+
+impl Part {
+    /// Every process that can be hurt, of a system with these options.
+    pub fn all(options: Options) -> impl Iterator<Item = Self> {
+        let seconds = [Self::SecondClaim, Self::SecondWatcher];
+        [Self::Nats, Self::Claim, Self::Watcher, Self::Registry, Self::Gc]
+            .into_iter()
+            .chain(seconds.into_iter().filter(move |_| options.replicas > 1))
+            .chain((0..options.nodes).flat_map(|node| [Self::Agent(node), Self::Driver(node)]))
+    }
+
+    /// What it is called where it is a client of the bus.
+    fn name(self) -> Option<String> {
+        Some(match self {
+            Self::Nats | Self::Driver(_) => return None,
+            Self::Claim => "claim-0".to_owned(),
+            Self::SecondClaim => "claim-1".to_owned(),
+            Self::Watcher => "volumewatcher-0".to_owned(),
+            Self::SecondWatcher => "volumewatcher-1".to_owned(),
+            Self::Registry => "plugin-registry".to_owned(),
+            Self::Gc => "gc".to_owned(),
+            Self::Agent(node) => format!("agent-{}", node + 1),
+        })
+    }
 }
 
 /// A running system.
@@ -86,6 +130,9 @@ pub struct System {
     gc: Daemon,
     agents: Vec<Daemon>,
     drivers: Vec<Daemon>,
+    /// Trips at the n-th message of a kind, whichever process sends it.
+    pub wire: Wire,
+    cables: Cables,
     servers: Servers,
     // Last: it unmounts and removes what the processes left.
     dir: Dir,
@@ -104,12 +151,33 @@ impl Servers {
         }
     }
 
-    fn first(&self) -> &Server {
+    fn all(&self) -> &[Server] {
         match self {
-            Self::One(server) => server,
-            Self::Three(cluster) => &cluster.servers()[0],
+            Self::One(server) => std::slice::from_ref(server),
+            Self::Three(cluster) => cluster.servers(),
         }
     }
+
+    fn first(&self) -> &Server {
+        &self.all()[0]
+    }
+}
+
+/// A process's way to the bus: one cable to each server. None when it has no cables of its own.
+type Cables = BTreeMap<String, Vec<Proxy>>;
+
+async fn lay(servers: &Servers, options: Options, wire: &Wire) -> Cables {
+    let mut cables = Cables::new();
+    if !options.cables {
+        return cables;
+    }
+    for name in Part::all(options).filter_map(Part::name) {
+        for server in servers.all() {
+            let cable = Proxy::across(server.address(), &name, wire).await;
+            cables.entry(name.clone()).or_default().push(cable);
+        }
+    }
+    cables
 }
 
 impl System {
@@ -118,12 +186,16 @@ impl System {
         let dir = Dir::new("flow");
         let servers = if options.servers == 1 {
             Servers::One(Server::start().await)
+        } else if options.cables {
+            Servers::Three(Cluster::start_unadvertised(options.servers).await)
         } else {
             Servers::Three(Cluster::start(options.servers).await)
         };
+        let wire = Wire::default();
+        let cables = lay(&servers, options, &wire).await;
         let (seed, _) = berth_service::seal::new_seed().expect("a key can be made");
         std::fs::write(dir.join("secrets.key"), seed).expect("the key can be written");
-        let start = Start { dir: &dir, url: servers.url(), options };
+        let start = Start { dir: &dir, url: servers.url(), cables: &cables, options };
         let each = |what: &str| -> Vec<Daemon> {
             (0..options.replicas).map(|at| start.service(what, &format!("{what}-{at}"))).collect()
         };
@@ -135,8 +207,20 @@ impl System {
         let bus = Bus::connect(berth_bus::Config::new([servers.url()], "test"))
             .await
             .expect("the test reaches the bus");
-        let system =
-            Self { options, bus, claims, watchers, registry, gc, agents, drivers, servers, dir };
+        let system = Self {
+            options,
+            bus,
+            claims,
+            watchers,
+            registry,
+            gc,
+            agents,
+            drivers,
+            wire,
+            cables,
+            servers,
+            dir,
+        };
         system.healthy().await;
         system
     }
@@ -164,12 +248,15 @@ impl System {
         }
     }
 
-    fn daemon(&self, part: Part) -> &Daemon {
+    /// The process.
+    pub fn daemon(&self, part: Part) -> &Daemon {
         match part {
             Part::Nats => self.servers.first().daemon(),
             Part::Claim => &self.claims[0],
+            Part::SecondClaim => &self.claims[1],
             Part::Registry => &self.registry,
             Part::Watcher => &self.watchers[0],
+            Part::SecondWatcher => &self.watchers[1],
             Part::Gc => &self.gc,
             Part::Agent(node) => &self.agents[node],
             Part::Driver(node) => &self.drivers[node],
@@ -182,14 +269,44 @@ impl System {
             self.servers.first().kill9();
             self.servers.first().restart().await;
         } else {
-            self.daemon(part).kill9();
+            self.kill9(part);
             self.daemon(part).restart();
         }
     }
 
-    /// Kills a process with SIGKILL and leaves it dead.
+    /// Kills a process with SIGKILL and leaves it dead; what its cables held back is lost.
     pub fn kill9(&self, part: Part) {
         self.daemon(part).kill9();
+        for cable in self.cables(part) {
+            cable.snap();
+        }
+    }
+
+    /// A process's cables: one to each server, when the system has cables.
+    pub fn cables(&self, part: Part) -> &[Proxy] {
+        part.name().and_then(|name| self.cables.get(&name)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whose cable this is, by its label.
+    ///
+    /// # Panics
+    /// When it is nobody's.
+    pub fn part_of(&self, label: &str) -> Part {
+        let named = |part: &Part| part.name().as_deref() == Some(label);
+        Part::all(self.options).find(named).expect("each cable is a process's")
+    }
+
+    /// The servers of the bus.
+    pub fn servers(&self) -> &[Server] {
+        self.servers.all()
+    }
+
+    /// The cluster, where there are three servers.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        match &self.servers {
+            Servers::One(_) => None,
+            Servers::Three(cluster) => Some(cluster),
+        }
     }
 
     /// Starts a killed process again.
@@ -239,6 +356,7 @@ impl System {
 struct Start<'a> {
     dir: &'a Dir,
     url: String,
+    cables: &'a Cables,
     options: Options,
 }
 
@@ -247,15 +365,17 @@ impl Start<'_> {
         let own = match what {
             "claim" => format!(
                 "[policy]\ncall_timeout_ms = {}\nclock_margin_ms = 300\nabandoned_after_ms = 2000\n\
-                 retry_first_ms = 200\nretry_max_ms = 2000\n[secrets]\nkey_file = {:?}\n",
+                 place_kept_ms = {}\nretry_first_ms = 200\nretry_max_ms = 2000\n\
+                 [secrets]\nkey_file = {:?}\n",
                 self.options.call_timeout_ms,
+                self.options.place_kept_ms,
                 self.dir.join("secrets.key").display().to_string(),
             ),
             "volumewatcher" => {
                 let rescan_ms = self.options.rescan_ms;
                 format!("[watcher]\nrescan_ms = {rescan_ms}\ndrain_ms = 500\n")
             }
-            "gc" => "[gc]\ninterval_ms = 1000\ngrace_ms = 1000\n".to_owned(),
+            "gc" => "[gc]\ninterval_ms = 1000\ngrace_ms = 1000\nlease_ttl_s = 3\n".to_owned(),
             _ => String::new(),
         };
         self.run(&format!("berth-{what}"), name, &own)
@@ -272,6 +392,14 @@ impl Start<'_> {
         self.run("berth-node-agent", &format!("agent-{node}"), &own)
     }
 
+    /// Where a process finds the bus.
+    fn url_for(&self, name: &str) -> String {
+        match self.cables.get(name) {
+            Some(cables) => cables.iter().map(Proxy::url).collect::<Vec<_>>().join(","),
+            None => self.url.clone(),
+        }
+    }
+
     fn run(&self, program: &str, name: &str, own: &str) -> Daemon {
         let replicas = if self.options.servers == 1 { 1 } else { 3 };
         let mut text = own.to_owned();
@@ -280,7 +408,7 @@ impl Start<'_> {
             text,
             "\n[nats]\nurl = \"{}\"\nreplicas = {replicas}\n\
              [log]\nfilter = \"debug,async_nats=warn\"\n",
-            self.url
+            self.url_for(name)
         )
         .expect("text can be written");
         let file = self.dir.join(format!("{name}.toml"));
@@ -314,6 +442,7 @@ impl Start<'_> {
         .args(["--backend".to_owned(), format!("{dir}/backend")])
         .args(["--log".to_owned(), format!("{dir}/calls-{node}")])
         .args(["--faults".to_owned(), format!("{dir}/faults-{node}.json")])
+        .args(["--max-volumes".to_owned(), self.options.max_volumes.to_string()])
         .args(off.into_iter().filter(|(_, on)| !on).map(|(flag, _)| flag))
         .envs(secret)
         .start()

@@ -8,12 +8,15 @@
 
 mod chaos;
 mod config;
+mod faults;
 mod input;
 mod inspect;
 mod kills;
 mod life;
 mod names;
+mod register;
 mod safety;
+mod scenarios;
 mod secrets;
 mod tell;
 mod traces;

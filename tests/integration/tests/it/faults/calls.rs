@@ -1,0 +1,135 @@
+//! Around each call of a plugin, before its work and after: the driver is killed, or its answer is
+//! lost, or the agent or the caller is killed while it hangs.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Part, System};
+use serde_json::{Value, json};
+
+use super::flow::Flow;
+use super::options;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const CALLS: [(Flow, &str); 6] = [
+    (Flow::Claim, "ControllerPublishVolume"),
+    (Flow::Claim, "NodeStageVolume"),
+    (Flow::Claim, "NodePublishVolume"),
+    (Flow::Release, "NodeUnpublishVolume"),
+    (Flow::Release, "NodeUnstageVolume"),
+    (Flow::Release, "ControllerUnpublishVolume"),
+];
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    /// The driver kills itself.
+    DriverKilled,
+    /// The driver has done it and says nothing.
+    AnswerLost,
+    /// It hangs, the agent that made it is killed, and then it goes on.
+    AgentKilled,
+    /// It hangs, whoever asked the agent for it is killed, and then it goes on.
+    CallerKilled,
+}
+
+async fn around_each_call(fate: Fate) {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(options()).await;
+    for (flow, rpc) in CALLS {
+        for side in ["before", "after"] {
+            if matches!(fate, Fate::AnswerLost) && side == "before" {
+                continue;
+            }
+            let volume = format!("{rpc}-{side}").to_lowercase();
+            let began = Instant::now();
+            flow.prepare(&system, &volume).await;
+            befall(&system, flow, rpc, side, fate, &volume).await;
+            system.healthy().await;
+            flow.rest(&system, &volume).await;
+            println!("{fate:?} {side} {rpc}: {:?}", began.elapsed());
+        }
+    }
+}
+
+async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, volume: &str) {
+    let mut fault = json!({"rpc": rpc, "volume": volume, "when": side, "times": 1});
+    let deed = match fate {
+        Fate::DriverKilled => "crash",
+        Fate::AnswerLost => "lose_answer",
+        Fate::AgentKilled | Fate::CallerKilled => "hang",
+    };
+    fault[deed] = true.into();
+    for node in 0..system.options.nodes {
+        system.plant(node, &json!([fault]));
+    }
+    let mut running = pin!(flow.run(system, volume));
+    let at = tokio::select! {
+        () = &mut running => panic!("{rpc} of {volume} was not hit"),
+        at = begun(system, rpc, volume) => at,
+    };
+    match fate {
+        Fate::AnswerLost => {}
+        Fate::DriverKilled => {
+            let driver = system.daemon(Part::Driver(at));
+            driver.wait_exit(PATIENCE).await;
+            system.plant(at, &json!([]));
+            system.restart(Part::Driver(at));
+        }
+        Fate::AgentKilled => system.kill9_and_restart(Part::Agent(at)).await,
+        Fate::CallerKilled => {
+            let caller = match (flow, rpc) {
+                (Flow::Release, _) => Part::Watcher,
+                (_, "ControllerPublishVolume") => Part::Claim,
+                // The test itself: it gives up before the call is done, and asks again.
+                _ => Part::Gc,
+            };
+            system.kill9_and_restart(caller).await;
+        }
+    }
+    for node in 0..system.options.nodes {
+        system.plant(node, &json!([]));
+    }
+    running.await;
+}
+
+/// Waits until the call has begun; at which node, from 0.
+async fn begun(system: &System, rpc: &str, volume: &str) -> usize {
+    wait::until(&format!("{rpc} is under way"), PATIENCE, || async {
+        let calls = system.calls();
+        let is_it = |call: &&Value| {
+            call["entry"] == "begin" && call["rpc"] == rpc && call["args"]["volume_id"] == volume
+        };
+        let call = calls.iter().find(is_it).ok_or_else(|| format!("{} lines", calls.len()))?;
+        let node = call["node_id"].as_str().and_then(|node| node.strip_prefix("external-n"));
+        node.and_then(|node| node.parse::<usize>().ok())
+            .map(|node| node - 1)
+            .ok_or_else(|| format!("{call}"))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_driver_is_killed_around_each_call() {
+    around_each_call(Fate::DriverKilled).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_answer_of_each_call_is_lost() {
+    around_each_call(Fate::AnswerLost).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_is_killed_around_each_call() {
+    around_each_call(Fate::AgentKilled).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_caller_is_killed_around_each_call() {
+    around_each_call(Fate::CallerKilled).await;
+}

@@ -1,0 +1,35 @@
+//! Whoever wrote or called is killed there, by SIGKILL, and starts again.
+
+use super::blow::Blow;
+use super::flow::Flow;
+use super::options;
+use super::points::{Which, at_points};
+
+async fn killed_in(flow: Flow) {
+    at_points(flow, Blow::Kill, Which::Every, options()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_a_volume_is_registered() {
+    killed_in(Flow::Register).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_in_a_claim() {
+    killed_in(Flow::Claim).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_in_a_release() {
+    killed_in(Flow::Release).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_garbage_is_collected() {
+    killed_in(Flow::Collect).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_a_node_joins() {
+    killed_in(Flow::Join).await;
+}
