@@ -16,6 +16,7 @@ use crate::backend::{Backend, BackendError, Backing, FsType, Meta, Provisioned, 
 use crate::driver::{Profile, Serves, chain};
 use crate::faults;
 use crate::judge::{Finding, Summary, judge};
+use crate::log::Recorder;
 use crate::serve::{self, Config, ServeError};
 
 /// Everything went well; `judge` found nothing.
@@ -41,6 +42,8 @@ enum Command {
     /// Make a volume beforehand, or list the volumes
     Provision(ProvisionArgs),
     Faults(FaultsArgs),
+    /// Fence a node at the storage, so that its volumes can be detached although it uses them
+    Fence(FenceArgs),
     /// Find what a CO did wrong, in the logs of all instances together
     Judge(JudgeArgs),
 }
@@ -171,6 +174,27 @@ struct ProvisionArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = FENCE_HELP)]
+struct FenceArgs {
+    /// The directory that all instances share
+    #[arg(long, value_name = "DIR")]
+    backend: PathBuf,
+    /// The log of the node's instance, where it is noted for the judge
+    #[arg(long, value_name = "FILE")]
+    log: PathBuf,
+    /// The node, as `NodeGetInfo` tells it
+    #[arg(long)]
+    node_id: String,
+    /// Take things from the node again; what it had stays cut off until it is undone
+    #[arg(long)]
+    lift: bool,
+}
+
+const FENCE_HELP: &str = "For tests of nodes that are gone: while it stands, the node stages and \
+publishes nothing, and what it has is no reason against detaching its volumes. These are the \
+storage's books: nothing keeps a workload from writing to its mount.";
+
+#[derive(Args, Debug)]
 #[command(after_help = JUDGE_HELP)]
 struct JudgeArgs {
     /// Print each finding as one JSON object
@@ -200,6 +224,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => run_serve(args),
         Command::Provision(args) => run_provision(args),
         Command::Faults(args) => run_faults(&args),
+        Command::Fence(args) => run_fence(args),
         Command::Judge(args) => run_judge(&args),
     };
     code.into()
@@ -308,6 +333,17 @@ fn run_faults(args: &FaultsArgs) -> u8 {
         }
         Err(error) => fail(format_args!("{}", chain(&error))),
     }
+}
+
+fn run_fence(args: FenceArgs) -> u8 {
+    let FenceArgs { backend, log, node_id, lift } = args;
+    let fence = || -> Result<(), String> {
+        let backend = Backend::open(backend).map_err(|error| chain(&error))?;
+        let noted = Recorder::open(&log, &node_id).and_then(|recorder| recorder.fence(!lift));
+        noted.map_err(|error| format!("the log {} cannot be written: {error}", log.display()))?;
+        backend.fence(&node_id, !lift).map_err(|error| chain(&error))
+    };
+    fence().map_or_else(|message| fail(format_args!("{message}")), |()| EXIT_OK)
 }
 
 fn run_judge(args: &JudgeArgs) -> u8 {

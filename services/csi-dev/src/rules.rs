@@ -154,7 +154,7 @@ pub fn use_on(
 ) -> Result<(), Violation> {
     let may_only_read =
         |node: &str| state.attachments.get(node).is_some_and(|attached| attached.readonly);
-    let held = state.nodes.iter().flat_map(|(node, on)| {
+    let held = state.nodes.iter().filter(|(_, on)| !on.cut).flat_map(|(node, on)| {
         let staged = on.staged.iter().map(|staged| (staged.capability.mode, true));
         let published = on.published.values();
         let published = published.map(|one| (one.capability.mode, one.readonly));
@@ -201,8 +201,12 @@ fn share<'a>(
     Ok(())
 }
 
-/// The end of an attachment. `running` is the node's call for the volume that is in flight.
+/// The end of an attachment. `running` is the node's call for the volume that is in flight. What a
+/// fenced node has is no reason against it.
 pub fn detach(state: &State, node: &str, running: Option<Running>) -> Result<(), Violation> {
+    if state.is_cut(node) && running.is_none() {
+        return Ok(());
+    }
     let staged = state.staged_on(node).map(|staged| staged.path.clone());
     let published = state.targets_on(node);
     if staged.is_none() && published.is_empty() && running.is_none() {

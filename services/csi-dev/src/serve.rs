@@ -186,7 +186,8 @@ fn build(config: Config, faults: Arc<Faults>) -> Result<Driver, ServeError> {
     let backend = Backend::open(backend)?;
     if profile.is_node() {
         let (node_id, topology) = (profile.node_id.clone(), profile.topology.clone());
-        backend.register_node(&Node { node_id, max_volumes: profile.max_volumes, topology })?;
+        let (max_volumes, fenced) = (profile.max_volumes, false);
+        backend.register_node(&Node { node_id, max_volumes, topology, fenced })?;
     }
     let failed = |source| ServeError::Log { path: log.clone(), source };
     let recorder = Recorder::open(&log, &profile.node_id).map_err(failed)?;

@@ -205,7 +205,39 @@ impl Backend {
             file::make_dir(dir)?;
         }
         let _lock = self.lock()?;
-        file::replace(&path, node)
+        // An instance that starts lifts no fence.
+        let fenced = file::read::<Node>(&path)?.is_some_and(|known| known.fenced);
+        file::replace(&path, &Node { fenced, ..node.clone() })
+    }
+
+    /// Fences a node, or lifts its fence: what an administrator does at the storage itself. While
+    /// it stands, the node stages and publishes nothing; and what it has staged and published by
+    /// then is [`cut`](NodeUse::cut) off, and stays so when the fence is lifted.
+    ///
+    /// This is the storage's books, not its disks: a workload could go on writing.
+    pub fn fence(&self, id: &str, fenced: bool) -> Result<(), BackendError> {
+        let path = self.node_file(id).ok_or(BackendError::Id)?;
+        if let Some(dir) = path.parent() {
+            file::make_dir(dir)?;
+        }
+        {
+            let _lock = self.lock()?;
+            let known = file::read::<Node>(&path)?.unwrap_or_else(|| Node::new(id));
+            file::replace(&path, &Node { fenced, ..known })?;
+        }
+        for volume in self.volumes()?.iter().filter(|_| fenced) {
+            let locked = volume.lock()?;
+            let mut state = locked.state()?;
+            if state.cut_off(id) {
+                locked.save(&state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the storage takes nothing from a node.
+    pub fn is_fenced(&self, id: &str) -> Result<bool, BackendError> {
+        Ok(self.node(id)?.is_some_and(|node| node.fenced))
     }
 
     /// The node called `id`, if an instance ever served it.
@@ -323,7 +355,7 @@ mod tests {
         let long = "n/".repeat(128);
         assert!(backend.node(&long).unwrap().is_none());
         let topology = Segments::new();
-        let node = Node { node_id: long.clone(), max_volumes: 3, topology };
+        let node = Node { max_volumes: 3, topology, ..Node::new(&long) };
         backend.register_node(&node).unwrap();
         assert_eq!(backend.node(&long).unwrap().as_ref(), Some(&node));
         assert_eq!(backend.nodes().unwrap(), [node]);

@@ -18,4 +18,15 @@ pub struct Node {
     /// Where it is; empty where no topology is known.
     #[serde(default, skip_serializing_if = "Segments::is_empty")]
     pub topology: Segments,
+    /// Whether the storage takes nothing from it any more; see [`Backend::fence`](super::Backend).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fenced: bool,
+}
+
+impl Node {
+    /// A node of which nothing more is known.
+    pub fn new(node_id: &str) -> Self {
+        let (node_id, topology) = (node_id.to_owned(), Segments::new());
+        Self { node_id, max_volumes: 0, topology, fenced: false }
+    }
 }

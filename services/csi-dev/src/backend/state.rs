@@ -45,6 +45,9 @@ pub struct NodeUse {
     /// By target path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub published: BTreeMap<String, Published>,
+    /// Whether all of this is from before the node was fenced: it is there, and cannot write.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
     /// The loop device that was bound to its image here, as `/dev/loop7`. After a reboot it may be
     /// another image's: only the kernel knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,7 +105,8 @@ impl State {
 
     /// Notes the stage on `node`, in place of an earlier one.
     pub fn stage(&mut self, node: &str, staged: Staged) {
-        self.nodes.entry(node.to_owned()).or_default().staged = Some(staged);
+        let on = self.nodes.entry(node.to_owned()).or_default();
+        (on.staged, on.cut) = (Some(staged), false);
     }
 
     /// Forgets the stage on `node`.
@@ -114,6 +118,17 @@ impl State {
     pub fn publish(&mut self, node: &str, target: &str, published: Published) {
         let on = self.nodes.entry(node.to_owned()).or_default();
         on.published.insert(target.to_owned(), published);
+        on.cut = false;
+    }
+
+    /// Notes that the node can write by nothing that it has. Whether that is news.
+    pub fn cut_off(&mut self, node: &str) -> bool {
+        self.nodes.get_mut(node).is_some_and(|on| !std::mem::replace(&mut on.cut, true))
+    }
+
+    /// Whether the node can write by nothing that it has.
+    pub fn is_cut(&self, node: &str) -> bool {
+        self.on(node).is_some_and(|on| on.cut)
     }
 
     /// Forgets the publication at `target` on `node`.
@@ -159,7 +174,7 @@ impl State {
     fn change(&mut self, node: &str, change: impl FnOnce(&mut NodeUse)) {
         if let Some(on) = self.nodes.get_mut(node) {
             change(on);
-            if *on == NodeUse::default() {
+            if *on == (NodeUse { cut: on.cut, ..NodeUse::default() }) {
                 self.nodes.remove(node);
             }
         }

@@ -160,6 +160,16 @@ impl Driver {
         check_reach(volume.meta(), self.node_id(), &self.profile.topology)
     }
 
+    /// Refuses what the storage does not take from this node.
+    fn check_fence(&self, volume_id: &str) -> Result<(), Refusal> {
+        let node = self.node_id();
+        if !self.backend.is_fenced(node)? {
+            return Ok(());
+        }
+        let message = format!("volume {volume_id:?}: the storage has fenced node {node}");
+        Err(Refusal::new(Code::Unavailable, message))
+    }
+
     fn has(&self, ability: Ability) -> bool {
         self.profile.has(ability)
     }

@@ -86,7 +86,7 @@ impl<'a> Check<'a> {
         let readonly = |node: &str| {
             self.volume.attachment(node).is_some_and(|attached| attached.asked.readonly)
         };
-        let others = self.volume.uses().filter(|(place, _)| place.node() != self.call.at);
+        let others = self.volume.live_uses().filter(|(place, _)| place.node() != self.call.at);
         let held = others.map(|(place, thing)| {
             let on = place.node();
             let may_write = matches!(place, Place::Publication { .. }) && !readonly(on);
@@ -151,7 +151,8 @@ impl<'a> Check<'a> {
 
     fn detach(&mut self) {
         for node in self.volume.nodes_of(self.call.ask) {
-            let uses: Vec<_> = self.volume.uses_on(&node).collect();
+            let uses = self.volume.live_uses().filter(|(place, _)| place.node() == node);
+            let uses: Vec<_> = uses.collect();
             let paths = uses.iter().filter_map(|(place, _)| place.path());
             let paths = paths.collect::<Vec<_>>().join(", ");
             let what = format!(

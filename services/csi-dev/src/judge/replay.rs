@@ -4,7 +4,7 @@
 //! Promises: each broken rule is one finding with its proof; keeps only what a later call may be
 //! judged by. Never: looks ahead.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use berth_csi::Rpc;
@@ -27,6 +27,8 @@ pub(super) struct Replay<'a> {
     paths: HashMap<(String, String), String>,
     /// By node id, as its last start said.
     nodes: HashMap<String, Needs>,
+    /// The nodes from which the storage takes nothing.
+    fenced: HashSet<String>,
     in_flight: InFlight,
     pending: Vec<Pending>,
     last_id: CallId,
@@ -40,6 +42,7 @@ impl<'a> Replay<'a> {
             objects: Objects::default(),
             paths: HashMap::new(),
             nodes: HashMap::new(),
+            fenced: HashSet::new(),
             in_flight: InFlight::default(),
             pending: Vec::new(),
             last_id: 0,
@@ -54,6 +57,7 @@ impl<'a> Replay<'a> {
             Entry::Start => self.start(&row),
             Entry::Begin => self.begin(row, line),
             Entry::Gone => self.gone(&row, line),
+            Entry::Fence => self.fence(&row),
             Entry::End => self.end(&row, line),
         }
     }
@@ -90,6 +94,15 @@ impl<'a> Replay<'a> {
         self.tell();
     }
 
+    fn fence(&mut self, row: &Row) {
+        if !row.fenced {
+            self.fenced.remove(&row.node_id);
+            return;
+        }
+        self.fenced.insert(row.node_id.clone());
+        self.volumes.values_mut().for_each(|volume| volume.cut_off(&row.node_id));
+    }
+
     fn begin(&mut self, row: Row, line: Line) {
         let Some(open) = Open::begun(row, line) else { return };
         self.last_id += 1;
@@ -111,7 +124,18 @@ impl<'a> Replay<'a> {
         let needs = self.nodes.get(call.at).copied().unwrap_or_default();
         let mut broken = Check::new(call, volume, &self.objects, needs).run();
         broken.extend(self.path_of_another(call));
+        broken.extend(self.stale_use(call));
         broken
+    }
+
+    /// A node that was fenced undoes all that it had, of any volume, before it uses one anew.
+    fn stale_use(&self, call: &Asking<'_>) -> Option<Broken> {
+        call.makes().as_ref().and_then(Place::path)?;
+        let mut stale = self.volumes.values().flat_map(|volume| volume.stale_on(call.at));
+        let (place, thing) = stale.next()?;
+        let path = place.path().unwrap_or_default();
+        let what = format!("{} was fenced and still has {path:?} from before; undo that", call.at);
+        Some(Broken { rule: Rule::StaleUse, what, others: thing.proof() })
     }
 
     fn path_of_another(&self, call: &Asking<'_>) -> Option<Broken> {
@@ -145,6 +169,9 @@ impl<'a> Replay<'a> {
             let blank = Volume::default();
             let volume = self.volumes.get(id).unwrap_or(&blank);
             for node in volume.nodes_of(call.ask) {
+                if self.fenced.contains(&node) {
+                    continue;
+                }
                 // What is there is reason enough, and the check of order tells it.
                 if volume.uses_on(&node).next().is_none() {
                     let lane = Lane::VolumeOnNode(id.to_owned(), node.clone());

@@ -16,6 +16,7 @@ pub(super) enum Entry {
     Start,
     Begin,
     Gone,
+    Fence,
     End,
 }
 
@@ -43,6 +44,8 @@ pub(super) struct Row {
     #[serde(default)]
     gone_us: u64,
     #[serde(default)]
+    fence_us: u64,
+    #[serde(default)]
     end_us: u64,
     pub rpc: Option<Rpc>,
     #[serde(default)]
@@ -59,6 +62,8 @@ pub(super) struct Row {
     pub stage: bool,
     #[serde(default)]
     pub holds: Vec<Holding>,
+    #[serde(default)]
+    pub fenced: bool,
 }
 
 /// The rule by which the driver refused.
@@ -155,6 +160,7 @@ impl Row {
             Entry::Start => self.start_us,
             Entry::Begin => self.begin_us,
             Entry::Gone => self.gone_us,
+            Entry::Fence => self.fence_us,
             Entry::End => self.end_us.max(self.begin_us + 1),
         }
     }
@@ -163,7 +169,7 @@ impl Row {
     pub fn rank(&self) -> u8 {
         match self.entry {
             Entry::End | Entry::Gone => 0,
-            Entry::Start => 1,
+            Entry::Start | Entry::Fence => 1,
             Entry::Begin => 2,
         }
     }

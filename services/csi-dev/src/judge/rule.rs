@@ -49,6 +49,8 @@ rules! {
     SecondTarget "second-target" Some(1), "NodePublishVolume, second call";
     /// A volume was to be detached from a node that may still use it.
     DetachBeforeUnstage "detach-before-unstage" Some(3), "ControllerUnpublishVolume";
+    /// A node that was fenced was to use a volume while it still has what it had before.
+    StaleUse "stale-use" Some(1), "Volume Lifecycle";
     /// A volume was to be unstaged while it is or may be published.
     UnstageBeforeUnpublish "unstage-before-unpublish" Some(3), "NodeUnstageVolume";
     /// Something went on as if an undoing call had succeeded, which was not answered.

@@ -39,6 +39,8 @@ pub(super) struct Thing {
     /// Whether the CO was told that it is there.
     known: bool,
     undo: Option<Undo>,
+    /// Whether its node was fenced since: it is there, and cannot write.
+    pub is_cut: bool,
 }
 
 /// A call that undid a thing, or may have.
@@ -115,7 +117,7 @@ impl Asked {
 impl Thing {
     /// A thing that a call which just began may make.
     pub fn may_be(asked: Asked, by: CallId, lines: Lines) -> Self {
-        Self { asked, context: None, by, lines, known: false, undo: None }
+        Self { asked, context: None, by, lines, known: false, undo: None, is_cut: false }
     }
 
     /// Whether the CO knows that it is there.

@@ -79,6 +79,22 @@ impl Volume {
         self.things.iter().filter(|(place, _)| place.path().is_some())
     }
 
+    /// What is staged or published, and may write.
+    pub fn live_uses(&self) -> impl Iterator<Item = (&Place, &Thing)> {
+        self.uses().filter(|(_, thing)| !thing.is_cut)
+    }
+
+    /// What a fenced node still has from before.
+    pub fn stale_on(&self, node: &str) -> impl Iterator<Item = (&Place, &Thing)> {
+        self.uses_on(node).filter(|(_, thing)| thing.is_cut)
+    }
+
+    /// The storage takes nothing from this node: what it has cannot write any more.
+    pub fn cut_off(&mut self, node: &str) {
+        let uses = self.things.iter_mut().filter(|(place, _)| place.path().is_some());
+        uses.filter(|(place, _)| place.node() == node).for_each(|(_, thing)| thing.is_cut = true);
+    }
+
     /// What is staged or published on this node.
     pub fn uses_on(&self, node: &str) -> impl Iterator<Item = (&Place, &Thing)> {
         self.uses().filter(move |(place, _)| place.node() == node)

@@ -34,6 +34,8 @@ pub enum Entry {
     Begin(Begin),
     /// The caller of an unfinished call no longer waits.
     Gone(Gone),
+    /// The storage fenced the node, or lifted its fence.
+    Fence(Fence),
     /// A call has done all it will do; its answer follows.
     End(Box<End>),
 }
@@ -62,6 +64,18 @@ pub struct Start {
     /// All that is really mounted on the node, by notes and mount table together.
     #[serde(default)]
     pub holds: Vec<Holding>,
+}
+
+/// From now on the storage takes nothing from the node, or takes it again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fence {
+    /// When.
+    pub fence_us: u64,
+    /// Which node; the process is the administrator's.
+    #[serde(flatten)]
+    pub source: Source,
+    /// Whether it is fenced.
+    pub fenced: bool,
 }
 
 /// What one volume has mounted on a node.
@@ -217,6 +231,7 @@ impl Entry {
             Self::Start(start) => start.start_us,
             Self::Begin(begin) => begin.begin_us,
             Self::Gone(gone) => gone.gone_us,
+            Self::Fence(fence) => fence.fence_us,
             Self::End(end) => end.end_us,
         }
     }
@@ -227,6 +242,7 @@ impl Entry {
             Self::Start(start) => &start.source,
             Self::Begin(begin) => &begin.source,
             Self::Gone(gone) => &gone.source,
+            Self::Fence(fence) => &fence.source,
             Self::End(end) => &end.source,
         }
     }

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use berth_csi::Code;
 use serde_json::Value;
 
-use super::{Begin, Call, Effect, End, Entry, Gone, Holding, Source, Start};
+use super::{Begin, Call, Effect, End, Entry, Fence, Gone, Holding, Source, Start};
 use crate::faults::Planted;
 use crate::rules::Violation;
 
@@ -65,6 +65,12 @@ impl Recorder {
     pub fn start(&self, attach: bool, stage: bool, holds: Vec<Holding>) -> io::Result<()> {
         let (start_us, source) = (self.time_us(), self.source.clone());
         self.write(&Entry::Start(Start { start_us, source, attach, stage, holds }))
+    }
+
+    /// Notes that the storage fences the node, or lifts its fence.
+    pub fn fence(&self, fenced: bool) -> io::Result<()> {
+        let fence_us = self.time_us();
+        self.write(&Entry::Fence(Fence { fence_us, source: self.source.clone(), fenced }))
     }
 
     /// Notes that a call arrived.

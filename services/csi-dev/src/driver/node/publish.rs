@@ -47,6 +47,7 @@ pub(super) fn publish(
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     driver.check_reach(&volume)?;
+    driver.check_fence(volume_id)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
     rules::use_on(&state, node, capability.mode, *readonly)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;

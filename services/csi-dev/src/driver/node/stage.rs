@@ -45,6 +45,7 @@ pub(super) fn stage(
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     driver.check_reach(&volume)?;
+    driver.check_fence(volume_id)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
     let readonly = capability.mode.is_reader_only() || attached.is_some_and(|it| it.readonly);
     // A stage writes nothing by itself.

@@ -66,6 +66,29 @@ fn after_a_reboot_nothing_is_there() {
 }
 
 #[test]
+fn a_fenced_node_loses_its_volumes_and_undoes_what_it_has_before_it_gets_others() {
+    published()
+        .fence("n1", true)
+        .ok("n2", DETACH, on("n1"))
+        .ok("n2", ATTACH, on("n2"))
+        .ok("n2", STAGE, staging("n2"))
+        .fence("n1", false)
+        .ok("n1", UNPUBLISH, target("n1"))
+        .ok("n1", UNSTAGE, staging("n1"))
+        .ok("n2", UNSTAGE, staging("n2"))
+        .ok("n2", DETACH, on("n2"))
+        .ok("n1", ATTACH, on("n1"))
+        .ok("n1", STAGE, staging("n1"))
+        .proves_nothing();
+    // Its calls reach nothing, however long they run.
+    staged()
+        .begin("n1", PUBLISH, target("n1"))
+        .fence("n1", true)
+        .ok("n2", DETACH, on("n1"))
+        .proves_nothing();
+}
+
+#[test]
 fn a_driver_that_comes_back_finds_what_is_there() {
     published()
         .start("n1'", json!([{"volume_id": "v", "staging": "/s", "targets": ["/t"]}]))

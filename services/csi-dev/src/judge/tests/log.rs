@@ -68,6 +68,16 @@ impl Log {
         }))
     }
 
+    /// The storage fences a node, or lifts its fence.
+    pub fn fence(mut self, at: &str, fenced: bool) -> Self {
+        self.now_us += 10;
+        let now = self.now_us;
+        self.push(json!({
+            "entry": "fence", "fence_us": now, "node_id": at, "instance": "storage",
+            "fenced": fenced,
+        }))
+    }
+
     /// A call that succeeded.
     pub fn ok(self, at: &str, rpc: &str, args: Value) -> Self {
         self.call(at, rpc, args, Came::Ok)

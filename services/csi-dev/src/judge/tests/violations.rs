@@ -377,8 +377,32 @@ fn overlaps() -> Vec<Case> {
     ]
 }
 
+fn fences() -> Vec<Case> {
+    let other = |args| with(args, json!({"volume_id": "w"}));
+    vec![
+        // The mount of before is there, whatever became of its attachment.
+        (
+            "stale-use",
+            published()
+                .fence("n1", true)
+                .ok("n2", DETACH, on("n1"))
+                .fence("n1", false)
+                .ok("n2", ATTACH, other(on("n1")))
+                .begin(
+                    "n1",
+                    STAGE,
+                    other(with(staging("n1"), json!({"staging_target_path": "/w"}))),
+                ),
+            vec![15, 5, 6],
+        ),
+    ]
+}
+
 fn all() -> Vec<Case> {
-    [order(), sharing(), arguments(), objects(), overlaps()].into_iter().flatten().collect()
+    [fences(), order(), sharing(), arguments(), objects(), overlaps()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 #[test]
