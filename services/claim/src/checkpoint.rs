@@ -8,7 +8,7 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
-use crate::{plan, proof, register};
+use crate::{deregister, plan, proof};
 
 /// Marks a claim as no longer wanted. When this is answered, the release will happen.
 pub async fn release(
@@ -89,7 +89,7 @@ async fn checkpointed(
     trace: TraceContext,
 ) -> Checkpointed {
     if matches!(done.step.write, Some(Write::DeleteClaim(_))) {
-        register::finish_closing(state, volume, trace).await;
+        deregister::finish_closing(state, volume, trace).await;
     }
     let namespace = &volume.namespace;
     let record =

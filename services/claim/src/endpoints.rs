@@ -4,7 +4,6 @@ use std::future::Future;
 
 use berth_bus::{EndpointSpec, Request, Service, serve::ServeError};
 use berth_contract::code::Code;
-use berth_contract::decode::{self, Decode, Unknown};
 use berth_contract::endpoint::Endpoint;
 use berth_contract::message::{alloc, claim, secret, volume};
 use berth_contract::problem::Problem;
@@ -15,7 +14,7 @@ use serde::Serialize;
 
 use crate::state::State;
 use crate::transact::TransactError;
-use crate::{checkpoint, look, register, secrets, take};
+use crate::{checkpoint, deregister, detach, look, register, secrets, take};
 
 /// Requests of one kind under way at once. Takes may wait for minutes, and cost little meanwhile.
 const MAX_IN_FLIGHT: u32 = 1024;
@@ -26,13 +25,16 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     let on = Endpoints { service: &service, state };
 
     on.verb(Namespaced::VolumeRegister, |s, n, r| async move {
-        // A person's document, whoever sends it: an unknown field is a fault.
-        let request = document::<volume::Register>(&r)?;
+        let request = register::read(&s, &n, &r.body)?;
         register::register(&s, n, request, r.trace, r.deadline).await
     })
     .await?;
     on.verb(Namespaced::VolumeDeregister, |s, n, r| async move {
-        register::deregister(&s, n, r.decode("volume.deregister")?, r.trace).await
+        deregister::deregister(&s, n, r.decode("volume.deregister")?, r.trace).await
+    })
+    .await?;
+    on.verb(Namespaced::VolumeDetach, |s, n, r| async move {
+        detach::detach(&s, n, r.decode("volume.detach")?, r.trace).await
     })
     .await?;
     on.verb(Namespaced::VolumeStatus, |s, n, r| async move {
@@ -153,13 +155,6 @@ impl Endpoints<'_> {
             .await?;
         Ok(())
     }
-}
-
-fn document<T: Decode>(request: &Request) -> Result<T, Problem> {
-    let value = decode::json(&request.body)
-        .and_then(|value| decode::decode(value, Unknown::Fault))
-        .map_err(|faults| Problem::bad_input("volume.register", faults))?;
-    Ok(value)
 }
 
 async fn volume_status(state: &State, volume: VolumeKey) -> Result<volume::VolumeStatus, Problem> {

@@ -14,6 +14,8 @@
 mod alloc;
 mod checkpoint;
 mod config;
+mod deregister;
+mod detach;
 mod endpoints;
 mod events;
 mod look;
@@ -22,6 +24,7 @@ mod plan;
 mod proof;
 mod refuse;
 mod register;
+mod running;
 mod secrets;
 mod state;
 mod take;

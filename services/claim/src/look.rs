@@ -138,7 +138,7 @@ pub fn claims_of(
     })
 }
 
-fn claims_in(
+pub fn claims_in(
     state: &State,
     key: &VolumeKey,
     subtree: &Subtree,

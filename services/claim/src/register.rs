@@ -1,17 +1,23 @@
-//! `volume.register` and `volume.deregister` (A3 to A5).
+//! `volume.register` (A3, A4).
+//!
+//! **Promises** every fault at once, that what would be refused anyway is refused before the plugin
+//! is asked, and that claims come and go meanwhile as ever: the write is of the spec alone, decided
+//! on what is so then.
 
 use std::time::Duration;
 
 use berth_bus::{Call, RequestError};
 use berth_contract::code::Code;
+use berth_contract::decode::{self, Fault, Unknown};
 use berth_contract::message::call::{Validate, Validated};
-use berth_contract::message::volume::{Deregister, Deregistered, Register, Registered};
+use berth_contract::message::volume::{Register, Registered};
 use berth_contract::problem::Problem;
 use berth_contract::subject::ControllerRpc;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::Half;
-use berth_domain::volume::{Command, Refusal, Volume, VolumeSpec, Write};
-use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
+use berth_domain::volume::{Command, Volume, VolumeSpec, step};
+use berth_domain::{Namespace, PluginId, SecretsId, VolumeKey};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::plan;
@@ -20,7 +26,30 @@ use crate::state::State;
 use crate::transact::{Committed, TransactError};
 
 const REGISTER: &str = "volume.register";
-const DEREGISTER: &str = "volume.deregister";
+
+/// Reads the document: a person's, whoever sends it, so an unknown field is a fault. Told with the
+/// others is what only a running system knows: of the plugin, and of where the request was sent.
+pub fn read(state: &State, namespace: &Namespace, body: &[u8]) -> Result<Register, Problem> {
+    let bad = |faults| Problem::bad_input(REGISTER, faults);
+    let value = decode::json(body).map_err(bad)?;
+    let mut late = Vec::new();
+    let text = |field: &str| value.get(field).and_then(Value::as_str);
+    let fault = |path: &str, problem| Fault { path: path.to_owned(), problem, line: None };
+    if let Some(other) = text("namespace").filter(|other| *other != namespace.as_str()) {
+        late.push(fault("namespace", format!("is {other}, but the request is for {namespace}")));
+    }
+    let plugin = text("plugin").and_then(|id| PluginId::new(id).ok());
+    let unready = plugin.and_then(|plugin| has_controller(state, &plugin).err());
+    let decoded = decode::decode(value, Unknown::Fault);
+    let mut faults = match decoded {
+        Ok(document) if late.is_empty() => return Ok(document),
+        Ok(_) => Vec::new(),
+        Err(faults) => faults,
+    };
+    faults.append(&mut late);
+    faults.extend(unready.map(|problem| fault("plugin", problem.message)));
+    Err(bad(faults))
+}
 
 /// Registers a volume that its plugin knows, or updates it. The plugin is asked first and may take
 /// its time: the write that follows is of the spec alone, so no claim made meanwhile is lost.
@@ -32,14 +61,6 @@ pub async fn register(
     deadline: Instant,
 ) -> Result<Registered, Problem> {
     let volume = VolumeKey::new(namespace, request.id.clone());
-    if let Some(other) = request.namespace.filter(|other| *other != volume.namespace) {
-        return Err(Problem::new(
-            Code::BadInput,
-            format!("`namespace` is {other}, but the request is for {}", volume.namespace),
-        )
-        .at(REGISTER)
-        .volume(&volume));
-    }
     let plugin = request.spec.plugin.clone();
     let place = |problem: Problem| problem.at(REGISTER).volume(&volume).plugin(&plugin);
     let before = secrets::current(state, &volume);
@@ -93,6 +114,7 @@ async fn with_secrets(
     };
     let asked = with(secrets::current(state, volume));
     if !known_so(state, volume, &asked) {
+        refused_anyway(state, volume, &asked).await.map_err(RegisterError::NotWritten)?;
         let valid = validate(state, volume, &asked, trace, deadline).await;
         valid.map_err(RegisterError::NotWritten)?;
     }
@@ -121,6 +143,44 @@ fn known_so(state: &State, volume: &VolumeKey, spec: &VolumeSpec) -> bool {
     })
 }
 
+/// Whether an update is refused whatever the plugin says. The plugin may take its time, and the
+/// write that follows is decided anew.
+async fn refused_anyway(
+    state: &State,
+    volume: &VolumeKey,
+    spec: &VolumeSpec,
+) -> Result<(), Problem> {
+    let refused = || {
+        state.volume_mirror.read(|volumes| {
+            let now = &volumes.get(volume)?.volume;
+            step(now, &Command::Register(spec.clone()), &state.context()).err()
+        })
+    };
+    if refused().is_none() {
+        return Ok(());
+    }
+    let fail = |error| state.problem(error, REGISTER, volume);
+    state.catch_up(volume).await.map_err(fail)?;
+    refused().map_or(Ok(()), |refusal| Err(fail(refusal.into())))
+}
+
+/// Whether the plugin has a controller to ask, or why it can serve no volume at all.
+fn has_controller(state: &State, plugin: &PluginId) -> Result<bool, Problem> {
+    state.nodes.read(|nodes| {
+        state.plugins.read(|plugins| {
+            let Some(known) = plugins.get(plugin) else {
+                let said = format!("no agent has reported plugin {plugin}");
+                return Err(Problem::new(Code::NoSuchPlugin, said).retryable());
+            };
+            if known.count(Half::Node, |node| nodes.is_ready(node)).healthy == 0 {
+                let said = format!("plugin {plugin} has no healthy instance on any node");
+                return Err(Problem::new(Code::PluginUnhealthy, said).retryable());
+            }
+            Ok(known.has_controller())
+        })
+    })
+}
+
 /// Asks the plugin whether the volume exists and can be used so.
 async fn validate(
     state: &State,
@@ -129,26 +189,7 @@ async fn validate(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<(), Problem> {
-    let has_controller = state.nodes.read(|nodes| {
-        state.plugins.read(|plugins| {
-            let Some(plugin) = plugins.get(&spec.plugin) else {
-                return Err(Problem::new(
-                    Code::NoSuchPlugin,
-                    format!("no agent has reported plugin {}", spec.plugin),
-                )
-                .retryable());
-            };
-            if plugin.count(Half::Node, |node| nodes.is_ready(node)).healthy == 0 {
-                return Err(Problem::new(
-                    Code::PluginUnhealthy,
-                    format!("plugin {} has no healthy instance on any node", spec.plugin),
-                )
-                .retryable());
-            }
-            Ok(plugin.has_controller())
-        })
-    })?;
-    if !has_controller {
+    if !has_controller(state, &spec.plugin)? {
         // A plugin without a controller has nobody to ask; its node service refuses at the mount.
         return Ok(());
     }
@@ -181,88 +222,5 @@ async fn validate(
         )
         .retryable()),
         Err(error) => Err(error.into_problem("controller.validate")),
-    }
-}
-
-/// Deregisters a volume; by force, once its claims are gone.
-pub async fn deregister(
-    state: &State,
-    namespace: Namespace,
-    request: Deregister,
-    trace: TraceContext,
-) -> Result<Deregistered, Problem> {
-    let volume = VolumeKey::new(namespace, request.id.clone());
-    let reason = match request.reason.as_str() {
-        "" => "deregistered by force",
-        reason => reason,
-    };
-    let secrets = secrets::current(state, &volume);
-    let command = |now: &Volume| {
-        let registered = now.spec.as_ref().map(|spec| spec.create_index);
-        if let (Some(meant), Some(registered)) = (request.create_index, registered)
-            && meant != registered
-        {
-            let said = format!("it was registered anew at {registered}, and {meant} was meant");
-            return Err(Problem::new(Code::NoSuchVolume, said));
-        }
-        let running = now.claims.keys().filter(|id| state.is_wanted(&volume.namespace, id));
-        Ok(Command::Deregister {
-            force: request.force,
-            reason: reason.to_owned(),
-            running: running.cloned().collect(),
-        })
-    };
-    match state.transact(&volume, trace, command).await {
-        Ok(done) => forget_secrets(state, &volume, &done, secrets.as_ref(), trace).await,
-        // What is gone is deregistered, when the caller said by force that it shall be gone.
-        Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}
-        Err(error) => return Err(state.problem(error, DEREGISTER, &volume)),
-    }
-    let releasing: Vec<AllocId> = state.volume_mirror.read(|volumes| {
-        let claims = volumes.get(&volume).map(|subtree| &subtree.volume.claims);
-        claims.map(|claims| claims.keys().cloned().collect()).unwrap_or_default()
-    });
-    Ok(Deregistered { id: request.id, gone: releasing.is_empty(), releasing })
-}
-
-/// Deregisters a volume that is closing once its last claim is gone. The collector does the same
-/// for one that was missed.
-pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceContext) {
-    let due = state.volume_mirror.read(|volumes| {
-        let now = volumes.get(volume).map(|subtree| &subtree.volume);
-        now.is_some_and(|now| {
-            now.claims.is_empty() && now.spec.as_ref().is_some_and(|spec| spec.closing.is_some())
-        })
-    });
-    if !due {
-        return;
-    }
-    let secrets = secrets::current(state, volume);
-    let command = |now: &Volume| match &now.spec {
-        Some(VolumeSpec { closing: Some(closing), .. }) => Ok(Command::Deregister {
-            force: true,
-            reason: closing.reason.clone(),
-            running: Vec::new(),
-        }),
-        _ => Err(Problem::new(Code::NotDue, "the volume is not closing")),
-    };
-    match state.transact(volume, trace, command).await {
-        Ok(done) => forget_secrets(state, volume, &done, secrets.as_ref(), trace).await,
-        Err(error) => {
-            tracing::warn!(%volume, %error, "a closing volume was left to the collector");
-        }
-    }
-}
-
-/// A volume that is gone has no secrets.
-async fn forget_secrets(
-    state: &State,
-    volume: &VolumeKey,
-    done: &Committed,
-    secrets: Option<&SecretsId>,
-    trace: TraceContext,
-) {
-    if let (Some(Write::DeleteSpec), Some(secrets)) = (&done.step.write, secrets) {
-        state.vault.remove(volume, secrets, trace).await;
     }
 }

@@ -19,9 +19,9 @@ use berth_service::{call, clock};
 use berth_telemetry::metric::CLAIMS_REFUSED;
 use tokio::time::Instant;
 
-use crate::plan;
 use crate::state::State;
 use crate::transact::TransactError;
+use crate::{plan, refuse};
 
 const STEP: &str = "claim.take";
 /// A change can be missed by a replica that lags; it is looked for this often anyway.
@@ -50,6 +50,7 @@ pub async fn take(
                 Ok(command(state, &request, &alloc, route))
             })
             .await;
+        let mut lacking = None;
         let until = match taken {
             Ok(done) => match done.step.call {
                 Some(attempt) => {
@@ -73,6 +74,10 @@ pub async fn take(
                 },
             },
             Err(TransactError::Refused(Refusal::Busy { until, .. })) => Some(until),
+            Err(TransactError::Refused(refusal)) if request.wait && may_come(&refusal) => {
+                lacking = Some(refuse::problem(&refusal).retryable());
+                None
+            }
             Err(error) => {
                 let problem = state.problem(error, STEP, &volume);
                 CLAIMS_REFUSED.add(1, [problem.code.as_str().into()]);
@@ -81,14 +86,22 @@ pub async fn take(
         };
         let pause = until.map_or(LOOK_AGAIN, |until| until.since(clock::now()).min(LOOK_AGAIN));
         if Instant::now() + pause >= deadline {
-            return Err(place(standing(state, &volume, &request)));
+            let standing = || standing(state, &volume, &request);
+            return Err(place(lacking.unwrap_or_else(standing)));
         }
         tokio::select! {
-            _ = changes.changed() => {}
+            // What is lacking is no claim of others: it is looked for now and then.
+            _ = changes.changed(), if lacking.is_none() => {}
             // A little more than the pause, so that what is due then is due.
             () = tokio::time::sleep(pause + Duration::from_millis(1)) => {}
         }
     }
+}
+
+/// Whether what is lacking may come to be while a caller waits: a volume that is to be registered, a
+/// plugin or a node that is to be well again.
+fn may_come(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NoSuchVolume | Refusal::PluginUnready(_) | Refusal::NodeClock(_))
 }
 
 fn command(state: &State, request: &Take, alloc: &Alloc, route: Result<Route, NoRoute>) -> Command {

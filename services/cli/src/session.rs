@@ -160,11 +160,15 @@ impl Session {
         let started = Instant::now();
         let mut told = None;
         let mut unanswered = None;
-        for tries in 1.. {
+        let mut tries = 0;
+        loop {
+            let asked = Instant::now();
             let problem = match self.once(question, body, patience.next()).await {
                 Ok(answer) => return Ok(answer),
                 Err(problem) => problem,
             };
+            // Who was kept waiting for the answer asks again at once, so as to miss nothing.
+            tries = if asked.elapsed() > AGAIN.max { 1 } else { tries + 1 };
             let wait = AGAIN.wait(tries, clock::jitter());
             if !again(&problem) || Instant::now() + wait >= patience.until {
                 // What was once sent and not answered may have been done, whatever came later.
@@ -181,7 +185,6 @@ impl Session {
             }
             sleep(wait).await;
         }
-        unreachable!("counting has no end")
     }
 
     /// Asks once.

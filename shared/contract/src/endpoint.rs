@@ -125,6 +125,8 @@ exchanges! { NAMESPACED, namespaced, Namespaced {
         "Register a volume, or change it: the volume's document";
     VolumeDeregister(volume::Deregister) -> volume::Deregistered:
         "Deregister a volume; by force once its claims are released: id, force, reason";
+    VolumeDetach(volume::Detach) -> volume::Detached:
+        "Release a node's claims on a volume whose allocs have ended: id, node, reason";
     VolumeStatus(volume::Status) -> volume::VolumeStatus:
         "Show one volume with its claims and its health: id";
     VolumeList(volume::List) -> volume::Volumes:

@@ -18,6 +18,8 @@ pub enum Namespaced {
     VolumeRegister,
     /// Deregister a volume.
     VolumeDeregister,
+    /// Detach a volume from a node by hand.
+    VolumeDetach,
     /// One volume with its claims and health.
     VolumeStatus,
     /// Volumes, as stubs.
@@ -46,6 +48,7 @@ impl Namespaced {
         match self {
             Self::VolumeRegister => ("volume", "register"),
             Self::VolumeDeregister => ("volume", "deregister"),
+            Self::VolumeDetach => ("volume", "detach"),
             Self::VolumeStatus => ("volume", "status"),
             Self::VolumeList => ("volume", "list"),
             Self::ClaimTake => ("claim", "take"),

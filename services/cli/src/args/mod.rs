@@ -21,7 +21,7 @@ use clap_complete::Shell;
 pub use dev::Dev;
 pub use events::{Events, Kind, Trace};
 pub use run::Run;
-pub use volume::{Deregister, Init, List, Register, VolumeCommand};
+pub use volume::{Deregister, Detach, Init, List, Register, VolumeCommand};
 
 use crate::{exit, span};
 
@@ -61,7 +61,8 @@ pub struct Global {
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// How long to keep asking: 500ms, 30s, 5m [default: 5s; for `run` and `stop --wait` 5m]
+    /// How long to keep asking: 500ms, 30s, 5m [default: 5s; for `run` and `stop --wait` 5m, for
+    /// `detach` 1m]
     #[arg(long, global = true, value_name = "SPAN", value_parser = span::parse)]
     pub timeout: Option<Duration>,
 }

@@ -46,6 +46,19 @@ pub enum VolumeCommand {
     berth volume deregister data
     berth volume deregister data --force --reason 'host n7 was scrapped'")]
     Deregister(Deregister),
+    /// Have a volume leave a node, whatever became of its allocs
+    ///
+    /// Releases every claim there whose alloc has ended or vanished, by the same steps as ever, and
+    /// waits until the last is gone; the release goes on also when --timeout has passed. No alloc
+    /// has to be named, and neither it nor the node has to be known any more. Again is harmless.
+    ///
+    /// Refused while an alloc on the node has not been said to have ended. Only the node's agent
+    /// can say that the volume is unmounted there: while it is away the release stands, visibly,
+    /// until it is back or `berth node gone` says that the host is off for good.
+    #[command(after_long_help = "EXAMPLES
+    berth volume detach data n7
+    berth volume detach data n7 --timeout 5m --reason 'stuck since the upgrade'")]
+    Detach(Detach),
 }
 
 /// `berth volume init`
@@ -77,6 +90,18 @@ pub struct List {
     /// Only volumes with a claim on this node
     #[arg(long, value_name = "ID")]
     pub node: Option<NodeId>,
+}
+
+/// `berth volume detach`
+#[derive(Debug, Args)]
+pub struct Detach {
+    /// Which volume
+    pub id: VolumeId,
+    /// From which node
+    pub node: NodeId,
+    /// Why, for the history
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub reason: String,
 }
 
 /// `berth volume deregister`

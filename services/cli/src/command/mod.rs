@@ -5,6 +5,7 @@
 
 pub mod alloc;
 pub mod claim;
+pub mod detach;
 pub mod events;
 pub mod explain;
 pub mod keygen;

@@ -29,6 +29,7 @@ use crate::output::say;
 use crate::session::Session;
 use crate::span;
 use steps::Steps;
+pub use steps::describe;
 
 /// How often the status is asked for.
 const LOOK: Duration = Duration::from_millis(200);
@@ -140,7 +141,7 @@ pub fn unfinished(alloc: &AllocStatus) -> Option<Failure> {
     }
     let now = clock::now();
     let claims: Vec<String> =
-        alloc.claims.iter().map(|claim| steps::describe(claim, now)).collect();
+        alloc.claims.iter().map(|claim| describe(claim, now)).collect();
     Some(Failure::Here {
         exit: exit::UNAVAILABLE,
         message: format!("not everything of {} is free yet: {}", alloc.id, claims.join("; ")),

@@ -12,7 +12,7 @@ use berth_contract::trace::TraceContext;
 use berth_domain::retry::Schedule;
 use berth_domain::{NodeId, Timestamp};
 use berth_service::clock;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 const STEP: &str = "claim.take";
 /// How long one answer is waited for. A service that ended under the request never answers; another
@@ -47,6 +47,7 @@ pub(super) async fn take(
             return Err(last.unwrap_or_else(late).at(STEP));
         }
         let call = Call::within(trace, left.min(ONE_ASKING));
+        let asked = Instant::now();
         let problem = match bus.request::<Grant>(&subject, &request, &call).await {
             Ok(grant) => return Ok(grant),
             Err(error) => error.into_problem(STEP),
@@ -62,7 +63,8 @@ pub(super) async fn take(
             "not granted yet"
         );
         last = Some(problem);
-        tries += 1;
+        // Who was kept waiting for the answer asks again at once, so as to miss nothing.
+        tries = if asked.elapsed() > AGAIN.max { 1 } else { tries + 1 };
         sleep(AGAIN.wait(tries, clock::jitter()).min(deadline.since(clock::now()))).await;
     }
 }

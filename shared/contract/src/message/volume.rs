@@ -185,6 +185,45 @@ pub struct Deregistered {
     pub releasing: Vec<AllocId>,
 }
 
+/// `volume.detach`: the volume is to leave the node (C6). Released are all claims there whose alloc
+/// has ended or vanished; one whose alloc lives refuses, and then nothing is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detach {
+    /// The volume.
+    pub id: VolumeId,
+    /// The node, also one that is down, or that nobody knows any more.
+    pub node: NodeId,
+    /// Why, for the history.
+    #[serde(default)]
+    pub reason: String,
+}
+decode_struct!(Detach { id, node, reason = String::new() });
+
+/// `volume.detach` was done, or has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detached {
+    /// The volume.
+    pub id: VolumeId,
+    /// The node.
+    pub node: NodeId,
+    /// Whether nothing on the node holds the volume any more; else `claims` are being released.
+    pub gone: bool,
+    /// How many claims of the node's are still being released.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left: usize,
+    /// The first of them, each with its step, its last error and its next try.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<ClaimStatus>,
+    /// What the release waits for, when a person has to do something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
 /// `volume.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {

@@ -97,6 +97,25 @@ fn volumes() {
             create_index: Some(3),
         },
     );
+    request(
+        "request-volume-detach",
+        &volume::Detach {
+            id: sample::volume(),
+            node: sample::node_id(),
+            reason: "the host was scrapped".to_owned(),
+        },
+    );
+    reply(
+        "reply-volume-detach",
+        &volume::Detached {
+            id: sample::volume(),
+            node: sample::node_id(),
+            gone: false,
+            left: 1,
+            claims: vec![claim_status()],
+            hint: Some("the agent of node n1 does not answer: start it there".to_owned()),
+        },
+    );
     request("request-volume-status", &volume::Status { id: sample::volume() });
     request(
         "request-volume-list",

@@ -1,0 +1,102 @@
+//! `volume.deregister` (A5), and the end of a volume that is closing.
+
+use berth_contract::code::Code;
+use berth_contract::message::volume::{Deregister, Deregistered};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::volume::{Claim, Command, Refusal, Volume, VolumeSpec, Write};
+use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
+
+use crate::running::{self, Seen};
+use crate::secrets;
+use crate::state::State;
+use crate::transact::{Committed, TransactError};
+
+const DEREGISTER: &str = "volume.deregister";
+
+/// Deregisters a volume; by force, once its claims are gone.
+pub async fn deregister(
+    state: &State,
+    namespace: Namespace,
+    request: Deregister,
+    trace: TraceContext,
+) -> Result<Deregistered, Problem> {
+    let volume = VolumeKey::new(namespace, request.id.clone());
+    let reason = match request.reason.as_str() {
+        "" if request.force => "deregistered by force",
+        reason => reason,
+    };
+    let place = |problem: Problem| problem.at(DEREGISTER).volume(&volume);
+    let seen = running::claims(state, &volume, None).await.map_err(place)?.unwrap_or_default();
+    let secrets = secrets::current(state, &volume);
+    let command = |now: &Volume| {
+        let registered = now.spec.as_ref().map(|spec| spec.create_index);
+        if let (Some(meant), Some(registered)) = (request.create_index, registered)
+            && meant != registered
+        {
+            let said = format!("it was registered anew at {registered}, and {meant} was meant");
+            return Err(Problem::new(Code::NoSuchVolume, said));
+        }
+        let runs = |(alloc, claim): &(&AllocId, &Claim)| {
+            let seen = seen.iter().find(|seen| seen.alloc == **alloc && seen.epoch == claim.epoch);
+            // One that came since then is somebody's who lives.
+            seen.is_none_or(Seen::runs)
+        };
+        let running = now.claims.iter().filter(runs).map(|(alloc, _)| alloc.clone()).collect();
+        let reason = reason.to_owned();
+        Ok(Command::Deregister { force: request.force, reason, running })
+    };
+    match state.transact(&volume, trace, command).await {
+        Ok(done) => forget_secrets(state, &volume, &done, secrets.as_ref(), trace).await,
+        // What is gone is deregistered, when the caller said by force that it shall be gone.
+        Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}
+        Err(error) => return Err(state.problem(error, DEREGISTER, &volume)),
+    }
+    let releasing: Vec<AllocId> = state.volume_mirror.read(|volumes| {
+        let claims = volumes.get(&volume).map(|subtree| &subtree.volume.claims);
+        claims.map(|claims| claims.keys().cloned().collect()).unwrap_or_default()
+    });
+    Ok(Deregistered { id: request.id, gone: releasing.is_empty(), releasing })
+}
+
+/// Deregisters a volume that is closing once its last claim is gone. The collector does the same
+/// for one that was missed.
+pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceContext) {
+    let due = state.volume_mirror.read(|volumes| {
+        let now = volumes.get(volume).map(|subtree| &subtree.volume);
+        now.is_some_and(|now| {
+            now.claims.is_empty() && now.spec.as_ref().is_some_and(|spec| spec.closing.is_some())
+        })
+    });
+    if !due {
+        return;
+    }
+    let secrets = secrets::current(state, volume);
+    let command = |now: &Volume| match &now.spec {
+        Some(VolumeSpec { closing: Some(closing), .. }) => Ok(Command::Deregister {
+            force: true,
+            reason: closing.reason.clone(),
+            running: Vec::new(),
+        }),
+        _ => Err(Problem::new(Code::NotDue, "the volume is not closing")),
+    };
+    match state.transact(volume, trace, command).await {
+        Ok(done) => forget_secrets(state, volume, &done, secrets.as_ref(), trace).await,
+        Err(error) => {
+            tracing::warn!(%volume, %error, "a closing volume was left to the collector");
+        }
+    }
+}
+
+/// A volume that is gone has no secrets.
+async fn forget_secrets(
+    state: &State,
+    volume: &VolumeKey,
+    done: &Committed,
+    secrets: Option<&SecretsId>,
+    trace: TraceContext,
+) {
+    if let (Some(Write::DeleteSpec), Some(secrets)) = (&done.step.write, secrets) {
+        state.vault.remove(volume, secrets, trace).await;
+    }
+}

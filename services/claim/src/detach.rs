@@ -1,0 +1,85 @@
+//! `volume.detach`: a volume is to leave a node, because a person says so (C6).
+//!
+//! **Promises** that no alloc's id is needed, nor its record, nor its node: whatever claims are
+//! there are released by the same steps as ever, and the answer says how far each is and what a
+//! person has to do. Asking again is harmless, and tells how far it is by now.
+//!
+//! **Never** takes a claim from an alloc that nobody said has ended: then nothing is written. That
+//! its node cannot be reached is no proof of anything, and only a [proof](crate::proof) stands in.
+
+mod plan;
+
+use berth_contract::code::Code;
+use berth_contract::message::volume::{Detach, Detached};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::volume::{Command, Refusal, State as ClaimState};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeKey, limits};
+
+use crate::state::State;
+use crate::transact::TransactError;
+use crate::{deregister, look, refuse, running};
+use plan::{Plan, Standing};
+
+const STEP: &str = "volume.detach";
+
+/// Releases what is on the node, or names the allocs that still run with it.
+pub async fn detach(
+    state: &State,
+    namespace: Namespace,
+    request: Detach,
+    trace: TraceContext,
+) -> Result<Detached, Problem> {
+    let volume = VolumeKey::new(namespace, request.id.clone());
+    let place = |problem: Problem| problem.at(STEP).volume(&volume).node(&request.node);
+    let fail = |error: TransactError| place(state.problem(error, STEP, &volume));
+    state.catch_up(&volume).await.map_err(fail)?;
+    let no_volume = || place(Problem::new(Code::NoSuchVolume, format!("no volume {volume}")));
+    let seen = running::claims(state, &volume, Some(&request.node)).await.map_err(place)?;
+    let due = match plan::plan(seen.ok_or_else(no_volume)?) {
+        Plan::Release(due) => due,
+        Plan::Refuse(allocs) => return Err(place(still_running(&request.node, allocs))),
+    };
+    let reason = match request.reason.as_str() {
+        "" => "detached by hand",
+        reason => reason,
+    };
+    for (alloc, epoch) in due {
+        let release = Command::Release { alloc, epoch: Some(epoch), reason: reason.to_owned() };
+        match state.transact(&volume, trace, |_| Ok(release.clone())).await {
+            // A claim that went meanwhile is released.
+            Ok(_) | Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {}
+            Err(error) => return Err(fail(error)),
+        }
+    }
+    deregister::finish_closing(state, &volume, trace).await;
+    Ok(how_far(state, &volume, request.node))
+}
+
+fn still_running(node: &NodeId, allocs: Vec<AllocId>) -> Problem {
+    let stop = allocs.first().map(AllocId::to_string).unwrap_or_default();
+    refuse::problem(&Refusal::StillRunning { allocs }).next(format!(
+        "end what runs and say so with `berth alloc stop {stop}`; \
+         if node {node} is off for good, say that with `berth node gone {node}`"
+    ))
+}
+
+/// What still holds the volume there.
+fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
+    let standing = state.nodes.read(|nodes| match nodes.get(&node) {
+        None => Standing::Unknown,
+        Some(known) => Standing::of(known),
+    });
+    let (left, claims, on_node) = state.volume_mirror.read(|volumes| {
+        let Some(subtree) = volumes.get(volume) else { return Default::default() };
+        let holding = subtree.volume.holders().filter(|(_, claim)| claim.node == node);
+        let holding: Vec<(&AllocId, ClaimState)> =
+            holding.map(|(alloc, claim)| (alloc, claim.state)).collect();
+        let first = &holding[..holding.len().min(limits::LIST_MAX)];
+        let shown = |alloc: &AllocId| first.iter().any(|(shown, _)| *shown == alloc);
+        let on_node = holding.iter().any(|(_, state)| *state == ClaimState::Unpublishing);
+        (holding.len(), look::claims_in(state, volume, subtree, shown), on_node)
+    });
+    let hint = plan::hint(&node, &standing, left, on_node);
+    Detached { id: volume.volume.clone(), node, gone: left == 0, left, claims, hint }
+}

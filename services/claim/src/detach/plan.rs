@@ -1,0 +1,129 @@
+//! What a detach by hand does, decided of what was looked up; pure.
+
+use berth_domain::plugin::{Node, NodeState};
+use berth_domain::volume::State;
+use berth_domain::{AllocId, NodeId};
+
+use crate::running::Seen;
+
+/// What is done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Nothing: these run with the volume.
+    Refuse(Vec<AllocId>),
+    /// These are released; each only if it is still the claim that was seen.
+    Release(Vec<(AllocId, u64)>),
+}
+
+/// All or nothing: a node is left by all its claims, or by none.
+pub fn plan(seen: Vec<Seen>) -> Plan {
+    let running = seen.iter().filter(|claim| claim.runs());
+    let running: Vec<AllocId> = running.map(|claim| claim.alloc.clone()).collect();
+    if !running.is_empty() {
+        return Plan::Refuse(running);
+    }
+    let due = seen.into_iter().filter(|claim| match claim.state {
+        // In line it holds nothing on the node, and a workload that waits may go on waiting.
+        State::Waiting => !claim.lives,
+        State::Publishing | State::Taken => true,
+        // On its way already, by whomever it was given up.
+        State::Unpublishing | State::NodeDetached => false,
+    });
+    Plan::Release(due.map(|claim| (claim.alloc, claim.epoch)).collect())
+}
+
+/// What is known of a node.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// No agent has reported it, or it was forgotten.
+    Unknown,
+    /// Its agent's lease has ended.
+    Down,
+    /// Something proves that nothing there can write.
+    Gone,
+    /// Its agent is there.
+    Ready,
+}
+
+impl Standing {
+    /// What its record says.
+    pub fn of(node: &Node) -> Self {
+        match (&node.gone, node.state) {
+            (Some(_), _) => Self::Gone,
+            (None, NodeState::Down) => Self::Down,
+            (None, NodeState::Ready) => Self::Ready,
+        }
+    }
+}
+
+/// What a person has to do before the last claim can go; `unmounting` is whether one of them still
+/// waits for the node.
+pub fn hint(node: &NodeId, standing: &Standing, left: usize, unmounting: bool) -> Option<String> {
+    let gone = format!("if the host is off for good, say so with `berth node gone {node}`");
+    match standing {
+        Standing::Unknown if left == 0 => {
+            Some(format!("nothing there holds the volume, and nobody knows a node {node}"))
+        }
+        Standing::Unknown if unmounting => Some(format!(
+            "nobody knows node {node}, and only its agent can say that the volume is unmounted \
+             there: start it; {gone}"
+        )),
+        Standing::Down if unmounting => Some(format!(
+            "the agent of node {node} is not there, and only it can say that the volume is \
+             unmounted: start it; {gone}"
+        )),
+        Standing::Unknown | Standing::Down | Standing::Gone | Standing::Ready => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [State; 5] =
+        [State::Waiting, State::Publishing, State::Taken, State::Unpublishing, State::NodeDetached];
+
+    fn claim(alloc: &str, state: State, lives: bool) -> Seen {
+        Seen { alloc: AllocId::new(alloc).unwrap(), epoch: 7, state, lives }
+    }
+
+    fn release(allocs: &[&str]) -> Plan {
+        Plan::Release(allocs.iter().map(|id| (AllocId::new(*id).unwrap(), 7)).collect())
+    }
+
+    #[test]
+    fn what_ended_goes_and_what_goes_already_is_left_to_it() {
+        let seen = STATES.map(|state| claim(state.as_str(), state, false));
+        assert_eq!(plan(seen.into()), release(&["waiting", "publishing", "taken"]));
+        assert_eq!(plan(Vec::new()), release(&[]), "again, when nothing is left");
+    }
+
+    #[test]
+    fn one_that_runs_keeps_all_of_the_node() {
+        for state in STATES {
+            let planned = plan(vec![claim("ended", State::Taken, false), claim("b", state, true)]);
+            let expected = match state {
+                State::Publishing | State::Taken => Plan::Refuse(vec![AllocId::new("b").unwrap()]),
+                // Given up already, or not holding anything yet.
+                _ => release(&["ended"]),
+            };
+            assert_eq!(planned, expected, "{state}");
+        }
+    }
+
+    #[test]
+    fn a_person_is_told_only_what_a_person_must_do() {
+        let node = NodeId::new("n7").unwrap();
+        for standing in [Standing::Unknown, Standing::Down] {
+            let told = hint(&node, &standing, 1, true).unwrap();
+            assert!(told.contains("berth node gone n7"), "{told}");
+            assert_eq!(hint(&node, &standing, 1, false), None, "the controller needs no node");
+        }
+        for standing in [Standing::Gone, Standing::Ready] {
+            assert_eq!(hint(&node, &standing, 1, true), None);
+        }
+        let told = hint(&node, &Standing::Unknown, 0, false).unwrap();
+        assert!(told.contains("nobody knows a node n7"), "a typing error is seen: {told}");
+        assert_eq!(hint(&node, &Standing::Down, 0, false), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! `berth volume detach`
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::volume::{Detach as Message, Detached};
+use berth_contract::problem::Problem;
+use berth_contract::subject::Namespaced;
+use berth_domain::volume::State;
+use berth_domain::{AllocId, Timestamp};
+use berth_service::clock;
+use tokio::time::{Instant, sleep};
+
+use crate::args::Detach;
+use crate::failure::Failure;
+use crate::output::say;
+use crate::release::describe;
+use crate::session::Session;
+use crate::table::plain;
+use crate::{exit, span};
+
+/// How long it is waited for the last claim to go, unless said otherwise.
+const DETACH_PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Releases the node's claims on a volume, and waits until they are gone.
+pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
+    let body =
+        Message { id: args.id.clone(), node: args.node.clone(), reason: args.reason.clone() };
+    let question = session.about(Namespaced::VolumeDetach);
+    let patience = session.patience(DETACH_PATIENCE);
+    let mut story = Story::new();
+    loop {
+        // Asked again, and not only looked at: it is the one question whose answer is what we want
+        // to know, and harmless.
+        let again = |problem: &Problem| problem.retryable;
+        let asked: Result<Detached, Failure> =
+            session.pursue(&question, &body, patience, again).await;
+        let detached = asked.map_err(|failure| story.taken_anew(args, failure))?;
+        if detached.gone {
+            session.output.reply(&detached, done);
+            return Ok(());
+        }
+        for line in story.news(&detached, clock::now()) {
+            say(format_args!("  {:>5}  {line}", span::short(story.began.elapsed())));
+        }
+        if Instant::now() + LOOK >= patience.until {
+            return Err(unfinished(&detached, story.began.elapsed(), clock::now()));
+        }
+        sleep(LOOK).await;
+    }
+}
+
+fn done(detached: &Detached) -> String {
+    let Detached { id, node, hint, .. } = detached;
+    match hint {
+        Some(hint) => format!("volume {id} is not on node {node}: {}", plain(hint)),
+        None => format!("volume {id} is detached from node {node}"),
+    }
+}
+
+/// What is left, with all that is known of it.
+fn unfinished(detached: &Detached, waited: Duration, now: Timestamp) -> Failure {
+    let Detached { id, node, left, claims, hint, .. } = detached;
+    let mut told: Vec<String> =
+        claims.iter().map(|claim| format!("{} on {}", claim.alloc, describe(claim, now))).collect();
+    if let Some(more) = left.checked_sub(claims.len()).filter(|more| *more > 0) {
+        told.push(format!("{more} more"));
+    }
+    let goes_on = format!("berth claim status --volume {id} shows how far it is; it goes on");
+    let next = match hint {
+        Some(hint) => format!("{}\n{goes_on}", plain(hint)),
+        None => goes_on,
+    };
+    let waited = span::short(waited);
+    Failure::Here {
+        exit: exit::UNAVAILABLE,
+        message: format!("volume {id} is still on node {node} after {waited}: {}", told.join("; ")),
+        next,
+    }
+}
+
+/// What has been told, so that each step is told once.
+struct Story {
+    began: Instant,
+    told: BTreeMap<AllocId, (State, u32, Option<String>)>,
+    hint: Option<String>,
+}
+
+impl Story {
+    fn new() -> Self {
+        Self { began: Instant::now(), told: BTreeMap::new(), hint: None }
+    }
+
+    /// The lines for what was not told yet.
+    fn news(&mut self, detached: &Detached, now: Timestamp) -> Vec<String> {
+        let new = |claim: &&ClaimStatus| {
+            let seen = (claim.state, claim.tries, claim.error.clone());
+            self.told.insert(claim.alloc.clone(), seen.clone()) != Some(seen)
+        };
+        let changed = detached.claims.iter().filter(new);
+        let mut lines: Vec<String> =
+            changed.map(|claim| format!("{} on {}", claim.alloc, describe(claim, now))).collect();
+        if detached.hint != self.hint {
+            lines.extend(detached.hint.as_deref().map(plain));
+            self.hint.clone_from(&detached.hint);
+        }
+        lines
+    }
+
+    /// Why the volume is on the node although it was released: somebody came after us.
+    fn taken_anew(&self, args: &Detach, failure: Failure) -> Failure {
+        match failure {
+            Failure::Problem(problem)
+                if problem.code == Code::ClaimsLive && !self.told.is_empty() =>
+            {
+                let message = format!(
+                    "the claims that volume {} had on node {} are released, and then it was \
+                     claimed there anew: {}",
+                    args.id, args.node, problem.message
+                );
+                Failure::Problem(Box::new(Problem { message, ..*problem }))
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::message::claim::ClaimStatus;
+    use berth_domain::access::Mode;
+    use berth_domain::{Namespace, NodeId, VolumeId};
+
+    use super::*;
+
+    fn detached(tries: u32, hint: Option<&str>) -> Detached {
+        let (id, node) = (VolumeId::new("data").unwrap(), NodeId::new("n7").unwrap());
+        let claim: ClaimStatus = serde_json::from_value(serde_json::json!({
+            "namespace": Namespace::default(), "volume": id, "alloc": "a", "node": node,
+            "state": State::Unpublishing, "mode": Mode::Write, "since": Timestamp::default(),
+            "tries": tries, "error": (tries > 0).then_some("no responders"), "epoch": 7,
+            "next_try": Timestamp::from_unix_ms(4000),
+        }))
+        .unwrap();
+        let hint = hint.map(str::to_owned);
+        Detached { id, node, gone: false, left: 1, claims: vec![claim], hint }
+    }
+
+    #[test]
+    fn each_try_and_each_hint_is_told_once() {
+        let (mut story, now) = (Story::new(), Timestamp::from_unix_ms(1000));
+        assert_eq!(story.news(&detached(0, None), now).len(), 1);
+        assert!(story.news(&detached(0, None), now).is_empty());
+        let told = story.news(&detached(1, Some("start its agent")), now);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("a on data: unpublishing") && told[0].contains("no responders"));
+        assert_eq!(told[1], "start its agent");
+        assert!(story.news(&detached(1, Some("start its agent")), now).is_empty());
+    }
+
+    #[test]
+    fn what_is_left_is_told_with_its_error_its_next_try_and_what_to_do() {
+        let left = detached(2, Some("start its agent"));
+        let failure = unfinished(&left, Duration::from_secs(60), Timestamp::from_unix_ms(1000));
+        assert_eq!(failure.exit(), exit::UNAVAILABLE);
+        let told = failure.to_string();
+        for part in ["n7", "try 2 failed: no responders, next in 3.0s", "start its agent"] {
+            assert!(told.contains(part), "{part} is not in {told}");
+        }
+    }
+}

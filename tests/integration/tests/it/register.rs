@@ -1,0 +1,245 @@
+//! Registering: every fault at once, nothing that the plugin does not confirm, and what the plugin
+//! is told of a volume is what its owner wrote (A3, A4, A7, A8, A10, A11, B4).
+
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::alloc::{AllocStatus, Register};
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_domain::alloc::VolumeRequest;
+use berth_domain::volume::{MountOptions, State};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, System};
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn document(fields: Value) -> Value {
+    let mut document = json!({
+        "id": "data", "plugin": "dev.berth", "capability": [{"access": "single-node-writer"}],
+    });
+    for (name, value) in fields.as_object().unwrap() {
+        document[name] = value.clone();
+    }
+    document
+}
+
+/// Asked once: also what may pass is an answer here.
+async fn register(system: &System, fields: Value) -> Result<Value, Problem> {
+    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    system.ask(&subject, &document(fields)).await
+}
+
+fn paths(problem: &Problem) -> Vec<&str> {
+    problem.faults.iter().map(|fault| fault.path.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_that_only_a_running_system_knows_are_told_with_the_others() {
+    let system = System::start(Options { nodes: 0, ..Options::default() }).await;
+    let bad = json!({"capability": [], "colour": "red", "namespace": "elsewhere"});
+    let problem = register(&system, bad).await.unwrap_err();
+    assert_eq!(problem.code, Code::BadInput, "{problem}");
+    assert_eq!(paths(&problem), ["colour", "capability", "namespace", "plugin"]);
+    assert_eq!(problem.faults[3].problem, "no agent has reported plugin dev.berth");
+
+    let problem = register(&system, json!({"namespace": "elsewhere"})).await.unwrap_err();
+    assert_eq!(paths(&problem), ["namespace", "plugin"], "{problem}");
+    let problem = register(&system, json!({})).await.unwrap_err();
+    assert_eq!(problem.code, Code::NoSuchPlugin, "{problem}");
+    assert!(system.volumes().await.unwrap().volumes.is_empty(), "nothing was written");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plugin_confirms_or_nothing_is_written() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let unknown = register(&system, json!({})).await.unwrap_err();
+    assert!(unknown.message.contains("NOT_FOUND"), "the plugin's own word: {unknown}");
+    assert!(system.volumes().await.unwrap().volumes.is_empty(), "nothing was written");
+
+    system.provision("data");
+    let topology = json!([{"zone": "a"}, {"zone": "b"}]);
+    register(&system, json!({"topology": topology})).await.unwrap();
+    // A4: the same again, with topologies in another order, is nothing, and nobody is asked.
+    let asked = |system: &System| {
+        let calls = system.calls();
+        calls.iter().filter(|call| call["rpc"] == "ValidateVolumeCapabilities").count()
+    };
+    let before = asked(&system);
+    let again = json!({"topology": [{"zone": "b"}, {"zone": "a"}, {"zone": "b"}]});
+    assert_eq!(register(&system, again).await.unwrap()["changed"], false);
+    assert_eq!(asked(&system), before);
+
+    system.kill9(berth_integration::Part::Driver(0));
+    wait::until("no instance is healthy", SOON, || async {
+        match register(&system, json!({"name": "anew"})).await {
+            Err(problem) if problem.code == Code::PluginUnhealthy => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert_eq!(system.volume_status("data").await.unwrap().name, "", "nothing was written");
+}
+
+/// A4: what may not change while the volume is claimed is named, and the plugin is not even asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_of_a_claimed_volume_says_which_field_it_refused() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    let asked = system.calls().len();
+    let unsafe_update = json!({
+        "name": "anew", "external_id": "other", "context": {"k": "v"},
+        "capability": [{"access": "multi-node-multi-writer"}],
+    });
+    let refused = register(&system, unsafe_update).await.unwrap_err();
+    assert_eq!(refused.code, Code::UnsafeUpdate, "{refused}");
+    let said = "cannot change external_id, capability, context of a volume that is claimed by";
+    assert!(refused.message.starts_with(said), "{refused}");
+    assert!(refused.message.contains("alloc a on node n1"), "{refused}");
+    let probes = |call: &Value| call["rpc"] == "ValidateVolumeCapabilities";
+    assert!(!system.calls()[asked..].iter().any(probes), "the plugin was not asked");
+
+    let named = register(&system, json!({"name": "anew"})).await.unwrap();
+    assert_eq!(named["changed"], true, "a name is for people");
+    system.stop("a").await;
+    system.settle("data").await;
+}
+
+/// A8, A10, A11, B4: each call brings along what its owner wrote, under the plugin's own name of
+/// the volume; the request's mount options replace the volume's, field by field; and asking again
+/// is answered with the same and calls nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plugin_is_told_what_the_owner_wrote() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let made = std::process::Command::new(berth_harness::process::binary("berth-csi-dev"))
+        .args(["provision", "--volume", "ext/7", "--context", "pool=fast", "--backend"])
+        .arg(system.backend())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let fields = json!({
+        "external_id": "ext/7", "context": {"pool": "fast"}, "parameters": {"tier": "gold"},
+        "mount": {"flags": ["noexec"]},
+    });
+    register(&system, fields).await.unwrap();
+    let volume = VolumeId::new("data").unwrap();
+    let mount = MountOptions { fs_type: None, flags: vec!["noatime".to_owned()] };
+    let alloc = Register {
+        id: AllocId::new("a").unwrap(),
+        node: NodeId::new("n1").unwrap(),
+        index: None,
+        volumes: vec![VolumeRequest { mount, ..VolumeRequest::of(volume) }],
+        note: None,
+    };
+    let subject = Namespaced::AllocRegister.subject(&Namespace::default());
+    let _: AllocStatus = system.persist(&subject, &alloc).await.unwrap();
+    let mounted = system.mount("a", 0, "data").await.unwrap();
+    let again = system.mount("a", 0, "data").await.unwrap();
+    assert_eq!(again, mounted, "B4");
+    assert_eq!(mount_flags(&mounted), ["noatime"], "A11: the request's flags, not the volume's");
+    system.stop("a").await;
+    system.settle("ext/7").await;
+    system.freed("data").await;
+
+    let calls = system.calls();
+    let of = |rpc: &str| {
+        let is = |call: &&Value| call["entry"] == "end" && call["rpc"] == rpc;
+        let of: Vec<&Value> = calls.iter().filter(is).collect();
+        assert_eq!(of.len(), 1, "{rpc}: {of:#?}");
+        assert_eq!(of[0]["volume_id"], "ext/7", "A10");
+        of[0]["args"].clone()
+    };
+    let validated = of("ValidateVolumeCapabilities");
+    assert_eq!(validated["parameters"], json!({"tier": "gold"}), "A8");
+    for rpc in ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"] {
+        assert_eq!(of(rpc)["volume_context"], json!({"pool": "fast"}), "A8: {rpc}");
+    }
+    assert_eq!(validated["volume_context"], json!({"pool": "fast"}), "A8");
+    for rpc in ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"] {
+        of(rpc);
+    }
+}
+
+/// Those of the flags that a test asks for, as the kernel shows them.
+fn mount_flags(mounted: &Mounted) -> Vec<&'static str> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == Some(mounted.path.as_str()));
+    let options = line.unwrap().split(' ').nth(5).unwrap();
+    let asked = ["noexec", "noatime"];
+    asked.into_iter().filter(|flag| options.split(',').any(|one| one == *flag)).collect()
+}
+
+/// A7: a plugin that has no room says so on the claim, is not asked for others meanwhile, and is
+/// asked again until it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["multi-node-multi-writer"]).await;
+    let full = json!([{"rpc": "ControllerPublishVolume", "code": "RESOURCE_EXHAUSTED"}]);
+    for node in 0..2 {
+        system.plant(node, &full);
+    }
+    for (alloc, node) in [("a", 0), ("b", 1)] {
+        system.alloc(alloc, node, "data", false).await;
+    }
+    let ask = |alloc: &'static str, node: &'static str| {
+        let mount = Mount {
+            namespace: Namespace::default(),
+            alloc: AllocId::new(alloc).unwrap(),
+            volume: VolumeId::new("data").unwrap(),
+            wait: false,
+        };
+        let subject = AgentVerb::Mount.subject(&NodeId::new(node).unwrap());
+        let system = &system;
+        async move { system.persist::<Mounted>(&subject, &mount).await }
+    };
+    let look = async {
+        let said = wait::until("it is said of a's claim", SOON, || async {
+            let claims = system.claims("data").await.claims;
+            let failed = claims.into_iter().find(|claim| claim.error.is_some());
+            failed.ok_or("nothing yet")
+        })
+        .await;
+        assert_eq!((said.alloc.as_str(), said.state), ("a", State::Publishing));
+        let error = said.error.as_deref().unwrap_or_default();
+        assert!(error.contains("RESOURCE_EXHAUSTED"), "{said:?}");
+        let take = json!({"alloc": "b", "volume": "data", "node": "n2"});
+        let subject = Namespaced::ClaimTake.subject(&Namespace::default());
+        let refused = system.ask::<Value>(&subject, &take).await.unwrap_err();
+        assert_eq!(refused.code, Code::PluginExhausted, "{refused}");
+        assert!(refused.message.contains("alloc a on node n1"), "{refused}");
+        for node in 0..2 {
+            system.plant(node, &json!([]));
+        }
+    };
+    let (a, ()) = tokio::join!(ask("a", "n1"), look);
+    a.unwrap();
+    ask("b", "n2").await.unwrap();
+    let asked_for = |call: &&Value| {
+        call["entry"] == "begin"
+            && call["rpc"] == "ControllerPublishVolume"
+            && call["args"]["node_id"] == "external-n2"
+    };
+    assert_eq!(system.calls().iter().filter(asked_for).count(), 1, "not while there was no room");
+    for alloc in ["a", "b"] {
+        system.stop(alloc).await;
+    }
+    system.settle("data").await;
+}

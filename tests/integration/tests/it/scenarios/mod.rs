@@ -1,0 +1,139 @@
+//! Twelve situations in which an orchestrator of storage once failed its users, each with real
+//! processes and the development driver, judged at the end by the drivers' own logs.
+//!
+//! `s02` (a dead node, failed over by a proof) and `s03` (a node that was forgotten) are in
+//! [`gone`](crate::gone).
+
+mod s01_failed_workload;
+mod s04_drain;
+mod s05_agent_restart;
+mod s06_transient_errors;
+mod s07_takeover;
+mod s08_slow_stop;
+mod s09_flips;
+mod s10_hung_call;
+mod s11_operator;
+mod s12_truth;
+
+use std::process::Output;
+use std::time::Duration;
+
+use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::alloc::{AllocStatus, Stop};
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_domain::alloc::AllocState;
+use berth_domain::volume::State;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
+use berth_harness::process::binary;
+use berth_harness::wait;
+use berth_integration::System;
+use serde_json::{Value, json};
+
+/// How long anything may take that is not slowed on purpose.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A time of the log, in microseconds.
+fn us(call: &Value, field: &str) -> u64 {
+    call[field].as_u64().unwrap_or_else(|| panic!("no {field} in {call}"))
+}
+
+/// The lines of this kind (`begin`, `end`) of an RPC's calls about a volume, in order of time.
+fn lines(system: &System, entry: &str, rpc: &str, volume: &str) -> Vec<Value> {
+    let of =
+        |call: &Value| call["entry"] == entry && call["rpc"] == rpc && call["volume_id"] == volume;
+    system.calls().into_iter().filter(of).collect()
+}
+
+/// Calls of an RPC about a volume that have begun.
+fn begun(system: &System, rpc: &str, volume: &str) -> usize {
+    lines(system, "begin", rpc, volume).len()
+}
+
+/// The RPCs about a volume that change anything, in the order in which they began.
+fn changes(system: &System, volume: &str) -> Vec<String> {
+    let calls = system.calls();
+    let of = |call: &&Value| call["entry"] == "begin" && call["volume_id"] == volume;
+    let rpcs = calls.iter().filter(of).filter_map(|call| call["rpc"].as_str());
+    let change = |rpc: &&str| rpc.contains("ublishVolume") || rpc.contains("tageVolume");
+    rpcs.filter(change).map(str::to_owned).collect()
+}
+
+/// Plants the same faults on every node.
+fn plant(system: &System, faults: &Value) {
+    for node in 0..system.options.nodes {
+        system.plant(node, faults);
+    }
+}
+
+/// Waits until a call of the RPC about the volume is at work: begun and not ended.
+async fn under_way(system: &System, rpc: &str, volume: &str) {
+    wait::until(&format!("{rpc} is under way"), SOON, || async {
+        let ended = lines(system, "end", rpc, volume).len();
+        let begun = begun(system, rpc, volume);
+        if begun > ended { Ok(()) } else { Err(format!("{begun} begun, {ended} ended")) }
+    })
+    .await;
+}
+
+/// Says how an alloc has ended.
+async fn ended(system: &System, alloc: &str, state: AllocState) -> AllocStatus {
+    let stop = Stop { id: AllocId::new(alloc).unwrap(), state, note: None };
+    let subject = Namespaced::AllocStop.subject(&Namespace::default());
+    system.persist(&subject, &stop).await.unwrap()
+}
+
+/// Mounts, in line for it while others have it; asked until it is done or refused.
+async fn mount_in_turn(
+    system: &System,
+    alloc: &str,
+    node: usize,
+    volume: &str,
+) -> Result<Mounted, Problem> {
+    let mount = Mount {
+        namespace: Namespace::default(),
+        alloc: AllocId::new(alloc).unwrap(),
+        volume: VolumeId::new(volume).unwrap(),
+        wait: true,
+    };
+    let node = NodeId::new(format!("n{}", node + 1)).unwrap();
+    system.persist(&AgentVerb::Mount.subject(&node), &mount).await
+}
+
+/// Waits until an alloc's claim on the volume is in this state.
+async fn claim_is(system: &System, volume: &str, alloc: &str, state: State) {
+    wait::until(&format!("{alloc} is {state}"), SOON, || async {
+        let claims = system.claims(volume).await.claims;
+        let is = claims.iter().any(|claim| claim.alloc.as_str() == alloc && claim.state == state);
+        if is { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+}
+
+/// A change of a volume, asked with `fields` over what `System::volume` registers.
+async fn register(
+    system: &System,
+    id: &str,
+    access: &[&str],
+    fields: Value,
+) -> Result<Value, Problem> {
+    let capability: Vec<Value> = access.iter().map(|mode| json!({"access": mode})).collect();
+    let mut document = json!({"id": id, "plugin": "dev.berth", "capability": capability});
+    for (name, value) in fields.as_object().unwrap() {
+        document[name] = value.clone();
+    }
+    system.persist(&Namespaced::VolumeRegister.subject(&Namespace::default()), &document).await
+}
+
+/// Detaches a volume by hand, asked once.
+async fn detach(system: &System, volume: &str, node: &str) -> Result<Value, Problem> {
+    let body = json!({"id": volume, "node": node});
+    system.ask(&Namespaced::VolumeDetach.subject(&Namespace::default()), &body).await
+}
+
+/// Runs `berth` to its end.
+async fn berth(system: &System, args: &[&str]) -> Output {
+    let mut command = tokio::process::Command::new(binary("berth"));
+    command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
+    tokio::time::timeout(Duration::from_secs(60), command.output()).await.unwrap().unwrap()
+}

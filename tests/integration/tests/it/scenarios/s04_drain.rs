@@ -1,0 +1,158 @@
+//! A node is drained: what comes after is in line already, while the old is still being released,
+//! and gets its volume in turn; the node's plugin serves until the last is unmounted.
+
+use berth_domain::volume::State;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, System};
+use serde_json::{Value, json};
+
+use super::{SOON, claim_is, lines, mount_in_turn, plant, us};
+
+/// The plugin's node services that are healthy.
+async fn healthy_nodes(system: &System) -> usize {
+    system.plugins().await.unwrap().plugins[0].nodes.healthy
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    let volumes = ["data0", "data1", "data2"];
+    let names = |volume: &str| (format!("old-{volume}"), format!("new-{volume}"));
+    for volume in volumes {
+        let (old, new) = names(volume);
+        system.volume(volume, &["single-node-writer"]).await;
+        let mounted = system.run(&old, 0, volume).await;
+        std::fs::write(format!("{}/f", mounted.path), &old).unwrap();
+        system.alloc(&new, 1, volume, false).await;
+    }
+    // Each unmount takes a while: what comes after asks while the old is being released.
+    plant(&system, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 700}]));
+    let drain = async {
+        for volume in volumes {
+            let (old, new) = names(volume);
+            claim_is(&system, volume, &new, State::Waiting).await;
+            system.stop(&old).await;
+        }
+        wait::until("all are being unmounted", SOON, || async {
+            let at =
+                |volume: &&str| !lines(&system, "begin", "NodeUnpublishVolume", volume).is_empty();
+            if volumes.iter().all(|volume| at(&volume)) { Ok(()) } else { Err("not yet") }
+        })
+        .await;
+        assert_eq!(healthy_nodes(&system).await, 2, "n1 is as there as n2 while it unmounts");
+    };
+    let mount = |volume: &'static str| {
+        let (system, new) = (&system, names(volume).1);
+        async move { mount_in_turn(system, &new, 1, volume).await.unwrap() }
+    };
+    let (a, b, c, ()) =
+        tokio::join!(mount(volumes[0]), mount(volumes[1]), mount(volumes[2]), drain);
+    for (volume, mounted) in volumes.into_iter().zip([a, b, c]) {
+        let read = std::fs::read_to_string(format!("{}/f", mounted.path)).unwrap();
+        assert_eq!(read, names(volume).0);
+        let detached = us(&lines(&system, "end", "ControllerUnpublishVolume", volume)[0], "end_us");
+        let attached: Vec<Value> = lines(&system, "begin", "ControllerPublishVolume", volume);
+        assert!(us(&attached[1], "begin_us") > detached, "{attached:#?}");
+    }
+    plant(&system, &json!([]));
+    for volume in volumes {
+        system.stop(&names(volume).1).await;
+        system.freed(volume).await;
+    }
+    system.settle("data0").await;
+}
+
+/// B11: three wait for one volume; whoever came first gets it first, and all see where they stand.
+#[tokio::test(flavor = "multi_thread")]
+async fn first_come_first_served() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("holder", 0, "data").await;
+    // Not in the order of their names, and on both nodes.
+    let waiters = [("w2", 1), ("w0", 0), ("w1", 1)];
+    for (id, node) in waiters {
+        system.alloc(id, node, "data", false).await;
+    }
+    let wait_in_line = |at: usize| {
+        let (id, node) = waiters[at];
+        let system = &system;
+        async move {
+            if at > 0 {
+                claim_is(system, "data", waiters[at - 1].0, State::Waiting).await;
+            }
+            mount_in_turn(system, id, node, "data").await.unwrap();
+            // Whoever is next gets it only when this one has ended.
+            let claims = system.claims("data").await.claims;
+            let held = claims.iter().filter(|claim| claim.state != State::Waiting);
+            assert_eq!(held.map(|claim| claim.alloc.as_str()).collect::<Vec<_>>(), [id]);
+            system.stop(id).await;
+        }
+    };
+    let go = async {
+        claim_is(&system, "data", "w1", State::Waiting).await;
+        let claims = system.claims("data").await.claims;
+        let last = claims.iter().find(|claim| claim.alloc.as_str() == "w1").unwrap();
+        let said = last.waits_for.as_deref().unwrap_or_default();
+        for ahead in ["holder", "w0", "w2"] {
+            assert!(said.contains(ahead), "{ahead} is ahead of w1: {said}");
+        }
+        system.stop("holder").await;
+    };
+    tokio::join!(wait_in_line(0), wait_in_line(1), wait_in_line(2), go);
+    system.settle("data").await;
+    let attached = lines(&system, "begin", "ControllerPublishVolume", "data");
+    let order: Vec<&str> =
+        attached.iter().filter_map(|call| call["args"]["node_id"].as_str()).collect();
+    assert_eq!(order, ["external-n1", "external-n2", "external-n1", "external-n2"]);
+}
+
+/// B11: a place in line is lost with the alloc that ended, and with the caller that was killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_in_line_is_lost_by_whoever_does_not_come_back() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { place_kept_ms: 1_500, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("holder", 0, "data").await;
+    let url = system.url();
+    let mut killed = tokio::process::Command::new(berth_harness::process::binary("berth"))
+        .args(["--nats", &url, "run", "--node", "n2", "--alloc", "killed", "--wait", "-v", "data"])
+        .args(["--", "true"])
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    claim_is(&system, "data", "killed", State::Waiting).await;
+    system.alloc("stopped", 1, "data", false).await;
+    system.alloc("patient", 1, "data", false).await;
+    let stopped = async {
+        claim_is(&system, "data", "stopped", State::Waiting).await;
+        claim_is(&system, "data", "patient", State::Waiting).await;
+        system.stop("stopped").await;
+        killed.kill().await.unwrap();
+        wait::until("only who comes back is in line", SOON, || async {
+            let claims = system.claims("data").await.claims;
+            let there: Vec<&str> = claims.iter().map(|claim| claim.alloc.as_str()).collect();
+            if there == ["holder", "patient"] { Ok(()) } else { Err(format!("{there:?}")) }
+        })
+        .await;
+        system.stop("holder").await;
+    };
+    let refused = mount_in_turn(&system, "stopped", 1, "data");
+    let (refused, mounted, ()) =
+        tokio::join!(refused, mount_in_turn(&system, "patient", 1, "data"), stopped);
+    mounted.unwrap();
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code, berth_contract::code::Code::AllocTerminal, "{refused}");
+    system.stop("patient").await;
+    system.stop("killed").await;
+    system.settle("data").await;
+}

@@ -1,0 +1,58 @@
+//! Two share what is staged, and their agent is killed: it is unstaged after the last of them.
+
+use berth_contract::message::alloc::{AllocStatus, Register};
+use berth_contract::subject::Namespaced;
+use berth_domain::alloc::VolumeRequest;
+use berth_domain::volume::MountOptions;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
+use berth_harness::root::or_skip;
+use berth_integration::{Options, Part, System};
+
+use super::{begun, mount_in_turn};
+
+/// An alloc on n1 that asks for the volume with mount options of its own.
+async fn alloc(system: &System, id: &str) {
+    let source = VolumeId::new("data").unwrap();
+    let mount = MountOptions { fs_type: None, flags: vec!["noatime".to_owned()] };
+    let register = Register {
+        id: AllocId::new(id).unwrap(),
+        node: NodeId::new("n1").unwrap(),
+        index: None,
+        volumes: vec![VolumeRequest { mount, ..VolumeRequest::of(source) }],
+        note: None,
+    };
+    let subject = Namespaced::AllocRegister.subject(&Namespace::default());
+    let _: AllocStatus = system.persist(&subject, &register).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s05_a_killed_agent_unstages_after_the_last_and_not_before() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-multi-writer"]).await;
+    for id in ["a", "b"] {
+        alloc(&system, id).await;
+        mount_in_turn(&system, id, 0, "data").await.unwrap();
+    }
+    assert_eq!(begun(&system, "NodeStageVolume", "data"), 1);
+    system.kill9_and_restart(Part::Agent(0)).await;
+    system.healthy().await;
+
+    system.stop("a").await;
+    berth_harness::wait::until("a is gone", super::SOON, || async {
+        let claims = system.claims("data").await.claims;
+        if claims.len() == 1 { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+    assert_eq!(begun(&system, "NodeUnpublishVolume", "data"), 1);
+    assert_eq!(begun(&system, "NodeUnstageVolume", "data"), 0, "b still has it");
+    let left = mount_in_turn(&system, "b", 0, "data").await.unwrap();
+    std::fs::write(format!("{}/f", left.path), "x").unwrap();
+
+    system.stop("b").await;
+    system.settle("data").await;
+    assert_eq!(begun(&system, "NodeUnpublishVolume", "data"), 2);
+    assert_eq!(begun(&system, "NodeUnstageVolume", "data"), 1);
+}

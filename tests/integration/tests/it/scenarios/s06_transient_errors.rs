@@ -1,0 +1,59 @@
+//! A controller that cannot just now is asked again, by a schedule, and nobody else waits for it.
+
+use std::time::Duration;
+
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, System};
+use serde_json::json;
+
+use super::{SOON, lines, plant, us};
+
+const RPC: &str = "ControllerUnpublishVolume";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s06_transient_errors_are_retried_and_stop_nobody_else() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    // One node, and so one controller: the driver counts each fault's uses by instance.
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    for volume in ["data", "other"] {
+        system.volume(volume, &["single-node-writer"]).await;
+        system.run(&format!("on-{volume}"), 0, volume).await;
+    }
+    let failing = |times: Option<u32>| {
+        let mut fault = json!([{"rpc": RPC, "volume": "data", "code": "UNAVAILABLE"}]);
+        if let Some(times) = times {
+            fault[0]["times"] = json!(times);
+        }
+        fault
+    };
+    plant(&system, &failing(None));
+    system.stop("on-data").await;
+    let stuck = wait::until("it has failed, and says so", SOON, || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+        if claim.tries > 0 { Ok(claim) } else { Err(format!("{claim:?}")) }
+    })
+    .await;
+    assert!(stuck.error.as_deref().is_some_and(|said| said.contains("UNAVAILABLE")), "{stuck:?}");
+    assert!(stuck.next_try.is_some(), "{stuck:?}");
+    system.stop("on-other").await;
+    system.freed("other").await;
+    assert_eq!(system.claims("data").await.claims.len(), 1, "it fails for as long as it is told");
+
+    let before = lines(&system, "begin", RPC, "data").len();
+    plant(&system, &failing(Some(3)));
+    system.settle("data").await;
+    let calls = lines(&system, "begin", RPC, "data");
+    assert!((before + 4..=before + 5).contains(&calls.len()), "{before}, then {}", calls.len());
+    let gaps: Vec<Duration> = calls
+        .windows(2)
+        .map(|pair| Duration::from_micros(us(&pair[1], "begin_us") - us(&pair[0], "begin_us")))
+        .collect();
+    assert!(gaps[0] <= Duration::from_secs(2), "the first retry comes soon: {gaps:?}");
+    // The test's schedule ends at 2 s; jitter and a machine under load are beside it.
+    assert!(gaps.iter().all(|gap| *gap < Duration::from_secs(10)), "{gaps:?}");
+    let sum: Duration = gaps.iter().take(3).sum();
+    assert!(sum > Duration::from_millis(300), "it is not asked in a frenzy: {gaps:?}");
+}

@@ -1,0 +1,47 @@
+//! Whoever drives a release is killed at each of its steps and stays dead: the other goes on, skips
+//! nothing, and repeats at most what was interrupted. (Restarts of each are in [`crate::kills`].)
+
+use berth_harness::root::or_skip;
+use berth_integration::{Options, Part, System};
+use serde_json::json;
+
+use super::{begun, changes, plant, under_way};
+
+const STEPS: [&str; 3] = ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
+
+async fn taken_over(part: Part) {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { replicas: 2, call_timeout_ms: 1_500, ..Options::default() };
+    let system = System::start(options).await;
+    for (at, step) in STEPS.into_iter().enumerate() {
+        let (volume, alloc) = (format!("data{at}"), format!("a{at}"));
+        system.volume(&volume, &["single-node-writer"]).await;
+        system.run(&alloc, 0, &volume).await;
+        plant(&system, &json!([{"rpc": step, "delay_ms": 600, "times": 1}]));
+        system.stop(&alloc).await;
+        under_way(&system, step, &volume).await;
+        system.kill9(part);
+        system.settle(&volume).await;
+
+        for other in STEPS {
+            let calls = begun(&system, other, &volume);
+            // A node's unpublish and unstage are one step of the record: both may be repeated.
+            let most = if other == step { 2 } else { 1 };
+            assert!((1..=most).contains(&calls), "{other}: {:?}", changes(&system, &volume));
+        }
+        system.restart(part);
+        system.healthy().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s07_another_watcher_finishes_a_release_at_every_step() {
+    taken_over(Part::Watcher).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s07_another_claim_service_finishes_a_release_at_every_step() {
+    taken_over(Part::Claim).await;
+}

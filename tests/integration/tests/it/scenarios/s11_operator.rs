@@ -1,0 +1,155 @@
+//! Operators in a hurry: whatever they order, nothing that runs loses its volume, nothing is left
+//! behind, and they are told what is so.
+
+use std::time::Duration;
+
+use berth_bus::{Change, Guard, Write};
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::subject::Global;
+use berth_contract::{bucket, key};
+use berth_domain::{AllocId, Namespace};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use berth_service::clock;
+use serde_json::{Value, json};
+
+use super::{SOON, begun, berth, changes, detach};
+
+/// An alloc's record vanishes, as if somebody had cleaned up by hand.
+async fn vanish(system: &System, alloc: &str) {
+    let allocs = system.bus.bucket(&bucket::ALLOCS, 1).await.unwrap();
+    let key = key::alloc(&Namespace::default(), &AllocId::new(alloc).unwrap());
+    let revision = allocs.head(&key).await.unwrap();
+    let operation = clock::new_attempt();
+    allocs
+        .commit(Write {
+            key: &key,
+            change: Change::Delete,
+            guard: Guard { filter: &key, revision },
+            operation: operation.as_str(),
+            trace: clock::begin_trace(),
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s11_orders_are_refused_while_somebody_runs_and_carried_out_after() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    let before = changes(&system, "data");
+    let refused = system.deregister("data", false).await.unwrap_err();
+    assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
+    for _again in 0..2 {
+        let refused = system.deregister("data", true).await.unwrap_err();
+        assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
+        let refused = detach(&system, "data", "n1").await.unwrap_err();
+        assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
+        assert_eq!(refused.message, "still running with it: a");
+        assert_eq!(refused.node.as_deref(), Some("n1"));
+    }
+    assert_eq!(changes(&system, "data"), before, "refused before anything is called");
+    let claim = system.claims("data").await.claims.pop().unwrap();
+    assert!(claim.reason.is_none(), "and nothing is written: {claim:?}");
+
+    // It ends without a word, and its record goes: nobody asks for its claim any more.
+    vanish(&system, "a").await;
+    let done = berth(&system, &["--json", "volume", "detach", "data", "n1"]).await;
+    assert!(done.status.success(), "{done:?}");
+    let detached: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!((&detached["gone"], &detached["hint"]), (&json!(true), &Value::Null));
+    system.settle("data").await;
+    let again = detach(&system, "data", "n1").await.unwrap();
+    assert_eq!(again["gone"], true, "again is harmless");
+    assert_eq!(begun(&system, "ControllerUnpublishVolume", "data"), 1);
+
+    let nowhere = detach(&system, "data", "n-typo").await.unwrap();
+    assert_eq!(nowhere["gone"], true);
+    assert!(nowhere["hint"].as_str().unwrap().contains("nobody knows a node n-typo"));
+    let nothing = detach(&system, "no-such", "n1").await.unwrap_err();
+    assert_eq!(nothing.code, Code::NoSuchVolume, "{nothing}");
+    let exit = berth(&system, &["volume", "detach", "no-such", "n1"]).await;
+    assert_eq!(exit.status.code(), Some(3), "{exit:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s11_by_force_the_volume_goes_with_its_last_claim_and_the_history_says_so() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 500, "times": 1}]));
+    system.stop("a").await;
+    let forced =
+        berth(&system, &["volume", "deregister", "data", "--force", "--reason", "scrapped"]).await;
+    assert!(forced.status.success(), "{forced:?}");
+    system.settle("data").await;
+    let gone = wait::until("the volume is gone", SOON, || async {
+        system.volume_status("data").await.err().ok_or("it is still there")
+    })
+    .await;
+    assert_eq!(gone.code, Code::NoSuchVolume, "{gone}");
+    let told = wait::until("the history says so", SOON, || async {
+        let told = berth(&system, &["--json", "events", "--volume", "data"]).await;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        if told.contains("volume.deregistered") { Ok(told) } else { Err(told) }
+    })
+    .await;
+    for name in ["volume.closing", "volume.deregistered"] {
+        let line =
+            told.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{told}"));
+        assert!(line.contains("scrapped"), "{line}");
+    }
+}
+
+/// A node that is away, and then forgotten: the order stands, visibly, and says what is to be done.
+#[tokio::test(flavor = "multi_thread")]
+async fn s11_a_detach_from_a_node_that_is_gone_stands_and_says_what_it_waits_for() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    system.kill9(Part::Agent(0));
+    system.stop("a").await;
+    wait::until("the node is down", SOON, || async {
+        let told = detach(&system, "data", "n1").await.map_err(|problem| problem.to_string())?;
+        match told["hint"].as_str() {
+            Some(hint) if hint.contains("berth node gone n1") => Ok(()),
+            _ => Err(told.to_string()),
+        }
+    })
+    .await;
+    let left: Result<Value, Problem> =
+        system.persist(&Global::NodeLeave.subject(), &json!({"node": "n1"})).await;
+    left.unwrap();
+    wait::until("nobody knows the node", SOON, || async {
+        let told = detach(&system, "data", "n1").await.map_err(|problem| problem.to_string())?;
+        match told["hint"].as_str() {
+            Some(hint) if hint.contains("nobody knows node n1") => Ok(()),
+            _ => Err(told.to_string()),
+        }
+    })
+    .await;
+    let by_hand = berth(&system, &["volume", "detach", "data", "n1", "--timeout", "2s"]).await;
+    let said = String::from_utf8_lossy(&by_hand.stderr);
+    assert_eq!(by_hand.status.code(), Some(4), "{said}");
+    assert!(said.contains("berth node gone n1") && said.contains("unpublishing"), "{said}");
+    let claim = system.claims("data").await.claims.pop().unwrap();
+    assert!(claim.tries > 0 && claim.error.is_some(), "{claim:?}");
+    assert_eq!(begun(&system, "ControllerUnpublishVolume", "data"), 0, "nothing is freed by hope");
+
+    system.restart(Part::Agent(0));
+    let done = berth(&system, &["volume", "detach", "data", "n1", "--timeout", "40s"]).await;
+    assert!(done.status.success(), "{done:?}");
+    tokio::time::timeout(Duration::from_secs(20), system.settle("data")).await.unwrap();
+}

@@ -1,0 +1,246 @@
+//! What is derived is true: reads change nothing, whoever waits for something wakes when it is
+//! there, the same id in two namespaces is two volumes, and an update loses no claim.
+
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::alloc::{AllocStatus, Register};
+use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_contract::{bucket, key};
+use berth_domain::alloc::VolumeRequest;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{SOON, lines, mount_in_turn, register, under_way};
+
+/// The newest revision of each bucket.
+async fn heads(system: &System) -> Vec<(&'static str, u64)> {
+    let mut heads = Vec::new();
+    // Leases are renewed all the time.
+    for one in [&bucket::VOLUMES, &bucket::ALLOCS, &bucket::PLUGINS, &bucket::NODES] {
+        let open = system.bus.bucket(one, 1).await.unwrap();
+        heads.push((one.name, open.head(">").await.unwrap()));
+    }
+    heads
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_reads_change_nothing() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { secret: Some("s3"), ..Options::default() }).await;
+    system.provision("data");
+    let secrets = json!({"secrets": {"secret": "s3"}});
+    register(&system, "data", &["multi-node-multi-writer"], secrets).await.unwrap();
+    system.run("a", 0, "data").await;
+    system.volume_status("data").await.unwrap();
+    let before = wait::until("all is at rest", SOON, || async {
+        let before = heads(&system).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if heads(&system).await == before { Ok(before) } else { Err(format!("{before:?}")) }
+    })
+    .await;
+    for namespace in [Namespace::default(), Namespace::new("*").unwrap()] {
+        for (verb, body) in [
+            (Namespaced::VolumeStatus, json!({"id": "data"})),
+            (Namespaced::VolumeList, json!({})),
+            (Namespaced::ClaimStatus, json!({"volume": "data"})),
+            (Namespaced::AllocStatus, json!({"id": "a"})),
+            (Namespaced::AllocList, json!({})),
+        ] {
+            // Some are not there in the namespace `*`: that is an answer, too.
+            let _: Result<Value, _> = system.ask(&verb.subject(&namespace), &body).await;
+        }
+    }
+    for verb in [Global::PluginStatus, Global::NodeStatus, Global::SecretKey] {
+        let _: Value = system.ask(&verb.subject(), &json!({})).await.unwrap();
+    }
+    assert_eq!(heads(&system).await, before);
+    // The secrets are as they were: the next node gets the volume by them.
+    system.run("b", 1, "data").await;
+    for alloc in ["a", "b"] {
+        system.stop(alloc).await;
+    }
+    system.settle("data").await;
+}
+
+/// Whoever waits for a volume that is not registered yet gets it when it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_missing_volume_is_waited_for_and_found_within_a_second() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.provision("data");
+    system.alloc("a", 0, "data", false).await;
+    let refused = system.mount("a", 0, "data").await.unwrap_err();
+    assert_eq!(refused.code, Code::NoSuchVolume, "who does not wait is told: {refused}");
+    let registered = async {
+        // Longer than one asking of the agent's, so that it has asked again meanwhile.
+        tokio::time::sleep(Duration::from_millis(5_500)).await;
+        register(&system, "data", &["single-node-writer"], json!({})).await.unwrap();
+        Instant::now()
+    };
+    let (mounted, at) = tokio::join!(
+        async { (mount_in_turn(&system, "a", 0, "data").await, Instant::now()) },
+        registered
+    );
+    mounted.0.unwrap();
+    let took = mounted.1.saturating_duration_since(at);
+    // A second to wake, and what the mount itself takes.
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    system.stop("a").await;
+    system.settle("data").await;
+}
+
+/// Whoever waits for a plugin that is not well gets the volume when it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_an_unhealthy_plugin_is_waited_for() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.kill9(Part::Driver(0));
+    wait::until("the plugin is unwell", SOON, || async {
+        let plugins = system.plugins().await.map_err(|problem| problem.to_string())?;
+        let healthy = plugins.plugins[0].nodes.healthy;
+        if healthy == 0 { Ok(()) } else { Err(format!("{healthy} healthy")) }
+    })
+    .await;
+    system.alloc("a", 0, "data", false).await;
+    let mend = async {
+        wait::until("it is waited for", SOON, || async {
+            let log = system.daemon(Part::Agent(0)).log();
+            if log.contains("not granted yet") { Ok(()) } else { Err("no word of it") }
+        })
+        .await;
+        system.restart(Part::Driver(0));
+        system.healthy().await;
+        Instant::now()
+    };
+    let (mounted, at) = tokio::join!(
+        async { (mount_in_turn(&system, "a", 0, "data").await, Instant::now()) },
+        mend
+    );
+    mounted.0.unwrap();
+    let took = mounted.1.saturating_duration_since(at);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    system.stop("a").await;
+    system.settle("data").await;
+}
+
+/// Registers, claims and mounts `data` in a namespace.
+async fn run_in(system: &System, namespace: &str, external_id: &str) -> Mounted {
+    let namespace = Namespace::new(namespace).unwrap();
+    system.provision(external_id);
+    let document = json!({
+        "id": "data", "plugin": "dev.berth", "external_id": external_id,
+        "capability": [{"access": "single-node-writer"}],
+    });
+    let register = Namespaced::VolumeRegister.subject(&namespace);
+    let _: Value = system.persist(&register, &document).await.unwrap();
+    let (alloc, volume) = (AllocId::new("a").unwrap(), VolumeId::new("data").unwrap());
+    let placed = Register {
+        id: alloc.clone(),
+        node: NodeId::new("n1").unwrap(),
+        index: None,
+        volumes: vec![VolumeRequest::of(volume.clone())],
+        note: None,
+    };
+    let subject = Namespaced::AllocRegister.subject(&namespace);
+    let _: AllocStatus = system.persist(&subject, &placed).await.unwrap();
+    let mount = Mount { namespace, alloc, volume, wait: false };
+    let subject = AgentVerb::Mount.subject(&NodeId::new("n1").unwrap());
+    system.persist(&subject, &mount).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_the_same_id_in_two_namespaces_is_two_volumes() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let one = run_in(&system, "one", "ext-1").await;
+    let two = run_in(&system, "two", "ext-2").await;
+    assert_ne!(one.path, two.path);
+    std::fs::write(format!("{}/f", one.path), "one").unwrap();
+    std::fs::write(format!("{}/f", two.path), "two").unwrap();
+    assert_eq!(std::fs::read_to_string(format!("{}/f", one.path)).unwrap(), "one");
+    let staged = |external: &str| {
+        let calls = lines(&system, "end", "NodeStageVolume", external);
+        calls[0]["args"]["staging_target_path"].as_str().unwrap().to_owned()
+    };
+    assert_ne!(staged("ext-1"), staged("ext-2"));
+
+    // One ends; the other's claim, and its files, are as they were.
+    let stop = Namespaced::AllocStop.subject(&Namespace::new("one").unwrap());
+    let _: Value = system.persist(&stop, &json!({"id": "a", "state": "complete"})).await.unwrap();
+    let volumes = system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
+    let claim = |namespace: &str| {
+        let volume =
+            VolumeKey::new(Namespace::new(namespace).unwrap(), VolumeId::new("data").unwrap());
+        key::claim(&volume, &AllocId::new("a").unwrap())
+    };
+    wait::until("the claim in `one` is gone", SOON, || async {
+        let entry = volumes.get(&claim("one")).await.map_err(|error| error.to_string())?;
+        match entry.and_then(|entry| entry.value) {
+            None => Ok(()),
+            Some(_) => Err("still there".to_owned()),
+        }
+    })
+    .await;
+    assert!(volumes.get(&claim("two")).await.unwrap().unwrap().value.is_some());
+    assert_eq!(std::fs::read_to_string(format!("{}/f", two.path)).unwrap(), "two");
+    let stop = Namespaced::AllocStop.subject(&Namespace::new("two").unwrap());
+    let _: Value = system.persist(&stop, &json!({"id": "a", "state": "complete"})).await.unwrap();
+    system.settle("ext-2").await;
+}
+
+/// An update whose validation takes long, while claims come and go: it is stored, and each claim is
+/// as it became meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_slow_update_loses_no_claim_and_brings_none_back() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    const ACCESS: [&str; 1] = ["multi-node-multi-writer"];
+    let options = Options { patience_ms: 20_000, ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("data", &ACCESS).await;
+    system.run("goes", 0, "data").await;
+    system.run("stays", 1, "data").await;
+    let slow = json!([{"rpc": "ValidateVolumeCapabilities", "delay_ms": 3_000, "times": 1}]);
+    super::plant(&system, &slow);
+    let meanwhile = async {
+        under_way(&system, "ValidateVolumeCapabilities", "data").await;
+        system.run("comes", 0, "data").await;
+        system.stop("goes").await;
+        wait::until("it is gone", SOON, || async {
+            let claims = system.claims("data").await.claims;
+            let goes = claims.iter().any(|claim| claim.alloc.as_str() == "goes");
+            if goes { Err(format!("{claims:?}")) } else { Ok(()) }
+        })
+        .await;
+        let ended = lines(&system, "end", "ValidateVolumeCapabilities", "data").len();
+        assert_eq!(ended, 1, "the update is still being validated");
+    };
+    let update = register(&system, "data", &ACCESS, json!({"name": "anew"}));
+    let (updated, ()) = tokio::join!(update, meanwhile);
+    assert_eq!(updated.unwrap()["changed"], true);
+
+    let status = system.volume_status("data").await.unwrap();
+    assert_eq!(status.name, "anew");
+    let claims: Vec<&str> = status.claims.iter().map(|claim| claim.alloc.as_str()).collect();
+    assert_eq!(claims, ["comes", "stays"]);
+    for alloc in ["comes", "stays"] {
+        system.stop(alloc).await;
+    }
+    system.settle("data").await;
+}
