@@ -12,7 +12,7 @@ section = @printf '\n==> %s\n' '$(1)'
 # One thing after the other, also under `make -j`: what is printed is read from top to bottom.
 .NOTPARALLEL:
 
-.PHONY: help demo build lint test test-peers bench nats-server
+.PHONY: help demo build lint test test-peers chaos bench nats-server
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,13 @@ test: nats-server lint build ## run every check and every test
 test-peers: nats-server build ## hold it against what is not ours: csi-sanity, a client in Python
 	@export BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)"; \
 	for peer in tests/peers/*.sh; do printf '\n==> %s\n' "$$peer"; "$$peer"; done
+
+# A seed says which system, which operations and which faults; four in a row are one and three
+# servers with one and two replicas of each service. Needs root, for the mounts.
+chaos: nats-server build ## random operations and faults: SECONDS=600 SEED=1
+	$(call section,chaos)
+	@BERTH_CHAOS_SECONDS=$(or $(SECONDS),600) BERTH_CHAOS_SEED=$(SEED) \
+	cargo test $(CARGO_LOCKED) --quiet -p berth-chaos --test it -- --nocapture
 
 # What is measured is what a user runs: release builds, each a process of its own.
 BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatcher berth-gc \

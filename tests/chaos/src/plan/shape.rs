@@ -1,0 +1,93 @@
+//! Which system a seed asks for, and the volumes in it.
+
+use std::fmt;
+
+use crate::dice::Dice;
+
+/// The plugins: the first has a controller that attaches and stages, the second what the seed says.
+pub const PLUGINS: [&str; 2] = ["dev.berth", "other.berth"];
+
+/// How many there are of everything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// nats-servers: 1 or 3.
+    pub servers: usize,
+    /// Of each service: 1 or 2.
+    pub replicas: usize,
+    /// Hosts, each with an agent and a driver of each plugin.
+    pub nodes: usize,
+    /// What the second plugin lacks, as its driver's flag.
+    pub lacks: &'static str,
+}
+
+impl Shape {
+    /// The shape of a seed. Four seeds in a row are all of one and three servers with one and two
+    /// replicas.
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed, "shape");
+        Self {
+            servers: if seed.is_multiple_of(2) { 3 } else { 1 },
+            replicas: if (seed / 2).is_multiple_of(2) { 1 } else { 2 },
+            nodes: if dice.percent(30) { 3 } else { 2 },
+            lacks: dice.weigh(&[(1, "--no-controller"), (1, "--no-attach"), (1, "--no-stage")]),
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { servers, replicas, nodes, lacks } = self;
+        let (first, second) = (PLUGINS[0], PLUGINS[1]);
+        write!(
+            f,
+            "nats-servers {servers}, replicas {replicas}, nodes {nodes}, plugins {first} and \
+             {second} ({lacks})"
+        )
+    }
+}
+
+/// A volume, and what its access mode allows, in numbers of our own: the verdict must not rest on
+/// the table that it judges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kind {
+    /// Its id, and the plugin's name for it.
+    pub id: &'static str,
+    /// Which of [`PLUGINS`].
+    pub plugin: usize,
+    /// Its access mode, as users write it.
+    pub access: &'static str,
+    /// What holds it, as the driver's flags; none for a directory.
+    pub backing: &'static [&'static str],
+    /// Whether its workloads get a block device.
+    pub block: bool,
+    /// At most so many nodes at once.
+    pub nodes: usize,
+    /// At most so many claims at once.
+    pub claims: usize,
+    /// At most so many writers at once.
+    pub writers: usize,
+}
+
+const MANY: usize = usize::MAX;
+const EXT4: &[&str] = &["--backing", "image", "--fs-type", "ext4", "--capacity-bytes", "8388608"];
+const RAW: &[&str] = &["--backing", "image", "--capacity-bytes", "1048576"];
+
+const fn kind(id: &'static str, plugin: usize, access: &'static str, most: [usize; 3]) -> Kind {
+    let [nodes, claims, writers] = most;
+    Kind { id, plugin, access, backing: &[], block: false, nodes, claims, writers }
+}
+
+/// Every volume. Those that only one may have come first, and more often: there it counts.
+pub const VOLUMES: [Kind; 11] = [
+    kind("writer", 0, "single-node-writer", [1, 1, 1]),
+    kind("single", 0, "single-node-single-writer", [1, 1, 1]),
+    kind("shared", 0, "single-node-multi-writer", [1, MANY, MANY]),
+    Kind { backing: EXT4, ..kind("image", 0, "single-node-writer", [1, 1, 1]) },
+    Kind { backing: RAW, block: true, ..kind("block", 0, "single-node-writer", [1, 1, 1]) },
+    kind("reader", 0, "single-node-reader-only", [1, 1, 0]),
+    kind("readers", 0, "multi-node-reader-only", [MANY, MANY, 0]),
+    kind("one-writer", 0, "multi-node-single-writer", [MANY, MANY, 1]),
+    kind("many", 0, "multi-node-multi-writer", [MANY, MANY, MANY]),
+    kind("other-writer", 1, "single-node-writer", [1, 1, 1]),
+    kind("other-many", 1, "multi-node-multi-writer", [MANY, MANY, MANY]),
+];

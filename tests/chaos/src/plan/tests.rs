@@ -1,0 +1,70 @@
+//! A plan is a function of its seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(1_800);
+
+fn of(seed: u64, length: Duration) -> Vec<Event> {
+    plan(seed, Shape::of(seed), length)
+}
+
+#[test]
+fn the_same_seed_gives_the_same_plan() {
+    assert_eq!(of(5, LONG), of(5, LONG));
+    assert_ne!(of(5, LONG), of(6, LONG));
+}
+
+#[test]
+fn a_longer_run_begins_as_a_shorter_one() {
+    let (short, long) = (of(5, Duration::from_secs(60)), of(5, LONG));
+    assert!(short.len() > 100, "{} events in a minute", short.len());
+    assert_eq!(short[..], long[..short.len()]);
+}
+
+#[test]
+fn four_seeds_in_a_row_are_every_shape() {
+    let shapes: BTreeSet<_> =
+        (40..44).map(|seed| (Shape::of(seed).servers, Shape::of(seed).replicas)).collect();
+    assert_eq!(shapes, BTreeSet::from([(1, 1), (1, 2), (3, 1), (3, 2)]));
+}
+
+/// The summary of a run is only worth something if each kind comes up.
+#[test]
+fn every_kind_of_operation_and_fault_comes_up_at_every_target() {
+    let mut kinds = BTreeSet::new();
+    let mut targets = BTreeSet::new();
+    for event in of(3, LONG) {
+        match event.what {
+            What::Operation(operation) => _ = kinds.insert(operation.kind()),
+            What::Strike(strike) => {
+                kinds.insert(strike.fault.kind());
+                targets.insert(strike.target);
+            }
+        }
+    }
+    assert_eq!(targets, Target::all(Shape::of(3)).into_iter().collect());
+    assert_eq!(kinds.len(), 11 + 7 + 6, "{kinds:?}");
+}
+
+#[test]
+fn no_target_suffers_two_faults_at_once() {
+    let mut until: BTreeMap<Target, Duration> = BTreeMap::new();
+    for event in of(9, LONG) {
+        let What::Strike(strike) = event.what else { continue };
+        let before = until.insert(strike.target, event.at + strike.lasts);
+        assert!(before.is_none_or(|before| before < event.at), "{strike} at {:?}", event.at);
+    }
+}
+
+#[test]
+fn who_only_may_read_only_reads() {
+    for event in of(4, LONG) {
+        let What::Operation(Operation { deed: Deed::Workload(workload), .. }) = event.what else {
+            continue;
+        };
+        assert!(workload.read_only || VOLUMES[workload.volume].writers > 0, "{workload:?}");
+    }
+}

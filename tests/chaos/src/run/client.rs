@@ -1,0 +1,181 @@
+//! Asking as callers do, and writing down what they were told.
+
+use std::time::{Duration, Instant};
+
+use berth_bus::{Bucket, Call, RequestError};
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::alloc;
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::{key, record};
+use berth_domain::alloc::{AllocState, VolumeRequest};
+use berth_domain::volume::Claim;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+use berth_service::clock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::sleep;
+
+use super::Run;
+use crate::ledger::{Hold, now_us};
+use crate::plan::{VOLUMES, Workload};
+
+/// How long one answer is waited for.
+const REQUEST: Duration = Duration::from_secs(5);
+/// The longest pause before a question is asked again.
+const PAUSE_MAX: Duration = Duration::from_millis(800);
+
+pub(super) fn volume_id(volume: usize) -> VolumeId {
+    VolumeId::new(VOLUMES[volume].id).expect("the plan's volumes have ids")
+}
+
+pub(super) fn alloc_id(alloc: &str) -> AllocId {
+    AllocId::new(alloc).expect("the plan's allocs have ids")
+}
+
+pub(super) fn node_id(node: usize) -> NodeId {
+    NodeId::new(format!("n{}", node + 1)).expect("the plan's nodes have ids")
+}
+
+/// Whether asking again may help whoever does not stand in line.
+fn may_pass(problem: &Problem) -> bool {
+    problem.retryable && !matches!(problem.code, Code::Held | Code::AccessInUse | Code::Waiting)
+}
+
+impl Run {
+    /// One request, asked once.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Problem> {
+        let call = Call::within(clock::begin_trace(), REQUEST);
+        let answer = self.site.bus.request(subject, body, &call).await;
+        let answer = answer.map_err(|error| match error {
+            RequestError::Problem(problem) => *problem,
+            error => error.into_problem("chaos"),
+        });
+        if let Err(problem) = &answer
+            && problem.code == Code::Internal
+        {
+            self.ledger.violated("a defect admitted", format!("{subject}: {problem}"));
+        }
+        answer
+    }
+
+    /// One request, asked for so long as asking again may help.
+    pub(super) async fn pursue<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        body: &impl Serialize,
+        patience: Duration,
+        again: impl Fn(&Problem) -> bool,
+    ) -> Result<T, Problem> {
+        let end = Instant::now() + patience;
+        let mut pause = Duration::from_millis(50);
+        loop {
+            let answer = self.ask(subject, body).await;
+            match answer {
+                Err(problem) if again(&problem) && Instant::now() + pause < end => {}
+                answer => return answer,
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// One request about something in the namespace, pursued.
+    pub(super) async fn about<T: DeserializeOwned>(
+        &self,
+        verb: Namespaced,
+        body: &impl Serialize,
+        patience: Duration,
+    ) -> Result<T, Problem> {
+        let subject = verb.subject(&Namespace::default());
+        self.pursue(&subject, body, patience, |problem| problem.retryable).await
+    }
+
+    /// Has the node's agent claim and mount the volume, and writes the hold down.
+    pub(super) async fn mount(
+        &self,
+        alloc: &str,
+        workload: &Workload,
+        patience: Duration,
+    ) -> Result<Mounted, Problem> {
+        let body = mount(alloc, workload);
+        let subject = AgentVerb::Mount.subject(&node_id(workload.node));
+        let wait = workload.wait;
+        let again = |problem: &Problem| if wait { problem.retryable } else { may_pass(problem) };
+        let mounted: Mounted = self.pursue(&subject, &body, patience, again).await?;
+        let hold = Hold {
+            alloc: alloc.to_owned(),
+            volume: workload.volume,
+            node: workload.node,
+            epoch: mounted.epoch,
+            path: mounted.path.clone(),
+            writes: !mounted.read_only,
+            acknowledged: now_us(),
+            let_go: None,
+            gone: None,
+        };
+        self.ledger.held(hold);
+        Ok(mounted)
+    }
+
+    /// Says that an alloc has ended, until that is acknowledged.
+    pub(super) async fn stop(&self, alloc: &str, patience: Duration) -> Result<(), Problem> {
+        self.ledger.lets_go(alloc);
+        let body = alloc::Stop { id: alloc_id(alloc), state: AllocState::Complete, note: None };
+        let stopped = self.about::<alloc::AllocStatus>(Namespaced::AllocStop, &body, patience);
+        stopped.await?;
+        self.ledger.stopped(alloc);
+        Ok(())
+    }
+
+    /// The claim as the stream's leader has it; an error when nobody answers.
+    pub(super) async fn claim(&self, alloc: &str, volume: usize) -> Result<Option<Claim>, String> {
+        let volume = VolumeKey::new(Namespace::default(), volume_id(volume));
+        let entry = self.volumes.get(&key::claim(&volume, &alloc_id(alloc))).await;
+        let Some(entry) = entry.map_err(|error| error.to_string())? else { return Ok(None) };
+        let Some(value) = entry.value else { return Ok(None) };
+        let read = record::read::<Claim>(&value).map_err(|error| error.to_string())?;
+        // A write cannot know its own revision.
+        let epoch = if read.body.epoch == 0 { entry.revision } else { read.body.epoch };
+        Ok(Some(Claim { epoch, ..read.body }))
+    }
+}
+
+/// What an alloc is registered with.
+pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
+    let request = VolumeRequest::of(volume_id(workload.volume));
+    alloc::Register {
+        id: alloc_id(alloc),
+        node: node_id(workload.node),
+        index: None,
+        volumes: vec![VolumeRequest { read_only: workload.read_only, ..request }],
+        note: None,
+    }
+}
+
+/// What its agent is asked.
+pub(super) fn mount(alloc: &str, workload: &Workload) -> Mount {
+    Mount {
+        namespace: Namespace::default(),
+        alloc: alloc_id(alloc),
+        volume: volume_id(workload.volume),
+        wait: workload.wait,
+    }
+}
+
+/// Every claim there is, by key, as the leader has them.
+pub(super) async fn claims(volumes: &Bucket) -> Result<Vec<(String, String)>, String> {
+    let list = volumes.list(">").await.map_err(|error| error.to_string())?;
+    let claims = list.entries.into_iter().filter(|entry| entry.key.contains(".claim."));
+    let text = |value: Option<_>| value.map_or_else(String::new, |value| to_text(&value));
+    Ok(claims.map(|entry| (entry.key, text(entry.value))).collect())
+}
+
+fn to_text(bytes: &impl AsRef<[u8]>) -> String {
+    String::from_utf8_lossy(bytes.as_ref()).into_owned()
+}

@@ -1,0 +1,139 @@
+//! Carrying a plan out.
+//!
+//! Owns: doing each operation and fault at its moment, each in a task of its own. Promises: all of
+//! them have ended, and every fault is mended, when [`Run::carry_out`] returns. Never: decides what
+//! is done; see [`crate::plan`].
+
+mod client;
+mod look;
+mod rest;
+mod strike;
+mod volume;
+mod workload;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use berth_bus::Bucket;
+use berth_contract::bucket;
+use berth_contract::message::registry::Plugins;
+use berth_contract::subject::Global;
+use berth_harness::wait;
+use serde_json::json;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::ledger::Ledger;
+use crate::plan::{Deed, Event, Operation, Shape, Target, VOLUMES, What};
+use crate::site::Site;
+
+/// How long the whole system may need to come up.
+const READY: Duration = Duration::from_secs(90);
+/// How long an operation may go on after the last one began: each is patient for less.
+const LAST: Duration = Duration::from_secs(150);
+
+/// A run of a plan over a system.
+pub(crate) struct Run {
+    pub site: Site,
+    pub ledger: Ledger,
+    /// Claims as the stream's leader has them, asked past every cable.
+    volumes: Bucket,
+    books: Vec<volume::Book>,
+    /// Who is down because the plan says so.
+    down: Mutex<BTreeSet<Target>>,
+}
+
+impl Run {
+    /// Starts the system and registers the volumes.
+    pub(crate) async fn start(shape: Shape) -> Arc<Self> {
+        let site = Site::start(shape).await;
+        let copies = if shape.servers == 1 { 1 } else { 3 };
+        let volumes = site.bus.bucket(&bucket::VOLUMES, copies).await;
+        let run = Self {
+            site,
+            ledger: Ledger::default(),
+            volumes: volumes.expect("the bucket of volumes can be opened"),
+            books: VOLUMES.iter().map(|_| volume::Book::default()).collect(),
+            down: Mutex::new(BTreeSet::new()),
+        };
+        wait::until("every plugin is healthy everywhere", READY, || run.healthy()).await;
+        for volume in 0..VOLUMES.len() {
+            run.register_first(volume).await;
+        }
+        Arc::new(run)
+    }
+
+    /// Whether each plugin's instances are all there and healthy.
+    async fn healthy(&self) -> Result<(), String> {
+        let plugins = self.ask::<Plugins>(&Global::PluginStatus.subject(), &json!({})).await;
+        let plugins = plugins.map_err(|problem| problem.to_string())?.plugins;
+        let nodes = self.site.shape.nodes;
+        let well = |count: usize| count == nodes;
+        let all = plugins.iter().all(|plugin| {
+            let controllers = plugin.controllers.is_none_or(|count| well(count.healthy));
+            well(plugin.nodes.healthy) && controllers
+        });
+        if all && plugins.len() == crate::plan::PLUGINS.len() {
+            return Ok(());
+        }
+        Err(serde_json::to_string(&plugins).unwrap_or_default())
+    }
+
+    /// Does everything of the plan, and mends everything.
+    pub(crate) async fn carry_out(self: &Arc<Self>, plan: Vec<Event>) {
+        let keeper = Keeper(tokio::spawn(Arc::clone(self).keep_running()));
+        let start = Instant::now();
+        let mut tasks = JoinSet::new();
+        for event in plan {
+            sleep_until(start + event.at).await;
+            self.ledger.note(&event.what);
+            let run = Arc::clone(self);
+            tasks.spawn(async move {
+                match event.what {
+                    What::Operation(operation) => run.operate(operation).await,
+                    What::Strike(strike) => run.strike(strike).await,
+                }
+            });
+        }
+        let last = async {
+            while let Some(ended) = tasks.join_next().await {
+                if let Err(defect) = ended {
+                    self.ledger.violated("a task of the test failed", defect);
+                }
+            }
+        };
+        if timeout(LAST, last).await.is_err() {
+            self.ledger.violated("stuck", format!("operations go on {LAST:?} after the last"));
+        }
+        drop(keeper);
+        self.revive();
+    }
+
+    async fn operate(&self, operation: Operation) {
+        let kind = operation.kind();
+        let alloc = format!("a{}", operation.number);
+        let end = match &operation.deed {
+            Deed::Workload(workload) => self.workload(&alloc, workload).await,
+            Deed::Update { volume } => self.update(*volume).await,
+            Deed::Renew { volume, force, pause } => self.renew(*volume, *force, *pause).await,
+            Deed::Detach { volume, node } => self.detach(*volume, *node).await,
+            Deed::Collect => self.collect().await,
+            Deed::Look(read) => self.look(*read).await,
+        };
+        self.ledger.ended(kind, end);
+    }
+
+    fn down(&self) -> std::sync::MutexGuard<'_, BTreeSet<Target>> {
+        self.down.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task that keeps processes running, ended with its owner.
+struct Keeper(JoinHandle<()>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

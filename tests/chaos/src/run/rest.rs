@@ -1,0 +1,254 @@
+//! The end of a run: everything ends, and nothing is left.
+//!
+//! Owns: what "at rest" means. Promises: a system that is not at rest within [`REST`] is a
+//! violation that says what is left. Never: helps it along: no process is started anew that runs.
+
+use std::time::{Duration, Instant};
+
+use berth_bus::Bucket;
+use berth_contract::bucket;
+use berth_contract::message::agent::AgentStatus;
+use berth_contract::message::volume::VolumeStatus;
+use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_harness::dirs::mounts_beneath;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::Run;
+use super::client::{claims, node_id, volume_id};
+use crate::ledger::Violation;
+use crate::plan::{End, PLUGINS, Read, Target, VOLUMES, Workload};
+use crate::site::PLUGIN_PATIENCE;
+use crate::verdict;
+
+/// How long everything may take to come to rest: an answer that a plugin lost is waited for by its
+/// agent for so long, and what waited for that then is done within this.
+const REST: Duration = Duration::from_secs(35 + PLUGIN_PATIENCE.as_secs());
+/// How long a single thing may take then.
+const SOON: Duration = Duration::from_secs(20);
+
+/// How the end went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    /// How long it took until no claim was left.
+    pub took: Duration,
+}
+
+impl Run {
+    /// Ends what is left, waits for rest, and looks at everything.
+    pub(crate) async fn come_to_rest(self: &std::sync::Arc<Self>) -> Rest {
+        let began = Instant::now();
+        self.ledger.note("every fault is mended");
+        for alloc in self.ledger.unstopped() {
+            if let Err(problem) = self.stop(&alloc, REST).await
+                && problem.code != berth_contract::code::Code::NoSuchAlloc
+            {
+                self.ledger.violated("stuck", format!("{alloc} cannot be stopped: {problem}"));
+            }
+        }
+        self.settles("no claim is left", REST, || async {
+            let left = claims(&self.volumes).await?;
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
+        })
+        .await;
+        let took = began.elapsed();
+        self.ledger.note(format!("no claim is left after {took:?}"));
+        self.nothing_is_left().await;
+        self.volumes_are_there().await;
+        self.looking_changes_nothing().await;
+        self.all_works_again().await;
+        self.nothing_is_left().await;
+        self.judged();
+        Rest { took }
+    }
+
+    /// Waits for a condition; that it does not come is a violation, not the end.
+    async fn settles<L: Future<Output = Result<(), String>>>(
+        &self,
+        what: &str,
+        within: Duration,
+        mut look: impl FnMut() -> L,
+    ) {
+        let end = Instant::now() + within;
+        loop {
+            let seen = look().await;
+            match seen {
+                Ok(()) => return,
+                Err(seen) if Instant::now() > end => {
+                    let what = format!("not within {within:?}: {what}; {seen}");
+                    return self.ledger.violated("stuck", what);
+                }
+                Err(_) => sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+
+    /// No mount, no loop device, no attachment, nothing in a journal, nobody ill.
+    async fn nothing_is_left(&self) {
+        self.settles("every plugin is healthy", SOON, || self.healthy()).await;
+        let root = self.site.dir().to_owned();
+        self.settles("no mount is left", SOON, || async {
+            let left = mounts_beneath(&root);
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+        self.settles("no loop device is left", SOON, || async {
+            let left = loops_beneath(&root.display().to_string());
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+        self.settles("the storage has nothing attached", SOON, || async {
+            let used: Vec<Value> =
+                (0..PLUGINS.len()).flat_map(|plugin| self.site.in_use(plugin)).collect();
+            if used.is_empty() { Ok(()) } else { Err(json!(used).to_string()) }
+        })
+        .await;
+        for node in 0..self.site.shape.nodes {
+            self.settles("no journal has a use", SOON, || async {
+                let subject = AgentVerb::Status.subject(&node_id(node));
+                let status = self.ask::<AgentStatus>(&subject, &json!({})).await;
+                let mounts = status.map_err(|problem| problem.to_string())?.mounts;
+                if mounts.is_empty() { Ok(()) } else { Err(format!("{mounts:?}")) }
+            })
+            .await;
+        }
+    }
+
+    /// Every volume is registered as it was acknowledged last.
+    async fn volumes_are_there(&self) {
+        for (volume, kind) in VOLUMES.iter().enumerate() {
+            let body = json!({"id": volume_id(volume)});
+            let acknowledged = self.acknowledged_change(volume);
+            let status: Result<VolumeStatus, _> =
+                self.about(Namespaced::VolumeStatus, &body, SOON).await;
+            let named = acknowledged.map(|change| format!("change {change}"));
+            match (status, named) {
+                (Ok(status), Some(named)) if status.name != named => {
+                    let what = format!("{}: {named} was acknowledged, it is {status:?}", kind.id);
+                    self.ledger.violated("acknowledged registration lost", what);
+                }
+                (Err(problem), Some(_)) => {
+                    let what = format!("{}: {problem}", kind.id);
+                    self.ledger.violated("acknowledged registration lost", what);
+                }
+                _ => {}
+            }
+            if let Err(problem) = self.register_again(volume).await {
+                let what = format!("{} cannot be registered: {problem}", kind.id);
+                self.ledger.violated("stuck", what);
+            }
+        }
+    }
+
+    /// At rest, the buckets stay as they are whoever looks.
+    async fn looking_changes_nothing(&self) {
+        let looks = [Read::Volumes, Read::Claims, Read::Allocs, Read::Plugins, Read::Nodes];
+        let volumes = (0..VOLUMES.len()).map(Read::Volume);
+        let agents = (0..self.site.shape.nodes).map(Read::Agent);
+        let before = self.heads().await;
+        for read in looks.into_iter().chain(volumes).chain(agents) {
+            if let Err(problem) = self.read(read).await {
+                self.ledger.violated("stuck", format!("{read:?} at rest: {problem}"));
+            }
+        }
+        let after = self.heads().await;
+        if before != after {
+            let what = format!("{before:?} before, {after:?} after");
+            self.ledger.violated("looking changed something", what);
+        }
+    }
+
+    /// The newest revisions of what is written by requests alone: agents report now and then.
+    async fn heads(&self) -> Vec<Option<u64>> {
+        let copies = if self.site.shape.servers == 1 { 1 } else { 3 };
+        let mut heads = Vec::new();
+        for spec in [bucket::VOLUMES, bucket::ALLOCS, bucket::SECRETS] {
+            let opened: Result<Bucket, _> = self.site.bus.bucket(&spec, copies).await;
+            heads.push(match opened {
+                Ok(bucket) => bucket.head(">").await.ok(),
+                Err(_) => None,
+            });
+        }
+        heads
+    }
+
+    /// Each volume can be had on each node, one after the other.
+    async fn all_works_again(self: &std::sync::Arc<Self>) {
+        let mut tasks = JoinSet::new();
+        for (volume, kind) in VOLUMES.iter().enumerate() {
+            let run = std::sync::Arc::clone(self);
+            tasks.spawn(async move {
+                for node in 0..run.site.shape.nodes {
+                    let workload = Workload {
+                        volume,
+                        node,
+                        read_only: kind.writers == 0,
+                        wait: true,
+                        twice: false,
+                        patience: SOON,
+                        hold: Duration::ZERO,
+                        end: End::Stop,
+                        late: None,
+                    };
+                    let alloc = format!("z{volume}-{node}");
+                    let end = run.workload(&alloc, &workload).await;
+                    if end != "held" {
+                        let what = format!("{} cannot be had on n{}: {end}", kind.id, node + 1);
+                        run.ledger.violated("stuck", what);
+                    }
+                }
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(defect) = ended {
+                self.ledger.violated("a task of the test failed", defect);
+            }
+        }
+        self.settles("no claim is left after all", SOON, || async {
+            let left = claims(&self.volumes).await?;
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
+        })
+        .await;
+    }
+
+    /// By the drivers' logs: what no CO may do, and what the callers were told.
+    fn judged(&self) {
+        let mut lines: Vec<Value> = Vec::new();
+        for (plugin, name) in PLUGINS.iter().enumerate() {
+            let judged = self.site.judge(plugin);
+            if !judged.status.success() {
+                let said = String::from_utf8_lossy(&judged.stdout);
+                let errors = String::from_utf8_lossy(&judged.stderr);
+                self.ledger.violated("judged", format!("{name}:\n{said}{errors}"));
+            }
+            for log in self.site.call_logs(plugin) {
+                let text = std::fs::read_to_string(log).unwrap_or_default();
+                lines.extend(text.lines().filter_map(|line| serde_json::from_str(line).ok()));
+            }
+        }
+        for line in lines.iter().filter(|line| !line["violation"].is_null()) {
+            self.ledger.violated("refused by the driver", line);
+        }
+        let book = self.ledger.read();
+        for Violation { kind, what } in verdict::judge(&book.holds, &verdict::calls(&lines)) {
+            self.ledger.violated(kind, what);
+        }
+        for target in Target::all(self.site.shape) {
+            let log = self.site.daemon(target).log();
+            for line in log.lines().filter(|line| line.contains("panicked at")) {
+                self.ledger.violated("a process panicked", format!("{target}: {line}"));
+            }
+        }
+    }
+}
+
+/// Loop devices whose image lies below `root`.
+fn loops_beneath(root: &str) -> Vec<String> {
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let images = devices.filter_map(|device| {
+        let image = std::fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+        Some(format!("{}: {}", device.file_name().display(), image.trim()))
+    });
+    images.filter(|line| line.contains(root)).collect()
+}

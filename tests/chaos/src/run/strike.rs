@@ -1,0 +1,113 @@
+//! Faults, as they strike and mend.
+
+use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_harness::proxy::Proxy;
+use serde_json::json;
+use tokio::task::block_in_place;
+use tokio::time::{Instant, sleep};
+
+use super::Run;
+use crate::plan::{Fault, Strike, Target};
+
+/// How often it is looked whether everything runs that should.
+const ROUND: Duration = Duration::from_millis(250);
+/// What a Rust program that panicked ends with.
+const PANICKED: i32 = 101;
+
+impl Run {
+    /// Hurts the target, waits, and heals it.
+    pub(super) async fn strike(&self, strike: Strike) {
+        let Strike { target, fault, lasts } = strike;
+        self.ledger.struck(fault.kind());
+        let cables = self.site.cables(target);
+        match fault {
+            Fault::Kill => {
+                self.down().insert(target);
+                block_in_place(|| self.site.daemon(target).kill9());
+                sleep(lasts).await;
+                self.up(target);
+            }
+            Fault::Leave => {
+                self.down().insert(target);
+                self.site.daemon(target).terminate().await;
+                sleep(lasts).await;
+                self.up(target);
+            }
+            Fault::Pause => {
+                block_in_place(|| self.site.daemon(target).pause());
+                sleep(lasts).await;
+                self.site.daemon(target).resume();
+            }
+            Fault::Cut => {
+                each(cables, Proxy::cut);
+                sleep(lasts).await;
+                each(cables, Proxy::heal);
+            }
+            Fault::Silence => {
+                each(cables, Proxy::half_open);
+                sleep(lasts).await;
+                each(cables, Proxy::heal);
+            }
+            Fault::Loss => each(cables, Proxy::lose),
+            Fault::Lag => {
+                let end = Instant::now() + lasts;
+                while Instant::now() < end {
+                    each(cables, Proxy::half_open);
+                    sleep(Duration::from_millis(120)).await;
+                    each(cables, Proxy::heal);
+                    sleep(Duration::from_millis(30)).await;
+                }
+            }
+            Fault::Plugin(planted) => {
+                self.site.plant(target, &json!([planted.entry]));
+                sleep(lasts).await;
+                self.site.plant(target, &json!([]));
+            }
+        }
+        self.ledger.note(format!("{target} is mended"));
+    }
+
+    fn up(&self, target: Target) {
+        let mut down = self.down();
+        block_in_place(|| self.site.daemon(target).restart());
+        down.remove(&target);
+    }
+
+    /// As whatever supervises them on a host, starts again what ended by itself.
+    pub(super) async fn keep_running(self: Arc<Self>) {
+        loop {
+            sleep(ROUND).await;
+            block_in_place(|| self.revive());
+        }
+    }
+
+    /// Starts what is not running and should be, and says what ended otherwise than it may: a
+    /// driver by a planted crash, anything by giving up on a bus that is not there.
+    pub(super) fn revive(&self) {
+        for target in Target::all(self.site.shape) {
+            let down = self.down();
+            let daemon = self.site.daemon(target);
+            let Some(status) = daemon.exit_status().filter(|_| !down.contains(&target)) else {
+                continue;
+            };
+            self.ledger.note(format!("{target} ended by itself: {status}"));
+            let killed_itself = status.signal() == Some(9);
+            let driver = matches!(target, Target::Driver { .. });
+            if status.code() == Some(PANICKED) || status.signal().is_some_and(|_| !driver) {
+                self.ledger.violated("a process ended by itself", format!("{target}: {status}"));
+            } else if driver && !killed_itself {
+                self.ledger.violated("a driver ended by itself", format!("{target}: {status}"));
+            }
+            daemon.restart();
+        }
+    }
+}
+
+fn each(cables: &[Proxy], deed: impl Fn(&Proxy)) {
+    for cable in cables {
+        deed(cable);
+    }
+}

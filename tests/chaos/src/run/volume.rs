@@ -1,0 +1,157 @@
+//! What is done to volumes as such: registering, updating, deregistering, detaching by hand.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::collect::Sweep;
+use berth_contract::message::volume::{Deregister, Deregistered, Registered};
+use berth_contract::problem::Problem;
+use berth_contract::subject::{Global, Namespaced};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::Run;
+use super::client::{node_id, volume_id};
+use crate::plan::VOLUMES;
+use crate::site::document;
+
+/// How long a word that must get through is repeated.
+const INSIST: Duration = Duration::from_secs(30);
+
+/// What is known of one volume's registration. One caller at a time changes it, as an owner would.
+#[derive(Default)]
+pub(super) struct Book {
+    turn: tokio::sync::Mutex<()>,
+    known: Mutex<Known>,
+}
+
+/// What the last answers said.
+#[derive(Default, Clone)]
+struct Known {
+    /// Counts the times at which it may have come to be absent.
+    absences: u64,
+    /// Whether it is surely registered.
+    registered: bool,
+    /// The change that was acknowledged last; none when a later one was not answered.
+    change: Option<usize>,
+    /// How many changes were asked for.
+    changes: usize,
+}
+
+impl Book {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Run {
+    /// A number that stays the same while the volume is surely registered; none while it may not
+    /// be.
+    pub(super) fn presence(&self, volume: usize) -> Option<u64> {
+        let known = self.books[volume].known();
+        known.registered.then_some(known.absences)
+    }
+
+    /// The change that the volume's record must show; none when it is not known.
+    pub(super) fn acknowledged_change(&self, volume: usize) -> Option<usize> {
+        let known = self.books[volume].known();
+        known.change.filter(|_| known.registered)
+    }
+
+    pub(super) async fn register_first(&self, volume: usize) {
+        let registered = self.register(volume).await;
+        registered.expect("a volume is registered while nothing is broken");
+    }
+
+    async fn register(&self, volume: usize) -> Result<Registered, Problem> {
+        let change = {
+            let mut known = self.books[volume].known();
+            known.changes += 1;
+            known.change = None;
+            known.changes
+        };
+        let document = document(&VOLUMES[volume], change);
+        let subject = Namespaced::VolumeRegister.subject(&berth_domain::Namespace::default());
+        // A volume that still goes is waited for.
+        let again = |problem: &Problem| problem.retryable || problem.code == Code::VolumeClosing;
+        let registered = self.pursue(&subject, &document, INSIST, again).await?;
+        let mut known = self.books[volume].known();
+        (known.change, known.registered) = (Some(change), true);
+        Ok(registered)
+    }
+
+    /// Registers it again with another name.
+    pub(super) async fn update(&self, volume: usize) -> String {
+        let _turn = self.books[volume].turn.lock().await;
+        let before = self.presence(volume);
+        match self.register(volume).await {
+            Ok(_) => "done".to_owned(),
+            Err(problem) => {
+                let name = VOLUMES[volume].id;
+                if before.is_some() && problem.code == Code::VolumeClosing {
+                    let what = format!("{name} was not deregistered: {problem}");
+                    self.ledger.violated("refused by what is not so", what);
+                }
+                self.ledger.note(format!("{name} not updated: {problem}"));
+                problem.code.as_str().to_owned()
+            }
+        }
+    }
+
+    /// Deregisters it, and registers it again after a while.
+    pub(super) async fn renew(&self, volume: usize, force: bool, pause: Duration) -> String {
+        let _turn = self.books[volume].turn.lock().await;
+        let name = VOLUMES[volume].id;
+        {
+            let mut known = self.books[volume].known();
+            known.absences += 1;
+            (known.registered, known.change) = (false, None);
+        }
+        let deregister = Deregister {
+            id: volume_id(volume),
+            force,
+            reason: "chaos".to_owned(),
+            create_index: None,
+        };
+        let asked = self.about(Namespaced::VolumeDeregister, &deregister, INSIST);
+        let gone: Result<Deregistered, Problem> = asked.await;
+        self.ledger.note(format!("{name} deregistered: {gone:?}"));
+        sleep(pause).await;
+        let end = match gone {
+            Ok(gone) if gone.gone => "gone".to_owned(),
+            Ok(_) => "closing".to_owned(),
+            Err(problem) => problem.code.as_str().to_owned(),
+        };
+        if let Err(problem) = self.register(volume).await {
+            self.ledger.note(format!("{name} not registered again: {problem}"));
+        }
+        end
+    }
+
+    /// Registers whatever may not be registered, at the end.
+    pub(super) async fn register_again(&self, volume: usize) -> Result<(), Problem> {
+        let _turn = self.books[volume].turn.lock().await;
+        if self.presence(volume).is_some() {
+            return Ok(());
+        }
+        self.register(volume).await.map(|_| ())
+    }
+
+    /// An operator's `berth volume detach`: claims of ended allocs go, and a live one refuses it.
+    pub(super) async fn detach(&self, volume: usize, node: usize) -> String {
+        let body = json!({"volume": volume_id(volume), "id": volume_id(volume),
+            "node": node_id(node), "reason": "chaos"});
+        let answer = self.ask::<Value>("berth.v1.volume.detach.default", &body).await;
+        let name = VOLUMES[volume].id;
+        self.ledger.note(format!("{name} detached from n{}: {answer:?}", node + 1));
+        answer.map_or_else(|problem| problem.code.as_str().to_owned(), |_| "done".to_owned())
+    }
+
+    /// An operator's `berth gc`.
+    pub(super) async fn collect(&self) -> String {
+        let swept = self.ask::<Sweep>(&Global::GcForce.subject(), &json!({})).await;
+        self.ledger.note(format!("gc.force: {swept:?}"));
+        swept.map_or_else(|problem| problem.code.as_str().to_owned(), |_| "done".to_owned())
+    }
+}

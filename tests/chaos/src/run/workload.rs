@@ -1,0 +1,233 @@
+//! One workload, from its alloc's registration to the end of its claim.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::Mounted;
+use berth_contract::message::alloc::AllocStatus;
+use berth_contract::message::claim::{Grant, Release, Released, Take};
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_domain::Namespace;
+use berth_domain::alloc::AllocState;
+use berth_domain::volume::State;
+use berth_harness::dirs::mounts_beneath;
+use tokio::time::sleep;
+
+use super::Run;
+use super::client::{self, alloc_id, node_id, volume_id};
+use crate::plan::{End, Late, VOLUMES, Workload};
+
+/// How long a word that must get through is repeated.
+const INSIST: Duration = Duration::from_secs(30);
+/// How long a workload looks for its claim to go; the run's end looks again.
+const GOES: Duration = Duration::from_secs(15);
+
+impl Run {
+    /// The whole life; the answer says how it went, in a word or two.
+    pub(super) async fn workload(&self, alloc: &str, workload: &Workload) -> String {
+        self.ledger.placed(alloc);
+        let register = client::register(alloc, workload);
+        let registered = || self.about(Namespaced::AllocRegister, &register, INSIST);
+        let registered: Result<AllocStatus, Problem> = if workload.twice {
+            let (one, other) = tokio::join!(registered(), registered());
+            one.and(other)
+        } else {
+            registered().await
+        };
+        if let Err(problem) = registered {
+            self.ledger.note(format!("{alloc} not registered: {problem}"));
+            // Whether it was cannot be known.
+            return format!("not registered, {}", problem.code.as_str());
+        }
+        let came = self.comes(alloc, workload).await;
+        let end = match &came {
+            Ok(mounted) => {
+                self.ledger.note(format!("{alloc} holds epoch {}", mounted.epoch));
+                self.holds(alloc, workload, mounted).await;
+                "held".to_owned()
+            }
+            Err(problem) => {
+                self.ledger.note(format!("{alloc} not mounted: {problem}"));
+                problem.code.as_str().to_owned()
+            }
+        };
+        self.goes(alloc, workload, came.as_ref().ok()).await;
+        if let Some(late) = workload.late {
+            self.late(alloc, workload, came.ok().map(|mounted| mounted.epoch), late).await;
+        }
+        end
+    }
+
+    async fn comes(&self, alloc: &str, workload: &Workload) -> Result<Mounted, Problem> {
+        let present = self.presence(workload.volume);
+        let mount = || self.mount(alloc, workload, workload.patience);
+        let came = if workload.twice {
+            let (one, other) = tokio::join!(mount(), mount());
+            if let (Ok(one), Ok(other)) = (&one, &other)
+                && one != other
+            {
+                let what = format!("{alloc} asked twice at once: {one:?}, {other:?}");
+                self.ledger.violated("two answers to one question", what);
+            }
+            one.or(other)
+        } else {
+            mount().await
+        };
+        if let Err(problem) = &came {
+            let surely = present.is_some() && present == self.presence(workload.volume);
+            let false_word = match problem.code {
+                // The alloc was registered and not stopped, so none of these is true.
+                Code::NoSuchAlloc
+                | Code::AllocTerminal
+                | Code::AllocForeign
+                | Code::VolumeNotRequested
+                | Code::ClaimDiffers
+                | Code::CapabilityNotOffered => true,
+                Code::NoSuchVolume | Code::VolumeClosing => surely,
+                _ => false,
+            };
+            if false_word {
+                self.ledger.violated("refused by what is not so", format!("{alloc}: {problem}"));
+            }
+        }
+        came
+    }
+
+    /// While it runs, what it was given is there.
+    async fn holds(&self, alloc: &str, workload: &Workload, mounted: &Mounted) {
+        let file = Path::new(&mounted.path).join(alloc);
+        let writes = !mounted.read_only && !VOLUMES[workload.volume].block;
+        if writes && let Err(error) = std::fs::write(&file, alloc) {
+            let what = format!("{alloc} cannot write {}: {error}", file.display());
+            self.ledger.violated("acknowledged claim lost", what);
+        }
+        sleep(workload.hold).await;
+        let lost = |what: String| {
+            self.ledger.violated("acknowledged claim lost", format!("{alloc}: {what}"));
+        };
+        if mounts_beneath(Path::new(&mounted.path)).is_empty() {
+            lost(format!("nothing is mounted at {}", mounted.path));
+        }
+        if writes && !std::fs::read_to_string(&file).is_ok_and(|text| text == alloc) {
+            lost(format!("{} is not what was written", file.display()));
+        }
+        match self.claim(alloc, workload.volume).await {
+            Ok(Some(claim)) if claim.state == State::Taken && claim.epoch == mounted.epoch => {}
+            Ok(other) => lost(format!("epoch {} was granted, there is {other:?}", mounted.epoch)),
+            Err(unread) => self.ledger.note(format!("{alloc}: its claim is unread: {unread}")),
+        }
+    }
+
+    /// It ends, and its claim goes.
+    async fn goes(&self, alloc: &str, workload: &Workload, mounted: Option<&Mounted>) {
+        match workload.end {
+            End::Stop => {}
+            End::Vanish(unnoticed) => {
+                sleep(unnoticed).await;
+            }
+            End::Release => {
+                self.ledger.lets_go(alloc);
+                let epoch = mounted.map(|mounted| mounted.epoch);
+                let released = self.release(alloc, workload, epoch, INSIST).await;
+                self.ledger.note(format!("{alloc} released by hand: {released:?}"));
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+        let stop = || self.stop(alloc, INSIST);
+        let stopped = if workload.twice {
+            let (one, other) = tokio::join!(stop(), stop());
+            one.and(other)
+        } else {
+            stop().await
+        };
+        match stopped {
+            Ok(()) => self.ledger.note(format!("{alloc} stopped")),
+            Err(problem) if problem.code == Code::NoSuchAlloc => {
+                let what = format!("{alloc} was registered, and is not known: {problem}");
+                self.ledger.violated("acknowledged alloc lost", what);
+            }
+            Err(problem) => return self.ledger.note(format!("{alloc} not stopped: {problem}")),
+        }
+        let end = Instant::now() + GOES;
+        while Instant::now() < end {
+            if let Ok(None) = self.claim(alloc, workload.volume).await {
+                self.ledger.is_gone(alloc);
+                return self.ledger.note(format!("{alloc} is gone"));
+            }
+            sleep(Duration::from_millis(300)).await;
+        }
+        self.ledger.note(format!("{alloc} still there after {GOES:?}"));
+    }
+
+    async fn release(
+        &self,
+        alloc: &str,
+        workload: &Workload,
+        epoch: Option<u64>,
+        patience: Duration,
+    ) -> Result<Released, Problem> {
+        let release = Release {
+            alloc: alloc_id(alloc),
+            volume: volume_id(workload.volume),
+            epoch,
+            reason: "chaos".to_owned(),
+        };
+        self.about(Namespaced::ClaimRelease, &release, patience).await
+    }
+
+    /// A message that was on its way for long. The alloc has ended, if that was acknowledged, so
+    /// nothing may come of it.
+    async fn late(&self, alloc: &str, workload: &Workload, epoch: Option<u64>, late: Late) {
+        let ended = self.ledger.read().allocs.get(alloc).copied().unwrap_or_default();
+        let namespace = Namespace::default();
+        let answer = match late {
+            Late::Mount => {
+                let subject = AgentVerb::Mount.subject(&node_id(workload.node));
+                let body = client::mount(alloc, workload);
+                self.ask::<Mounted>(&subject, &body).await.map(|mounted| format!("{mounted:?}"))
+            }
+            Late::Take => {
+                let take = Take {
+                    alloc: alloc_id(alloc),
+                    volume: volume_id(workload.volume),
+                    node: node_id(workload.node),
+                    mode: None,
+                    wait: workload.wait,
+                };
+                let subject = Namespaced::ClaimTake.subject(&namespace);
+                self.ask::<Grant>(&subject, &take).await.map(|grant| format!("{grant:?}"))
+            }
+            Late::Register => {
+                let subject = Namespaced::AllocRegister.subject(&namespace);
+                let body = client::register(alloc, workload);
+                let answer = self.ask::<AllocStatus>(&subject, &body).await;
+                answer.map(|status| format!("{status:?}"))
+            }
+            Late::Release => {
+                let released = self.release(alloc, workload, epoch, Duration::ZERO).await;
+                return self.ledger.note(format!("{alloc} late release: {released:?}"));
+            }
+            Late::Stop => {
+                let body = berth_contract::message::alloc::Stop {
+                    id: alloc_id(alloc),
+                    state: AllocState::Failed,
+                    note: None,
+                };
+                let stop = self.about::<AllocStatus>(Namespaced::AllocStop, &body, Duration::ZERO);
+                let stopped = stop.await;
+                if ended && stopped.is_ok_and(|status| status.state != AllocState::Complete) {
+                    let what = format!("{alloc} had ended, and ended otherwise once more");
+                    self.ledger.violated("acknowledged release undone", what);
+                }
+                return;
+            }
+        };
+        self.ledger.note(format!("{alloc} late {late:?}: {answer:?}"));
+        if let (true, Ok(answer)) = (ended, answer) {
+            let what = format!("{alloc} had ended, and {late:?} was answered: {answer}");
+            self.ledger.violated("acknowledged release undone", what);
+        }
+    }
+}

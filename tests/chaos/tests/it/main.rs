@@ -1,0 +1,33 @@
+//! One run of chaos. It needs root, for the mounts.
+//!
+//! `BERTH_CHAOS_SECONDS` says for how long (20; 120 where `CI` is set), `BERTH_CHAOS_SEED` which.
+
+#![expect(clippy::panic, reason = "a test must stop where its footing fails")]
+
+use std::time::Duration;
+
+use berth_harness::root::or_skip;
+
+/// Safety 1 to 5: whatever is killed, frozen, cut off or lied to by its plugin, nobody is told what
+/// is not so, no acknowledged claim or release is lost, no two write what one may write, and
+/// everything comes to rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_breaks_claims_stay_true() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let usual = if std::env::var_os("CI").is_some() { 120 } else { 20 };
+    let seconds = given("BERTH_CHAOS_SECONDS").unwrap_or(usual);
+    let seed = given("BERTH_CHAOS_SEED").unwrap_or_else(|| berth_chaos::ledger::now_us() % 100_000);
+    println!("seed {seed}, {seconds} s");
+    let report = berth_chaos::run(seed, Duration::from_secs(seconds)).await;
+    assert!(report.violations().is_empty(), "{}", report.failure());
+    assert!(report.mounts > 0, "nothing was mounted at all:\n{}", report.failure());
+    println!("{report}");
+}
+
+fn given(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{variable} is {text:?}, which is no whole number")))
+}
