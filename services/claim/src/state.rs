@@ -1,14 +1,17 @@
 //! What the handlers share.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use berth_bus::{Bucket, Bus, Events, Mirror, MirrorOptions};
+use berth_contract::message::call::Call;
 use berth_contract::{bucket, stream};
-use berth_domain::volume::{Context, NoRoute, Policy, Route};
+use berth_domain::placement::{self, Site};
+use berth_domain::plugin::Half;
+use berth_domain::volume::{Context, NoRoute, Policy, Route, VolumeSpec};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey, WorkerId};
 use berth_service::clock;
 use berth_service::locks::KeyedLocks;
+use berth_service::newer::Readers;
 use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 use berth_service::seal::Keys;
@@ -28,6 +31,7 @@ pub struct Shared {
     pub volumes: Bucket,
     pub allocs: Bucket,
     pub node_records: Bucket,
+    pub plugin_records: Bucket,
     pub vault: Vault,
     pub volume_mirror: Mirror<Volumes>,
     pub alloc_mirror: Mirror<Allocs>,
@@ -35,6 +39,10 @@ pub struct Shared {
     pub nodes: Mirror<Nodes>,
     /// Held from load to commit: saves replicas of one process from racing themselves.
     pub locks: KeyedLocks<VolumeKey>,
+    /// Held from counting a node's volumes to commit, where a plugin takes only so many there.
+    pub rooms: KeyedLocks<(PluginId, NodeId)>,
+    /// Those who wait for something newer.
+    pub readers: Readers,
 }
 
 impl std::ops::Deref for State {
@@ -75,8 +83,11 @@ impl State {
             volumes,
             allocs,
             node_records: nodes,
+            plugin_records: plugins,
             vault: Vault::new(secrets, keys),
             locks: KeyedLocks::default(),
+            rooms: KeyedLocks::default(),
+            readers: Readers::default(),
         })))
     }
 }
@@ -92,29 +103,87 @@ impl Shared {
         }
     }
 
-    /// How a plugin's volume gets to a node, or why it cannot now.
-    pub fn route(&self, plugin: &PluginId, node: &NodeId) -> Result<Route, NoRoute> {
-        self.nodes.read(|nodes| {
-            if let Some(known) = nodes.get(node) {
-                let skew = Duration::from_millis(known.clock_skew_ms.unsigned_abs());
-                if skew > self.policy.clock_margin {
-                    return Err(NoRoute::Clock(format!(
-                        "node {node} is {} ms off, more than the margin of {:?}; \
-                         set its clock, or deadlines mean nothing there",
-                        known.clock_skew_ms, self.policy.clock_margin
-                    )));
-                }
-            }
-            let route = self.plugins.read(|plugins| match plugins.get(plugin) {
-                None => Err(format!("no agent has reported plugin {plugin}")),
-                Some(found) => found.route(node, |node| nodes.is_ready(node)),
-            });
-            route.map_err(NoRoute::Plugin)
+    /// How many other volumes of its plugin the node has besides this one, in all namespaces; none
+    /// when it has this one already.
+    pub fn others_on(&self, volume: &VolumeKey, node: &NodeId) -> Option<u64> {
+        self.volume_mirror.read(|volumes| {
+            let spec = volumes.get(volume)?.volume.spec.as_ref()?;
+            others_on(volumes, volume, &spec.plugin, node)
         })
+    }
+
+    /// Whether the plugin takes only so many volumes on the node.
+    pub fn is_bounded(&self, volume: &VolumeKey, node: &NodeId) -> Option<PluginId> {
+        let plugin = self
+            .volume_mirror
+            .read(|volumes| Some(volumes.get(volume)?.volume.spec.as_ref()?.plugin.clone()))?;
+        let bounded = self.plugins.read(|plugins| {
+            let instance = plugins.get(&plugin)?.instances.get(&(node.clone(), Half::Node))?;
+            instance.node.as_ref()?.max_volumes
+        });
+        bounded.map(|_| plugin)
+    }
+
+    /// How a volume gets to a node that has so many others, or why it cannot now.
+    pub fn route(
+        &self,
+        spec: &VolumeSpec,
+        node: &NodeId,
+        volumes: Option<u64>,
+    ) -> Result<Route, NoRoute> {
+        self.nodes.read(|nodes| {
+            self.plugins.read(|plugins| {
+                let (id, record) = (&spec.plugin, nodes.get(node));
+                let site = Site { node, record, id, plugin: plugins.get(id), volumes };
+                placement::route(spec, site, |node| nodes.is_ready(node), self.policy.clock_margin)
+            })
+        })
+    }
+
+    /// The call with what the plugin calls the node. Claims of an older version do not say (D9): then
+    /// it is what the plugin's instance there last said. No controller is asked without it, since
+    /// CSI takes an unpublish that names no node for one from every node.
+    pub fn with_external_node(&self, mut call: Call) -> Call {
+        if call.external_node.is_none() {
+            call.external_node = self.plugins.read(|plugins| {
+                let instances = &plugins.get(&call.plugin)?.instances;
+                let abilities = instances.get(&(call.node.clone(), Half::Node))?.node.as_ref()?;
+                Some(abilities.external_node.clone()).filter(|node| !node.is_empty())
+            });
+        }
+        call
     }
 
     /// Whether the alloc has not ended, and so wants its claims.
     pub fn is_wanted(&self, namespace: &Namespace, alloc: &AllocId) -> bool {
         self.alloc_mirror.read(|allocs| allocs.is_live(namespace, alloc))
     }
+}
+
+/// What is known of a node, for a volume of a plugin.
+pub fn site<'a>(
+    volumes: &Volumes,
+    nodes: &'a Nodes,
+    plugins: &'a Instances,
+    volume: &VolumeKey,
+    plugin: &'a PluginId,
+    node: &'a NodeId,
+) -> Site<'a> {
+    Site {
+        node,
+        record: nodes.get(node),
+        id: plugin,
+        plugin: plugins.get(plugin),
+        volumes: others_on(volumes, volume, plugin, node),
+    }
+}
+
+fn others_on(
+    volumes: &Volumes,
+    volume: &VolumeKey,
+    plugin: &PluginId,
+    node: &NodeId,
+) -> Option<u64> {
+    let here = volumes.get(volume).is_some_and(|subtree| subtree.held.on(node));
+    (!here).then(|| volumes.load().of(plugin, node))
 }

@@ -70,6 +70,9 @@ pub fn of(code: Code) -> u8 {
         | C::ClaimsLive
         | C::UnsafeUpdate
         | C::Waiting
+        | C::Changed
+        | C::PluginInUse
+        | C::AllocKept
         | C::StillBusy => CONFLICT,
         // Refused, or failed in a way that asking again does not mend.
         _ => FAILED,

@@ -3,8 +3,12 @@
 //! **Owns** the lease `leader.gc`. The leader alone listens for `gc.force`, so that a request finds
 //! it whichever replica it is; when nobody leads, nobody answers.
 //!
-//! **Never** relies on being the only one: a leader that was stopped for a while may believe for an
-//! instant that it still leads, and two sweeps at once do no harm.
+//! **Promises** that nothing is asked for once the lease may have ended, by this host's monotonic
+//! clock: a leader that was stopped for a while looks before each thing that it asks for.
+//!
+//! **Never** relies on being the only one: what was asked for just before may arrive late, and two
+//! sweeps at once do no harm. Each request names what was seen, and its owner refuses when it is
+//! another by now.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,19 +17,22 @@ use berth_bus::serve::ServeError;
 use berth_bus::{EndpointSpec, KeptLease, LeaseError, Request, Service};
 use berth_contract::code::Code;
 use berth_contract::key;
-use berth_contract::message::collect::{Force, Sweep};
+use berth_contract::message::collect::{Force, Kind, Sweep};
 use berth_contract::problem::Problem;
 use berth_contract::subject::Global;
 use berth_service::clock;
 use berth_service::process::{Fatal, Process, chain};
 use berth_telemetry::metric::LEASES;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::collector::Collector;
+use crate::sweep::Order;
 
 /// How long a sweep may take when nobody waits for it.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
+/// How soon the next sweep comes when one could not take it all.
+const MORE: Duration = Duration::from_secs(1);
 /// How far ahead of a caller's deadline a sweep ends, so that its answer still arrives.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
 /// The longest pause between two tries of one that stands by: a lease that was given up is not
@@ -96,40 +103,68 @@ async fn lead(
         service.endpoint(spec, move |request| force(asked.clone(), held.clone(), request)).await?;
     LEASES.set(1, ["leader".into()]);
     tokio::select! {
-        () = sweep_now_and_then(collector) => {}
+        biased;
         () = lease.lost() => tracing::warn!("the lease is lost"),
         () = process.shutdown.requested() => {}
+        () = sweep_now_and_then(collector, lease) => {}
     }
     LEASES.set(0, ["leader".into()]);
     endpoint.stop(DRAIN).await;
     Ok(())
 }
 
-async fn sweep_now_and_then(collector: &Collector) {
+/// Sweeps each kind at its own pace, and sooner where one sweep could not take it all.
+async fn sweep_now_and_then(collector: &Collector, lease: &Arc<KeptLease>) {
+    let mut due = Kind::ALL.map(|kind| (kind, Instant::now()));
     loop {
-        let deadline = Instant::now() + SWEEP_MAX;
-        let trace = clock::begin_trace();
-        if let Err(problem) = collector.sweep(collector.config.grace, trace, deadline).await {
-            tracing::warn!(%problem, "nothing was swept");
+        let now = Instant::now();
+        let pace = |kind| collector.config.pace(kind);
+        let mut kinds = Vec::new();
+        for (kind, at) in due.iter_mut().filter(|(_, at)| *at <= now) {
+            kinds.push((*kind, pace(*kind).after));
+            *at = now + jittered(pace(*kind).interval);
         }
-        sleep(jittered(collector.config.interval)).await;
+        let trace = clock::begin_trace();
+        let order = Order { kinds, trace, deadline: now + SWEEP_MAX, lease: Arc::downgrade(lease) };
+        match collector.sweep(&order).await {
+            Ok(swept) if swept.more => {
+                let soon = Instant::now() + MORE;
+                for (kind, at) in &mut due {
+                    if order.kinds.iter().any(|(swept, _)| swept == kind) {
+                        *at = soon.min(*at);
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(problem) => tracing::warn!(%problem, "nothing was swept"),
+        }
+        let next = due.iter().map(|(_, at)| *at).min().unwrap_or(now + SWEEP_MAX);
+        sleep_until(next).await;
     }
 }
 
-/// `gc.force`: sweeps at once, and leaves nobody time to see things first.
+/// `gc.force`: sweeps at once.
 async fn force(
     collector: Collector,
     lease: Weak<KeptLease>,
     request: Request,
 ) -> Result<Sweep, Problem> {
     const STEP: &str = "gc.force";
-    let Force {} = request.decode(STEP)?;
-    if !lease.upgrade().is_some_and(|lease| lease.is_held()) {
+    let Force { kinds, grace_ms } = request.decode(STEP)?;
+    let wanted = |kind: &Kind| kinds.is_empty() || kinds.contains(kind);
+    let after = |kind: Kind| match (grace_ms, kind) {
+        (Some(ms), _) => Duration::from_millis(ms),
+        (None, Kind::Claims) => Duration::ZERO,
+        (None, Kind::Allocs | Kind::Nodes | Kind::Plugins) => collector.config.pace(kind).after,
+    };
+    let kinds = Kind::ALL.into_iter().filter(wanted).map(|kind| (kind, after(kind))).collect();
+    let deadline = request.deadline.checked_sub(ANSWER_BEFORE).unwrap_or(request.deadline);
+    let order = Order { kinds, trace: request.trace, deadline, lease };
+    if !order.leads() {
         let said = "this collector has just lost its place to another";
         return Err(Problem::new(Code::NoResponder, said).retryable().at(STEP).next("ask again"));
     }
-    let deadline = request.deadline.checked_sub(ANSWER_BEFORE).unwrap_or(request.deadline);
-    collector.sweep(Duration::ZERO, request.trace, deadline).await
+    collector.sweep(&order).await.map(|swept| swept.sweep)
 }
 
 /// The time give or take a quarter, so that replicas do not all act at once.

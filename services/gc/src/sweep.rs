@@ -1,29 +1,23 @@
-//! A sweep, carried out.
+//! A sweep: look, collect what was found, and say what came of it.
 
+use std::sync::Weak;
 use std::time::Duration;
 
-use berth_bus::{Call, RequestError};
+use berth_bus::KeptLease;
 use berth_contract::code::Code;
-use berth_contract::key;
-use berth_contract::message::claim::{Release, Released};
-use berth_contract::message::collect::Sweep;
-use berth_contract::message::volume::{Deregister, Deregistered};
+use berth_contract::message::collect::{Kind, Sweep};
 use berth_contract::problem::Problem;
-use berth_contract::record;
-use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
-use berth_domain::volume::VolumeSpec;
-use berth_domain::{VolumeKey, limits};
-use berth_service::{clock, process};
+use berth_domain::limits;
+use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
+use crate::collect::{Found, Line};
 use crate::collector::Shared;
-use crate::plan::{Unwanted, describe, plan};
+use crate::plan::{Plan, Sight};
 
-/// What is asked for in one sweep at most; the rest is found by the next.
+/// What is collected of one sort in one sweep at most; the rest is found by the next.
 const ITEMS_MAX: usize = 1000;
 /// What is asked for at once.
 const AT_ONCE: usize = 8;
@@ -33,155 +27,94 @@ const LINE_BYTES_MAX: usize = 2048;
 
 const _: () = assert!(2 * 2 * (LINES_MAX + 1) * LINE_BYTES_MAX < limits::MESSAGE_BYTES_MAX);
 
-const STEP: &str = "gc.sweep";
+/// The name in errors.
+pub const STEP: &str = "gc.sweep";
 
-const TIME_UP: &str = "the sweep's time was up before its turn came; the next one takes it up";
+/// What is to be swept, by whom and until when.
+#[derive(Debug)]
+pub struct Order {
+    /// What to look for, and for how long it must have been to go.
+    pub kinds: Vec<(Kind, Duration)>,
+    /// All that is asked for is part of this.
+    pub trace: TraceContext,
+    /// What is not done by then is kept, and found by the next sweep.
+    pub deadline: Instant,
+    /// Nothing is asked for once this may have ended.
+    pub lease: Weak<KeptLease>,
+}
 
-/// What came of one thing.
-enum Line {
-    Collected(String),
-    Kept(String),
-    /// It has gone by itself, or is wanted after all.
-    Nothing,
+impl Order {
+    /// Whether the collector surely leads now.
+    pub fn leads(&self) -> bool {
+        self.lease.upgrade().is_some_and(|lease| lease.is_held())
+    }
+}
+
+/// What came of a sweep.
+#[derive(Debug)]
+pub struct Swept {
+    /// What was collected and kept, as far as it is told.
+    pub sweep: Sweep,
+    /// Whether there was more than one sweep takes.
+    pub more: bool,
 }
 
 impl Shared {
-    /// Looks through everything and asks for the release of what is older than the grace and
-    /// unwanted. What is not done by the deadline is kept, and found by the next sweep.
-    pub(crate) async fn sweep(
-        &self,
-        grace: Duration,
-        trace: TraceContext,
-        deadline: Instant,
-    ) -> Result<Sweep, Problem> {
-        let Ok(_turn) = timeout_at(deadline, self.turn.lock()).await else {
+    /// Looks for what the order says, and collects it.
+    pub(crate) async fn sweep(&self, order: &Order) -> Result<Swept, Problem> {
+        let Ok(_turn) = timeout_at(order.deadline, self.turn.lock()).await else {
             let said = "another sweep is under way and did not end in time";
             return Err(Problem::new(Code::Overloaded, said).retryable().at(STEP));
         };
-        self.catch_up(deadline).await?;
-        let mut plan = self.volume_mirror.read(|volumes| {
-            self.alloc_mirror.read(|allocs| plan(volumes, allocs, clock::now(), grace))
-        });
-        let chance = clock::jitter() as usize;
-        let rest = limit(&mut plan.unwanted, chance) + limit(&mut plan.closing, chance);
-        if rest > 0 {
-            plan.kept.push(format!("{rest} more things, for the next sweep"));
-        }
-        let releases = plan.unwanted.into_iter().map(|claim| self.release(claim, trace, deadline));
-        let lines: Vec<Line> = stream::iter(releases).buffered(AT_ONCE).collect().await;
-        let closings =
-            plan.closing.into_iter().map(|volume| self.deregister(volume, trace, deadline));
-        let closed: Vec<Line> = stream::iter(closings).buffered(AT_ONCE).collect().await;
+        self.catch_up(STEP, order.deadline).await?;
+        let plan = self.plan(&order.kinds);
         let mut sweep = Sweep { collected: Vec::new(), kept: plan.kept };
-        for line in lines.into_iter().chain(closed) {
-            match line {
-                Line::Collected(line) => sweep.collected.push(line),
-                Line::Kept(line) => sweep.kept.push(line),
-                Line::Nothing => {}
+        let chance = clock::jitter() as usize;
+        let sorts = [
+            plan.unwanted.into_iter().map(Found::Claim).collect::<Vec<_>>(),
+            plan.closing.into_iter().map(Found::Volume).collect(),
+            plan.ended.into_iter().map(Found::Alloc).collect(),
+            plan.idle.into_iter().map(Found::Node).collect(),
+            plan.strays.into_iter().map(Found::Stray).collect(),
+        ];
+        let mut more = 0;
+        for mut found in sorts {
+            more += limit(&mut found, chance);
+            let lines = found.into_iter().map(|found| self.collect(found, order));
+            let mut lines = stream::iter(lines).buffered(AT_ONCE);
+            while let Some(line) = lines.next().await {
+                match line {
+                    Line::Collected(line) => sweep.collected.push(line),
+                    Line::Kept(line) => sweep.kept.push(line),
+                    Line::Nothing => {}
+                }
             }
         }
-        log(&sweep, &trace.trace_id());
-        Ok(Sweep { collected: shortened(sweep.collected), kept: shortened(sweep.kept) })
+        if more > 0 {
+            sweep.kept.push(format!("{more} more things, for the next sweep"));
+        }
+        log(&sweep, &order.trace.trace_id());
+        let Sweep { collected, kept } = sweep;
+        let sweep = Sweep { collected: shortened(collected), kept: shortened(kept) };
+        Ok(Swept { sweep, more: more > 0 })
     }
 
-    /// Waits until the mirrors show everything that was stored before.
-    async fn catch_up(&self, deadline: Instant) -> Result<(), Problem> {
-        let (volumes, allocs) = tokio::join!(self.volumes.head(">"), self.allocs.head(">"));
-        let volumes = volumes.map_err(|error| error.into_problem(STEP))?;
-        let allocs = allocs.map_err(|error| error.into_problem(STEP))?;
-        let (volumes, allocs) = tokio::join!(
-            self.volume_mirror.reach(volumes, deadline),
-            self.alloc_mirror.reach(allocs, deadline),
-        );
-        volumes.and(allocs).map_err(|error| error.into_problem(STEP))
-    }
-
-    async fn release(&self, claim: Unwanted, trace: TraceContext, deadline: Instant) -> Line {
-        let Unwanted { volume, alloc, epoch } = claim;
-        let what = describe(&volume, &alloc, epoch);
-        if Instant::now() >= deadline {
-            return Line::Kept(format!("{what}: {TIME_UP}"));
-        }
-        let evidence = match self.evidence(&volume.namespace, &alloc).await {
-            Ok(Some(evidence)) => evidence,
-            Ok(None) => return Line::Nothing,
-            Err(error) => return Line::Kept(format!("{what}: {}", process::chain(&error))),
-        };
-        let release = Release {
-            alloc,
-            volume: volume.volume.clone(),
-            epoch: Some(epoch),
-            reason: format!("gc: {evidence}"),
-        };
-        let asked: Result<Released, _> =
-            self.ask(Namespaced::ClaimRelease, &volume, &release, trace, deadline).await;
-        match asked {
-            Ok(Released { state: Some(state) }) => {
-                Line::Collected(format!("{what}: {evidence}; it is {state} now"))
-            }
-            Ok(Released { state: None }) => {
-                Line::Collected(format!("{what}: {evidence}; it is gone"))
-            }
-            Err(error) => {
-                Line::Kept(format!("{what}: {evidence}, but its release was not recorded: {error}"))
-            }
-        }
-    }
-
-    /// Deregisters a volume that is closing and has no claims. The leader is asked once more, so
-    /// that one that was registered anew meanwhile is not taken for the old one.
-    async fn deregister(&self, volume: VolumeKey, trace: TraceContext, deadline: Instant) -> Line {
-        let what = format!("volume {volume}");
-        if Instant::now() >= deadline {
-            return Line::Kept(format!("{what}: {TIME_UP}"));
-        }
-        let entry = match self.volumes.get(&key::spec(&volume)).await {
-            Ok(entry) => entry.and_then(|entry| Some((entry.revision, entry.value?))),
-            Err(error) => return Line::Kept(format!("{what}: {}", process::chain(&error))),
-        };
-        let Some((revision, value)) = entry else { return Line::Nothing };
-        let spec = match record::read::<VolumeSpec>(&value) {
-            Ok(record) => record.body,
-            Err(error) => return Line::Kept(format!("{what}: {}", process::chain(&error))),
-        };
-        let Some(closing) = spec.closing else { return Line::Nothing };
-        let request = Deregister {
-            id: volume.volume.clone(),
-            force: false,
-            reason: format!("gc: {}", closing.reason),
-            // A record that was never written again leaves it to its own revision.
-            create_index: Some(if spec.create_index == 0 { revision } else { spec.create_index }),
-        };
-        let asked: Result<Deregistered, _> =
-            self.ask(Namespaced::VolumeDeregister, &volume, &request, trace, deadline).await;
-        match asked {
-            Ok(Deregistered { gone: true, .. }) => Line::Collected(format!(
-                "{what}: closing since {}, and its last claim is gone; deregistered",
-                closing.since
-            )),
-            Ok(Deregistered { releasing, .. }) => {
-                Line::Kept(format!("{what}: {} claims are still being released", releasing.len()))
-            }
-            Err(problem) if problem.code == Code::NoSuchVolume => Line::Nothing,
-            Err(problem) => Line::Kept(format!("{what}: it is closing, but stays: {problem}")),
-        }
-    }
-
-    async fn ask<T: DeserializeOwned>(
-        &self,
-        verb: Namespaced,
-        volume: &VolumeKey,
-        body: &impl Serialize,
-        trace: TraceContext,
-        deadline: Instant,
-    ) -> Result<T, Problem> {
-        if Instant::now() >= deadline {
-            return Err(Problem::new(Code::Late, TIME_UP).retryable().at(verb.step()));
-        }
-        let deadline = deadline.min(Instant::now() + limits::REQUEST_TIMEOUT);
-        let subject = verb.subject(&volume.namespace);
-        let asked = self.bus.request(&subject, body, &Call::until(trace, deadline)).await;
-        asked.map_err(|error: RequestError| error.into_problem(&verb.step()))
+    fn plan(&self, kinds: &[(Kind, Duration)]) -> Plan {
+        let now = clock::now();
+        let mut plan = Plan::default();
+        self.volume_mirror.read(|volumes| {
+            self.alloc_mirror.read(|allocs| {
+                self.node_mirror.read(|nodes| {
+                    self.plugin_mirror.read(|plugins| {
+                        let sight = Sight { volumes, allocs, nodes, plugins, now };
+                        for (kind, after) in kinds {
+                            sight.look(*kind, *after, &mut plan);
+                        }
+                    });
+                });
+            });
+        });
+        plan
     }
 }
 
@@ -202,7 +135,7 @@ fn log(sweep: &Sweep, trace: &str) {
         tracing::info!(trace, "collected: {line}");
     }
     for line in &sweep.kept {
-        // The same each time, and shown by `gc.force` and in the claims' own status.
+        // The same each time, and shown by `berth gc` and in the claims' own status.
         tracing::debug!(trace, "kept: {line}");
     }
     let (collected, kept) = (sweep.collected.len(), sweep.kept.len());

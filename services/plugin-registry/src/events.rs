@@ -4,8 +4,9 @@ use berth_bus::Events;
 use berth_contract::event::{Event, EventName};
 use berth_contract::service::PLUGIN_REGISTRY;
 use berth_contract::trace::TraceContext;
-use berth_domain::plugin::{Instance, NodeState};
-use berth_domain::{NodeId, Timestamp};
+use berth_domain::plugin::{Instance, Job, NodeState};
+use berth_domain::proof::Proof;
+use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
 
 use crate::decide::{Place, Standing, Write};
 
@@ -23,7 +24,14 @@ pub fn of_write(
     trace: TraceContext,
 ) -> Option<Event> {
     match write {
-        Write::Node(_) => None,
+        Write::Node(next) => {
+            let was = before.node.as_ref().and_then(|known| known.gone.as_ref());
+            let back = was.filter(|_| next.gone.is_none());
+            back.map(|was| Event {
+                detail: Some(format!("it counted as gone: {was}")),
+                ..event(EventName::NodeBack, node, at, trace)
+            })
+        }
         Write::Put(place, instance) => {
             let known = before.instances.get(place);
             let flips = known.is_none_or(|known| known.healthy != instance.healthy);
@@ -63,6 +71,35 @@ pub fn presence(node: &NodeId, state: NodeState, at: Timestamp, trace: TraceCont
         NodeState::Down => (EventName::NodeDown, "its agent's lease has ended"),
     };
     Event { detail: Some(detail.to_owned()), ..event(name, node, at, trace) }
+}
+
+/// A job says how many instances of a plugin it is to have; none when it is taken back.
+pub fn expected(
+    plugin: &PluginId,
+    namespace: &Namespace,
+    id: &JobId,
+    job: Option<&Job>,
+    at: Timestamp,
+    trace: TraceContext,
+) -> Event {
+    let detail = match job {
+        Some(Job { controllers, nodes, .. }) => {
+            format!("job {id} of namespace {namespace}: {controllers} controllers, {nodes} nodes")
+        }
+        None => format!("job {id} of namespace {namespace} was taken back"),
+    };
+    Event {
+        plugin: Some(plugin.clone()),
+        detail: Some(detail),
+        trace: Some(trace.trace_id()),
+        ..Event::new(EventName::PluginExpected, at, PLUGIN_REGISTRY)
+    }
+}
+
+/// Nothing on a node can write any more, as somebody says.
+pub fn node_gone(node: &NodeId, proof: &Proof, trace: TraceContext) -> Event {
+    let detail = Some(proof.to_string());
+    Event { detail, ..event(EventName::NodeGone, node, proof.at, trace) }
 }
 
 /// A node has left for good.

@@ -1,7 +1,12 @@
 //! `node.leave`: a node goes for good, and takes its instances with it (D3).
+//!
+//! **Never** forgets that a node counts as gone: its claims were, or will be, released without its
+//! word, and if it comes back after all it must be told to undo what it has mounted (rule 12).
 
 use std::collections::BTreeSet;
 
+use berth_contract::code::Code;
+use berth_contract::key;
 use berth_contract::message::registry::{Leave, Left};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -23,12 +28,13 @@ pub async fn leave(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Left, Problem> {
-    let node = request.node;
-    let mut left = Left { known: false, instances: 0 };
+    let Leave { node, revision } = request;
+    let mut left = Left { known: false, instances: 0, gone: false };
     for _ in 0..RACES_MAX {
         state.catch_up(STEP, deadline).await?;
-        match forget(state, &node, at, trace, &mut left).await {
-            Ok(()) => return Ok(left),
+        match forget(state, &node, revision, at, trace, &mut left).await {
+            Ok(None) => return Ok(left),
+            Ok(Some(refused)) => return Err(refused.at(STEP).node(&node)),
             Err(error) if error.is_lost_race() => {}
             Err(error) => return Err(error.into_problem(STEP, &node)),
         }
@@ -37,24 +43,44 @@ pub async fn leave(
 }
 
 /// The instances first: while any is left, the node is still there to be told to leave again.
+/// Answers why not, when the caller's condition does not hold.
 async fn forget(
     state: &State,
     node: &NodeId,
+    revision: Option<u64>,
     at: Timestamp,
     trace: TraceContext,
     left: &mut Left,
-) -> Result<(), StoreError> {
+) -> Result<Option<Problem>, StoreError> {
     let places: BTreeSet<Place> = state.standing(node).instances.into_keys().collect();
     let seen = state.look(node, places).await?;
+    if let Some(wanted) = revision {
+        let known = seen.standing.node.is_some();
+        let stands = if known { seen.revision(&key::node(node)) } else { 0 };
+        if stands != wanted {
+            let said = format!("the node's record is at revision {stands}, not {wanted}");
+            return Ok(Some(Problem::new(Code::Changed, said)));
+        }
+        // An agent may hold its lease again before its node's record says so.
+        let lease = state.leases.get(&key::node_lease(node)).await?;
+        if lease.is_some_and(|lease| lease.value.is_some()) {
+            return Ok(Some(Problem::new(Code::NodeReady, "its agent holds its lease")));
+        }
+    }
     for place in seen.standing.instances.keys() {
         state.store(node, &seen, &Write::Delete(place.clone()), trace).await?;
         events::tell(&state.events, &events::instance_left(node, place, at, trace), trace);
         left.instances += 1;
     }
-    if seen.standing.node.is_some() {
+    if let Some(known) = &seen.standing.node {
+        left.known = true;
+        left.gone = known.gone.is_some();
+        if left.gone {
+            return Ok(None);
+        }
         state.delete_node(node, &seen, trace).await?;
         events::tell(&state.events, &events::node_left(node, at, trace), trace);
         left.known = true;
     }
-    Ok(())
+    Ok(None)
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_bus::{Bucket, Events, Mirror, MirrorOptions};
+use berth_bus::{Bucket, Bus, Events, Mirror, MirrorOptions};
 use berth_contract::problem::Problem;
 use berth_contract::{bucket, stream};
 use berth_domain::NodeId;
 use berth_domain::plugin::Half;
+use berth_service::newer::Readers;
 use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Instances, Nodes};
 use tokio::time::Instant;
@@ -25,6 +26,8 @@ pub struct State(Arc<Shared>);
 /// See [`State`].
 #[derive(Debug)]
 pub struct Shared {
+    /// Where others are asked.
+    pub bus: Bus,
     /// Where instances are written.
     pub plugins: Bucket,
     /// Where nodes are written.
@@ -39,6 +42,8 @@ pub struct Shared {
     pub lease_mirror: Mirror<Leases>,
     /// What is told to others.
     pub events: Events,
+    /// Those who wait for something newer.
+    pub readers: Readers,
 }
 
 impl std::ops::Deref for State {
@@ -67,6 +72,8 @@ impl State {
             lease_mirror: Mirror::start(&leases, Leases::FILTER, Leases::default(), options)
                 .await?,
             events: bus.events(&stream::EVENTS, replicas).await?,
+            readers: Readers::default(),
+            bus: bus.clone(),
             plugins,
             nodes,
             leases,

@@ -5,19 +5,21 @@
 
 use std::collections::BTreeSet;
 
-use berth_contract::message::registry::{InstanceStatus, NodeStatus, PluginStatus};
-use berth_domain::plugin::{Half, Instance, Node, NodeState, Plugin};
-use berth_domain::{NodeId, PluginId};
+use berth_contract::message::registry::{InstanceStatus, JobStatus, NodeStatus, PluginStatus};
+use berth_domain::plugin::{Half, Instance, Job, Node, NodeState, Plugin};
+use berth_domain::{JobId, Namespace, NodeId, PluginId};
 use berth_service::projection::{Instances, Nodes};
 
-/// A plugin as it is shown.
-pub fn plugin(id: &PluginId, plugin: &Plugin, nodes: &Nodes) -> PluginStatus {
+/// A plugin as it is shown, with these of its instances.
+pub fn plugin(
+    id: &PluginId,
+    plugin: &Plugin,
+    nodes: &Nodes,
+    instances: Vec<InstanceStatus>,
+) -> PluginStatus {
     let count = |half| plugin.count(half, |node| nodes.is_ready(node));
     let versions: BTreeSet<&String> =
         plugin.instances.values().map(|instance| &instance.version).collect();
-    let instances = plugin.instances.iter().map(|((node, half), instance)| {
-        instance_status((id, node, *half), instance, nodes.get(node))
-    });
     PluginStatus {
         id: id.clone(),
         provider: provider(plugin).to_owned(),
@@ -25,7 +27,8 @@ pub fn plugin(id: &PluginId, plugin: &Plugin, nodes: &Nodes) -> PluginStatus {
         controllers: plugin.has_controller().then(|| count(Half::Controller)),
         nodes: count(Half::Node),
         attaches: plugin.controller_attaches().unwrap_or(false),
-        instances: instances.collect(),
+        instances,
+        jobs: plugin.jobs.iter().map(job_status).collect(),
     }
 }
 
@@ -47,6 +50,7 @@ pub fn node(id: &NodeId, node: &Node, plugins: &Instances) -> NodeStatus {
         version: node.version.clone(),
         boot_id: node.boot_id.clone(),
         attributes: node.attributes.clone(),
+        gone: node.gone.clone(),
         instances,
     }
 }
@@ -58,13 +62,27 @@ fn provider(plugin: &Plugin) -> &str {
     healthy.or_else(|| all.next()).map_or("", |instance| &instance.provider)
 }
 
-fn instance_status(
+fn job_status(((namespace, id), job): (&(Namespace, JobId), &Job)) -> JobStatus {
+    JobStatus {
+        namespace: namespace.clone(),
+        job: id.clone(),
+        controllers: job.controllers,
+        nodes: job.nodes,
+        since: job.since,
+    }
+}
+
+/// An instance as it is shown, with the node it is on.
+pub fn instance_status(
     (plugin, node, half): (&PluginId, &NodeId, Half),
     instance: &Instance,
     on: Option<&Node>,
 ) -> InstanceStatus {
     let said = &instance.description;
     let absent = match on {
+        Some(Node { gone: Some(proof), .. }) => {
+            Some(format!("its node is gone: {proof}; before that: {said}"))
+        }
         Some(Node { state: NodeState::Ready, .. }) => None,
         Some(Node { state: NodeState::Down, .. }) => {
             Some(format!("its node is down: the agent's lease has ended; before that: {said}"))

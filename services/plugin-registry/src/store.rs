@@ -12,8 +12,8 @@ use berth_contract::problem::Problem;
 use berth_contract::record::{self, RecordError};
 use berth_contract::trace::TraceContext;
 use berth_domain::NodeId;
+use berth_domain::plugin::Job;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::decide::{Place, Standing, Write};
@@ -57,8 +57,13 @@ impl StoreError {
         matches!(self, Self::Commit(CommitError::Conflict { .. }))
     }
 
-    /// What the caller is told.
+    /// What the caller is told of a node.
     pub fn into_problem(self, step: &str, node: &NodeId) -> Problem {
+        self.told(step).node(node)
+    }
+
+    /// What the caller is told.
+    pub fn told(self, step: &str) -> Problem {
         let problem = match self {
             Self::Newer { .. } => {
                 Problem::new(Code::NewerRecord, berth_service::process::chain(&self))
@@ -68,7 +73,7 @@ impl StoreError {
             Self::Contended { .. } => Problem::new(Code::Overloaded, self).retryable(),
             Self::Record(_) => Problem::new(Code::Internal, berth_service::process::chain(&self)),
         };
-        problem.at(step).node(node)
+        problem.at(step)
     }
 }
 
@@ -127,6 +132,28 @@ impl Shared {
         }
     }
 
+    /// Reads what a job says at the leader.
+    pub async fn look_at_job(&self, key: &str) -> Result<(Option<Job>, Seen), StoreError> {
+        let mut seen = Seen::default();
+        let job = read(&self.plugins, key.to_owned(), &mut seen.revisions).await?;
+        Ok((job, seen))
+    }
+
+    /// Writes what a job says, or deletes it, if it still stands as it was seen.
+    pub async fn store_job(
+        &self,
+        key: &str,
+        seen: &Seen,
+        job: Option<&Job>,
+        trace: TraceContext,
+    ) -> Result<(), StoreError> {
+        let slot = Slot::new(&self.plugins, &self.plugin_mirror, key.to_owned());
+        match job {
+            Some(job) => slot.put(seen, job, trace).await,
+            None => slot.delete(seen, trace).await,
+        }
+    }
+
     /// Deletes the node's own record, if it still stands as it was seen.
     pub async fn delete_node(
         &self,
@@ -139,7 +166,7 @@ impl Shared {
 }
 
 /// Reads one record and notes its revision, also that of a delete marker.
-async fn read<T: DeserializeOwned>(
+async fn read<T: record::Body>(
     bucket: &Bucket,
     key: String,
     revisions: &mut HashMap<String, u64>,

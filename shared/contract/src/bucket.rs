@@ -51,10 +51,11 @@ pub const SECRETS: BucketSpec = BucketSpec {
     marker_ttl: HOUR,
 };
 
-/// Plugins: `<plugin>.instance.<node>.<type>`; a plugin is the fold of its keys.
+/// Plugins: `<plugin>.instance.<node>.<type>` and `<plugin>.job.<ns>.<job>`; a plugin is the fold of
+/// its keys.
 pub const PLUGINS: BucketSpec = BucketSpec {
     name: "berth-plugins",
-    description: "Plugin instances: <plugin>.instance.<node>.<type>",
+    description: "Plugins: <plugin>.instance.<node>.<type>, <plugin>.job.<ns>.<job>",
     writer: "plugin-registry",
     history: 4,
     marker_ttl: HOUR,

@@ -72,6 +72,9 @@ codes! {
     /// Too much at once.
     Overloaded = "BERTH0008", "the service has as much under way as it takes",
         "ask again in a moment";
+    /// A condition of the request does not hold any more.
+    Changed = "BERTH0009", "it has changed since it was looked at, so nothing was done",
+        "look again, and ask again if that is still what you want";
 
     // 01xx: volumes and claims.
     /// No such volume.
@@ -166,6 +169,21 @@ codes! {
     /// The node is there.
     NodeReady = "BERTH0213", "the node's agent is there, so the node is not gone",
         "stop its agent and its workloads, or switch the host off, and wait until its lease ends";
+    /// Somebody runs or uses the plugin.
+    PluginInUse = "BERTH0214", "the plugin is used by volumes, or still runs somewhere",
+        "deregister its volumes and take it from the agents named first";
+    /// Too many jobs.
+    TooManyJobs = "BERTH0215", "as many jobs provide the plugin as may provide one",
+        "take one back first: `berth plugin expect` with neither controllers nor nodes";
+    /// The node counts as gone, or it is not known yet that it does not.
+    NodeReturning = "BERTH0216", "the node takes nothing new before it is known to be there",
+        "wait for it: `berth node status NODE` shows what it is at";
+    /// The node has as many volumes of the plugin as the plugin takes there.
+    NodeFull = "BERTH0217", "the node has as many volumes of the plugin as it takes",
+        "release one on this node, or use another; `berth volume placement` shows which";
+    /// The volume cannot be reached from the node.
+    OutOfReach = "BERTH0218", "the volume cannot be reached from where the node is",
+        "use a node within the volume's topology; `berth volume placement` shows which";
 
     // 03xx: allocs.
     /// No such alloc.
@@ -183,6 +201,9 @@ codes! {
     /// The grant is void: the alloc was told to detach.
     GrantVoid = "BERTH0305", "the claim was released before the volume was mounted",
         "start the alloc again";
+    /// The alloc's record is still needed.
+    AllocKept = "BERTH0306", "the alloc's record is still needed",
+        "stop it with `berth alloc stop`, and wait until its claims are released";
 }
 
 impl Code {
@@ -201,6 +222,7 @@ impl Code {
                 | Self::NotDue
                 | Self::Waiting
                 | Self::PluginUnhealthy
+                | Self::NodeReturning
                 | Self::PluginFailed
                 | Self::StillBusy
         )

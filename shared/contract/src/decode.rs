@@ -332,6 +332,7 @@ decode_leaf!(
     i64,
     berth_domain::AllocId,
     berth_domain::AttemptId,
+    berth_domain::JobId,
     berth_domain::Namespace,
     berth_domain::NodeId,
     berth_domain::PluginId,

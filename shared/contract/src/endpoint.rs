@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 
-use berth_domain::{NodeId, PluginId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -130,7 +129,9 @@ exchanges! { NAMESPACED, namespaced, Namespaced {
     VolumeStatus(volume::Status) -> volume::VolumeStatus:
         "Show one volume with its claims and its health: id";
     VolumeList(volume::List) -> volume::Volumes:
-        "List volumes, one short line each: prefix, plugin, node";
+        "List volumes, one short line each: prefix, plugin, node, state";
+    VolumePlacement(volume::Placement) -> volume::Placements:
+        "Show which nodes could host these volumes now, and why the others cannot: volumes, index";
     ClaimTake(claim::Take) -> claim::Grant:
         "Take a claim on a volume for an alloc: alloc, volume, node, mode, wait";
     ClaimRelease(claim::Release) -> claim::Released:
@@ -138,7 +139,7 @@ exchanges! { NAMESPACED, namespaced, Namespaced {
     ClaimCheckpoint(claim::Checkpoint) -> claim::Checkpointed:
         "For volumewatchers: record what came of a call, learn the next call";
     ClaimStatus(claim::Status) -> claim::Claims:
-        "Show claims and what each waits for; all of them, or by volume, by alloc";
+        "Show claims and what each waits for; all, or by volume, alloc, node, plugin, state";
     AllocRegister(alloc::Register) -> alloc::AllocStatus:
         "Say that an alloc is placed on a node: id, node, volumes";
     AllocStop(alloc::Stop) -> alloc::AllocStatus:
@@ -146,18 +147,27 @@ exchanges! { NAMESPACED, namespaced, Namespaced {
     AllocStatus(alloc::Status) -> alloc::AllocStatus:
         "Show one alloc with its claims: id";
     AllocList(alloc::List) -> alloc::Allocs:
-        "List allocs; all of them, or by node";
+        "List allocs, one short line each: prefix, node, state";
+    AllocForget(alloc::Forget) -> alloc::Forgotten:
+        "Remove the record of an alloc that ended before a time and has no claim: id, before";
 }}
 
 exchanges! { GLOBAL, global, Global {
-    PluginStatus(registry::Status<PluginId>) -> registry::Plugins:
+    PluginStatus(registry::PluginQuery) -> registry::Plugins:
         "Show plugins and the health of each instance; all of them, or one: id";
-    NodeStatus(registry::Status<NodeId>) -> registry::Nodes:
+    PluginExpect(registry::Expect) -> registry::Expected:
+        "Say how many instances of a plugin a job is to have: plugin, job, controllers, nodes";
+    PluginDelete(registry::Delete) -> registry::Deleted:
+        "Remove what is left of a plugin that nobody runs or uses: id";
+    NodeStatus(registry::NodeQuery) -> registry::Nodes:
         "Show nodes, whether their agents are there, and their plugins; all of them, or one: id";
     NodeReport(registry::Report) -> registry::Reported:
         "For agents: all there is to know of a node and its plugin instances";
     NodeLeave(registry::Leave) -> registry::Left:
         "Forget a node that is gone for good, and its plugin instances: node";
+    NodeGone(registry::Gone) -> registry::Declared:
+        "Say that nothing on a node can write any more, so that its claims are released by that: \
+         node, kind, by, note";
     GcForce(collect::Force) -> collect::Sweep:
         "Collect now; says what was collected, what was kept, and why";
     SecretKey(secret::Key) -> secret::PublicKey:
@@ -195,7 +205,7 @@ impl From<Global> for Endpoint {
     fn from(verb: Global) -> Self {
         let Exchange { description, request, reply } = global(verb);
         let service = match verb {
-            Global::PluginStatus | Global::NodeStatus | Global::NodeReport | Global::NodeLeave => {
+            Global::PluginStatus | Global::PluginExpect | Global::PluginDelete | Global::NodeStatus | Global::NodeReport | Global::NodeLeave | Global::NodeGone => {
                 service::PLUGIN_REGISTRY
             }
             Global::GcForce => service::GC,
@@ -229,6 +239,8 @@ impl From<ControllerRpc> for Endpoint {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use berth_domain::{NodeId, PluginId};
 
     use super::*;
 

@@ -66,14 +66,18 @@ events! {
     AllocComplete = "alloc.complete", "An alloc ended by itself.";
     AllocFailed = "alloc.failed", "An alloc ended with an error, or its runner vanished.";
     AllocStopped = "alloc.stopped", "An alloc ended because somebody said so.";
+    AllocForgotten = "alloc.forgotten", "The record of an alloc that had ended was removed.";
 
     PluginHealthy = "plugin.healthy", "A plugin instance became healthy.";
     PluginUnhealthy = "plugin.unhealthy", "A plugin instance became unhealthy.";
     PluginInstanceLeft = "plugin.instance-left", "A node no longer has this plugin instance.";
+    PluginExpected = "plugin.expected", "A job says how many instances of a plugin it is to have.";
 
     NodeReady = "node.ready", "A node's agent is there.";
     NodeDown = "node.down", "A node's agent is not there any more; nothing is freed by that.";
     NodeLeft = "node.left", "A node was removed for good.";
+    NodeGone = "node.gone", "Somebody says that nothing on a node can write; see the detail.";
+    NodeBack = "node.back", "A node that was gone is back, and has undone what it had mounted.";
 }
 
 impl fmt::Display for EventName {

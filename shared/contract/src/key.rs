@@ -4,7 +4,7 @@
 //! that is none of ours is no key rather than a panic.
 
 use berth_domain::plugin::Half;
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey};
+use berth_domain::{AllocId, JobId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey};
 
 use crate::token::{decode, encode};
 
@@ -81,7 +81,7 @@ pub fn instance(plugin: &PluginId, node: &NodeId, half: Half) -> String {
     format!("{}.instance.{}.{half}", encode(plugin), encode(node))
 }
 
-/// Reads a key of the plugins bucket.
+/// Reads an instance's key of the plugins bucket.
 pub fn parse_instance(key: &str) -> Option<(PluginId, NodeId, Half)> {
     let mut tokens = key.split('.');
     let plugin = PluginId::new(decode(tokens.next()?).ok()?).ok()?;
@@ -95,6 +95,23 @@ pub fn parse_instance(key: &str) -> Option<(PluginId, NodeId, Half)> {
         _ => return None,
     };
     tokens.next().is_none().then_some((plugin, node, half))
+}
+
+/// `<plugin>.job.<ns>.<job>`.
+pub fn job(plugin: &PluginId, namespace: &Namespace, job: &JobId) -> String {
+    format!("{}.job.{}.{}", encode(plugin), encode(namespace), encode(job))
+}
+
+/// Reads a job's key of the plugins bucket.
+pub fn parse_job(key: &str) -> Option<(PluginId, Namespace, JobId)> {
+    let mut tokens = key.split('.');
+    let plugin = PluginId::new(decode(tokens.next()?).ok()?).ok()?;
+    if tokens.next()? != "job" {
+        return None;
+    }
+    let namespace = Namespace::new(decode(tokens.next()?).ok()?).ok()?;
+    let job = JobId::new(decode(tokens.next()?).ok()?).ok()?;
+    tokens.next().is_none().then_some((plugin, namespace, job))
 }
 
 /// `<node>`.
@@ -152,7 +169,13 @@ mod tests {
                 parse_secrets(&secrets(&volume, &secrets_id)),
                 Some((volume, secrets_id))
             );
+            let job_id = JobId::new(alloc_id.as_str()).unwrap();
+            let namespace = Namespace::new(alloc_id.as_str()).unwrap();
+            let key = job(&plugin, &namespace, &job_id);
+            prop_assert_eq!(parse_instance(&key), None);
+            prop_assert_eq!(parse_job(&key), Some((plugin.clone(), namespace, job_id)));
             for half in [Half::Controller, Half::Node] {
+                prop_assert_eq!(parse_job(&instance(&plugin, &node_id, half)), None);
                 prop_assert_eq!(
                     parse_instance(&instance(&plugin, &node_id, half)),
                     Some((plugin.clone(), node_id.clone(), half))
@@ -165,7 +188,7 @@ mod tests {
         #[test]
         fn what_is_no_key_is_none(key in "\\PC{0,40}") {
             let _ = (parse_volume(&key), parse_alloc(&key), parse_instance(&key), parse_node(&key));
-            let _ = parse_secrets(&key);
+            let _ = (parse_secrets(&key), parse_job(&key));
         }
     }
 

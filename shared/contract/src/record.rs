@@ -3,15 +3,20 @@
 //! **Owns** the envelope of every value: the thing itself first, state at the front, for people who
 //! look with `nats kv get`; then the trace id of its last change and the schema's version.
 //!
-//! **Promises** that a record of an older schema is upgraded when read, and that one of a newer
-//! schema is refused, so that an old process never drops what a new one wrote.
+//! **Promises** that a record of an older schema is upgraded when read, so that what it did not say
+//! is taken for what holds most (D9); and that one of a newer schema is refused, so that an old
+//! process never drops what a new one wrote. Reading stores nothing: an upgraded record is stored
+//! as such with its next change.
 
-use berth_domain::volume::Claim;
+use berth_domain::alloc::Alloc;
+use berth_domain::plugin::{Instance, Job, Node};
+use berth_domain::volume::{Claim, VolumeSpec};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::message::secret::Sealed;
 use crate::trail::Trail;
 
 /// The schema that this version writes.
@@ -37,7 +42,9 @@ pub struct Record<T> {
 #[derive(Debug, Error)]
 pub enum RecordError {
     /// A newer version wrote it.
-    #[error("the record has schema {found}; this version reads up to {SCHEMA}")]
+    #[error(
+        "the record has schema {found}; this version reads up to {SCHEMA}, and leaves it as it is"
+    )]
     Newer {
         /// Its schema.
         found: u32,
@@ -58,20 +65,72 @@ pub fn write_claim(claim: &Claim, trail: Trail) -> Result<Vec<u8>, serde_json::E
     serde_json::to_vec(&Record { body: claim, trace, trail: Some(trail), schema: SCHEMA })
 }
 
+/// The node of a claim whose record names none. Nobody answers there, so such a claim holds its
+/// volume until somebody proves that the node is gone: nothing is freed because a field is missing.
+pub const NODE_UNKNOWN: &str = "unknown";
+
+/// What stands in a record.
+pub trait Body: DeserializeOwned {
+    /// Brings the fields that an older version wrote to the present form; `from` is its schema.
+    fn upgrade(_fields: &mut Map<String, Value>, _from: u32) {}
+}
+
+impl Body for Claim {
+    /// Before schema 1 a claim may lack what was taken for granted. It is read as the claim that
+    /// holds most: granted, to write, attached by the controller, on a node that nobody knows.
+    fn upgrade(fields: &mut Map<String, Value>, from: u32) {
+        if from < 1 {
+            absent(fields, "state", "taken");
+            absent(fields, "mode", "write");
+            absent(fields, "controller", true);
+            absent(fields, "node", NODE_UNKNOWN);
+        }
+    }
+}
+
+impl Body for Alloc {
+    /// An alloc that does not say whether it has ended may be running.
+    fn upgrade(fields: &mut Map<String, Value>, from: u32) {
+        if from < 1 {
+            absent(fields, "state", "live");
+        }
+    }
+}
+
+impl Body for Node {
+    /// A node is down until its lease is seen.
+    fn upgrade(fields: &mut Map<String, Value>, from: u32) {
+        if from < 1 {
+            absent(fields, "state", "down");
+        }
+    }
+}
+
+impl Body for VolumeSpec {}
+impl Body for Instance {}
+impl Body for Job {}
+impl Body for Sealed {}
+
+fn absent(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
+    fields.entry(name).or_insert_with(|| value.into());
+}
+
 /// The thing that was stored.
-pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<Record<T>, RecordError> {
+pub fn read<T: Body>(bytes: &[u8]) -> Result<Record<T>, RecordError> {
     // Twice over the bytes, which is cheaper than once through a tree of values.
     let Envelope { trace, trail, schema } =
         serde_json::from_slice(bytes).map_err(RecordError::Unreadable)?;
-    let found = schema.unwrap_or(1);
-    if found > u64::from(SCHEMA) {
-        return Err(RecordError::Newer { found: u32::try_from(found).unwrap_or(u32::MAX) });
+    let found = u32::try_from(schema).unwrap_or(u32::MAX);
+    if found > SCHEMA {
+        return Err(RecordError::Newer { found });
     }
-    let body = if found == u64::from(SCHEMA) {
+    let body = if found == SCHEMA {
         serde_json::from_slice(bytes)
     } else {
-        serde_json::from_slice(bytes)
-            .and_then(|value| serde_json::from_value(upgrade(value, found)))
+        serde_json::from_slice(bytes).and_then(|mut fields| {
+            T::upgrade(&mut fields, found);
+            serde_json::from_value(Value::Object(fields))
+        })
     };
     let body = body.map_err(RecordError::Unreadable)?;
     Ok(Record { body, trace, trail, schema: SCHEMA })
@@ -84,12 +143,7 @@ struct Envelope {
     trace: Option<String>,
     #[serde(default)]
     trail: Option<Trail>,
+    /// The first records had none.
     #[serde(default)]
-    schema: Option<u64>,
-}
-
-/// Brings a record to the present schema, one version at a time. There is one version so far; each
-/// new one adds an arm here and a golden file of the old form to the tests.
-fn upgrade(value: Value, _found: u64) -> Value {
-    value
+    schema: u64,
 }

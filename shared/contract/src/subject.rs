@@ -24,6 +24,8 @@ pub enum Namespaced {
     VolumeStatus,
     /// Volumes, as stubs.
     VolumeList,
+    /// Which nodes could host some volumes.
+    VolumePlacement,
     /// Take a claim.
     ClaimTake,
     /// Give a claim up.
@@ -40,6 +42,8 @@ pub enum Namespaced {
     AllocStatus,
     /// Allocs.
     AllocList,
+    /// Remove the record of an alloc that has ended.
+    AllocForget,
 }
 
 impl Namespaced {
@@ -51,6 +55,7 @@ impl Namespaced {
             Self::VolumeDetach => ("volume", "detach"),
             Self::VolumeStatus => ("volume", "status"),
             Self::VolumeList => ("volume", "list"),
+            Self::VolumePlacement => ("volume", "placement"),
             Self::ClaimTake => ("claim", "take"),
             Self::ClaimRelease => ("claim", "release"),
             Self::ClaimCheckpoint => ("claim", "checkpoint"),
@@ -59,6 +64,7 @@ impl Namespaced {
             Self::AllocStop => ("alloc", "stop"),
             Self::AllocStatus => ("alloc", "status"),
             Self::AllocList => ("alloc", "list"),
+            Self::AllocForget => ("alloc", "forget"),
         }
     }
 
@@ -98,12 +104,18 @@ impl Namespaced {
 pub enum Global {
     /// One plugin, or all.
     PluginStatus,
+    /// A job that provides a plugin says how many instances it is to have.
+    PluginExpect,
+    /// Remove what is left of a plugin that nobody runs and nobody uses.
+    PluginDelete,
     /// One node, or all.
     NodeStatus,
     /// An agent says what its node is and which plugin instances it has.
     NodeReport,
     /// A node leaves for good, and takes its instances with it.
     NodeLeave,
+    /// Somebody says that nothing on a node can write any more (rule 12).
+    NodeGone,
     /// Collect now.
     GcForce,
     /// The key that secrets are to be sealed for.
@@ -115,9 +127,12 @@ impl Global {
     pub const fn parts(self) -> (&'static str, &'static str) {
         match self {
             Self::PluginStatus => ("plugin", "status"),
+            Self::PluginExpect => ("plugin", "expect"),
+            Self::PluginDelete => ("plugin", "delete"),
             Self::NodeStatus => ("node", "status"),
             Self::NodeReport => ("node", "report"),
             Self::NodeLeave => ("node", "leave"),
+            Self::NodeGone => ("node", "gone"),
             Self::GcForce => ("gc", "force"),
             Self::SecretKey => ("secret", "key"),
         }

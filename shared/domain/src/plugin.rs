@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::proof::Proof;
 use crate::volume::Route;
-use crate::{NodeId, Timestamp};
+use crate::{JobId, Namespace, NodeId, Timestamp};
 
 /// Which half of a plugin an instance serves; a monolith reports both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -168,11 +168,35 @@ pub struct Node {
     pub gone: Option<Proof>,
 }
 
-/// A plugin's instances, by node and half.
+/// A job that provides a plugin: how many instances it is to have running (D5).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Controller instances.
+    pub controllers: u32,
+    /// Node instances.
+    pub nodes: u32,
+    /// Since when it says so.
+    pub since: Timestamp,
+}
+
+impl Job {
+    /// How many instances of a half it is to have.
+    pub fn expects(&self, half: Half) -> usize {
+        let expected = match half {
+            Half::Controller => self.controllers,
+            Half::Node => self.nodes,
+        };
+        usize::try_from(expected).unwrap_or(usize::MAX)
+    }
+}
+
+/// A plugin: its instances, by node and half, and the jobs that provide it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plugin {
     /// The instances.
     pub instances: BTreeMap<(NodeId, Half), Instance>,
+    /// The jobs, by namespace and name.
+    pub jobs: BTreeMap<(Namespace, JobId), Job>,
 }
 
 /// How many of how many.
@@ -180,7 +204,7 @@ pub struct Plugin {
 pub struct Count {
     /// Healthy, on nodes that are there.
     pub healthy: usize,
-    /// All that are known.
+    /// All that are known, or as many as the plugin's jobs are to have, if that is more.
     pub expected: usize,
 }
 
@@ -191,7 +215,18 @@ impl fmt::Display for Count {
 }
 
 impl Plugin {
+    /// Whether nothing is left of it, so that there is no such plugin any more (D4).
+    pub fn is_empty(&self) -> bool {
+        self.instances.is_empty() && self.jobs.is_empty()
+    }
+
     /// Instances of one half, counted; `ready` says which nodes are there.
+    ///
+    /// Expected is the larger of two numbers, and not their sum: instances that are known, and
+    /// those that the jobs announce. An instance does not say which job runs it, so a sum would
+    /// count one that runs twice; and one that no job announced, because somebody runs it by hand
+    /// or before its job is told of, is there all the same and is missed when it fails. So healthy
+    /// is never more than expected.
     pub fn count(&self, half: Half, ready: impl Fn(&NodeId) -> bool) -> Count {
         let mut count = Count::default();
         for ((node, their), instance) in &self.instances {
@@ -200,15 +235,37 @@ impl Plugin {
                 count.healthy += usize::from(instance.healthy && ready(node));
             }
         }
+        let announced = self.jobs.values().map(|job| job.expects(half));
+        count.expected = count.expected.max(announced.fold(0, usize::saturating_add));
         count
     }
 
-    /// Whether the plugin has a controller service: any instance that says so, healthy or not.
+    /// Whether its volumes can be claimed anywhere, and in words which half of it lacks instances.
+    pub fn health(&self, ready: impl Fn(&NodeId) -> bool) -> (bool, String) {
+        let mut healthy = true;
+        let mut lacking = Vec::new();
+        for (half, name) in [(Half::Controller, "controllers"), (Half::Node, "nodes")] {
+            if half == Half::Controller && !self.has_controller() {
+                continue;
+            }
+            let count = self.count(half, &ready);
+            healthy &= count.healthy > 0;
+            if count.healthy == 0 || count.healthy < count.expected {
+                lacking.push(format!("{} of {} {name} healthy", count.healthy, count.expected));
+            }
+        }
+        let said = if lacking.is_empty() { "healthy".to_owned() } else { lacking.join(", ") };
+        (healthy, said)
+    }
+
+    /// Whether the plugin has a controller service: any instance that says so, healthy or not, or
+    /// any job that is to run one.
     pub fn has_controller(&self) -> bool {
-        self.instances.iter().any(|((_, half), instance)| {
-            *half == Half::Controller
-                || instance.node.as_ref().is_some_and(|node| node.controller_service)
-        })
+        self.jobs.values().any(|job| job.controllers > 0)
+            || self.instances.iter().any(|((_, half), instance)| {
+                *half == Half::Controller
+                    || instance.node.as_ref().is_some_and(|node| node.controller_service)
+            })
     }
 
     /// Whether the controller attaches volumes (`PUBLISH_UNPUBLISH_VOLUME`); none before any
@@ -249,5 +306,68 @@ impl Plugin {
             controller: attaches,
             external_node: Some(abilities.external_node.clone()).filter(|node| !node.is_empty()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance(healthy: bool) -> Instance {
+        Instance {
+            healthy,
+            description: String::new(),
+            provider: "csi.example".to_owned(),
+            version: "1".to_owned(),
+            since: Timestamp::from_unix_ms(0),
+            controller: None,
+            node: None,
+        }
+    }
+
+    /// Instances of these halves, healthy or not, and jobs that are to have so many of each.
+    fn plugin(instances: &[(Half, bool)], jobs: &[(u32, u32)]) -> Plugin {
+        let mut plugin = Plugin::default();
+        for (at, (half, healthy)) in instances.iter().enumerate() {
+            let node = NodeId::new(format!("n{at}")).unwrap();
+            plugin.instances.insert((node, *half), instance(*healthy));
+        }
+        for (at, (controllers, nodes)) in jobs.iter().enumerate() {
+            let job = JobId::new(format!("j{at}")).unwrap();
+            let since = Timestamp::from_unix_ms(0);
+            let (controllers, nodes) = (*controllers, *nodes);
+            plugin.jobs.insert((Namespace::default(), job), Job { controllers, nodes, since });
+        }
+        plugin
+    }
+
+    #[test]
+    fn health_says_how_many_of_how_many() {
+        const UP: (Half, bool) = (Half::Node, true);
+        const DOWN: (Half, bool) = (Half::Node, false);
+        const CONTROLLER: (Half, bool) = (Half::Controller, true);
+        for (instances, jobs, healthy, said) in [
+            (&[][..], &[][..], false, "0 of 0 nodes healthy"),
+            (&[UP], &[], true, "healthy"),
+            (&[UP, CONTROLLER], &[], true, "healthy"),
+            (&[UP, DOWN], &[], true, "1 of 2 nodes healthy"),
+            (&[DOWN], &[], false, "0 of 1 nodes healthy"),
+            (&[UP, CONTROLLER], &[(3, 1)], true, "1 of 3 controllers healthy"),
+            (
+                &[UP, CONTROLLER],
+                &[(1, 0), (1, 2)],
+                true,
+                "1 of 2 controllers healthy, 1 of 2 nodes healthy",
+            ),
+            (&[UP], &[(1, 0)], false, "0 of 1 controllers healthy"),
+            (&[], &[(1, 3)], false, "0 of 1 controllers healthy, 0 of 3 nodes healthy"),
+            // More run than was said.
+            (&[UP, UP, UP], &[(0, 2)], true, "healthy"),
+        ] {
+            let plugin = plugin(instances, jobs);
+            let found = plugin.health(|_| true);
+            assert_eq!(found, (healthy, said.to_owned()), "{instances:?} with {jobs:?}");
+            assert!(!plugin.health(|_| false).0, "no node is there");
+        }
     }
 }

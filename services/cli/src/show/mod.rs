@@ -3,10 +3,15 @@
 //! **Owns** what is shown of each reply, and in which words. **Promises** that nothing here asks
 //! the clock: the time is passed in, so that a table is the same in a test.
 
+use std::fmt;
+
+use berth_domain::Namespace;
+
 mod alloc;
 mod claim;
 mod events;
 mod registry;
+mod sweep;
 mod time;
 pub mod trace;
 mod volume;
@@ -14,12 +19,23 @@ mod volume;
 pub use alloc::{alloc, allocs};
 pub use claim::claims;
 pub use events::{Told, event};
-pub use registry::{node, nodes, plugin, plugins};
+pub use registry::{declared, left, node, nodes, plugin, plugins};
+pub use sweep::sweep;
 pub use time::Zone;
-pub use volume::{volume, volumes};
+pub use volume::{placements, volume, volumes};
 
 /// `key=value` pairs, sorted as they are; nothing for none.
 fn listed<'a>(map: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {
     let pairs: Vec<String> = map.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     pairs.join(", ")
+}
+
+/// The namespace before an id, where not all ids of a list are of one.
+fn within<'a>(
+    all: impl IntoIterator<Item = &'a Namespace>,
+) -> impl Fn(&Namespace, &dyn fmt::Display) -> String {
+    let mut all = all.into_iter();
+    let first = all.next();
+    let several = all.any(|other| Some(other) != first);
+    move |namespace, id| if several { format!("{namespace}/{id}") } else { id.to_string() }
 }

@@ -1,7 +1,9 @@
 //! Plugins and nodes: in a list, and one with its instances.
 
-use berth_contract::message::registry::{InstanceStatus, NodeStatus, Nodes, PluginStatus, Plugins};
-use berth_domain::{PluginId, Timestamp};
+use berth_contract::message::registry::{
+    Declared, InstanceStatus, Left, NodeStatus, Nodes, PluginStatus, Plugins,
+};
+use berth_domain::{NodeId, PluginId, Timestamp};
 
 use super::listed;
 use crate::span::ago;
@@ -47,7 +49,25 @@ pub fn plugin(plugin: &PluginStatus, now: Timestamp) -> String {
             instance.description.clone(),
         ]);
     }
-    format!("{}\n{table}", pairs(&lines))
+    format!("{}\n{table}{}", pairs(&lines), jobs(plugin, now))
+}
+
+/// The jobs that provide a plugin; nothing for none.
+fn jobs(plugin: &PluginStatus, now: Timestamp) -> String {
+    if plugin.jobs.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["NAMESPACE", "JOB", "CONTROLLERS", "NODES", "SINCE"]);
+    for job in &plugin.jobs {
+        table.row([
+            job.namespace.to_string(),
+            job.job.to_string(),
+            job.controllers.to_string(),
+            job.nodes.to_string(),
+            ago(job.since, now),
+        ]);
+    }
+    format!("\n{table}")
 }
 
 /// Nodes, one line each.
@@ -59,8 +79,8 @@ pub fn nodes(nodes: &Nodes, now: Timestamp) -> String {
     for node in &nodes.nodes {
         table.row([
             node.id.to_string(),
-            node.state.to_string(),
-            ago(node.since, now),
+            node.gone.as_ref().map_or_else(|| node.state.to_string(), |_| "gone".to_owned()),
+            ago(node.gone.as_ref().map_or(node.since, |proof| proof.at), now),
             skew(node),
             node.version.clone(),
             served(node),
@@ -79,6 +99,8 @@ pub fn node(node: &NodeStatus, now: Timestamp) -> String {
         ("boot", node.boot_id.clone()),
         ("attributes", listed(&node.attributes)),
     ];
+    let gone = node.gone.as_ref().map(|proof| ("gone", proof.to_string()));
+    let lines: Vec<_> = lines.into_iter().chain(gone).collect();
     let mut table = Table::new(["PLUGIN", "HALF", "HEALTH", "SINCE", "VERSION", "DESCRIPTION"]);
     for instance in &node.instances {
         table.row([
@@ -91,6 +113,28 @@ pub fn node(node: &NodeStatus, now: Timestamp) -> String {
         ]);
     }
     format!("{}\n{table}", pairs(&lines))
+}
+
+/// A node that counts as gone from now on.
+pub fn declared(node: &NodeId, declared: &Declared) -> String {
+    format!("{node} counts as gone: {}\n", declared.proof)
+}
+
+/// A node that has left.
+pub fn left(node: &NodeId, left: &Left) -> String {
+    let Left { known, instances, gone } = *left;
+    let went = match (known, instances) {
+        (false, 0) => return format!("there is no node {node}\n"),
+        (_, 0) => String::new(),
+        (_, count) => {
+            format!(", with {count} plugin instance{}", if count == 1 { "" } else { "s" })
+        }
+    };
+    if gone {
+        format!("{node} has left{went}; it stays on record as gone, to be told if it comes back\n")
+    } else {
+        format!("{node} has left{went}\n")
+    }
 }
 
 fn controllers(plugin: &PluginStatus) -> String {

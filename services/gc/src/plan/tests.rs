@@ -1,7 +1,7 @@
 //! What is found, row by row.
 
 use berth_bus::Fold;
-use berth_domain::{Namespace, VolumeId};
+use berth_domain::VolumeId;
 use serde_json::{Value, json};
 
 use super::*;
@@ -35,16 +35,36 @@ fn spec(closing: Option<u64>) -> Value {
     spec
 }
 
-/// The plan over these records, at second 100.
+/// Records by key: of volumes, allocs, nodes and plugins.
+#[derive(Default)]
+struct Records<'a> {
+    volumes: &'a [(&'a str, Value)],
+    allocs: &'a [(&'a str, Value)],
+    nodes: &'a [(&'a str, Value)],
+    plugins: &'a [(&'a str, Value)],
+}
+
+fn folded<F: Fold + Default>(records: &[(&str, Value)]) -> F {
+    let mut fold = F::default();
+    for (revision, (key, value)) in (1..).zip(records) {
+        fold.put(key, revision, &stored(value.clone()));
+    }
+    fold
+}
+
+/// What is found of a kind in these records, at second 100.
+fn looked(kind: Kind, records: &Records<'_>, after: Duration) -> Plan {
+    let (volumes, allocs) = (folded(records.volumes), folded(records.allocs));
+    let (nodes, plugins) = (folded(records.nodes), folded(records.plugins));
+    let (volumes, allocs, nodes, plugins) = (&volumes, &allocs, &nodes, &plugins);
+    let mut plan = Plan::default();
+    let sight = Sight { volumes, allocs, nodes, plugins, now: at(100) };
+    sight.look(kind, after, &mut plan);
+    plan
+}
+
 fn planned(volumes: &[(&str, Value)], allocs: &[(&str, Value)], grace: Duration) -> Plan {
-    let (mut all_volumes, mut all_allocs) = (Volumes::default(), Allocs::default());
-    for (revision, (key, value)) in (1..).zip(volumes) {
-        all_volumes.put(key, revision, &stored(value.clone()));
-    }
-    for (revision, (key, value)) in (1..).zip(allocs) {
-        all_allocs.put(key, revision, &stored(value.clone()));
-    }
-    plan(&all_volumes, &all_allocs, at(100), grace)
+    looked(Kind::Claims, &Records { volumes, allocs, ..Records::default() }, grace)
 }
 
 fn volume(id: &str) -> VolumeKey {
@@ -157,4 +177,113 @@ fn what_is_found_comes_in_order() {
         .map(|one| format!("{}/{}", one.volume, one.alloc))
         .collect();
     assert_eq!(found, ["a/z/y", "default/a/y", "default/b/x", "default/b/y"]);
+}
+
+fn node(state: &str, since: u64) -> Value {
+    json!({"state": state, "since": at(since), "schema": 1})
+}
+
+#[test]
+fn an_alloc_is_forgotten_when_it_ended_before_and_claims_nothing() {
+    let newer = json!({"schema": 2});
+    for (alloc, claim, forgotten) in [
+        (alloc("complete", 70), None, true),
+        (alloc("failed", 70), None, true),
+        (alloc("stopped", 71), None, false),
+        (alloc("live", 1), None, false),
+        (newer.clone(), None, false),
+        (alloc("complete", 1), Some(claim("taken", 1)), false),
+        (alloc("complete", 1), Some(claim("node-detached", 1)), false),
+    ] {
+        let allocs = [("default.a", alloc.clone()), ("other.a", self::alloc("live", 1))];
+        let volumes: Vec<(&str, Value)> =
+            claim.clone().map(|claim| ("default.v.claim.a", claim)).into_iter().collect();
+        let records = Records { volumes: &volumes, allocs: &allocs, ..Records::default() };
+        let plan = looked(Kind::Allocs, &records, GRACE);
+        assert_eq!(plan.ended.len(), usize::from(forgotten), "{alloc} with claim {claim:?}");
+        assert_eq!(plan, Plan { ended: plan.ended.clone(), ..Plan::default() });
+    }
+}
+
+#[test]
+fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
+    let mut gone = node("down", 1);
+    gone["gone"] = json!({"kind": "powered-off", "by": "ada", "at": at(1)});
+    let on = |node: &str, mut record: Value| {
+        record["node"] = json!(node);
+        record
+    };
+    let newer = json!({"schema": 2});
+    let row = |node, volume: Option<(&'static str, Value)>, alloc: Option<Value>, kept| {
+        (node, volume, alloc, kept)
+    };
+    for (node, volume, alloc, kept) in [
+        row(node("down", 70), None, None, Some("")),
+        row(node("down", 71), None, None, None),
+        row(node("ready", 1), None, None, None),
+        row(newer.clone(), None, None, None),
+        row(gone, None, None, Some("counts as gone (powered-off, says ada")),
+        row(
+            node("down", 1),
+            Some(("default.v.claim.a", on("n1", claim("node-detached", 1)))),
+            None,
+            Some("claim of alloc a on volume default/v (epoch 1)"),
+        ),
+        row(
+            node("down", 1),
+            Some(("default.v.claim.a", on("n2", claim("taken", 1)))),
+            None,
+            Some(""),
+        ),
+        row(node("down", 1), None, Some(alloc("live", 1)), Some("alloc a of namespace default")),
+        row(node("down", 1), None, Some(alloc("failed", 1)), Some("")),
+        // Anything that cannot be read may be there.
+        row(node("down", 1), None, Some(newer.clone()), Some("cannot be read, and may be there")),
+        row(
+            node("down", 1),
+            Some(("default.v.claim.a", newer.clone())),
+            None,
+            Some("default.v.claim.a cannot be read"),
+        ),
+        row(node("down", 1), Some(("default.v.spec", newer.clone())), None, Some("")),
+    ] {
+        let what = format!("{node}, {volume:?}, {alloc:?}");
+        let volumes: Vec<(&str, Value)> = volume.into_iter().collect();
+        let allocs: Vec<(&str, Value)> =
+            alloc.map(|alloc| ("default.a", alloc)).into_iter().collect();
+        let nodes = [("n1", node), ("n2", self::node("ready", 1))];
+        let records =
+            Records { volumes: &volumes, allocs: &allocs, nodes: &nodes, ..Records::default() };
+        let plan = looked(Kind::Nodes, &records, GRACE);
+        let idle: Vec<&str> = plan.idle.iter().map(NodeId::as_str).collect();
+        match kept {
+            None => assert_eq!(plan, Plan::default(), "{what}"),
+            Some("") => assert_eq!((idle, plan.kept.len()), (vec!["n1"], 0), "{what}"),
+            Some(why) => {
+                let [line] = plan.kept.as_slice() else { panic!("{what}: {plan:?}") };
+                assert!(line.starts_with("node n1: down since 2") && line.contains(why), "{line}");
+                assert!(idle.is_empty(), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn instances_of_a_node_that_nobody_knows_are_strays_once_all_are_old() {
+    let instance = |since: u64| {
+        json!({"healthy": true, "description": "", "provider": "p", "version": "1",
+            "since": at(since), "schema": 1})
+    };
+    let plugins = [
+        ("p.instance.known.node", instance(1)),
+        ("p.instance.old.node", instance(1)),
+        ("q.instance.old.controller", instance(70)),
+        ("p.instance.young.node", instance(1)),
+        ("p.instance.young.controller", instance(71)),
+        ("p.job.default.csi", json!({"controllers": 1, "nodes": 1, "since": at(1), "schema": 1})),
+    ];
+    let nodes = [("known", node("down", 1))];
+    let records = Records { nodes: &nodes, plugins: &plugins, ..Records::default() };
+    let plan = looked(Kind::Plugins, &records, GRACE);
+    assert_eq!(plan, Plan { strays: vec![NodeId::new("old").unwrap()], ..Plan::default() });
 }

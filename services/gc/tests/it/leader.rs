@@ -1,9 +1,19 @@
 //! One leads; another takes over when it ends, however it ends (F3).
 
-use berth_bus::{Call, RequestError};
-use berth_contract::subject::Global;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use berth_bus::{Call, EndpointSpec, Request, RequestError, ServiceSpec};
+use berth_contract::message::claim::Released;
+use berth_contract::message::collect::{Force, Sweep};
+use berth_contract::problem::Problem;
+use berth_contract::service;
+use berth_contract::subject::{Global, Namespaced};
+use berth_domain::volume::State;
 use berth_harness::wait;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::site::{ON_DEMAND, PATIENCE, Pace, Site, trace};
 
@@ -35,6 +45,78 @@ async fn one_leads_and_another_takes_over_when_it_is_killed() {
     site.collectors[first].restart();
     site.collectors[second].kill9();
     next_leader(&site, second).await;
+}
+
+/// The place is empty for as long as the lease says, and not longer than it takes to see that.
+#[tokio::test]
+async fn another_takes_over_in_the_time_that_the_lease_says() {
+    let site = Site::start(2, Pace { lease_ttl_s: 4, ..ON_DEMAND }).await;
+    let first = site.leader().await.unwrap();
+    let killed = Instant::now();
+    site.collectors[first].kill9();
+    wait::until("another leads", PATIENCE, async || {
+        site.leader().await.filter(|leader| *leader != first).ok_or("not yet")
+    })
+    .await;
+    let empty = killed.elapsed();
+    // Renewed every third of it, so two thirds were left at least; and a look every second.
+    let (shortest, longest) = (Duration::from_secs(2), Duration::from_secs(4 + 8));
+    assert!((shortest..=longest).contains(&empty), "it was empty for {empty:?}");
+}
+
+/// A leader that wakes up in the middle of a sweep asks for nothing more.
+#[tokio::test]
+async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
+    const CLAIMS: usize = 40;
+    const AT_ONCE: usize = 8;
+    let site = Site::start(2, ON_DEMAND).await;
+    for at in 0..CLAIMS {
+        site.plant_claim(&format!("v{at}"), "gone", State::Taken).await;
+    }
+    // Somebody who is asked for releases, and answers when told to.
+    let (open, closed) = watch::channel(false);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mine = trace().trace_id();
+    let service = site.bus.service(ServiceSpec::of(service::CLAIM, "0.0.0", &[])).await.unwrap();
+    let verb = Namespaced::ClaimRelease;
+    let count = Arc::clone(&asked);
+    let answer = move |request: Request| {
+        let mut closed = closed.clone();
+        // A collector that leads sweeps by itself, too: of one trace are those of one sweep.
+        count.fetch_add(usize::from(request.trace.trace_id() == mine), Ordering::SeqCst);
+        async move {
+            let _ = closed.wait_for(|open| *open).await;
+            Ok::<_, Problem>(Released { state: None })
+        }
+    };
+    let endpoint = EndpointSpec::of(verb, verb.all(), 1024);
+    let _endpoint = service.endpoint(endpoint, answer).await.unwrap();
+
+    let first = site.leader().await.unwrap();
+    let (bus, subject) = (site.bus.clone(), Global::GcForce.subject());
+    let forced = tokio::spawn(async move {
+        bus.request::<Sweep>(&subject, &Force::default(), &Call::within(trace(), PATIENCE)).await
+    });
+    wait::until("the sweep stands at its first claims", PATIENCE, async || {
+        let asked = asked.load(Ordering::SeqCst);
+        if asked == AT_ONCE { Ok(()) } else { Err(asked) }
+    })
+    .await;
+    site.collectors[first].pause();
+    wait::until("another leads", PATIENCE, async || {
+        site.leader().await.filter(|leader| *leader != first).ok_or("not yet")
+    })
+    .await;
+    open.send_replace(true);
+    site.collectors[first].resume();
+    wait::until("the first has stepped down", PATIENCE, async || {
+        let log = site.collectors[first].log();
+        if log.contains("leads no more") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    // The sweep ends with the request; whether its answer is heard is of no interest here.
+    let _ = forced.await;
+    assert_eq!(asked.load(Ordering::SeqCst), AT_ONCE, "it went on when it woke up");
 }
 
 #[tokio::test]
@@ -81,7 +163,13 @@ async fn bad_input_is_answered_and_nothing_more() {
     let site = Site::start(1, ON_DEMAND).await;
     let call = Call::within(trace(), PATIENCE);
     let subject = Global::GcForce.subject();
-    for (body, good) in [(json!([1]), false), (json!("now"), false), (json!({"newer": 1}), true)] {
+    for (body, good) in [
+        (json!([1]), false),
+        (json!("now"), false),
+        (json!({"kinds": ["everything"]}), false),
+        (json!({"grace_ms": -1}), false),
+        (json!({"newer": 1, "kinds": ["claims", "claims"], "grace_ms": 1}), true),
+    ] {
         let answer = site.bus.request::<Value>(&subject, &body, &call).await;
         match answer {
             Ok(_) => assert!(good, "{body}"),

@@ -5,4 +5,5 @@
 mod collect;
 mod leader;
 mod process;
+mod records;
 mod site;

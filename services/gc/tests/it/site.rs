@@ -11,7 +11,7 @@ use berth_contract::subject::{Global, Namespaced};
 use berth_contract::trace::TraceContext;
 use berth_contract::{key, record};
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
-use berth_domain::alloc::{Alloc, AllocState};
+use berth_domain::alloc::{Alloc, AllocState, VolumeRequest};
 use berth_domain::volume::{Claim, Closing, MountOptions, State, VolumeSpec};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
 use berth_harness::dirs::Dir;
@@ -19,7 +19,7 @@ use berth_harness::nats::Server;
 use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::wait;
 use berth_service::clock;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A patience that only a broken run uses up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,11 +35,21 @@ pub struct Pace {
 /// One that sweeps only when asked.
 pub const ON_DEMAND: Pace = Pace { interval_ms: 3_600_000, grace_ms: 3_600_000, lease_ttl_s: 2 };
 
+impl Pace {
+    fn of(self, program: Program) -> Program {
+        program
+            .env("BERTH__GC__INTERVAL_MS", self.interval_ms.to_string())
+            .env("BERTH__GC__GRACE_MS", self.grace_ms.to_string())
+            .env("BERTH__GC__LEASE_TTL_S", self.lease_ttl_s.to_string())
+    }
+}
+
 /// A site; what it started ends with it.
 pub struct Site {
     // Dropped in this order.
     pub collectors: Vec<Daemon>,
     claim: Option<Daemon>,
+    registry: Option<Daemon>,
     pub bus: Bus,
     pub server: Server,
     dir: Dir,
@@ -50,18 +60,15 @@ impl Site {
     pub async fn start(collectors: usize, pace: Pace) -> Self {
         let server = Server::start().await;
         let bus = Bus::connect(Config::new([server.url()], "test/host/1")).await.unwrap();
-        let mut site = Self { collectors: vec![], claim: None, bus, server, dir: Dir::new("gc") };
+        let dir = Dir::new("gc");
+        let mut site = Self { collectors: vec![], claim: None, registry: None, bus, server, dir };
         for at in 0..collectors {
             let program = Program::new(
                 &format!("berth-gc {at}"),
                 env!("CARGO_BIN_EXE_berth-gc"),
                 site.dir.join(format!("{at}.log")),
             );
-            let program = program
-                .env("BERTH__NATS__URL", site.server.url())
-                .env("BERTH__GC__INTERVAL_MS", pace.interval_ms.to_string())
-                .env("BERTH__GC__GRACE_MS", pace.grace_ms.to_string())
-                .env("BERTH__GC__LEASE_TTL_S", pace.lease_ttl_s.to_string());
+            let program = pace.of(program.env("BERTH__NATS__URL", site.server.url()));
             site.collectors.push(program.start());
         }
         site.led().await;
@@ -81,10 +88,34 @@ impl Site {
         .await;
     }
 
-    /// Sweeps now.
+    /// Starts the plugin registry, and waits until it answers.
+    pub async fn start_registry(&mut self) {
+        let name = "berth-plugin-registry";
+        let program = Program::new(name, binary(name), self.dir.join("registry.log"));
+        self.registry = Some(program.env("BERTH__NATS__URL", self.server.url()).start());
+        let subject = Global::NodeStatus.subject();
+        wait::until("the registry answers", PATIENCE, async || {
+            let call = Call::within(trace(), Duration::from_secs(1));
+            self.bus.request::<Value>(&subject, &json!({}), &call).await
+        })
+        .await;
+    }
+
+    /// Sweeps now, as who says nothing more.
     pub async fn force(&self) -> Result<Sweep, RequestError> {
+        self.force_with(&Force::default()).await
+    }
+
+    /// Sweeps now.
+    pub async fn force_with(&self, force: &Force) -> Result<Sweep, RequestError> {
         let call = Call::within(trace(), Duration::from_secs(5));
-        self.bus.request(&Global::GcForce.subject(), &Force {}, &call).await
+        self.bus.request(&Global::GcForce.subject(), force, &call).await
+    }
+
+    /// What stands at a key.
+    pub async fn stands(&self, spec: &BucketSpec, key: &str) -> bool {
+        let bucket = self.bus.bucket(spec, 1).await.unwrap();
+        bucket.get(key).await.unwrap().is_some_and(|entry| entry.value.is_some())
     }
 
     /// Waits until somebody leads, and answers.
@@ -117,12 +148,17 @@ impl Site {
     }
 
     pub async fn plant_alloc(&self, id: &str, state: AllocState) {
+        self.plant_alloc_since(id, state, clock::now()).await;
+    }
+
+    /// An alloc on n1 that asked for the volume `data`.
+    pub async fn plant_alloc_since(&self, id: &str, state: AllocState, since: Timestamp) {
         let alloc = Alloc {
             state,
             node: NodeId::new("n1").unwrap(),
             index: None,
-            volumes: vec![],
-            since: clock::now(),
+            volumes: vec![VolumeRequest::of(VolumeId::new("data").unwrap())],
+            since,
             note: None,
         };
         let key = key::alloc(&namespace(), &alloc_id(id));

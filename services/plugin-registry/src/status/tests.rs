@@ -22,6 +22,10 @@ enum Happening {
     Report(BTreeMap<(usize, Half), bool>),
     /// Its newest report comes once more.
     Again,
+    /// It reports these, and the registry is killed after so many writes; it reports again.
+    Crash(BTreeMap<(usize, Half), bool>, usize),
+    /// A job that provides this plugin is to have so many controllers and nodes.
+    Expect(usize, u32, u32),
     Lease(bool),
     Leave,
 }
@@ -32,10 +36,23 @@ struct Buckets {
     instances: Instances,
     nodes: Nodes,
     revision: u64,
+    /// The records themselves, as a listing finds them: of instances and jobs, and of nodes.
+    stored: (BTreeMap<String, Vec<u8>>, BTreeMap<String, Vec<u8>>),
 }
+
+/// How many controllers and nodes each job is to have: by plugin and by the node it is named for.
+type Announced = BTreeMap<(usize, usize), (u32, u32)>;
 
 /// What each node said last, and whether it holds its lease: all that a count may depend on.
 type Truth = BTreeMap<NodeId, (BTreeMap<(usize, Half), bool>, bool)>;
+
+/// A plugin with all its instances.
+fn whole(id: &PluginId, one: &Plugin, nodes: &Nodes) -> PluginStatus {
+    let instances = one.instances.iter().map(|((node, half), instance)| {
+        instance_status((id, node, *half), instance, nodes.get(node))
+    });
+    plugin(id, one, nodes, instances.collect())
+}
 
 fn node_id(at: usize) -> NodeId {
     NodeId::new(format!("n{at}.example")).unwrap()
@@ -70,6 +87,7 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Ar
         clock: Timestamp::from_unix_ms(clock),
         attributes: BTreeMap::new(),
         instances: instances.collect(),
+        undone: None,
     };
     Arrived { at: report.clock, report }
 }
@@ -88,32 +106,51 @@ impl Buckets {
     }
 
     fn work_in(&mut self, arrived: &Arrived) -> usize {
+        self.work_in_until(arrived, usize::MAX)
+    }
+
+    /// Makes the first of the report's writes, and answers how many it made.
+    fn work_in_until(&mut self, arrived: &Arrived, killed_after: usize) -> usize {
         let node = &arrived.report.node;
         let Verdict::Write(writes) = decide(&self.standing(node), arrived) else {
             panic!("nothing comes late here")
         };
-        for write in &writes {
+        let made = writes.len().min(killed_after);
+        for write in &writes[..made] {
             self.write(node, write);
         }
-        writes.len()
+        made
     }
 
     fn write(&mut self, node: &NodeId, write: &Write) {
-        self.revision += 1;
-        let revision = self.revision;
         match write {
             Write::Node(record) => {
-                let value = record::write(record, None).unwrap();
-                self.nodes.put(&key::node(node), revision, &value);
+                self.put_node(key::node(node), record::write(record, None).unwrap());
             }
             Write::Put((plugin, half), record) => {
-                let value = record::write(record, None).unwrap();
-                self.instances.put(&key::instance(plugin, node, *half), revision, &value);
+                let key = key::instance(plugin, node, *half);
+                self.put(key, record::write(record, None).unwrap());
             }
-            Write::Delete((plugin, half)) => {
-                self.instances.delete(&key::instance(plugin, node, *half), revision);
-            }
+            Write::Delete((plugin, half)) => self.delete(&key::instance(plugin, node, *half)),
         }
+    }
+
+    fn put(&mut self, key: String, value: Vec<u8>) {
+        self.revision += 1;
+        self.instances.put(&key, self.revision, &value);
+        self.stored.0.insert(key, value);
+    }
+
+    fn delete(&mut self, key: &str) {
+        self.revision += 1;
+        self.instances.delete(key, self.revision);
+        self.stored.0.remove(key);
+    }
+
+    fn put_node(&mut self, key: String, value: Vec<u8>) {
+        self.revision += 1;
+        self.nodes.put(&key, self.revision, &value);
+        self.stored.1.insert(key, value);
     }
 
     fn lease(&mut self, node: &NodeId, held: bool) {
@@ -128,10 +165,40 @@ impl Buckets {
             self.write(node, &Write::Delete(place));
         }
         self.nodes.delete(&key::node(node), self.revision);
+        self.stored.1.remove(&key::node(node));
+    }
+
+    fn expect(&mut self, (plugin, job): (usize, usize), controllers: u32, nodes: u32) {
+        let id = JobId::new(format!("job.{job}")).unwrap();
+        let key = key::job(&plugin_id(plugin), &Namespace::default(), &id);
+        if (controllers, nodes) == (0, 0) {
+            self.delete(&key);
+        } else {
+            let job = Job { controllers, nodes, since: Timestamp::from_unix_ms(1) };
+            self.put(key, record::write(job, None).unwrap());
+        }
+    }
+
+    /// All plugins as they are shown; also when all is read anew.
+    fn shown(&self) -> BTreeMap<PluginId, PluginStatus> {
+        let show = |instances: &Instances, nodes: &Nodes| -> BTreeMap<_, _> {
+            instances.iter().map(|(id, one)| (id.clone(), whole(id, one, nodes))).collect()
+        };
+        let (mut instances, mut nodes) = (Instances::default(), Nodes::default());
+        // A listing may come in any order.
+        for (key, value) in self.stored.0.iter().rev() {
+            instances.put(key, 1, value);
+        }
+        for (key, value) in &self.stored.1 {
+            nodes.put(key, 1, value);
+        }
+        let shown = show(&self.instances, &self.nodes);
+        assert_eq!(shown, show(&instances, &nodes), "read anew");
+        shown
     }
 }
 
-fn recount(truth: &Truth, plugin: usize, half: Half) -> Count {
+fn recount(truth: &Truth, announced: &Announced, plugin: usize, half: Half) -> Count {
     let mut count = Count::default();
     for (said, held) in truth.values() {
         if let Some(healthy) = said.get(&(plugin, half)) {
@@ -139,15 +206,21 @@ fn recount(truth: &Truth, plugin: usize, half: Half) -> Count {
             count.healthy += usize::from(*healthy && *held);
         }
     }
-    count
+    let jobs = announced.iter().filter(|((of, _), _)| *of == plugin).map(|(_, job)| match half {
+        Half::Controller => job.0 as usize,
+        Half::Node => job.1 as usize,
+    });
+    Count { expected: count.expected.max(jobs.sum()), ..count }
 }
 
 fn happening() -> impl Strategy<Value = (usize, Happening)> {
     let half = prop_oneof![Just(Half::Controller), Just(Half::Node)];
     let told = prop::collection::btree_map((0..PLUGINS, half), any::<bool>(), 0..5);
     let what = prop_oneof![
-        5 => told.prop_map(Happening::Report),
+        5 => told.clone().prop_map(Happening::Report),
         1 => Just(Happening::Again),
+        2 => (told, 0..6usize).prop_map(|(said, after)| Happening::Crash(said, after)),
+        2 => (0..PLUGINS, 0..4u32, 0..4u32).prop_map(|(p, c, n)| Happening::Expect(p, c, n)),
         2 => any::<bool>().prop_map(Happening::Lease),
         1 => Just(Happening::Leave),
     ];
@@ -155,10 +228,12 @@ fn happening() -> impl Strategy<Value = (usize, Happening)> {
 }
 
 proptest! {
-    /// D1 and D3: whatever was reported, in whatever order and however often.
+    /// D1, D3 and D5: whatever was reported and announced, in whatever order and however often, and
+    /// wherever the registry was killed meanwhile.
     #[test]
     fn counts_are_what_a_recount_gives(story in prop::collection::vec(happening(), 1..60)) {
         let (mut buckets, mut truth) = (Buckets::default(), Truth::new());
+        let mut announced = Announced::new();
         for (clock, (at, what)) in story.into_iter().enumerate() {
             let (node, clock) = (node_id(at), 1_000 * (clock as u64 + 1));
             match what {
@@ -172,6 +247,15 @@ proptest! {
                         prop_assert_eq!(buckets.work_in(&again), 0, "a repeated report writes");
                     }
                 }
+                Happening::Crash(said, after) => {
+                    buckets.work_in_until(&report(&node, clock, &said), after);
+                    buckets.work_in(&report(&node, clock + 500, &said));
+                    truth.entry(node).or_default().0 = said;
+                }
+                Happening::Expect(plugin, controllers, nodes) => {
+                    buckets.expect((plugin, at), controllers, nodes);
+                    announced.insert((plugin, at), (controllers, nodes));
+                }
                 Happening::Lease(held) => {
                     buckets.lease(&node, held);
                     if let Some((_, known)) = truth.get_mut(&node) {
@@ -183,18 +267,18 @@ proptest! {
                     truth.remove(&node);
                 }
             }
+            let shown = buckets.shown();
             for at in 0..PLUGINS {
-                let id = plugin_id(at);
-                let (controllers, nodes) =
-                    (recount(&truth, at, Half::Controller), recount(&truth, at, Half::Node));
-                let shown = buckets.instances.get(&id).map(|p| plugin(&id, p, &buckets.nodes));
-                let Some(shown) = shown else {
-                    // D4: without an instance there is no plugin.
+                let count = |half| recount(&truth, &announced, at, half);
+                let (controllers, nodes) = (count(Half::Controller), count(Half::Node));
+                let Some(shown) = shown.get(&plugin_id(at)) else {
+                    // D4: without an instance and a job there is no plugin.
                     prop_assert_eq!(controllers.expected + nodes.expected, 0);
                     continue;
                 };
                 prop_assert_eq!(shown.nodes, nodes);
                 prop_assert_eq!(shown.controllers.unwrap_or_default(), controllers);
+                prop_assert!(nodes.healthy <= nodes.expected);
                 let healthy = shown.instances.iter().filter(|one| one.healthy).count();
                 prop_assert_eq!(healthy, nodes.healthy + controllers.healthy);
             }
@@ -245,7 +329,7 @@ fn a_plugin_shows_what_its_instances_say() {
         let told = Instance { version: version.to_owned(), ..instance(healthy) };
         buckets.write(&node, &Write::Put((id.clone(), half), told));
     }
-    let shown = plugin(&id, buckets.instances.get(&id).unwrap(), &buckets.nodes);
+    let shown = whole(&id, buckets.instances.get(&id).unwrap(), &buckets.nodes);
     assert_eq!(shown.versions, ["1.0", "2.0"]);
     assert_eq!((shown.provider.as_str(), shown.attaches), ("csi.example", false));
     assert_eq!(shown.controllers, None);

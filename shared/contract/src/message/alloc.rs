@@ -2,7 +2,7 @@
 
 use berth_domain::alloc::{AllocState, VolumeRequest, VolumeType};
 use berth_domain::volume::MountOptions;
-use berth_domain::{AllocId, Namespace, NodeId, Timestamp};
+use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -76,22 +76,80 @@ fn stopped() -> AllocState {
     AllocState::Stopped
 }
 
+/// `alloc.forget`: removes the record of an alloc that has ended and has no claim left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forget {
+    /// The alloc.
+    pub id: AllocId,
+    /// Only if it ended before this time.
+    pub before: Timestamp,
+}
+decode_struct!(Forget { id, before });
+
+/// `alloc.forget` was done; again is nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// Whether it was known until now.
+    pub known: bool,
+}
+
 /// `alloc.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The alloc.
     pub id: AllocId,
+    /// Answer only when its `modify_index` is newer, or the wait is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newer_than: Option<u64>,
+    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
-decode_struct!(Status { id });
+decode_struct!(Status { id, newer_than, wait_ms });
+
+impl Status {
+    /// The alloc as it is now.
+    pub fn of(id: AllocId) -> Self {
+        Self { id, newer_than: None, wait_ms: None }
+    }
+}
 
 /// `alloc.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct List {
+    /// Only ids that begin so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
     /// Only allocs placed on this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
+    /// Only allocs in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<AllocState>,
+    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Only what comes after: `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Answer only when the list's `index` is newer, or the wait is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newer_than: Option<u64>,
+    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
-decode_struct!(List { node });
+decode_struct!(List {
+    prefix = String::new(),
+    node,
+    state,
+    limit,
+    after,
+    newer_than,
+    wait_ms,
+});
 
 /// An alloc with its claims: the answer to register, stop and status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,11 +176,47 @@ pub struct AllocStatus {
     /// Its claims, as far as they are there.
     #[serde(default)]
     pub claims: Vec<ClaimStatus>,
+    /// The revision of its record.
+    #[serde(default)]
+    pub modify_index: u64,
+}
+
+/// An alloc in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocStub {
+    /// The alloc.
+    pub id: AllocId,
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// Where its run has got to.
+    pub state: AllocState,
+    /// Where it is placed.
+    pub node: NodeId,
+    /// Since when.
+    pub since: Timestamp,
+    /// What it is, or why it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The volumes it asks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeId>,
+    /// How many claims it has, at about the same time.
+    #[serde(default)]
+    pub claims: usize,
+    /// The revision of its record.
+    #[serde(default)]
+    pub modify_index: u64,
 }
 
 /// `alloc.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocs {
+    /// The revision of the allocs bucket that the list shows: all of it, and nothing newer.
+    #[serde(default)]
+    pub index: u64,
     /// The allocs, by namespace and id.
-    pub allocs: Vec<AllocStatus>,
+    pub allocs: Vec<AllocStub>,
+    /// Where the next page begins, as `after`; none when this was the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }

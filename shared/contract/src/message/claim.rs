@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
-use berth_domain::volume::{Attempt, MountOptions, Outcome, State};
+use berth_domain::proof::Proof;
+use berth_domain::volume::{Attempt, CallKind, MountOptions, Outcome, State};
 use berth_domain::{
     AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId, WorkerId,
 };
@@ -105,8 +106,12 @@ pub struct Checkpoint {
     /// Something changed that may let a call succeed that failed: do not wait for its next try.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub early: bool,
+    /// The worker has no room for another call now: nothing new is begun, so that no deadline runs
+    /// while it waits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub report_only: bool,
 }
-decode_struct!(Checkpoint { alloc, volume, worker, report, early });
+decode_struct!(Checkpoint { alloc, volume, worker, report, early, report_only });
 
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,8 +192,40 @@ pub struct Status {
     /// Only of this alloc.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alloc: Option<AllocId>,
+    /// Only on this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// Only on volumes of this plugin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<PluginId>,
+    /// Only in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Only what comes after: `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Answer only when the list's `index` is newer, or the wait is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newer_than: Option<u64>,
+    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
-decode_struct!(Status { volume, alloc });
+decode_struct!(Status {
+    volume,
+    alloc,
+    node,
+    plugin,
+    state,
+    limit,
+    after,
+    newer_than,
+    wait_ms,
+});
 
 /// A claim as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,6 +244,9 @@ pub struct ClaimStatus {
     pub mode: Mode,
     /// Since when it stands so.
     pub since: Timestamp,
+    /// The call that it is at, or that comes next; none when none is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<CallKind>,
     /// What it waits for, in words; none when it is at rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
@@ -219,9 +259,24 @@ pub struct ClaimStatus {
     /// When the next is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,
+    /// In line: how many are before it in line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<usize>,
+    /// In line: who holds the volume, and who comes first; the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ahead: Vec<AllocId>,
+    /// Whether the plugin said that it has no room for it (A7).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exhausted: bool,
     /// Why it is being released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What stood in for the node's answer, when it left the node by a proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
+    /// What a person can do, when it does not go on by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// The call that may be under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
@@ -235,6 +290,12 @@ pub struct ClaimStatus {
 /// `claim.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
-    /// The claims, by volume and alloc.
+    /// The revision of the volumes bucket that the list shows: all of it, and nothing newer.
+    #[serde(default)]
+    pub index: u64,
+    /// The claims, by namespace, volume and alloc.
     pub claims: Vec<ClaimStatus>,
+    /// Where the next page begins, as `after`; none when this was the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use berth_domain::plugin::{ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState};
-use berth_domain::{NodeId, PluginId, Timestamp};
+use berth_domain::proof::{Proof, ProofKind};
+use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{decode_leaf, decode_struct};
@@ -25,8 +26,12 @@ pub struct Report {
     /// Every plugin instance on the node; one that is missing here has left.
     #[serde(default)]
     pub instances: Vec<ReportedInstance>,
+    /// The node undid all that it had mounted since it learned that it counts as gone: the time of
+    /// the proof that says so ([`Reported::gone`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone: Option<Timestamp>,
 }
-decode_struct!(Report { node, version, boot_id, clock, attributes, instances });
+decode_struct!(Report { node, version, boot_id, clock, attributes, instances, undone });
 
 /// One half of a plugin on the reporting node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +43,7 @@ pub struct ReportedInstance {
     /// What its agent last saw.
     pub instance: Instance,
 }
-decode_leaf!(Half);
+decode_leaf!(Half, NodeState);
 decode_struct!(ReportedInstance { plugin, half, instance });
 decode_struct!(Instance { healthy, description, provider, version, since, controller, node });
 decode_struct!(ControllerAbilities {
@@ -68,6 +73,13 @@ decode_struct!(NodeAbilities {
 pub struct Reported {
     /// How far the node's clock is from the registry's, in milliseconds.
     pub clock_skew_ms: i64,
+    /// Whether the node counts as there. Once it does, and for as long as its agent holds its
+    /// lease from then on, nobody can say that it is gone.
+    pub state: NodeState,
+    /// Why the node counts as gone although it reports: it is to undo all that it has mounted, and
+    /// to say so, before it takes anything new (rule 12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone: Option<Proof>,
 }
 
 /// `node.leave`: the node leaves for good.
@@ -75,8 +87,12 @@ pub struct Reported {
 pub struct Leave {
     /// The node.
     pub node: NodeId,
+    /// Only if the node is not there, and its record is still at this revision of its key; 0 for a
+    /// node that has none. Without it the node leaves whatever it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
 }
-decode_struct!(Leave { node });
+decode_struct!(Leave { node, revision });
 
 /// `node.leave` was done; again is nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,23 +101,179 @@ pub struct Left {
     pub known: bool,
     /// How many plugin instances went with it.
     pub instances: usize,
+    /// Whether its record stays because it counts as gone: were that forgotten, the node could come
+    /// back with mounts whose claims are gone, and nobody would tell it to undo them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
 }
 
-/// `plugin.status` and `node.status`: one by id, or all.
+/// `node.gone`: somebody says that nothing on the node can write any more, and answers for it.
+/// Refused while the node's agent holds its lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gone {
+    /// The node; it need not be known.
+    pub node: NodeId,
+    /// By what it is known.
+    pub kind: ProofKind,
+    /// Who says so.
+    pub by: String,
+    /// What else is to be kept with it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+decode_leaf!(ProofKind);
+decode_struct!(Gone { node, kind, by, note = String::new() });
+
+/// `node.gone` is on record; what was said first stands, whoever says it again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declared {
+    /// What stands.
+    pub proof: Proof,
+}
+
+/// `plugin.expect`: a job that provides a plugin says how many instances it is to have. It replaces
+/// what the job said before; with neither controllers nor nodes, the job is taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expect {
+    /// The plugin.
+    pub plugin: PluginId,
+    /// The job's namespace.
+    #[serde(default)]
+    pub namespace: Namespace,
+    /// The job.
+    pub job: JobId,
+    /// Controller instances.
+    #[serde(default)]
+    pub controllers: u32,
+    /// Node instances.
+    #[serde(default)]
+    pub nodes: u32,
+}
+decode_struct!(Expect {
+    plugin,
+    namespace = Namespace::default(),
+    job,
+    controllers = 0,
+    nodes = 0,
+});
+
+/// `plugin.expect` was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    /// Whether anything was written; false when the job had said so already.
+    pub changed: bool,
+}
+
+/// `plugin.delete`: removes the instances of nodes that are not there, and the jobs. Refused while
+/// volumes use the plugin, or a node that is there has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delete {
+    /// The plugin.
+    pub id: PluginId,
+}
+decode_struct!(Delete { id });
+
+/// `plugin.delete` was done; again is nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Status<Id> {
+pub struct Deleted {
+    /// How many instances were removed.
+    pub instances: usize,
+    /// How many jobs were taken back.
+    pub jobs: usize,
+}
+
+/// `plugin.status`: one by id, with its instances, or a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PluginQuery {
     /// Only this one.
-    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
-    pub id: Option<Id>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<PluginId>,
+    /// Only ids that begin so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+    /// Only plugins with an instance on this node; of one plugin, only those instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// At most so many entries; as many as fit a message, and at most 1000, when absent. Of one
+    /// plugin, so many of its instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Only what comes after: `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Answer only when the answer's `index` is newer, or the wait is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newer_than: Option<u64>,
+    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
-decode_struct!(Status<PluginId> { id });
-decode_struct!(Status<NodeId> { id });
+decode_struct!(PluginQuery {
+    id,
+    prefix = String::new(),
+    node,
+    limit,
+    after,
+    newer_than,
+    wait_ms,
+});
 
-fn none<T>() -> Option<T> {
-    None
+impl PluginQuery {
+    /// One plugin, with its instances, as it is now.
+    pub fn of(id: PluginId) -> Self {
+        Self { id: Some(id), ..Self::default() }
+    }
 }
 
-/// A plugin: the fold of its instances (D1).
+/// `node.status`: one by id, or a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NodeQuery {
+    /// Only this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<NodeId>,
+    /// Only ids that begin so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+    /// Only nodes with an instance of this plugin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<PluginId>,
+    /// Only nodes in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<NodeState>,
+    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Only what comes after: `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Answer only when the answer's `index` is newer, or the wait is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newer_than: Option<u64>,
+    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+decode_struct!(NodeQuery {
+    id,
+    prefix = String::new(),
+    plugin,
+    state,
+    limit,
+    after,
+    newer_than,
+    wait_ms,
+});
+
+impl NodeQuery {
+    /// One node, as it is now.
+    pub fn of(id: NodeId) -> Self {
+        Self { id: Some(id), ..Self::default() }
+    }
+}
+
+/// A plugin: the fold of its instances and jobs (D1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginStatus {
     /// The plugin.
@@ -117,8 +289,27 @@ pub struct PluginStatus {
     pub nodes: Count,
     /// Whether its controller attaches volumes.
     pub attaches: bool,
-    /// Its instances, by node and half.
+    /// Its instances, by node and half; none in a list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<InstanceStatus>,
+    /// The jobs that provide it, by namespace and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobStatus>,
+}
+
+/// A job that provides a plugin, as it is shown (D5).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// The job.
+    pub job: JobId,
+    /// How many controllers it is to have.
+    pub controllers: u32,
+    /// How many node instances it is to have.
+    pub nodes: u32,
+    /// Since when it says so.
+    pub since: Timestamp,
 }
 
 /// One half of a plugin on one node, as it is shown.
@@ -149,8 +340,15 @@ pub struct InstanceStatus {
 /// `plugin.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plugins {
+    /// Counts every change of a node or a plugin: the revisions of both buckets, added.
+    #[serde(default)]
+    pub index: u64,
     /// The plugins, by id.
     pub plugins: Vec<PluginStatus>,
+    /// Where the next page, of plugins or of one's instances, begins, as `after`; none when this was
+    /// the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// A node, as it is shown.
@@ -171,6 +369,9 @@ pub struct NodeStatus {
     /// What the node says of itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
+    /// By what it is known that nothing there can write; none while it counts as any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone: Option<Proof>,
     /// Its plugin instances.
     pub instances: Vec<InstanceStatus>,
 }
@@ -178,6 +379,12 @@ pub struct NodeStatus {
 /// `node.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nodes {
+    /// Counts every change of a node or a plugin: the revisions of both buckets, added.
+    #[serde(default)]
+    pub index: u64,
     /// The nodes, by id.
     pub nodes: Vec<NodeStatus>,
+    /// Where the next page begins, as `after`; none when this was the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use berth_domain::access::{AttachmentMode, Capability};
+use berth_domain::alloc::VolumeRequest;
 use berth_domain::plugin::Count;
-use berth_domain::volume::{Closing, MountOptions, VolumeSpec};
+use berth_domain::volume::{Closing, MountOptions, State, VolumeSpec};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::claim::ClaimStatus;
 use super::secret::{Sealed, Secrets};
+use crate::code::Code;
 use crate::decode::{Decode, Decoder};
 use crate::decode_struct;
 
@@ -229,8 +231,22 @@ fn is_zero(count: &usize) -> bool {
 pub struct Status {
     /// The volume.
     pub id: VolumeId,
+    /// Answer only when its `modify_index` is newer, or the wait is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newer_than: Option<u64>,
+    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
-decode_struct!(Status { id });
+decode_struct!(Status { id, newer_than, wait_ms });
+
+impl Status {
+    /// The volume as it is now.
+    pub fn of(id: VolumeId) -> Self {
+        Self { id, newer_than: None, wait_ms: None }
+    }
+}
 
 /// `volume.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -241,11 +257,36 @@ pub struct List {
     /// Only volumes of this plugin.
     #[serde(default)]
     pub plugin: Option<PluginId>,
-    /// Only volumes with a claim on this node.
+    /// Only volumes with a claim on this node that holds them, or may.
     #[serde(default)]
     pub node: Option<NodeId>,
+    /// Only volumes with a claim in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Only what comes after: `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Answer only when the list's `index` is newer, or the wait is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newer_than: Option<u64>,
+    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
-decode_struct!(List { prefix = String::new(), plugin, node });
+decode_struct!(List {
+    prefix = String::new(),
+    plugin,
+    node,
+    state,
+    limit,
+    after,
+    newer_than,
+    wait_ms,
+});
 
 /// Whether a volume can be claimed, derived when read (A6).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -306,7 +347,16 @@ pub struct VolumeStatus {
     pub has_secrets: bool,
     /// Whether it can be claimed.
     pub health: Health,
-    /// Its claims.
+    /// Set while the plugin has no room for it: what it said (A7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exhausted: Option<String>,
+    /// What a person can do when it is not as it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// How many claims it has.
+    #[serde(default)]
+    pub claim_count: usize,
+    /// Its claims; the first that fit a message, when there are more: `claim.status` has all.
     pub claims: Vec<ClaimStatus>,
     /// The revision that registered it.
     pub create_index: u64,
@@ -349,8 +399,65 @@ pub struct VolumeStub {
 /// `volume.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volumes {
-    /// The stream position that the list shows.
+    /// The revision of the volumes bucket that the list shows: all of it, and nothing newer.
     pub index: u64,
     /// The volumes, by namespace and id.
     pub volumes: Vec<VolumeStub>,
+    /// Where the next page begins, as `after`; none when this was the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// `volume.placement`: where a workload with these volumes could run now (D6).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Placement {
+    /// The volumes, as the workload's alloc would ask for them.
+    #[serde(default)]
+    pub volumes: Vec<VolumeRequest>,
+    /// Which of several alike it is, from 0; needed by volumes that are `per_alloc`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// Only of this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Only what comes after: `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+decode_struct!(Placement { volumes, index, node, limit, after });
+
+/// `volume.placement`: what claims would be told at this moment; nothing is reserved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placements {
+    /// The nodes, by id.
+    pub nodes: Vec<NodePlacement>,
+    /// Where the next page begins, as `after`; none when this was the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Whether one node can host the volumes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePlacement {
+    /// The node.
+    pub node: NodeId,
+    /// Whether it can host all of them now.
+    pub fits: bool,
+    /// Why not, everything at once, by volume.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// What is in the way of a volume on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Obstacle {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Which reason: the code that `claim.take` would answer.
+    pub code: Code,
+    /// In words.
+    pub message: String,
 }

@@ -41,6 +41,11 @@ impl Volumes {
         self.subtrees.get(volume)
     }
 
+    /// As [`get`](Self::get), with the key as it is kept here.
+    pub fn get_key_value(&self, volume: &VolumeKey) -> Option<(&VolumeKey, &Subtree)> {
+        self.subtrees.get_key_value(volume)
+    }
+
     /// All subtrees, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&VolumeKey, &Subtree)> {
         self.subtrees.iter()

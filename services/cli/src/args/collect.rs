@@ -1,0 +1,47 @@
+//! `berth gc`.
+
+use std::time::Duration;
+
+use berth_contract::message::collect::Kind;
+use clap::Args;
+
+use crate::span;
+
+/// `berth gc`
+#[derive(Debug, Args)]
+#[command(after_long_help = "EXAMPLES
+    berth gc
+    berth gc --claims
+    berth gc --allocs --nodes --grace 1h
+    berth gc --json | jq -r '.kept[]'")]
+#[expect(clippy::struct_excessive_bools, reason = "each is one flag")]
+pub struct Gc {
+    /// How long a thing must have been to go [default: claims none, records as is configured]
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    pub grace: Option<Duration>,
+    /// Claims that nobody wants, and volumes that were to go with their last claim
+    #[arg(long)]
+    pub claims: bool,
+    /// Records of allocs that have ended and have no claim left
+    #[arg(long)]
+    pub allocs: bool,
+    /// Nodes that are down with nothing on them, and their plugin instances
+    #[arg(long)]
+    pub nodes: bool,
+    /// Plugin instances on nodes that nobody knows
+    #[arg(long)]
+    pub plugins: bool,
+}
+
+impl Gc {
+    /// What was asked for; nothing means all.
+    pub fn kinds(&self) -> Vec<Kind> {
+        let asked = |kind: &Kind| match kind {
+            Kind::Claims => self.claims,
+            Kind::Allocs => self.allocs,
+            Kind::Nodes => self.nodes,
+            Kind::Plugins => self.plugins,
+        };
+        Kind::ALL.into_iter().filter(asked).collect()
+    }
+}

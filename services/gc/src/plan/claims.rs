@@ -1,0 +1,82 @@
+//! Claims that nobody wants, and volumes that are to go with their last one (F1).
+
+use std::time::Duration;
+
+use berth_domain::volume::{Claim, State};
+use berth_domain::{AllocId, VolumeKey};
+use berth_service::projection::Subtree;
+
+use super::{Plan, Sight, Unwanted, describe};
+use crate::evidence;
+
+enum Verdict {
+    /// Wanted, or too young to say.
+    AtRest,
+    Unwanted,
+    Stuck,
+}
+
+impl Sight<'_> {
+    /// Looks through every claim. What is younger than the grace is somebody else's to see first.
+    pub(super) fn claims(&self, grace: Duration, plan: &mut Plan) {
+        let mut all: Vec<(&VolumeKey, &Subtree)> = self.volumes.iter().collect();
+        all.sort_by_key(|(volume, _)| *volume);
+        for (volume, subtree) in all {
+            if let Some((key, why)) = subtree.unreadable.iter().next() {
+                plan.kept.push(format!("volume {volume}: its record {key} cannot be read: {why}"));
+                continue;
+            }
+            for (alloc, claim) in &subtree.volume.claims {
+                match self.verdict(volume, alloc, claim, grace) {
+                    Verdict::AtRest => {}
+                    Verdict::Unwanted => plan.unwanted.push(Unwanted {
+                        volume: volume.clone(),
+                        alloc: alloc.clone(),
+                        epoch: claim.epoch,
+                    }),
+                    Verdict::Stuck => plan.kept.push(stuck(volume, alloc, claim)),
+                }
+            }
+            let closing = subtree.volume.spec.as_ref().is_some_and(|spec| spec.closing.is_some());
+            if closing && subtree.volume.claims.is_empty() {
+                plan.closing.push(volume.clone());
+            }
+        }
+    }
+
+    fn verdict(
+        &self,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        claim: &Claim,
+        grace: Duration,
+    ) -> Verdict {
+        match claim.state {
+            State::Waiting | State::Publishing | State::Taken => {
+                let known = self.allocs.get(&volume.namespace, alloc).map(|(_, alloc)| alloc);
+                let ended = known.map_or(claim.since, |alloc| alloc.since.max(claim.since));
+                match evidence::of_alloc(known) {
+                    Some(_) if self.overdue(ended, grace) => Verdict::Unwanted,
+                    _ => Verdict::AtRest,
+                }
+            }
+            State::Unpublishing | State::NodeDetached if self.overdue(claim.since, grace) => {
+                Verdict::Stuck
+            }
+            State::Unpublishing | State::NodeDetached => Verdict::AtRest,
+        }
+    }
+}
+
+/// A claim that is being released for long, and why it is not released yet.
+fn stuck(volume: &VolumeKey, alloc: &AllocId, claim: &Claim) -> String {
+    let Claim { state, since, node, tries, .. } = claim;
+    let why = match (&claim.error, &claim.attempt) {
+        (Some(error), _) => format!("{tries} tries failed, the last with: {error}"),
+        (None, Some(attempt)) => {
+            format!("{} by {} has not been answered yet", attempt.call, attempt.worker)
+        }
+        (None, None) => "nobody has taken it up yet: is berth-volumewatcher running?".to_owned(),
+    };
+    format!("{}: {state} on node {node} since {since}; {why}", describe(volume, alloc, claim.epoch))
+}

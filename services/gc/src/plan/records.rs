@@ -1,0 +1,133 @@
+//! Records that are of no use any more (F2): allocs that have ended, nodes that are down, plugin
+//! instances of nodes that nobody knows.
+//!
+//! **Never** picks a node by its silence alone. Whatever may still be mounted there is a claim, an
+//! alloc that nobody has reported ended, or a proof that the node has not answered yet; any of them
+//! keeps it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+use berth_contract::key::{VolumeEntry, parse_volume};
+use berth_domain::plugin::{Node, NodeState};
+use berth_domain::{AllocId, Namespace, NodeId};
+
+use super::{Ended, Plan, Sight, describe};
+
+/// What is in the way of forgetting a node: the first thing found, and how many there are.
+#[derive(Default)]
+struct Burden {
+    first: String,
+    all: usize,
+}
+
+impl Sight<'_> {
+    /// Allocs that ended before, and have no claim anywhere.
+    pub(super) fn allocs(&self, after: Duration, plan: &mut Plan) {
+        let claimants = self.claimants();
+        let over = self.allocs.iter().filter(|(namespace, alloc, record)| {
+            record.state.is_terminal()
+                && self.overdue(record.since, after)
+                && !claimants.contains(&(*namespace, *alloc))
+        });
+        plan.ended = over
+            .map(|(namespace, alloc, record)| Ended {
+                namespace: namespace.clone(),
+                alloc: alloc.clone(),
+                state: record.state,
+                at: record.since,
+            })
+            .collect();
+        plan.ended.sort_by(|a, b| (&a.namespace, &a.alloc).cmp(&(&b.namespace, &b.alloc)));
+    }
+
+    fn claimants(&self) -> HashSet<(&Namespace, &AllocId)> {
+        let all = self.volumes.iter().flat_map(|(volume, subtree)| {
+            subtree.volume.claims.keys().map(|alloc| (&volume.namespace, alloc))
+        });
+        all.collect()
+    }
+
+    /// Nodes that are down since before, and carry nothing.
+    pub(super) fn nodes(&self, after: Duration, plan: &mut Plan) {
+        let overdue =
+            |node: &Node| node.state == NodeState::Down && self.overdue(node.since, after);
+        let down: Vec<(&NodeId, &Node)> =
+            self.nodes.iter().filter(|(_, node)| overdue(node)).collect();
+        if down.is_empty() {
+            return;
+        }
+        let (unreadable, burdens) = (self.unreadable(), self.burdens());
+        for (id, node) in down {
+            let why = match (&node.gone, burdens.get(id), &unreadable) {
+                (Some(proof), ..) => Some(format!(
+                    "it counts as gone ({proof}); were that forgotten, nobody would tell it to \
+                     undo its mounts when it comes back"
+                )),
+                (None, Some(Burden { first, all: 1 }), _) => Some(format!("there is the {first}")),
+                (None, Some(Burden { first, all }), _) => {
+                    Some(format!("there is the {first}, and {} more", all - 1))
+                }
+                (None, None, Some(what)) => {
+                    Some(format!("{what} cannot be read, and may be there"))
+                }
+                (None, None, None) => None,
+            };
+            match why {
+                None => plan.idle.push(id.clone()),
+                Some(why) => {
+                    plan.kept.push(format!("node {id}: down since {}, but {why}", node.since));
+                }
+            }
+        }
+    }
+
+    /// What is on each node, as far as anybody knows.
+    fn burdens(&self) -> BTreeMap<&NodeId, Burden> {
+        let mut burdens: BTreeMap<&NodeId, Burden> = BTreeMap::new();
+        let mut add = |node, what: &dyn Fn() -> String| {
+            let burden = burdens.entry(node).or_default();
+            burden.all += 1;
+            if burden.all == 1 {
+                burden.first = what();
+            }
+        };
+        for (volume, subtree) in self.volumes.iter() {
+            for (alloc, claim) in &subtree.volume.claims {
+                add(&claim.node, &|| describe(volume, alloc, claim.epoch));
+            }
+        }
+        for (namespace, alloc, record) in self.allocs.iter() {
+            if !record.state.is_terminal() {
+                add(&record.node, &|| format!("alloc {alloc} of namespace {namespace}, live"));
+            }
+        }
+        burdens
+    }
+
+    /// A record that may be a claim or a live alloc on any node.
+    fn unreadable(&self) -> Option<String> {
+        let claim = |key: &&String| !matches!(parse_volume(key), Some(VolumeEntry::Spec(_)));
+        let mut claims = self.volumes.iter().flat_map(|(_, subtree)| subtree.unreadable.keys());
+        let claim = claims.find(claim).map(|key| format!("the record {key}"));
+        claim.or_else(|| {
+            let (namespace, alloc) = self.allocs.unreadable().next()?;
+            Some(format!("the record of alloc {alloc} of namespace {namespace}"))
+        })
+    }
+
+    /// Nodes that nobody knows, of which there are instances: each since before.
+    pub(super) fn plugins(&self, after: Duration, plan: &mut Plan) {
+        let mut strays: BTreeMap<&NodeId, bool> = BTreeMap::new();
+        for (_, plugin) in self.plugins.iter() {
+            for ((node, _), instance) in &plugin.instances {
+                if self.nodes.get(node).is_none() {
+                    *strays.entry(node).or_insert(true) &= self.overdue(instance.since, after);
+                }
+            }
+        }
+        let old: BTreeSet<NodeId> =
+            strays.into_iter().filter(|(_, old)| *old).map(|(node, _)| node.clone()).collect();
+        plan.strays = old.into_iter().collect();
+    }
+}
