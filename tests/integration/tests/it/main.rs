@@ -6,7 +6,6 @@
     reason = "a test must stop where its footing fails"
 )]
 
-mod chaos;
 mod config;
 mod faults;
 mod input;
