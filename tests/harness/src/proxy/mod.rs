@@ -185,10 +185,11 @@ impl Line {
     fn next(&self, held: &[u8]) -> Option<usize> {
         let Some(tap) = &self.tap else { return (!held.is_empty()).then_some(held.len()) };
         let frame = frame::first(held)?;
-        let verdict = frame.publish.map_or(Verdict::Pass, |it| tap.wire.pass(&tap.label, &it));
-        if verdict != Verdict::Pass {
-            self.state.send_modify(|state| state.cable = Cable::Silent);
-        }
+        let silence = || self.state.send_modify(|state| state.cable = Cable::Silent);
+        let verdict = match &frame.publish {
+            Some(publish) => tap.wire.pass(&tap.label, publish, silence),
+            None => Verdict::Pass,
+        };
         Some(if verdict == Verdict::StopBefore { 0 } else { frame.len })
     }
 }

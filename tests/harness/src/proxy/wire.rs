@@ -108,8 +108,8 @@ impl Wire {
         tripped
     }
 
-    /// A message comes by.
-    pub(super) fn pass(&self, cable: &str, publish: &Publish) -> Verdict {
+    /// A message comes by. Before anybody learns that it tripped the wire, the cable is silenced.
+    pub(super) fn pass(&self, cable: &str, publish: &Publish, silence: impl FnOnce()) -> Verdict {
         let Some(reply) = &publish.reply else { return Verdict::Pass };
         let mut laid = self.laid();
         let Some(Point { subjects, at, side }) = laid.point.clone() else { return Verdict::Pass };
@@ -122,6 +122,7 @@ impl Wire {
         if laid.passed.len() <= at {
             return Verdict::Pass;
         }
+        silence();
         let handled = side == Side::Before;
         laid.awaited = (!handled).then(|| reply.clone().into_bytes());
         self.progress.send_replace(Progress { tripped: Some(passed), handled });
