@@ -3,8 +3,9 @@
 use berth_contract::message::claim::{Checkpoint, Checkpointed, Release, Released};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_domain::volume::{Command, Refusal, Write};
-use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_domain::proof::Proven;
+use berth_domain::volume::{Command, Refusal, State as ClaimState, Write};
+use berth_domain::{AllocId, Namespace, VolumeKey, WorkerId};
 
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
@@ -28,7 +29,7 @@ pub async fn release(
         reason: reason.to_owned(),
     };
     match state.transact(&volume, trace, |_| Ok(command.clone())).await {
-        Ok(_) => Ok(Released { state: claim_state(state, &volume, &request.alloc) }),
+        Ok(_) => Ok(Released { state: standing(state, &volume, &request.alloc).state }),
         // What is gone is released: asking again is harmless.
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Released { state: None }),
         Err(error) => Err(state.problem(error, "claim.release", &volume)),
@@ -50,7 +51,7 @@ pub async fn checkpoint(
             alloc: alloc.clone(),
             attempt: report.attempt.clone(),
             outcome: report.into_outcome(),
-            worker: Some(request.worker.clone()),
+            worker: (!request.report_only).then(|| request.worker.clone()),
         };
         match state.transact(&volume, trace, |_| Ok(answer.clone())).await {
             // The write that ended one step named the next attempt too, if there is one.
@@ -62,14 +63,33 @@ pub async fn checkpoint(
             Err(error) => return Err(fail(error)),
         }
     }
-    let begin = Command::Begin {
-        alloc: alloc.clone(),
-        worker: request.worker,
-        wanted: state.surely_wanted(&volume.namespace, &alloc).await?,
-        early: request.early,
+    if request.report_only {
+        return Ok(standing(state, &volume, &alloc));
+    }
+    let mut begin = Begin {
+        // A claim that is on its way out goes, wanted or not; else the leader is asked.
+        wanted: match standing(state, &volume, &alloc).state {
+            Some(stands) if is_leaving(stands) => None,
+            _ => Some(state.surely_wanted(&volume.namespace, &alloc).await?),
+        },
         proven: proof::of_claim(state, &volume, &alloc).await?,
+        alloc: &alloc,
+        worker: &request.worker,
+        early: request.early,
     };
-    match state.transact(&volume, trace, |_| Ok(begin.clone())).await {
+    let mut done = state.transact(&volume, trace, |_| Ok(begin.command())).await;
+    let unsure = |refusal: &Refusal| match refusal {
+        Refusal::NotDue { state, .. } => !is_leaving(*state),
+        _ => false,
+    };
+    if begin.wanted.is_none()
+        && matches!(&done, Err(TransactError::Refused(refusal)) if unsure(refusal))
+    {
+        // It is another claim than was known here.
+        begin.wanted = Some(state.surely_wanted(&volume.namespace, &alloc).await?);
+        done = state.transact(&volume, trace, |_| Ok(begin.command())).await;
+    }
+    match done {
         Ok(done) => Ok(checkpointed(state, &volume, &alloc, done, trace).await),
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {
             Ok(Checkpointed { state: None, call: None, next_try: None })
@@ -79,6 +99,45 @@ pub async fn checkpoint(
         }
         Err(error) => Err(fail(error)),
     }
+}
+
+/// What a worker asks for.
+struct Begin<'a> {
+    alloc: &'a AllocId,
+    worker: &'a WorkerId,
+    /// None while it does not matter.
+    wanted: Option<bool>,
+    early: bool,
+    proven: Option<Proven>,
+}
+
+impl Begin<'_> {
+    fn command(&self) -> Command {
+        Command::Begin {
+            alloc: self.alloc.clone(),
+            worker: self.worker.clone(),
+            // Nothing is taken from an alloc that may be there.
+            wanted: self.wanted.unwrap_or(true),
+            early: self.early,
+            proven: self.proven.clone(),
+        }
+    }
+}
+
+fn is_leaving(state: ClaimState) -> bool {
+    matches!(state, ClaimState::Unpublishing | ClaimState::NodeDetached)
+}
+
+/// Where the claim stands, with nothing to call.
+fn standing(state: &State, volume: &VolumeKey, alloc: &AllocId) -> Checkpointed {
+    state.volume_mirror.read(|volumes| {
+        let claim = volumes.get(volume).and_then(|subtree| subtree.volume.claims.get(alloc));
+        Checkpointed {
+            state: claim.map(|claim| claim.state),
+            call: None,
+            next_try: claim.and_then(|claim| claim.next_try),
+        }
+    })
 }
 
 async fn checkpointed(
@@ -106,12 +165,4 @@ async fn checkpointed(
             next_try: claim.and_then(|claim| claim.next_try),
         }
     })
-}
-
-fn claim_state(
-    state: &State,
-    volume: &VolumeKey,
-    alloc: &AllocId,
-) -> Option<berth_domain::volume::State> {
-    state.volume_mirror.read(|volumes| Some(volumes.get(volume)?.volume.claims.get(alloc)?.state))
 }

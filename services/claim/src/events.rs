@@ -46,7 +46,7 @@ impl Told<'_> {
     pub fn event(&self, policy: &Policy) -> Event {
         let event = match self.write {
             Write::PutSpec(spec) => self.of_spec(spec),
-            Write::DeleteSpec => self.of_deregistration(),
+            Write::DeleteSpec => self.named(EventName::VolumeDeregistered),
             Write::PutClaim(alloc, claim) => self.of_claim(alloc, claim, policy),
             Write::DeleteClaim(alloc) => self.of_end(alloc),
         };
@@ -66,6 +66,10 @@ impl Told<'_> {
         }
     }
 
+    fn was(&self, state: State) -> bool {
+        self.before.is_some_and(|before| before.claim.state == state)
+    }
+
     fn of_spec(&self, spec: &VolumeSpec) -> Event {
         let name = match (&spec.closing, spec.create_index) {
             (Some(_), _) => EventName::VolumeClosing,
@@ -77,14 +81,6 @@ impl Told<'_> {
             detail: spec.closing.as_ref().map(|closing| closing.reason.clone()),
             ..self.named(name)
         }
-    }
-
-    fn of_deregistration(&self) -> Event {
-        let reason = match self.command {
-            Command::Deregister { reason, .. } if !reason.is_empty() => Some(reason.clone()),
-            _ => None,
-        };
-        Event { detail: reason, ..self.named(EventName::VolumeDeregistered) }
     }
 
     fn of_claim(&self, alloc: &AllocId, claim: &Claim, policy: &Policy) -> Event {
@@ -140,7 +136,9 @@ impl Told<'_> {
             Command::Begin { proven: Some(proven), .. } => {
                 format!("node {} is gone: {}", proven.node, proven.proof)
             }
-            Command::Begin { wanted: true, .. } => "nobody asked for it any more".to_owned(),
+            Command::Begin { wanted: true, .. } if self.was(State::Waiting) => {
+                "nobody asked for it any more".to_owned()
+            }
             _ => "nothing of it was left to detach".to_owned(),
         };
         let released = self.trail.and_then(|trail| trail.released);

@@ -9,8 +9,13 @@ use serde_json::Value;
 /// What may be configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Claims worked on at once.
+    /// Questions to the claim service under way at once.
     pub max_in_flight: usize,
+    /// Calls under way at once for each plugin's controller, and for each plugin on each node; as
+    /// many again for claims whose last call failed, so that those that hang are in nobody's way.
+    pub per_plugin: usize,
+    /// A claim is tried again early, because something changed, no oftener than this.
+    pub early: Duration,
     /// How often everything is looked through, whatever was seen to change.
     pub rescan: Duration,
     /// How long calls under way may go on after the shutdown; what is not done by then is taken
@@ -20,16 +25,24 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { max_in_flight: 256, rescan: Duration::from_secs(5), drain: Duration::from_secs(5) }
+        Self {
+            max_in_flight: 256,
+            per_plugin: 64,
+            early: Duration::from_secs(15),
+            rescan: Duration::from_secs(5),
+            drain: Duration::from_secs(5),
+        }
     }
 }
 
 struct Fields {
     max_in_flight: Option<u32>,
+    per_plugin: Option<u32>,
+    early_ms: Option<u64>,
     rescan_ms: Option<u64>,
     drain_ms: Option<u64>,
 }
-decode_struct!(Fields { max_in_flight, rescan_ms, drain_ms });
+decode_struct!(Fields { max_in_flight, per_plugin, early_ms, rescan_ms, drain_ms });
 
 impl Decode for Config {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
@@ -47,18 +60,29 @@ impl Fields {
     fn check(self, decoder: &mut Decoder) -> Option<Config> {
         let default = Config::default();
         let rescan = self.rescan_ms.map_or(default.rescan, Duration::from_millis);
+        let early = self.early_ms.map_or(default.early, Duration::from_millis);
+        let many = |many: Option<u32>| many.and_then(|many| usize::try_from(many).ok());
         let sound = decoder.demand(
             self.max_in_flight != Some(0),
             "watcher.max_in_flight",
             "must be at least 1",
         ) & decoder.demand(
+            self.per_plugin != Some(0),
+            "watcher.per_plugin",
+            "must be at least 1",
+        ) & decoder.demand(
+            early >= Duration::from_millis(100),
+            "watcher.early_ms",
+            "must be at least 100",
+        ) & decoder.demand(
             rescan >= Duration::from_millis(10),
             "watcher.rescan_ms",
             "must be at least 10",
         );
-        let in_flight = self.max_in_flight.and_then(|many| usize::try_from(many).ok());
         sound.then_some(Config {
-            max_in_flight: in_flight.unwrap_or(default.max_in_flight),
+            max_in_flight: many(self.max_in_flight).unwrap_or(default.max_in_flight),
+            per_plugin: many(self.per_plugin).unwrap_or(default.per_plugin),
+            early,
             rescan,
             drain: self.drain_ms.map_or(default.drain, Duration::from_millis),
         })
@@ -75,9 +99,12 @@ mod tests {
     #[test]
     fn the_default_stands_and_nonsense_is_named() {
         assert_eq!(decode::<Config>(json!({}), Unknown::Fault).unwrap(), Config::default());
-        let input = json!({"watcher": {"max_in_flight": 0, "rescan_ms": 1, "speed": 2}});
+        let input = json!({"watcher": {
+            "max_in_flight": 0, "per_plugin": 0, "early_ms": 9, "rescan_ms": 1, "speed": 2,
+        }});
         let faults = decode::<Config>(input, Unknown::Fault).unwrap_err();
         let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
-        assert_eq!(paths, ["watcher.speed", "watcher.max_in_flight", "watcher.rescan_ms"]);
+        let expected = ["speed", "max_in_flight", "per_plugin", "early_ms", "rescan_ms"];
+        assert_eq!(paths, expected.map(|field| format!("watcher.{field}")));
     }
 }

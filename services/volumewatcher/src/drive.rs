@@ -3,16 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_bus::{Bus, Call, Mirror, RequestError};
+use berth_bus::{Bus, Call, RequestError};
+use berth_contract::message::call;
 use berth_contract::message::claim::{Checkpoint, Checkpointed, Report};
 use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
+use berth_domain::volume::{CallKind, Outcome, State};
 use berth_domain::{Timestamp, WorkerId, limits};
+use berth_service::clock;
 use berth_service::reconcile::Next;
-use berth_service::{call, clock};
+use berth_service::slots::{Slot, Slots};
+use berth_telemetry::metric::RELEASES_WOKEN_EARLY;
 use berth_telemetry::{Kind, Span, attribute};
+use tokio::sync::Semaphore;
 
-use crate::watch::{ClaimKey, WokenAllocs, WokenVolumes, is_work};
+use crate::due::Executor;
+use crate::view::{Lane, View};
+use crate::watch::ClaimKey;
 
 /// How long the claim service may take to record a step: an election of three NATS servers
 /// included.
@@ -24,60 +31,65 @@ const UNREACHABLE: Duration = Duration::from_millis(500);
 pub struct Driver {
     pub bus: Bus,
     pub worker: WorkerId,
-    pub volumes: Mirror<WokenVolumes>,
-    pub allocs: Mirror<WokenAllocs>,
+    pub view: Arc<View>,
+    /// Calls under way, by who executes them.
+    pub calls: Slots<Lane>,
+    /// Questions to the claim service under way: what a call takes does not count here.
+    pub questions: Semaphore,
     pub look_again: Duration,
 }
 
 impl Driver {
-    /// Every claim that is, or may be, work.
-    pub fn all_work(&self) -> Vec<ClaimKey> {
-        self.allocs.read(|allocs| {
-            self.volumes.read(|volumes| {
-                let claims = volumes.volumes.iter().flat_map(|(volume, subtree)| {
-                    subtree.volume.claims.iter().map(move |(alloc, claim)| (volume, alloc, claim))
-                });
-                claims
-                    .filter(|(volume, alloc, claim)| {
-                        is_work(claim, allocs.allocs.is_live(&volume.namespace, alloc))
-                    })
-                    .map(|(volume, alloc, _)| (volume.clone(), alloc.clone()))
-                    .collect()
-            })
-        })
-    }
-
-    fn is_work(&self, (volume, alloc): &ClaimKey) -> bool {
-        let wanted = self.allocs.read(|allocs| allocs.allocs.is_live(&volume.namespace, alloc));
-        self.volumes.read(|volumes| {
-            let claims = volumes.volumes.get(volume).map(|subtree| &subtree.volume.claims);
-            claims.and_then(|claims| claims.get(alloc)).is_some_and(|claim| is_work(claim, wanted))
-        })
-    }
-
-    /// Works on a claim until it is freed, or until nothing may be done for it now.
-    pub async fn drive(self: Arc<Self>, claim: ClaimKey) -> Next {
-        if !self.is_work(&claim) {
-            return Next::AwaitChange;
+    /// Works on a claim until it is freed, or until nothing may be done for it now. The slot is
+    /// held while a call is under way, and given back with its answer.
+    pub async fn drive(self: Arc<Self>, claim: ClaimKey, slot: Slot<Lane>) -> Next {
+        match self.view.place(&claim) {
+            Ok(lane) if lane == *slot.lane() => {}
+            // It went on while it waited for its slot: another is needed.
+            Ok(_) => return Next::After(Duration::ZERO),
+            Err(next) => return next,
         }
-        let trace = self.trace(&claim);
+        let trace = self.view.trace(&claim);
         let drive = Span::child_of(trace, "drive a release", Kind::Internal);
         let _ends_with_this = drive.with(attribute::WORKER, self.worker.as_str());
-        let mut report = None;
+        let mut slot = Some(slot);
+        let mut question = self.question(&claim);
+        if self.view.early.take(&claim) {
+            question.early = true;
+            RELEASES_WOKEN_EARLY.add(1, []);
+        }
         // Until when the report of a call is worth delivering: after that the attempt is dead, and
         // whoever asks makes another.
         let mut deliver_until = Timestamp::default();
         loop {
-            let error = match self.checkpoint(&claim, report.clone(), trace).await {
+            let error = match self.checkpoint(&claim, &question, trace).await {
                 Ok(Checkpointed { call: Some(next), .. }) => {
-                    let outcome = call::make(&self.bus, &next, trace).await;
+                    let held = self.slot_for(slot.take(), &next);
+                    let outcome = berth_service::call::make(&self.bus, &next, trace).await;
+                    drop(held);
+                    let detached = next.call == CallKind::NodeDetach && is_done(&outcome);
                     deliver_until = next.deadline.after(limits::CLOCK_MARGIN);
-                    report = Some(Report::new(next.attempt, outcome));
+                    question = Checkpoint {
+                        report: Some(Report::new(next.attempt, outcome)),
+                        ..self.question(&claim)
+                    };
+                    if detached {
+                        // The write that records it may begin the controller's call: not without a
+                        // slot for it, because its deadline would run while it waits for one.
+                        let executor = Executor::Controller(next.plugin);
+                        slot = self.calls.try_take(&Lane { executor, again: false });
+                        question.report_only = slot.is_none();
+                    }
                     continue;
                 }
                 Ok(Checkpointed { state: None, .. }) => {
                     tracing::info!(volume = %claim.0, alloc = %claim.1, "freed");
                     return Next::AwaitChange;
+                }
+                Ok(Checkpointed { state: Some(State::NodeDetached), .. })
+                    if question.report_only =>
+                {
+                    return Next::After(Duration::ZERO);
                 }
                 Ok(Checkpointed { next_try, .. }) => return self.look_again(next_try),
                 Err(error) => error,
@@ -89,19 +101,27 @@ impl Driver {
                 "the claim service could not be asked; asking again"
             );
             let wait = UNREACHABLE.mul_f64(0.5 + rand::random::<f64>());
-            if report.is_none() || clock::now() > deliver_until {
+            if question.report.is_none() || clock::now() > deliver_until {
                 return Next::After(wait);
             }
+            // Nothing is held while it waits.
+            question.report_only |= slot.take().is_some();
             tokio::time::sleep(wait).await;
         }
     }
 
-    /// The claim's release is one trace, whoever works on it and however often.
-    fn trace(&self, (volume, alloc): &ClaimKey) -> TraceContext {
-        let trail = self.volumes.read(|volumes| {
-            volumes.volumes.get(volume).and_then(|subtree| subtree.trails.get(alloc).copied())
-        });
-        trail.map_or_else(clock::begin_trace, |trail| trail.release)
+    /// A slot for a call that is on the record: the one that was taken for it, or, where the record
+    /// was further than was known here, another. The call does not wait for it: its deadline runs.
+    fn slot_for(&self, slot: Option<Slot<Lane>>, call: &call::Call) -> Slot<Lane> {
+        let executor = if call.call.is_controller() {
+            Executor::Controller(call.plugin.clone())
+        } else {
+            Executor::Node(call.plugin.clone(), call.node.clone())
+        };
+        match slot.filter(|slot| slot.lane().executor == executor) {
+            Some(slot) => slot,
+            None => self.calls.take_beyond(&Lane { executor, again: false }),
+        }
     }
 
     /// A claim that is not at rest is looked at again, whether or not something is seen to change.
@@ -111,21 +131,31 @@ impl Driver {
         Next::After(wait.min(self.look_again) + Duration::from_millis(2))
     }
 
-    async fn checkpoint(
-        &self,
-        (volume, alloc): &ClaimKey,
-        report: Option<Report>,
-        trace: TraceContext,
-    ) -> Result<Checkpointed, RequestError> {
-        let request = Checkpoint {
+    fn question(&self, (volume, alloc): &ClaimKey) -> Checkpoint {
+        Checkpoint {
             alloc: alloc.clone(),
             volume: volume.volume.clone(),
             worker: self.worker.clone(),
-            report,
+            report: None,
             early: false,
-        };
+            report_only: false,
+        }
+    }
+
+    async fn checkpoint(
+        &self,
+        (volume, _): &ClaimKey,
+        question: &Checkpoint,
+        trace: TraceContext,
+    ) -> Result<Checkpointed, RequestError> {
+        // Closed by nobody; and a question more would do no harm.
+        let _room = self.questions.acquire().await.ok();
         let subject = Namespaced::ClaimCheckpoint.subject(&volume.namespace);
         // A span of ours would be lost with this process, and the service's be without a parent.
-        self.bus.request(&subject, &request, &Call::within(trace, CHECKPOINT).as_it_is()).await
+        self.bus.request(&subject, question, &Call::within(trace, CHECKPOINT).as_it_is()).await
     }
+}
+
+fn is_done(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Done { .. })
 }

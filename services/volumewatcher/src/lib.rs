@@ -15,49 +15,74 @@
 
 mod config;
 mod drive;
+mod due;
+mod early;
+mod view;
+mod wake;
 mod watch;
 
 use std::sync::Arc;
 
-use berth_bus::MirrorOptions;
+use berth_bus::{Mirror, MirrorOptions};
 use berth_contract::bucket;
 use berth_service::process::{Fatal, Process};
-use berth_service::reconcile::{self, Options, Waker};
+use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
+use berth_service::reconcile::{self, Lanes, Waker};
+use berth_service::slots::Slots;
+use tokio::sync::Semaphore;
 
 pub use config::Config;
 
 /// Runs until told to end.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
-    let waker = Waker::default();
-    let volumes = process.bus.bucket(&bucket::VOLUMES, process.replicas).await?;
-    let allocs = process.bus.bucket(&bucket::ALLOCS, process.replicas).await?;
-    let options = MirrorOptions::default();
-    let volumes = watch::WokenVolumes::new(waker.clone()).start(&volumes, options).await?;
-    let allocs = watch::WokenAllocs::new(waker.clone()).start(&allocs, options).await?;
+    let (waker, changes) = (Waker::default(), watch::Changes::default());
+    let view = Arc::new(follow(&process, &config, &changes).await?);
+    // All that there is was new to the mirrors. What is due of it, the first look finds.
+    changes.take();
     let service = process.announce().await?;
+    let calls = Slots::new(config.per_plugin);
     let driver = Arc::new(drive::Driver {
         bus: process.bus.clone(),
         worker: process.worker.clone(),
-        volumes,
-        allocs,
+        view: Arc::clone(&view),
+        calls: calls.clone(),
+        questions: Semaphore::new(config.max_in_flight),
         look_again: config.rescan,
     });
-    let rescan = tokio::spawn(rescan(Arc::clone(&driver), waker.clone(), config));
-    let options = Options { max_in_flight: config.max_in_flight, drain: config.drain };
-    let work = move |claim| Arc::clone(&driver).drive(claim);
-    reconcile::run(waker, options, process.shutdown.clone(), work).await;
+    let lanes = {
+        let view = Arc::clone(&view);
+        Lanes { slots: calls, place: move |claim: &watch::ClaimKey| view.place(claim) }
+    };
+    let work = move |claim, slot| Arc::clone(&driver).drive(claim, slot);
+    let listen = tokio::spawn(wake::listen(Arc::clone(&view), changes, waker.clone()));
+    let rescan = tokio::spawn(wake::rescan(view, waker.clone(), config.rescan));
+    reconcile::run_in_lanes(waker, lanes, config.drain, process.shutdown.clone(), work).await;
+    listen.abort();
     rescan.abort();
     service.stop(config.drain).await;
     Ok(())
 }
 
-/// Looks through everything now and then: a wake-up that was lost costs this long, and no more.
-async fn rescan(driver: Arc<drive::Driver>, waker: Waker<watch::ClaimKey>, config: Config) {
-    loop {
-        for claim in driver.all_work() {
-            waker.wake(claim);
-        }
-        // Several watchers do not look at the same moment.
-        tokio::time::sleep(config.rescan.mul_f64(0.75 + rand::random::<f64>() / 2.0)).await;
-    }
+async fn follow(
+    process: &Process,
+    config: &Config,
+    changes: &watch::Changes,
+) -> Result<view::View, Fatal> {
+    let (bus, replicas) = (&process.bus, process.replicas);
+    let changes = || changes.clone();
+    let allocs = bus.bucket(&bucket::ALLOCS, replicas).await?;
+    let plugins = bus.bucket(&bucket::PLUGINS, replicas).await?;
+    let nodes = bus.bucket(&bucket::NODES, replicas).await?;
+    let volumes = bus.bucket(&bucket::VOLUMES, replicas).await?;
+    let options = MirrorOptions::default();
+    let watched = watch::WatchedAllocs { allocs: Allocs::default(), changes: changes() };
+    let allocs = Mirror::start(&allocs, ">", watched, options).await?;
+    let watched = watch::WatchedInstances { instances: Instances::default(), changes: changes() };
+    let instances = Mirror::start(&plugins, ">", watched, options).await?;
+    let watched = watch::WatchedNodes { nodes: Nodes::default(), changes: changes() };
+    let nodes = Mirror::start(&nodes, ">", watched, options).await?;
+    let watched = watch::WatchedVolumes { volumes: Volumes::default(), changes: changes() };
+    let volumes = Mirror::start(&volumes, ">", watched, options).await?;
+    let early = early::Early::new(config.early);
+    Ok(view::View { allocs, instances, nodes, volumes, early })
 }

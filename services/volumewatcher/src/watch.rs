@@ -1,110 +1,189 @@
-//! Projections that wake what a change may concern.
+//! Projections that note what changed, and what that may concern.
 
-use berth_bus::{Bucket, Fold, Mirror, MirrorError, MirrorOptions};
+use std::hash::Hash;
+
+use berth_bus::Fold;
 use berth_contract::key::{self, VolumeEntry};
-use berth_domain::volume::{Claim, State};
-use berth_domain::{AllocId, VolumeKey};
-use berth_service::projection::{Allocs, Volumes};
+use berth_domain::plugin::{Half, Instance, Node, NodeState};
+use berth_domain::volume::State;
+use berth_domain::{AllocId, NodeId, PluginId, Timestamp, VolumeKey};
+use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 use berth_service::reconcile::Waker;
 
 /// What is worked on: one claim of one volume.
 pub type ClaimKey = (VolumeKey, AllocId);
 
-/// Whether a claim is, or may be, work: anything but one that is granted, or in line, and wanted.
-pub fn is_work(claim: &Claim, wanted: bool) -> bool {
-    match claim.state {
-        State::Waiting | State::Taken => !wanted,
-        // Undone when nobody comes back for it; the claim service says when.
-        State::Publishing | State::Unpublishing | State::NodeDetached => true,
-    }
+/// Something that changed. Which claims it concerns is looked up outside of the projections, which
+/// wait for nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// A volume: a call for one of its claims may have been in the way of another (rule 3).
+    Volume(VolumeKey),
+    /// One claim may be wanted no longer.
+    Claim(ClaimKey),
+    /// A plugin's controller can be asked, again or for the first time.
+    Controller(PluginId),
+    /// A plugin can be asked on a node, again or for the first time.
+    Plugin(PluginId, NodeId),
+    /// A node is there again, or known to be gone.
+    Node(NodeId),
 }
 
-/// Volumes; a change of one wakes all its claims, because a call for one may have been in the way
-/// of another (rule 3).
-pub struct WokenVolumes {
+/// Who hears of changes.
+pub type Changes = Waker<Change>;
+
+/// Volumes.
+pub struct WatchedVolumes {
     pub volumes: Volumes,
-    waker: Waker<ClaimKey>,
+    pub changes: Changes,
 }
 
-impl WokenVolumes {
-    pub fn new(waker: Waker<ClaimKey>) -> Self {
-        Self { volumes: Volumes::default(), waker }
+impl WatchedVolumes {
+    /// A claim that is granted at once was in nobody's way, and thousands may join a volume.
+    fn joins(&self, volume: &VolumeKey, alloc: &AllocId) -> bool {
+        let claims = self.volumes.get(volume).map(|subtree| &subtree.volume.claims);
+        claims.is_none_or(|claims| !claims.contains_key(alloc))
     }
 
-    pub async fn start(
-        self,
-        bucket: &Bucket,
-        options: MirrorOptions,
-    ) -> Result<Mirror<Self>, MirrorError> {
-        Mirror::start(bucket, ">", self, options).await
-    }
-
-    fn wake(&self, key: &str) {
-        let Some(VolumeEntry::Spec(volume) | VolumeEntry::Claim(volume, _)) =
-            key::parse_volume(key)
-        else {
-            return;
-        };
-        let Some(subtree) = self.volumes.get(&volume) else { return };
-        for (alloc, claim) in &subtree.volume.claims {
-            // Whether a granted claim is wanted is the allocs' to say.
-            if claim.state != State::Taken || key::claim(&volume, alloc) == key {
-                self.waker.wake((volume.clone(), alloc.clone()));
-            }
-        }
+    fn taken(&self, volume: &VolumeKey, alloc: &AllocId) -> bool {
+        let claims = self.volumes.get(volume).map(|subtree| &subtree.volume.claims);
+        let claim = claims.and_then(|claims| claims.get(alloc));
+        claim.is_some_and(|claim| claim.state == State::Taken)
     }
 }
 
-impl Fold for WokenVolumes {
+impl Fold for WatchedVolumes {
     fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
+        let entry = key::parse_volume(key);
+        let joins = match &entry {
+            Some(VolumeEntry::Claim(volume, alloc)) => self.joins(volume, alloc),
+            _ => false,
+        };
         self.volumes.put(key, revision, value);
-        self.wake(key);
+        match entry {
+            Some(VolumeEntry::Claim(volume, alloc)) => {
+                let taken = self.taken(&volume, &alloc);
+                if !(joins && taken) {
+                    self.changes.wake(Change::Volume(volume.clone()));
+                }
+                if taken {
+                    // Its alloc may have ended before.
+                    self.changes.wake(Change::Claim((volume, alloc)));
+                }
+            }
+            Some(VolumeEntry::Spec(volume)) => self.changes.wake(Change::Volume(volume)),
+            None => {}
+        }
     }
 
     fn delete(&mut self, key: &str, revision: u64) {
         self.volumes.delete(key, revision);
-        self.wake(key);
-    }
-}
-
-/// Allocs; one that changes wakes the claims on the volumes it asked for.
-pub struct WokenAllocs {
-    pub allocs: Allocs,
-    waker: Waker<ClaimKey>,
-}
-
-impl WokenAllocs {
-    pub fn new(waker: Waker<ClaimKey>) -> Self {
-        Self { allocs: Allocs::default(), waker }
-    }
-
-    pub async fn start(
-        self,
-        bucket: &Bucket,
-        options: MirrorOptions,
-    ) -> Result<Mirror<Self>, MirrorError> {
-        Mirror::start(bucket, ">", self, options).await
-    }
-
-    fn wake(&self, key: &str) {
-        let Some((namespace, id)) = key::parse_alloc(key) else { return };
-        let Some((_, alloc)) = self.allocs.get(&namespace, &id) else { return };
-        for (volume, _) in alloc.requests() {
-            let volume = VolumeKey::new(namespace.clone(), volume);
-            self.waker.wake((volume, id.clone()));
+        if let Some(VolumeEntry::Claim(volume, _)) = key::parse_volume(key)
+            && self.volumes.get(&volume).is_some_and(|found| !found.volume.claims.is_empty())
+        {
+            self.changes.wake(Change::Volume(volume));
         }
     }
 }
 
-impl Fold for WokenAllocs {
+/// Allocs.
+pub struct WatchedAllocs {
+    pub allocs: Allocs,
+    pub changes: Changes,
+}
+
+impl WatchedAllocs {
+    /// The claims on the volumes that an alloc asked for, if it has ended.
+    fn note(&self, key: &str, gone: bool) {
+        let Some((namespace, id)) = key::parse_alloc(key) else { return };
+        let Some((_, alloc)) = self.allocs.get(&namespace, &id) else { return };
+        if !gone && self.allocs.is_live(&namespace, &id) {
+            return;
+        }
+        for (volume, _) in alloc.requests() {
+            let volume = VolumeKey::new(namespace.clone(), volume);
+            self.changes.wake(Change::Claim((volume, id.clone())));
+        }
+    }
+}
+
+impl Fold for WatchedAllocs {
     fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
         self.allocs.put(key, revision, value);
-        self.wake(key);
+        self.note(key, false);
     }
 
     fn delete(&mut self, key: &str, revision: u64) {
         // Before it is forgotten which volumes it asked for.
-        self.wake(key);
+        self.note(key, true);
         self.allocs.delete(key, revision);
+    }
+}
+
+/// Plugin instances.
+pub struct WatchedInstances {
+    pub instances: Instances,
+    pub changes: Changes,
+}
+
+impl WatchedInstances {
+    /// Since when an instance is well; none while it is not.
+    fn well(&self, plugin: &PluginId, node: &NodeId, half: Half) -> Option<Timestamp> {
+        let instances = &self.instances.get(plugin)?.instances;
+        let is_well = |instance: &&Instance| instance.healthy;
+        instances.get(&(node.clone(), half)).filter(is_well).map(|instance| instance.since)
+    }
+}
+
+impl Fold for WatchedInstances {
+    fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
+        let Some((plugin, node, half)) = key::parse_instance(key) else {
+            return self.instances.put(key, revision, value);
+        };
+        let was = self.well(&plugin, &node, half);
+        self.instances.put(key, revision, value);
+        let is = self.well(&plugin, &node, half);
+        // Also one that was ill and well again between two reports.
+        if is.is_some() && is != was {
+            self.changes.wake(match half {
+                Half::Controller => Change::Controller(plugin),
+                Half::Node => Change::Plugin(plugin, node),
+            });
+        }
+    }
+
+    fn delete(&mut self, key: &str, revision: u64) {
+        self.instances.delete(key, revision);
+    }
+}
+
+/// Nodes.
+pub struct WatchedNodes {
+    pub nodes: Nodes,
+    pub changes: Changes,
+}
+
+impl WatchedNodes {
+    fn stands(&self, node: &NodeId) -> Option<(NodeState, bool)> {
+        self.nodes.get(node).map(|node: &Node| (node.state, node.gone.is_some()))
+    }
+}
+
+impl Fold for WatchedNodes {
+    fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
+        let Some(node) = key::parse_node(key) else {
+            return self.nodes.put(key, revision, value);
+        };
+        let was = self.stands(&node);
+        self.nodes.put(key, revision, value);
+        let is = self.stands(&node);
+        let helps = is.is_some_and(|(state, gone)| state == NodeState::Ready || gone);
+        if is != was && helps {
+            self.changes.wake(Change::Node(node));
+        }
+    }
+
+    fn delete(&mut self, key: &str, revision: u64) {
+        self.nodes.delete(key, revision);
     }
 }

@@ -2,26 +2,29 @@
 //!
 //! **Owns** which key is worked on when. A key that is woken while it waits is not queued twice;
 //! one that is woken while it is worked on is worked on once more; no key is ever worked on twice
-//! at once.
+//! at once. Keys that would wait for the same thing share a lane: a key begins when its lane has
+//! room for it, first come, first served.
 //!
 //! **Promises** that a lost wake-up costs time and never the work: every key that is not at rest
-//! has a time at which it is looked at again.
+//! has a time at which it is looked at again. A full lane delays no other, and a key that waits for
+//! its lane holds nothing meanwhile.
 //!
 //! **Never** knows what the work is, and passes it no input but the key: what is to be done is in
 //! the record.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use berth_telemetry::metric::{RECONCILE_QUEUED, RECONCILE_RUNNING};
+use berth_telemetry::metric::{RECONCILE_HELD_BACK, RECONCILE_QUEUED, RECONCILE_RUNNING};
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use crate::shutdown::Shutdown;
+use crate::slots::{Slot, Slots};
 
 /// When a key is to be worked on again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +61,14 @@ impl<K: Eq + Hash> Waker<K> {
         self.notify.notify_one();
     }
 
-    fn take(&self) -> HashSet<K> {
+    /// All that were woken, once there are some. For one listener.
+    pub async fn woken(&self) -> HashSet<K> {
+        self.notify.notified().await;
+        self.take()
+    }
+
+    /// All that were woken so far, if any.
+    pub fn take(&self) -> HashSet<K> {
         std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -78,43 +88,124 @@ where
     K: Clone + Eq + Hash + Ord + Send + 'static,
     F: Future<Output = Next> + Send + 'static,
 {
+    let one_lane = Lanes { slots: Slots::new(options.max_in_flight), place: |_: &K| Ok(()) };
+    let work = |key, slot: Slot<()>| {
+        let work = work(key);
+        async move {
+            let next = work.await;
+            drop(slot);
+            next
+        }
+    };
+    run_in_lanes(waker, one_lane, options.drain, shutdown, work).await;
+}
+
+/// Where keys wait for their turn.
+#[derive(Debug)]
+pub struct Lanes<L, P> {
+    /// How much each lane has room for.
+    pub slots: Slots<L>,
+    /// The lane of a key that is due, or when it is to be looked at again when it is not. Looked up
+    /// anew whenever the key is woken; briefly, because the loop waits.
+    pub place: P,
+}
+
+/// As [`run`] does, with room in each lane for so much. The work gives its slot back as soon as it
+/// has no more need of it.
+pub async fn run_in_lanes<K, L, F>(
+    waker: Waker<K>,
+    lanes: Lanes<L, impl Fn(&K) -> Result<L, Next>>,
+    drain: Duration,
+    shutdown: Shutdown,
+    work: impl Fn(K, Slot<L>) -> F,
+) where
+    K: Clone + Eq + Hash + Ord + Send + 'static,
+    L: Clone + Eq + Hash + Ord,
+    F: Future<Output = Next> + Send + 'static,
+{
+    let Lanes { slots, place } = lanes;
     let mut schedule: Schedule<K> = Schedule { due: BTreeSet::new(), at: HashMap::new() };
+    let mut queues = Queues { slots: slots.clone(), waiting: BTreeMap::new() };
     let mut running: JoinSet<Next> = JoinSet::new();
     let mut keys: HashMap<Id, K> = HashMap::new();
-    let mut busy: HashMap<K, bool> = HashMap::new();
+    let mut busy: HashMap<K, Stage> = HashMap::new();
     loop {
-        while running.len() < options.max_in_flight {
-            let Some(key) = schedule.take_due(Instant::now()) else { break };
-            busy.insert(key.clone(), false);
-            keys.insert(running.spawn(work(key.clone())).id(), key);
+        while let Some(key) = schedule.take_due(Instant::now()) {
+            match place(&key) {
+                Ok(lane) => {
+                    busy.insert(key.clone(), Stage::HeldBack);
+                    queues.put(lane, key);
+                }
+                Err(next) => schedule.again(key, next),
+            }
         }
-        RECONCILE_QUEUED.set(schedule.at.len() as u64, []);
+        queues.begin(|key, slot| {
+            busy.insert(key.clone(), Stage::Running { again: false });
+            keys.insert(running.spawn(work(key.clone(), slot)).id(), key);
+        });
+        let held_back = busy.len().saturating_sub(running.len());
+        RECONCILE_QUEUED.set((schedule.at.len() + held_back) as u64, []);
+        RECONCILE_HELD_BACK.set(held_back as u64, []);
         RECONCILE_RUNNING.set(running.len() as u64, []);
-        let next = schedule.next().filter(|_| running.len() < options.max_in_flight);
         tokio::select! {
             () = shutdown.requested() => break,
-            () = waker.notify.notified() => for key in waker.take() {
+            woken = waker.woken() => for key in woken {
                 match busy.get_mut(&key) {
-                    Some(again) => *again = true,
+                    // It looks at the record when it begins.
+                    Some(Stage::HeldBack) => {}
+                    Some(Stage::Running { again }) => *again = true,
                     None => schedule.put(key, Instant::now()),
                 }
             },
-            () = sleep_until(next) => {}
+            () = sleep_until(schedule.next()) => {}
+            () = slots.freed() => {}
             Some(ended) = running.join_next_with_id() => {
                 if let Some((key, after)) = ended_key(ended, &mut keys) {
-                    let again = busy.remove(&key).unwrap_or(false);
-                    match (again, after) {
-                        (true, _) => schedule.put(key, Instant::now()),
-                        (false, Next::After(wait)) => schedule.put(key, Instant::now() + wait),
-                        (false, Next::AwaitChange) => {}
+                    match busy.remove(&key) {
+                        Some(Stage::Running { again: true }) => schedule.put(key, Instant::now()),
+                        _ => schedule.again(key, after),
                     }
                 }
             }
         }
     }
     let drained = async { while running.join_next().await.is_some() {} };
-    if tokio::time::timeout(options.drain, drained).await.is_err() {
+    if tokio::time::timeout(drain, drained).await.is_err() {
         tracing::warn!("work was still under way at the end; its records say where it stands");
+    }
+}
+
+/// Where a key is that does not wait for its time.
+enum Stage {
+    /// It is due, and its lane is full.
+    HeldBack,
+    /// It is worked on; it may have been woken meanwhile.
+    Running { again: bool },
+}
+
+/// Keys that are due, lane by lane.
+struct Queues<K, L> {
+    slots: Slots<L>,
+    waiting: BTreeMap<L, VecDeque<K>>,
+}
+
+impl<K, L: Clone + Eq + Hash + Ord> Queues<K, L> {
+    fn put(&mut self, lane: L, key: K) {
+        self.slots.wait(&lane);
+        self.waiting.entry(lane).or_default().push_back(key);
+    }
+
+    /// Begins everything that has room.
+    fn begin(&mut self, mut begin: impl FnMut(K, Slot<L>)) {
+        self.waiting.retain(|lane, queue| {
+            while !queue.is_empty() {
+                let Some(slot) = self.slots.take_waiting(lane) else { break };
+                if let Some(key) = queue.pop_front() {
+                    begin(key, slot);
+                }
+            }
+            !queue.is_empty()
+        });
     }
 }
 
@@ -148,6 +239,12 @@ struct Schedule<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> Schedule<K> {
+    fn again(&mut self, key: K, next: Next) {
+        if let Next::After(wait) = next {
+            self.put(key, Instant::now() + wait);
+        }
+    }
+
     fn put(&mut self, key: K, at: Instant) {
         if let Some(known) = self.at.get(&key).copied() {
             if known <= at {
@@ -240,6 +337,71 @@ mod tests {
         waker.wake(1);
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(count.load(Ordering::SeqCst) >= 10, "{count:?}");
+        trigger.request();
+        runner.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_lane_delays_no_other() {
+        let waker = Waker::default();
+        let (trigger, shutdown) = Shutdown::new();
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let work = {
+            let done = Arc::clone(&done);
+            move |key: u32, slot: Slot<&'static str>| {
+                let done = Arc::clone(&done);
+                async move {
+                    if *slot.lane() == "hung" {
+                        return std::future::pending().await;
+                    }
+                    done.lock().unwrap().push(key);
+                    Next::AwaitChange
+                }
+            }
+        };
+        let slots = Slots::new(4);
+        let place = |key: &u32| match key {
+            0 => Err(Next::AwaitChange),
+            1..=1_000 => Ok("hung"),
+            _ => Ok("well"),
+        };
+        let lanes = Lanes { slots, place };
+        let drain = Duration::from_secs(1);
+        let runner = tokio::spawn(run_in_lanes(waker.clone(), lanes, drain, shutdown, work));
+        for key in 0..1_010 {
+            waker.wake(key);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let mut seen = done.lock().unwrap().clone();
+        seen.sort_unstable();
+        assert_eq!(seen, (1_001..1_010).collect::<Vec<_>>());
+        trigger.request();
+        runner.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_given_back_early_lets_the_next_begin() {
+        let waker = Waker::default();
+        let (trigger, shutdown) = Shutdown::new();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let work = {
+            let begun = Arc::clone(&begun);
+            move |_key: u32, slot: Slot<()>| {
+                let begun = Arc::clone(&begun);
+                async move {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    drop(slot);
+                    std::future::pending().await
+                }
+            }
+        };
+        let lanes = Lanes { slots: Slots::new(1), place: |_: &u32| Ok(()) };
+        let drain = Duration::ZERO;
+        let runner = tokio::spawn(run_in_lanes(waker.clone(), lanes, drain, shutdown, work));
+        (0..10).for_each(|key| waker.wake(key));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(begun.load(Ordering::SeqCst), 10);
         trigger.request();
         runner.await.unwrap();
     }

@@ -111,7 +111,7 @@ pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub report_only: bool,
 }
-decode_struct!(Checkpoint { alloc, volume, worker, report, early, report_only });
+decode_struct!(Checkpoint { alloc, volume, worker, report, early = false, report_only = false });
 
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

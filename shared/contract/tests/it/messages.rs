@@ -195,6 +195,7 @@ fn claims() {
                 error: Some("no answer within 60s".to_owned()),
             }),
             early: true,
+            report_only: false,
         },
     );
     request(

@@ -75,6 +75,9 @@ registry! {
 
     /// Keys that wait to be worked on, those that wait for their time included.
     Gauge RECONCILE_QUEUED = "berth.reconcile.queued", "{key}", [];
+    /// Keys that are due and wait for room: as much as may be under way of their kind is. In the
+    /// watcher a kind is one plugin's controller, or one plugin on one node.
+    Gauge RECONCILE_HELD_BACK = "berth.reconcile.held_back", "{key}", [];
     /// Keys that are worked on now.
     Gauge RECONCILE_RUNNING = "berth.reconcile.running", "{key}", [];
 
@@ -92,6 +95,8 @@ registry! {
     Counter ATTEMPTS = "berth.attempts", "{attempt}", [call, outcome];
     /// Attempts after the first at the same step.
     Counter ATTEMPTS_RETRIED = "berth.attempts.retried", "{attempt}", [call];
+    /// Releases tried again before their time, because their plugin or node is there again.
+    Counter RELEASES_WOKEN_EARLY = "berth.releases.woken_early", "{claim}", [];
     /// Leases that live, of nodes and of leaders.
     Gauge LEASES = "berth.leases", "{lease}", [kind];
 

@@ -164,6 +164,7 @@ async fn safety_7_an_answer_of_another_attempt_changes_nothing() {
             error: None,
         }),
         early: false,
+        report_only: false,
     };
     let subject = Namespaced::ClaimCheckpoint.subject(&Namespace::default());
     let answer: Checkpointed = system.persist(&subject, &forged).await.unwrap();

@@ -1,0 +1,170 @@
+//! What is due for a claim, seen from here; pure.
+//!
+//! **Promises** to find no claim at rest that the claim service would begin a call for, by the same
+//! record, and to name who would execute that call. The other way round it may be wrong: whether a
+//! call begins is the claim service's to say, which is asked only when one may.
+
+use std::collections::HashMap;
+
+use berth_domain::volume::{Claim, State, Volume};
+use berth_domain::{AllocId, NodeId, PluginId, Timestamp, limits};
+
+/// Who executes a call, and so what calls wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Executor {
+    /// The controller of a plugin, wherever it is.
+    Controller(PluginId),
+    /// A plugin on a node, by the node's agent.
+    Node(PluginId, NodeId),
+}
+
+/// What is due for a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Due {
+    /// A call of this executor may begin, or the claim may go.
+    Now(Executor),
+    /// Nothing before then, unless something changes.
+    At(Timestamp),
+    /// Nothing, unless something changes.
+    Rest,
+}
+
+/// What is known of a claim besides its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// Its alloc has not ended.
+    pub wanted: bool,
+    /// By a proof nothing on its node can write any more (rule 12).
+    pub gone: bool,
+    /// Something changed that a failed call of its may have waited for.
+    pub early: bool,
+}
+
+/// One look at one volume.
+pub struct Look<'a> {
+    volume: &'a Volume,
+    plugin: PluginId,
+    now: Timestamp,
+    /// Whose controller call may still act, and until when.
+    controller: Option<(&'a AllocId, Timestamp)>,
+    /// Whose node call may still act, node by node, and until when.
+    nodes: HashMap<&'a NodeId, (&'a AllocId, Timestamp)>,
+}
+
+impl<'a> Look<'a> {
+    /// None when there is no such volume to look at.
+    pub fn at(volume: &'a Volume, now: Timestamp) -> Option<Self> {
+        let plugin = volume.spec.as_ref()?.plugin.clone();
+        let mut look = Self { volume, plugin, now, controller: None, nodes: HashMap::new() };
+        for (alloc, claim) in &volume.claims {
+            let live = claim.attempt.as_ref().filter(|attempt| attempt.deadline >= now);
+            let Some(attempt) = live else { continue };
+            if attempt.call.is_controller() {
+                look.controller = Some((alloc, attempt.deadline));
+            } else {
+                look.nodes.insert(&claim.node, (alloc, attempt.deadline));
+            }
+        }
+        Some(look)
+    }
+
+    /// Of the claims that are on their way out, those that may go on now, side by side: at most one
+    /// for each executor that rule 3 keeps apart, so that thousands that leave one volume do not
+    /// all ask whenever one of them has moved.
+    pub fn may_go_on(mut self, known: impl Fn(&AllocId, &Claim) -> Known) -> Vec<&'a AllocId> {
+        let mut found = Vec::new();
+        for (alloc, claim) in &self.volume.claims {
+            // Whether a claim that is granted, or in line, is wanted is the allocs' to say.
+            if matches!(claim.state, State::Taken | State::Waiting) {
+                continue;
+            }
+            let Due::Now(executor) = self.due(alloc, claim, known(alloc, claim)) else { continue };
+            match executor {
+                Executor::Controller(_) => self.controller = Some((alloc, self.now)),
+                Executor::Node(..) => {
+                    self.nodes.insert(&claim.node, (alloc, self.now));
+                }
+            }
+            found.push(alloc);
+        }
+        found
+    }
+
+    /// What is due for one claim.
+    pub fn due(&self, alloc: &AllocId, claim: &Claim, known: Known) -> Due {
+        let wanted = known.wanted && !known.gone;
+        match claim.state {
+            State::Taken if wanted => Due::Rest,
+            State::Waiting if wanted => {
+                let kept = claim.since.after(limits::PLACE_KEPT);
+                self.from(claim.place_until.unwrap_or(kept), || self.controller())
+            }
+            // Undone when nobody comes back for it: when, the claim service says.
+            State::Publishing if wanted => {
+                let deadline = claim.attempt.as_ref().map(|attempt| attempt.deadline);
+                let signs = [deadline, claim.next_try].into_iter().flatten();
+                let last = signs.fold(claim.since, Ord::max).after(limits::CLOCK_MARGIN);
+                self.from(last, || self.controller())
+            }
+            State::Waiting | State::Publishing => Due::Now(self.controller()),
+            // The node is not asked any more.
+            State::Taken | State::Unpublishing if known.gone => Due::Now(self.controller()),
+            // Also where rule 3 forbids the call yet: that it is released is to be seen.
+            State::Taken => Due::Now(self.node(claim)),
+            State::Unpublishing => {
+                let busy = self.controller.into_iter().chain(self.nodes.get(&claim.node).copied());
+                self.unless(busy, claim, known, || self.node(claim))
+            }
+            State::NodeDetached => {
+                let calls_needed = claim.controller && !self.others_will_unpublish(alloc, claim);
+                let all = self.controller.into_iter().chain(self.nodes.values().copied());
+                let busy = all.filter(|(whose, _)| calls_needed || *whose == alloc);
+                self.unless(busy, claim, known, || self.controller())
+            }
+        }
+    }
+
+    /// Now, unless one of these calls may still act, or the claim's next try is ahead.
+    fn unless<'b>(
+        &self,
+        busy: impl Iterator<Item = (&'b AllocId, Timestamp)>,
+        claim: &Claim,
+        known: Known,
+        executor: impl FnOnce() -> Executor,
+    ) -> Due {
+        let next_try = claim.next_try.filter(|_| !known.early);
+        match busy.map(|(_, until)| until).chain(next_try).max() {
+            Some(until) if until >= self.now => Due::At(until),
+            _ => Due::Now(executor()),
+        }
+    }
+
+    fn from(&self, at: Timestamp, executor: impl FnOnce() -> Executor) -> Due {
+        if self.now > at { Due::Now(executor()) } else { Due::At(at) }
+    }
+
+    fn controller(&self) -> Executor {
+        Executor::Controller(self.plugin.clone())
+    }
+
+    fn node(&self, claim: &Claim) -> Executor {
+        Executor::Node(self.plugin.clone(), claim.node.clone())
+    }
+
+    /// Rule 9: the claim goes without a call of its own.
+    fn others_will_unpublish(&self, alloc: &AllocId, claim: &Claim) -> bool {
+        self.volume.claims.iter().any(|(other, their)| {
+            other != alloc
+                && their.node == claim.node
+                && their.controller
+                && match their.state {
+                    State::Waiting => false,
+                    State::Publishing | State::Taken | State::Unpublishing => true,
+                    State::NodeDetached => their.attempt.is_none(),
+                }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

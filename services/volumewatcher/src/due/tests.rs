@@ -1,0 +1,205 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::volume::{
+    Attempt, CallKind, Command, Context, Outcome, Policy, Route, Step, Take, VolumeSpec, Write,
+    step,
+};
+use berth_domain::{AttemptId, WorkerId};
+
+use super::*;
+
+const WANTED: Known = Known { wanted: true, gone: false, early: false };
+const ENDED: Known = Known { wanted: false, gone: false, early: false };
+
+fn alloc(at: usize) -> AllocId {
+    AllocId::new(format!("a{at}")).unwrap()
+}
+
+fn node(at: usize) -> NodeId {
+    NodeId::new(format!("n{at}")).unwrap()
+}
+
+fn context(ms: u64) -> Context {
+    Context {
+        now: Timestamp::from_unix_ms(ms),
+        attempt: AttemptId::new(format!("t{ms}")).unwrap(),
+        jitter: 0,
+        policy: Policy::default(),
+    }
+}
+
+/// A volume with claims by these allocs, each on its node; changed by the domain's own steps.
+struct Site(Volume, u64);
+
+impl Site {
+    fn new(claims: &[(usize, usize)]) -> Self {
+        let capability = Capability {
+            access: AccessMode::MultiNodeMultiWriter,
+            attachment: AttachmentMode::FileSystem,
+        };
+        let spec = serde_json::json!({"plugin": "p", "capabilities": [capability]});
+        let spec: VolumeSpec = serde_json::from_value(spec).unwrap();
+        let volume = Volume { spec: Some(spec), claims: BTreeMap::new() };
+        let mut site = Self(volume, 1_000_000);
+        for (at, on) in claims {
+            let route = Route { controller: true, external_node: None };
+            let worker = WorkerId::new("claim").unwrap();
+            let take = Take {
+                alloc: alloc(*at),
+                node: node(*on),
+                mode: Mode::Write,
+                capability: None,
+                wait: false,
+                route: Ok(route),
+                worker,
+            };
+            let call = site.apply(&Command::Take(take)).call;
+            if let Some(attempt) = call {
+                site.answer(*at, &attempt);
+            }
+        }
+        site
+    }
+
+    fn apply(&mut self, command: &Command) -> Step {
+        self.1 += 10;
+        let done = step(&self.0, command, &context(self.1)).unwrap();
+        match done.write.clone() {
+            Some(Write::PutClaim(alloc, claim)) => drop(self.0.claims.insert(alloc, claim)),
+            Some(Write::DeleteClaim(alloc)) => drop(self.0.claims.remove(&alloc)),
+            other => assert_eq!(other, None),
+        }
+        done
+    }
+
+    fn answer(&mut self, at: usize, attempt: &Attempt) -> Step {
+        self.outcome(at, attempt, Outcome::Done { publish_context: BTreeMap::new() })
+    }
+
+    fn outcome(&mut self, at: usize, attempt: &Attempt, outcome: Outcome) -> Step {
+        let attempt = attempt.id.clone();
+        self.apply(&Command::Answer { alloc: alloc(at), attempt, outcome, worker: None })
+    }
+
+    fn begin(&mut self, at: usize) -> Attempt {
+        self.try_begin(at).expect("the call may begin")
+    }
+
+    fn try_begin(&mut self, at: usize) -> Option<Attempt> {
+        let begin = Command::Begin {
+            alloc: alloc(at),
+            worker: WorkerId::new("w").unwrap(),
+            wanted: false,
+            early: false,
+            proven: None,
+        };
+        step(&self.0, &begin, &context(self.1 + 10)).ok()?;
+        self.apply(&begin).call
+    }
+
+    fn due(&self, at: usize, known: Known) -> Due {
+        let look = Look::at(&self.0, Timestamp::from_unix_ms(self.1 + 10)).unwrap();
+        look.due(&alloc(at), &self.0.claims[&alloc(at)], known)
+    }
+
+    fn going(&self) -> BTreeSet<&str> {
+        let look = Look::at(&self.0, Timestamp::from_unix_ms(self.1 + 10)).unwrap();
+        look.may_go_on(|_, _| ENDED).into_iter().map(AllocId::as_str).collect()
+    }
+}
+
+fn on_node(at: usize) -> Due {
+    Due::Now(Executor::Node(PluginId::new("p").unwrap(), node(at)))
+}
+
+fn controller() -> Due {
+    Due::Now(Executor::Controller(PluginId::new("p").unwrap()))
+}
+
+#[test]
+fn a_release_waits_for_who_executes_its_next_call() {
+    let mut site = Site::new(&[(1, 1)]);
+    assert_eq!(site.due(1, WANTED), Due::Rest);
+    assert_eq!(site.due(1, ENDED), on_node(1));
+    let detach = site.begin(1);
+    assert_eq!(site.due(1, ENDED), Due::At(detach.deadline), "its call is under way");
+    site.answer(1, &detach);
+    assert_eq!(site.due(1, ENDED), controller());
+    let unpublish = site.begin(1);
+    assert_eq!(unpublish.call, CallKind::ControllerUnpublish);
+    assert_eq!(site.due(1, ENDED), Due::At(unpublish.deadline));
+}
+
+#[test]
+fn a_failed_call_waits_for_its_time_unless_something_changed() {
+    let mut site = Site::new(&[(1, 1)]);
+    let detach = site.begin(1);
+    site.outcome(1, &detach, Outcome::Failed("no".to_owned()));
+    let next_try = site.0.claims[&alloc(1)].next_try.unwrap();
+    assert_eq!(site.due(1, ENDED), Due::At(next_try));
+    assert_eq!(site.due(1, Known { early: true, ..ENDED }), on_node(1));
+}
+
+#[test]
+fn an_unanswered_call_is_not_passed_early() {
+    let mut site = Site::new(&[(1, 1)]);
+    let detach = site.begin(1);
+    site.outcome(1, &detach, Outcome::Unanswered("silence".to_owned()));
+    assert_eq!(site.due(1, Known { early: true, ..ENDED }), Due::At(detach.deadline));
+}
+
+#[test]
+fn what_is_on_a_node_that_is_gone_leaves_it_wanted_or_not() {
+    let mut site = Site::new(&[(1, 1), (2, 2)]);
+    let gone = Known { gone: true, ..WANTED };
+    assert_eq!(site.due(1, gone), controller());
+    // Nothing acts there any more, whatever the record says is under way.
+    site.begin(1);
+    assert_eq!(site.due(1, gone), controller());
+    assert_eq!(site.due(2, WANTED), Due::Rest);
+}
+
+#[test]
+fn a_place_in_line_ends_with_its_time() {
+    let mut site = Site::new(&[(1, 1)]);
+    let until = Timestamp::from_unix_ms(site.1 + 500);
+    let claim = site.0.claims.get_mut(&alloc(1)).unwrap();
+    (claim.state, claim.controller, claim.place_until) = (State::Waiting, false, Some(until));
+    assert_eq!(site.due(1, WANTED), Due::At(until));
+    assert_eq!(site.due(1, ENDED), controller());
+    site.1 += 500 + u64::try_from(Duration::from_secs(1).as_millis()).unwrap();
+    assert_eq!(site.due(1, WANTED), controller());
+}
+
+/// Thousands that leave one volume do not all ask at each step of one: and each that is woken gets
+/// what it asks for.
+#[test]
+fn only_those_are_woken_that_can_go_on_side_by_side() {
+    let claims: Vec<(usize, usize)> = (0..30).map(|at| (at, at % 3)).collect();
+    let mut site = Site::new(&claims);
+    for at in 0..30 {
+        let release = Command::Release { alloc: alloc(at), epoch: None, reason: String::new() };
+        site.apply(&release);
+    }
+    let mut steps = 0;
+    while !site.0.claims.is_empty() {
+        let woken: Vec<usize> =
+            site.going().iter().map(|alloc| alloc[1..].parse().unwrap()).collect();
+        assert!((1..=3).contains(&woken.len()), "{woken:?}");
+        let mut begun = Vec::new();
+        for at in woken {
+            let before = site.0.claims.len();
+            match site.try_begin(at) {
+                Some(attempt) => begun.push((at, attempt)),
+                None => assert!(site.0.claims.len() < before, "a{at} asked in vain"),
+            }
+        }
+        for (at, attempt) in begun {
+            site.answer(at, &attempt);
+        }
+        steps += 1;
+        assert!(steps < 200);
+    }
+}

@@ -1,0 +1,130 @@
+//! Trying again before the time has come, because something changed; no oftener than it should be.
+//!
+//! **Owns** which claims are to be tried early, and when each was so last.
+//!
+//! **Promises** at most one early try of a claim within the bound, however a plugin flaps; and none
+//! forgotten: one that would come too soon comes when the bound allows it. A crowd of claims that
+//! waited for the same does not come back at the same moment.
+//!
+//! **Never** makes a call due that may not begin: of that, only the wait after a failure is skipped.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::watch::ClaimKey;
+
+/// What changed is known here before whoever executes calls is ready for them.
+const SETTLES: Duration = Duration::from_millis(100);
+/// A crowd is spread over so much more.
+const SPREAD: Duration = Duration::from_millis(300);
+
+/// Early tries.
+#[derive(Debug)]
+pub struct Early {
+    every: Duration,
+    tries: Mutex<Tries>,
+}
+
+#[derive(Debug, Default)]
+struct Tries {
+    /// When each claim may be tried that is to be.
+    due: BTreeSet<(Instant, ClaimKey)>,
+    expected: HashSet<ClaimKey>,
+    /// Claims that are to be tried now.
+    ready: HashSet<ClaimKey>,
+    /// When each was tried early last, for as long as that matters.
+    last: HashMap<ClaimKey, Instant>,
+}
+
+impl Early {
+    /// At most one early try of a claim in this time.
+    pub fn new(every: Duration) -> Self {
+        Self { every, tries: Mutex::default() }
+    }
+
+    /// The claim is to be tried early; `share`, between 0 and 1, is its place in the crowd.
+    pub fn want(&self, claim: ClaimKey, now: Instant, share: f64) {
+        let mut tries = self.lock();
+        if tries.ready.contains(&claim) || !tries.expected.insert(claim.clone()) {
+            return;
+        }
+        let settled = now + SETTLES + SPREAD.mul_f64(share.clamp(0.0, 1.0));
+        let at = tries.last.get(&claim).map_or(settled, |last| settled.max(*last + self.every));
+        tries.due.insert((at, claim));
+    }
+
+    /// When the next claim may be tried.
+    pub fn next(&self) -> Option<Instant> {
+        self.lock().due.first().map(|(at, _)| *at)
+    }
+
+    /// The claims that may be tried now.
+    pub fn begin(&self, now: Instant) -> Vec<ClaimKey> {
+        let mut tries = self.lock();
+        let every = self.every;
+        tries.last.retain(|_, last| *last + every > now);
+        let mut found = Vec::new();
+        while tries.due.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, claim)) = tries.due.pop_first() else { break };
+            tries.expected.remove(&claim);
+            tries.last.insert(claim.clone(), now);
+            tries.ready.insert(claim.clone());
+            found.push(claim);
+        }
+        found
+    }
+
+    /// Whether the claim is to be tried now.
+    pub fn is_ready(&self, claim: &ClaimKey) -> bool {
+        let tries = self.lock();
+        !tries.ready.is_empty() && tries.ready.contains(claim)
+    }
+
+    /// It is tried, or there is nothing to try any more.
+    pub fn take(&self, claim: &ClaimKey) -> bool {
+        let mut tries = self.lock();
+        !tries.ready.is_empty() && tries.ready.remove(claim)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tries> {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
+
+    use super::*;
+
+    const EVERY: Duration = Duration::from_secs(15);
+
+    fn claim() -> ClaimKey {
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("v").unwrap());
+        (volume, AllocId::new("a").unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_flaps_is_tried_no_oftener_and_the_last_change_is_not_forgotten() {
+        let (early, began, mut tried) = (Early::new(EVERY), Instant::now(), 0);
+        // A minute of flapping, four times a second.
+        for _ in 0..240 {
+            early.want(claim(), Instant::now(), 0.5);
+            tokio::time::advance(Duration::from_millis(250)).await;
+            for claim in early.begin(Instant::now()) {
+                tried += 1;
+                assert!(early.is_ready(&claim) && early.take(&claim) && !early.is_ready(&claim));
+            }
+        }
+        assert!((4..=5).contains(&tried), "{tried} in {:?}", began.elapsed());
+        let last = early.next().expect("the last change is still to come");
+        assert!(last <= Instant::now() + EVERY + SETTLES + SPREAD);
+        tokio::time::advance(EVERY + SETTLES + SPREAD).await;
+        assert_eq!(early.begin(Instant::now()), [claim()]);
+        assert!(early.take(&claim()));
+        assert_eq!(early.next(), None);
+    }
+}

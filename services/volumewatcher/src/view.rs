@@ -1,0 +1,199 @@
+//! What is known here, and which claims that concerns.
+//!
+//! **Owns** the mirrors, and the order in which they are looked at together: whoever looks at
+//! several takes them in the order of [`View`]'s fields.
+
+use std::time::Duration;
+
+use berth_bus::Mirror;
+use berth_contract::trace::TraceContext;
+use berth_domain::plugin::Half;
+use berth_domain::volume::{Claim, State, Volume};
+use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
+use berth_service::clock;
+use berth_service::projection::{Allocs, Nodes};
+use berth_service::reconcile::Next;
+
+use crate::due::{Due, Executor, Known, Look};
+use crate::early::Early;
+use crate::watch::{
+    Change, ClaimKey, WatchedAllocs, WatchedInstances, WatchedNodes, WatchedVolumes,
+};
+
+/// Where calls wait for each other: those of one executor. Claims whose last call failed have a
+/// lane of their own there, so that volumes that hang are in the way of none that does not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lane {
+    pub executor: Executor,
+    pub again: bool,
+}
+
+/// Clocks differ, and timers are coarse: a little later both agree that it is then.
+const LATER: Duration = Duration::from_millis(2);
+
+/// The mirrors.
+pub struct View {
+    pub allocs: Mirror<WatchedAllocs>,
+    pub instances: Mirror<WatchedInstances>,
+    pub nodes: Mirror<WatchedNodes>,
+    pub volumes: Mirror<WatchedVolumes>,
+    pub early: Early,
+}
+
+impl View {
+    /// The lane of what is due for a claim, or when to look again.
+    pub fn place(&self, key: &ClaimKey) -> Result<Lane, Next> {
+        let early = self.early.is_ready(key);
+        let (volume, alloc) = key;
+        let looked = self.look(volume, |found, allocs, nodes| {
+            let claim = found.claims.get(alloc)?;
+            let known = Known { early, ..known(allocs, nodes, volume, alloc, claim) };
+            let due = Look::at(found, clock::now())?.due(alloc, claim, known);
+            Some((due, claim.tries > 0))
+        });
+        match looked {
+            Some((Due::Now(executor), again)) => Ok(Lane { executor, again }),
+            Some((Due::At(at), _)) => Err(Next::After(at.since(clock::now()) + LATER)),
+            Some((Due::Rest, _)) | None => {
+                self.early.take(key);
+                Err(Next::AwaitChange)
+            }
+        }
+    }
+
+    /// The claims of a volume that are on their way out and may go on now.
+    pub fn may_go_on(&self, volume: &VolumeKey) -> Vec<ClaimKey> {
+        let key = |alloc: &AllocId| (volume.clone(), alloc.clone());
+        self.look(volume, |found, allocs, nodes| {
+            let look = Look::at(found, clock::now())?;
+            let going = look.may_go_on(|alloc, claim| known(allocs, nodes, volume, alloc, claim));
+            Some(going.into_iter().map(key).collect())
+        })
+        .unwrap_or_default()
+    }
+
+    /// Every claim that something may be done for now.
+    pub fn all_due(&self) -> Vec<ClaimKey> {
+        let now = clock::now();
+        let mut all = Vec::new();
+        self.claims(|volume, found, allocs, nodes| {
+            let known = |alloc: &AllocId, claim: &Claim| known(allocs, nodes, volume, alloc, claim);
+            let Some(look) = Look::at(found, now) else { return };
+            for (alloc, claim) in &found.claims {
+                let stays = matches!(claim.state, State::Taken | State::Waiting);
+                if stays && matches!(look.due(alloc, claim, known(alloc, claim)), Due::Now(_)) {
+                    all.push((volume.clone(), alloc.clone()));
+                }
+            }
+            let going = look.may_go_on(known).into_iter();
+            all.extend(going.map(|alloc| (volume.clone(), alloc.clone())));
+        });
+        all
+    }
+
+    /// The claims with a failed call that may have waited for this.
+    pub fn held_up(&self, change: &Change) -> Vec<ClaimKey> {
+        let hosted = match change {
+            Change::Node(node) => self.controllers_on(node),
+            _ => Vec::new(),
+        };
+        let mut all = Vec::new();
+        self.claims(|volume, found, _, _| {
+            let Some(plugin) = found.spec.as_ref().map(|spec| &spec.plugin) else { return };
+            let concerned = found.claims.iter().filter(|(_, claim)| {
+                claim.tries > 0
+                    && match (change, claim.state) {
+                        (Change::Controller(of), State::NodeDetached) => of == plugin,
+                        (Change::Plugin(of, on), State::Unpublishing) => {
+                            of == plugin && *on == claim.node
+                        }
+                        (Change::Node(on), State::Unpublishing) => *on == claim.node,
+                        (Change::Node(_), State::NodeDetached) => hosted.contains(plugin),
+                        _ => false,
+                    }
+            });
+            all.extend(concerned.map(|(alloc, _)| (volume.clone(), alloc.clone())));
+        });
+        all
+    }
+
+    /// The claims on a node, if it is known to be gone.
+    pub fn left_behind(&self, node: &NodeId) -> Vec<ClaimKey> {
+        let mut all = Vec::new();
+        self.claims(|volume, found, _, nodes| {
+            if !is_gone(nodes, node) {
+                return;
+            }
+            let there = found.claims.iter().filter(|(_, claim)| claim.node == *node);
+            all.extend(there.map(|(alloc, _)| (volume.clone(), alloc.clone())));
+        });
+        all
+    }
+
+    /// The plugins whose controller is hosted on a node.
+    fn controllers_on(&self, node: &NodeId) -> Vec<PluginId> {
+        self.instances.read(|watched| {
+            let controller = (node.clone(), Half::Controller);
+            let plugins = watched.instances.iter();
+            let hosted = plugins.filter(|(_, plugin)| plugin.instances.contains_key(&controller));
+            hosted.map(|(id, _)| id.clone()).collect()
+        })
+    }
+
+    /// The claim's release is one trace, whoever works on it and however often.
+    pub fn trace(&self, (volume, alloc): &ClaimKey) -> TraceContext {
+        let trail = self.volumes.read(|watched| {
+            let subtree = watched.volumes.get(volume);
+            subtree.and_then(|subtree| subtree.trails.get(alloc).copied())
+        });
+        trail.map_or_else(clock::begin_trace, |trail| trail.release)
+    }
+
+    fn look<T>(
+        &self,
+        volume: &VolumeKey,
+        look: impl FnOnce(&Volume, &Allocs, &Nodes) -> Option<T>,
+    ) -> Option<T> {
+        self.allocs.read(|allocs| {
+            self.nodes.read(|nodes| {
+                self.volumes.read(|volumes| {
+                    let found = volumes.volumes.get(volume)?;
+                    look(&found.volume, &allocs.allocs, &nodes.nodes)
+                })
+            })
+        })
+    }
+
+    /// Looks at each volume that is claimed.
+    fn claims(&self, mut look: impl FnMut(&VolumeKey, &Volume, &Allocs, &Nodes)) {
+        self.allocs.read(|allocs| {
+            self.nodes.read(|nodes| {
+                self.volumes.read(|volumes| {
+                    let claimed =
+                        volumes.volumes.iter().filter(|(_, of)| !of.volume.claims.is_empty());
+                    for (volume, subtree) in claimed {
+                        look(volume, &subtree.volume, &allocs.allocs, &nodes.nodes);
+                    }
+                });
+            });
+        });
+    }
+}
+
+fn known(
+    allocs: &Allocs,
+    nodes: &Nodes,
+    volume: &VolumeKey,
+    alloc: &AllocId,
+    claim: &Claim,
+) -> Known {
+    Known {
+        wanted: allocs.is_live(&volume.namespace, alloc),
+        gone: is_gone(nodes, &claim.node),
+        early: false,
+    }
+}
+
+fn is_gone(nodes: &Nodes, node: &NodeId) -> bool {
+    nodes.get(node).is_some_and(|node| node.gone.is_some())
+}

@@ -1,0 +1,66 @@
+//! Woken early when what failed calls waited for is there again.
+
+use std::time::Duration;
+
+use berth_domain::volume::{CallKind, State};
+use berth_harness::wait;
+use berth_service::clock;
+
+use crate::executor::Answer;
+use crate::site::{PATIENCE, Site};
+
+/// A release that would be tried again in minutes is tried when its controller is well again; and
+/// however often that flaps, it is not tried oftener than it may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_is_well_again_is_asked_at_once_and_not_at_each_flap() {
+    let site = Site::start(&[
+        ("BERTH__POLICY__RETRY_FIRST_MS", "600000"),
+        ("BERTH__POLICY__RETRY_MAX_MS", "600000"),
+        ("BERTH__WATCHER__EARLY_MS", "3000"),
+    ])
+    .await;
+    let unpublish = CallKind::ControllerUnpublish;
+    site.plugin("p", true).await;
+    site.executor.tell("p", unpublish, Answer::Error);
+    site.taken("v", "p").await;
+    site.stop("v").await;
+    let failed = site.failed("v", State::NodeDetached, 1).await;
+    assert!(failed.next_try.unwrap().since(clock::now()) > Duration::from_secs(200), "{failed:?}");
+
+    let began = clock::now();
+    let mut flaps = 0;
+    while clock::now().since(began) < Duration::from_secs(4) {
+        site.controller("p", false).await;
+        site.controller("p", true).await;
+        flaps += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let tries = site.executor.seen("p", unpublish).len() - 1;
+    assert!(flaps > 20 && (1..=2).contains(&tries), "{tries} tries in {flaps} flaps");
+
+    // The last of them is not forgotten.
+    site.executor.tell("p", unpublish, Answer::After(Duration::ZERO));
+    site.freed("v").await;
+    assert!(site.executor.seen("p", unpublish).len() <= 4);
+}
+
+/// A node that is there again is asked at once to detach.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_there_again_is_asked_at_once() {
+    let slow = ("BERTH__POLICY__RETRY_FIRST_MS", "600000");
+    let site = Site::start(&[slow, ("BERTH__POLICY__RETRY_MAX_MS", "600000")]).await;
+    site.plugin("p", false).await;
+    site.executor.tell("p", CallKind::NodeDetach, Answer::Error);
+    site.taken("v", "p").await;
+    site.stop("v").await;
+    site.failed("v", State::Unpublishing, 1).await;
+    site.executor.tell("p", CallKind::NodeDetach, Answer::After(Duration::ZERO));
+    site.down().await;
+    site.node(None).await;
+    site.freed("v").await;
+    wait::until("nothing more is asked", PATIENCE, async || {
+        let calls = site.executor.seen("p", CallKind::NodeDetach).len();
+        if calls == 2 { Ok(()) } else { Err(calls) }
+    })
+    .await;
+}

@@ -1,0 +1,127 @@
+//! Whoever is called: a node's agent and controllers that answer as they are told.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
+use berth_contract::code::Code;
+use berth_contract::message::call::{Call, Called};
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, ControllerRpc, controller_queue};
+use berth_domain::volume::CallKind;
+use berth_domain::{NodeId, PluginId, Timestamp};
+use berth_service::clock;
+use serde_json::json;
+
+/// What becomes of the calls of a plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    After(Duration),
+    Never,
+    Error,
+}
+
+/// One call.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub call: Call,
+    pub began: Timestamp,
+    pub answered: bool,
+}
+
+/// Node `n1` and the controllers of its plugins.
+#[derive(Clone)]
+pub struct Executor {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    answers: Arc<Mutex<BTreeMap<(String, &'static str), Answer>>>,
+    service: Arc<Service>,
+}
+
+impl Executor {
+    pub async fn start(bus: &Bus, node: &str) -> Self {
+        let spec = ServiceSpec {
+            name: "test-executor".to_owned(),
+            version: "1.0.0".to_owned(),
+            description: "answers as it is told".to_owned(),
+            metadata: BTreeMap::new(),
+        };
+        let service = Arc::new(bus.service(spec).await.unwrap());
+        let executor = Self { seen: Arc::default(), answers: Arc::default(), service };
+        let detach = AgentVerb::Detach.subject(&NodeId::new(node).unwrap());
+        executor.serve("detach", detach, None).await;
+        executor
+    }
+
+    /// The controller of a plugin is there from now on.
+    pub async fn host(&self, plugin: &str) {
+        let plugin = PluginId::new(plugin).unwrap();
+        let group = || Some(controller_queue(&plugin));
+        for rpc in [ControllerRpc::Publish, ControllerRpc::Unpublish] {
+            self.serve("controller", rpc.subject(&plugin), group()).await;
+        }
+        let spec = EndpointSpec {
+            name: "validate".to_owned(),
+            subject: ControllerRpc::Validate.subject(&plugin),
+            description: "always".to_owned(),
+            queue_group: group(),
+            ..EndpointSpec::default()
+        };
+        let yes = |_| std::future::ready(Ok::<_, Problem>(json!({"confirmed": true})));
+        self.service.endpoint(spec, yes).await.unwrap();
+    }
+
+    async fn serve(&self, name: &str, subject: String, queue_group: Option<String>) {
+        let spec = EndpointSpec {
+            name: name.to_owned(),
+            subject,
+            description: "as it is told".to_owned(),
+            queue_group,
+            max_in_flight: 4096,
+            ..EndpointSpec::default()
+        };
+        let executor = self.clone();
+        let answer = move |request: berth_bus::Request| {
+            let executor = executor.clone();
+            async move { executor.answer(request.decode::<Call>("test")?).await }
+        };
+        self.service.endpoint(spec, answer).await.unwrap();
+    }
+
+    async fn answer(&self, call: Call) -> Result<Called, Problem> {
+        let answer = self.answer_to(&call);
+        let at = {
+            let mut seen = self.seen.lock().unwrap();
+            seen.push(Seen { call, began: clock::now(), answered: false });
+            seen.len() - 1
+        };
+        match answer {
+            Answer::After(wait) => tokio::time::sleep(wait).await,
+            Answer::Never => std::future::pending().await,
+            Answer::Error => {
+                return Err(Problem::new(Code::PluginFailed, "as it was told").retryable());
+            }
+        }
+        self.seen.lock().unwrap()[at].answered = true;
+        Ok(Called::default())
+    }
+
+    fn answer_to(&self, call: &Call) -> Answer {
+        let told = self.answers.lock().unwrap();
+        let to = |of: &str| told.get(&(of.to_owned(), call.call.as_str())).copied();
+        let answer = to(call.volume.as_str()).or_else(|| to(call.plugin.as_str()));
+        answer.unwrap_or(Answer::After(Duration::ZERO))
+    }
+
+    /// From now on calls of this kind for the plugin, or for the volume, are answered so.
+    pub fn tell(&self, of: &str, call: CallKind, answer: Answer) {
+        self.answers.lock().unwrap().insert((of.to_owned(), call.as_str()), answer);
+    }
+
+    /// The calls of a kind to a plugin so far.
+    pub fn seen(&self, plugin: &str, call: CallKind) -> Vec<Seen> {
+        let seen = self.seen.lock().unwrap();
+        let of = |seen: &&Seen| seen.call.plugin.as_str() == plugin && seen.call.call == call;
+        seen.iter().filter(of).cloned().collect()
+    }
+}

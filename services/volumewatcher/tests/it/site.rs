@@ -1,0 +1,217 @@
+//! One nats-server, a claim service, a watcher, and a registry's records written by hand.
+
+use std::future::Future;
+use std::time::Duration;
+
+use berth_bus::{Bus, Call, Change, Config, Guard, Write};
+use berth_contract::bucket::{self, BucketSpec};
+use berth_contract::message::claim::{ClaimStatus, Claims};
+use berth_contract::subject::Namespaced;
+use berth_contract::{key, record};
+use berth_domain::plugin::{ControllerAbilities, Half, Instance, Node, NodeAbilities, NodeState};
+use berth_domain::proof::Proof;
+use berth_domain::volume::State;
+use berth_domain::{Namespace, NodeId, PluginId};
+use berth_harness::dirs::Dir;
+use berth_harness::nats::Server;
+use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::wait;
+use berth_service::clock;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::executor::Executor;
+
+/// A patience that only a broken run uses up.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The node of every claim.
+pub const NODE: &str = "n1";
+
+/// A site; what it started ends with it.
+pub struct Site {
+    // Dropped in this order.
+    _watcher: Daemon,
+    _claim: Daemon,
+    pub executor: Executor,
+    pub bus: Bus,
+    _server: Server,
+    _dir: Dir,
+}
+
+impl Site {
+    /// Starts everything, with these variables for both services.
+    pub async fn start(configured: &[(&str, &str)]) -> Self {
+        let (server, dir) = (Server::start().await, Dir::new("watcher"));
+        let bus = Bus::connect(Config::new([server.url()], "test/host/1")).await.unwrap();
+        let start = |name: &str, path: std::path::PathBuf, section: &str| {
+            let mut program = Program::new(name, path, dir.join(format!("{name}.log")))
+                .env("BERTH__NATS__URL", server.url());
+            for (key, value) in configured.iter().filter(|(key, _)| key.contains(section)) {
+                program = program.env(key, *value);
+            }
+            program.start()
+        };
+        let claim = start("berth-claim", binary("berth-claim"), "POLICY");
+        let watcher = env!("CARGO_BIN_EXE_berth-volumewatcher").into();
+        let watcher = start("berth-volumewatcher", watcher, "WATCHER");
+        let executor = Executor::start(&bus, NODE).await;
+        let site =
+            Self { _watcher: watcher, _claim: claim, executor, bus, _server: server, _dir: dir };
+        site.persist("$SRV.INFO.berth-volumewatcher", &json!({})).await;
+        site.claims("none").await;
+        site.node(None).await;
+        site
+    }
+
+    async fn persist(&self, subject: &str, body: &Value) -> Value {
+        wait::until(subject, PATIENCE, async || {
+            let call = Call::within(clock::begin_trace(), Duration::from_secs(5));
+            self.bus.request::<Value>(subject, body, &call).await
+        })
+        .await
+    }
+
+    async fn about(&self, verb: Namespaced, body: &Value) -> Value {
+        self.persist(&verb.subject(&Namespace::default()), body).await
+    }
+
+    async fn plant<T: Serialize>(&self, spec: &BucketSpec, key: &str, body: T) {
+        let bucket = self.bus.bucket(spec, 1).await.unwrap();
+        let revision = bucket.head(key).await.unwrap();
+        let write = Write {
+            key,
+            change: Change::Put(record::write(body, None).unwrap().into()),
+            guard: Guard { filter: key, revision },
+            operation: "test",
+            trace: clock::begin_trace(),
+        };
+        bucket.commit(write).await.unwrap();
+    }
+
+    /// The node is there, or gone by a proof.
+    pub async fn node(&self, gone: Option<Proof>) {
+        let state = if gone.is_some() { NodeState::Down } else { NodeState::Ready };
+        self.stand(state, gone).await;
+    }
+
+    /// The node's agent is not there.
+    pub async fn down(&self) {
+        self.stand(NodeState::Down, None).await;
+    }
+
+    async fn stand(&self, state: NodeState, gone: Option<Proof>) {
+        let node = json!({"state": state, "since": clock::now(), "gone": gone});
+        let node: Node = serde_json::from_value(node).unwrap();
+        self.plant(&bucket::NODES, &key::node(&node_id()), node).await;
+    }
+
+    /// A plugin is on the node, with a controller that attaches or without.
+    pub async fn plugin(&self, plugin: &str, controller: bool) {
+        let abilities = NodeAbilities {
+            external_node: "external-n1".to_owned(),
+            controller_service: controller,
+            stage_unstage_volume: true,
+            ..NodeAbilities::default()
+        };
+        self.instance(plugin, Half::Node, true, Some(abilities)).await;
+        if controller {
+            self.executor.host(plugin).await;
+            self.controller(plugin, true).await;
+        }
+    }
+
+    /// The plugin's controller is well, or not.
+    pub async fn controller(&self, plugin: &str, healthy: bool) {
+        self.instance(plugin, Half::Controller, healthy, None).await;
+    }
+
+    async fn instance(&self, plugin: &str, half: Half, healthy: bool, node: Option<NodeAbilities>) {
+        let attaches = ControllerAbilities { publish_unpublish_volume: true, ..Default::default() };
+        let instance = Instance {
+            healthy,
+            description: "as the test says".to_owned(),
+            provider: "test".to_owned(),
+            version: "1".to_owned(),
+            since: clock::now(),
+            controller: node.is_none().then_some(attaches),
+            node,
+        };
+        let plugin = PluginId::new(plugin).unwrap();
+        self.plant(&bucket::PLUGINS, &key::instance(&plugin, &node_id(), half), instance).await;
+    }
+
+    /// A volume of the plugin, and an alloc of the same name that asks for it.
+    pub async fn volume(&self, id: &str, plugin: &str) {
+        let access = json!([{"access": "single-node-writer"}]);
+        let volume = json!({"id": id, "plugin": plugin, "capability": access});
+        self.about(Namespaced::VolumeRegister, &volume).await;
+        let alloc = json!({"id": id, "node": NODE, "volumes": [{"source": id}]});
+        self.about(Namespaced::AllocRegister, &alloc).await;
+    }
+
+    /// Asks for the volume once.
+    pub async fn try_take(&self, id: &str, within: Duration) -> bool {
+        let take = json!({"alloc": id, "volume": id, "node": NODE, "mode": "write"});
+        let subject = Namespaced::ClaimTake.subject(&Namespace::default());
+        let call = Call::within(clock::begin_trace(), within);
+        self.bus.request::<Value>(&subject, &take, &call).await.is_ok()
+    }
+
+    /// A volume that is taken.
+    pub async fn taken(&self, id: &str, plugin: &str) {
+        self.volume(id, plugin).await;
+        let take = json!({"alloc": id, "volume": id, "node": NODE, "mode": "write"});
+        self.about(Namespaced::ClaimTake, &take).await;
+    }
+
+    /// The alloc has ended.
+    pub async fn stop(&self, id: &str) {
+        self.about(Namespaced::AllocStop, &json!({"id": id})).await;
+    }
+
+    /// The claims of a volume.
+    pub async fn claims(&self, volume: &str) -> Vec<ClaimStatus> {
+        let claims = self.about(Namespaced::ClaimStatus, &json!({"volume": volume})).await;
+        serde_json::from_value::<Claims>(claims).unwrap().claims
+    }
+
+    /// Waits until the volume has no claim.
+    pub async fn freed(&self, volume: &str) {
+        wait::until(&format!("{volume} is free"), PATIENCE, async || {
+            let claims = self.claims(volume).await;
+            if claims.is_empty() { Ok(()) } else { Err(format!("{claims:?}")) }
+        })
+        .await;
+    }
+
+    /// Waits until the volume's one claim is so.
+    pub async fn until(&self, volume: &str, is: impl Fn(&ClaimStatus) -> bool) -> ClaimStatus {
+        wait::until(&format!("the claim of {volume} has come so far"), PATIENCE, async || {
+            let claim = self.claims(volume).await.pop().ok_or("it is gone".to_owned())?;
+            if is(&claim) { Ok(claim) } else { Err(format!("{claim:?}")) }
+        })
+        .await
+    }
+
+    /// Waits until a release has failed so often in a state.
+    pub async fn failed(&self, volume: &str, state: State, tries: u32) -> ClaimStatus {
+        self.until(volume, |claim| claim.state == state && claim.tries >= tries).await
+    }
+}
+
+fn node_id() -> NodeId {
+    NodeId::new(NODE).unwrap()
+}
+
+/// Does something for each number below `many`, a good deal of them at once.
+pub async fn all<F: Future<Output = ()>>(many: usize, each: impl Fn(usize) -> F) {
+    let next = std::cell::Cell::new(0);
+    let worker = || async {
+        while next.get() < many {
+            let at = next.replace(next.get() + 1);
+            each(at).await;
+        }
+    };
+    let workers: Vec<_> = (0..64).map(|_| Box::pin(worker())).collect();
+    futures_util::future::join_all(workers).await;
+}

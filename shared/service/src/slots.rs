@@ -1,0 +1,157 @@
+//! Slots: how much may be under way at once in each lane.
+//!
+//! **Owns** the count of each lane: what is under way, and what waits for it.
+//!
+//! **Promises** that a full lane keeps nobody waiting in another, and that nobody passes those who
+//! wait in a lane already. A lane that nobody uses costs nothing.
+//!
+//! **Never** makes anybody wait: who finds no slot comes again when one is free.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+/// So many slots in each lane. Cheap to clone.
+pub struct Slots<L> {
+    shared: Arc<Shared<L>>,
+}
+
+struct Shared<L> {
+    each: usize,
+    lanes: Mutex<HashMap<L, Lane>>,
+    freed: Notify,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Lane {
+    taken: usize,
+    waiting: usize,
+}
+
+/// One slot of a lane; given back when it is dropped.
+pub struct Slot<L: Eq + Hash> {
+    lane: L,
+    shared: Arc<Shared<L>>,
+}
+
+impl<L> Clone for Slots<L> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<L> fmt::Debug for Slots<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots").field("each", &self.shared.each).finish_non_exhaustive()
+    }
+}
+
+impl<L: fmt::Debug + Eq + Hash> fmt::Debug for Slot<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Slot").field(&self.lane).finish()
+    }
+}
+
+impl<L: Clone + Eq + Hash> Slots<L> {
+    /// So many in each lane, at least one.
+    pub fn new(each: usize) -> Self {
+        let (lanes, freed) = (Mutex::default(), Notify::new());
+        Self { shared: Arc::new(Shared { each: each.max(1), lanes, freed }) }
+    }
+
+    /// A slot, if one is free and nobody waits for it.
+    pub fn try_take(&self, lane: &L) -> Option<Slot<L>> {
+        self.change(lane, |each, lane| {
+            let free = lane.taken < each && lane.waiting == 0;
+            lane.taken += usize::from(free);
+            free
+        })
+        .then(|| self.slot(lane))
+    }
+
+    /// A slot even where none is free: for what is under way already, and cannot wait.
+    pub fn take_beyond(&self, lane: &L) -> Slot<L> {
+        self.change(lane, |_, lane| lane.taken += 1);
+        self.slot(lane)
+    }
+
+    /// Somebody waits in the lane, until [`Self::take_waiting`].
+    pub(crate) fn wait(&self, lane: &L) {
+        self.change(lane, |_, lane| lane.waiting += 1);
+    }
+
+    /// A slot for one who waits.
+    pub(crate) fn take_waiting(&self, lane: &L) -> Option<Slot<L>> {
+        self.change(lane, |each, lane| {
+            let free = lane.taken < each && lane.waiting > 0;
+            lane.taken += usize::from(free);
+            lane.waiting -= usize::from(free);
+            free
+        })
+        .then(|| self.slot(lane))
+    }
+
+    /// Returns when a slot was given back that somebody waits for.
+    pub(crate) async fn freed(&self) {
+        self.shared.freed.notified().await;
+    }
+
+    fn slot(&self, lane: &L) -> Slot<L> {
+        Slot { lane: lane.clone(), shared: Arc::clone(&self.shared) }
+    }
+
+    fn change<T>(&self, lane: &L, change: impl FnOnce(usize, &mut Lane) -> T) -> T {
+        let mut lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = lanes.entry(lane.clone()).or_default();
+        let changed = change(self.shared.each, found);
+        if found.taken == 0 && found.waiting == 0 {
+            lanes.remove(lane);
+        }
+        changed
+    }
+}
+
+impl<L: Eq + Hash> Slot<L> {
+    /// The lane it is of.
+    pub fn lane(&self) -> &L {
+        &self.lane
+    }
+}
+
+impl<L: Eq + Hash> Drop for Slot<L> {
+    fn drop(&mut self) {
+        let mut lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(lane) = lanes.get_mut(&self.lane) else { return };
+        lane.taken = lane.taken.saturating_sub(1);
+        if lane.waiting > 0 {
+            self.shared.freed.notify_one();
+        } else if lane.taken == 0 {
+            lanes.remove(&self.lane);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_lane_leaves_others_alone_and_nobody_passes_who_waits() {
+        let slots = Slots::new(2);
+        let (one, two) = (slots.try_take(&"a").unwrap(), slots.try_take(&"a").unwrap());
+        assert!(slots.try_take(&"a").is_none() && slots.try_take(&"b").is_some());
+        slots.wait(&"a");
+        drop(one);
+        assert!(slots.try_take(&"a").is_none(), "somebody waits for it");
+        let three = slots.take_waiting(&"a").unwrap();
+        assert!(slots.take_waiting(&"a").is_none());
+        let beyond = slots.take_beyond(&"a");
+        drop((two, three));
+        assert!(slots.try_take(&"a").is_some_and(|slot| *slot.lane() == "a"));
+        drop(beyond);
+        assert!(slots.shared.lanes.lock().unwrap().is_empty(), "what nobody uses is forgotten");
+    }
+}
