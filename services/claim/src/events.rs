@@ -46,7 +46,7 @@ impl Told<'_> {
     pub fn event(&self, policy: &Policy) -> Event {
         let event = match self.write {
             Write::PutSpec(spec) => self.of_spec(spec),
-            Write::DeleteSpec => self.named(EventName::VolumeDeregistered),
+            Write::DeleteSpec => self.of_deregistration(),
             Write::PutClaim(alloc, claim) => self.of_claim(alloc, claim, policy),
             Write::DeleteClaim(alloc) => self.of_end(alloc),
         };
@@ -81,6 +81,14 @@ impl Told<'_> {
             detail: spec.closing.as_ref().map(|closing| closing.reason.clone()),
             ..self.named(name)
         }
+    }
+
+    fn of_deregistration(&self) -> Event {
+        let reason = match self.command {
+            Command::Deregister { reason, .. } if !reason.is_empty() => Some(reason.clone()),
+            _ => None,
+        };
+        Event { detail: reason, ..self.named(EventName::VolumeDeregistered) }
     }
 
     fn of_claim(&self, alloc: &AllocId, claim: &Claim, policy: &Policy) -> Event {
