@@ -2,15 +2,20 @@
 //!
 //! **Promises** that a proof is used for the claim that was seen before the proof was read, and for
 //! no later one: the node may be back meanwhile and have the volume mounted anew. What a mirror says
-//! is only a reason to ask the leader.
+//! is only a reason to ask the leader. And that the claim's alloc has ended by then: whoever looks
+//! at it later, when the node is back, must not count it as running without its volume.
 
 use berth_contract::code::Code;
+use berth_contract::message::alloc::Stop;
 use berth_contract::problem::Problem;
 use berth_contract::{key, record};
+use berth_domain::alloc::AllocState;
 use berth_domain::plugin::Node;
-use berth_domain::proof::Proven;
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::proof::{Proof, Proven};
+use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_service::clock;
 
+use crate::alloc;
 use crate::state::State;
 
 const STEP: &str = "claim.checkpoint";
@@ -38,5 +43,24 @@ pub async fn of_claim(
     let known = record::read::<Node>(&value).map_err(|error| {
         Problem::new(Code::NewerRecord, berth_service::process::chain(&error)).at(STEP).node(&node)
     })?;
-    Ok(said(Some(&known.body)).map(|proof| Proven { node, epoch, proof }))
+    let Some(proof) = said(Some(&known.body)) else { return Ok(None) };
+    end(state, &volume.namespace, alloc, &proof).await?;
+    Ok(Some(Proven { node, epoch, proof }))
+}
+
+/// Before the claim goes: a crash in between leaves an ended alloc with a claim, which is work like
+/// any other, and not an alloc that seems to live.
+async fn end(
+    state: &State,
+    namespace: &Namespace,
+    id: &AllocId,
+    proof: &Proof,
+) -> Result<(), Problem> {
+    let note = Some(format!("its node is gone: {proof}"));
+    let stop = Stop { id: id.clone(), state: AllocState::Failed, note };
+    match alloc::stop(state, namespace.clone(), stop, clock::begin_trace()).await {
+        Ok(_) => Ok(()),
+        Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
+        Err(problem) => Err(problem),
+    }
 }

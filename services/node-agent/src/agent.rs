@@ -14,8 +14,10 @@ use berth_service::shutdown::Shutdown;
 use thiserror::Error;
 use tokio::task::JoinSet;
 
+use crate::comeback;
 use crate::config::Config;
 use crate::controller::{self, Hosted, Hosting};
+use crate::gate::Gate;
 use crate::host::Host;
 use crate::identity::identity;
 use crate::journal::Journal;
@@ -61,10 +63,12 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     node::log_what_is_here(&journal, &paths).await?;
 
     let host = Host::read(config.node.clone());
+    let gate = Gate::default();
     let tenure = Tenure {
         bucket: process.bus.bucket(&bucket::LEASES, process.replicas).await?,
         holder: holder(&host, identity(&state_dir, rand::random())?),
         ttl: config.lease_ttl,
+        gate: gate.clone(),
     };
     let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
     let Some(lease) = tenure.begin(&shutdown).await else { return Ok(()) };
@@ -78,16 +82,21 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         host: host.clone(),
         plugins: plugins.clone(),
         interval: config.report_interval,
+        gate: gate.clone(),
     };
     let lanes = Lanes::default();
     running.lanes.push(lanes.clone());
     let bus = process.bus.clone();
-    let mounter = Mounter::new(Parts { bus, host, paths, journal, plugins, lanes, hosted, tell });
+    let at_gate = gate.clone();
+    let mounter =
+        Mounter::new(Parts { bus, host, paths, journal, plugins, lanes, hosted, tell, gate });
     let service = node::serve(&mounter, &process.bus).await?;
 
     let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
+    let coming_back = tokio::spawn(comeback::keep(mounter, at_gate, shutdown.clone()));
     let lease = tenure.keep(lease, &shutdown).await?;
     reporting.abort();
+    coming_back.abort();
     drain(service, running, &reporter, &events, config.drain).await;
     if let Some(lease) = lease {
         tenure.give_up(lease).await;

@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::sleep;
 
+use crate::gate::Gate;
+
 /// When it is asked for again.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
 
@@ -62,6 +64,8 @@ pub struct Tenure {
     pub holder: Holder,
     /// How long it lives without being renewed.
     pub ttl: Duration,
+    /// Open only while it is held.
+    pub gate: Gate,
 }
 
 /// What came of asking once.
@@ -80,7 +84,10 @@ impl Tenure {
         loop {
             tries += 1;
             match self.ask().await {
-                Asked::Held(lease) => return Some(lease),
+                Asked::Held(lease) => {
+                    self.gate.lease_gained();
+                    return Some(lease);
+                }
                 Asked::Other(other) => {
                     let node = &self.holder.node;
                     tracing::warn!(%node, other, "another agent holds this node's lease; waiting");
@@ -108,6 +115,7 @@ impl Tenure {
                 () = held.lost() => {}
                 () = shutdown.requested() => return Ok(Some(held)),
             }
+            self.gate.lease_lost();
             tracing::warn!(node = %self.holder.node, "the node's lease is lost");
             match self.regain(shutdown).await? {
                 Some(lease) => held = lease,
@@ -122,7 +130,10 @@ impl Tenure {
         loop {
             tries += 1;
             match self.ask().await {
-                Asked::Held(lease) => return Ok(Some(lease)),
+                Asked::Held(lease) => {
+                    self.gate.lease_gained();
+                    return Ok(Some(lease));
+                }
                 Asked::Other(other) => return Err(Taken { node: self.holder.node.clone(), other }),
                 Asked::NotNow(error) => self.log(tries, &error),
             }

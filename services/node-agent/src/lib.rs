@@ -20,12 +20,15 @@
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
+//! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
 //! | [`secret`] | the secrets of a call |
 //! | [`tell`] | events |
 
 pub mod agent;
+pub mod comeback;
 pub mod config;
 pub mod controller;
+pub mod gate;
 pub mod host;
 pub mod identity;
 pub mod journal;

@@ -19,11 +19,20 @@ use berth_service::shutdown::Shutdown;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::gate::{Gate, Standing};
 use crate::host::Host;
 use crate::plugin::{Plugins, View};
 
 /// When a report that was not taken is repeated.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
+/// When a registry is asked again that does not count the node as there yet: it follows the lease
+/// within moments.
+const SETTLED: Schedule =
+    Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+/// The attribute that says what keeps a node that counts as gone from coming back.
+const RETURNING: &str = "returning";
+/// How much of it is said, in characters.
+const RETURNING_CHARS_MAX: usize = 240;
 /// A clock that is off by more is worth a warning.
 const SKEW_MAX_MS: u64 = 1_000;
 
@@ -38,21 +47,31 @@ pub struct Reporter {
     pub plugins: Plugins,
     /// How often it is reported though nothing changed.
     pub interval: Duration,
+    /// What opens and closes with what the registry answers.
+    pub gate: Gate,
 }
 
 impl Reporter {
     /// Reports until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
         let mut views: Vec<_> = self.plugins.iter().map(crate::plugin::Plugin::follow).collect();
-        let mut tries = 0;
+        let mut news = self.gate.news();
+        let (mut tries, mut unsettled) = (0, 0);
         loop {
             // Seen before it is reported, so that what changes meanwhile is reported again.
             views.iter_mut().for_each(watch::Receiver::mark_unchanged);
+            news.mark_unchanged();
             let pause = match self.report(REQUEST_TIMEOUT).await {
                 Ok(reported) => {
                     self.note(tries, &reported);
                     tries = 0;
-                    self.interval
+                    if self.gate.standing() == Standing::Unknown {
+                        unsettled += 1;
+                        SETTLED.wait(unsettled, clock::jitter()).min(self.interval)
+                    } else {
+                        unsettled = 0;
+                        self.interval
+                    }
                 }
                 Err(error) => {
                     let why = berth_service::process::chain(&error);
@@ -68,6 +87,8 @@ impl Reporter {
             tokio::select! {
                 () = sleep(pause) => {}
                 () = changed(&mut views) => {}
+                // The gate lives as long as this.
+                _ = news.changed() => {}
                 () = shutdown.requested() => return,
             }
         }
@@ -75,16 +96,26 @@ impl Reporter {
 
     /// Reports once.
     pub async fn report(&self, within: Duration) -> Result<Reported, RequestError> {
+        // Noted before it is asked: an answer from before the lease was regained is worth nothing.
+        let tenure = self.gate.tenure();
+        let (undone, kept_by) = self.gate.progress();
+        let mut attributes = self.host.attributes.clone();
+        attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shortened(why))));
         let report = Report {
             node: self.host.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             boot_id: self.host.boot_id.clone(),
             clock: clock::now(),
-            attributes: self.host.attributes.clone(),
+            attributes,
             instances: self.plugins.iter().flat_map(crate::plugin::Plugin::instances).collect(),
+            undone,
         };
         let call = Call::within(clock::begin_trace(), within);
-        self.bus.request(&Global::NodeReport.subject(), &report, &call).await
+        let reported = self.bus.request(&Global::NodeReport.subject(), &report, &call).await?;
+        if let Some(tenure) = tenure {
+            self.gate.told(tenure, &reported);
+        }
+        Ok(reported)
     }
 
     fn note(&self, tries: u32, reported: &Reported) {
@@ -97,6 +128,13 @@ impl Reporter {
                 "this host's clock differs from the registry's; claims need it within 2 s"
             );
         }
+    }
+}
+
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(RETURNING_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 

@@ -159,7 +159,10 @@ fn node(known: Option<&Node>, arrived: &Arrived) -> Node {
         boot_id: boot_id.clone(),
         reported: *clock,
         attributes: attributes.clone(),
-        gone: known.and_then(|known| known.gone.clone()),
+        gone: known.and_then(|known| known.gone.clone()).filter(|proof| {
+            // What was undone before the node was told of this proof does not count.
+            arrived.report.undone != Some(proof.at)
+        }),
     }
 }
 

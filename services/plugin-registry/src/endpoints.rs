@@ -5,17 +5,15 @@ use std::sync::Arc;
 
 use berth_bus::serve::ServeError;
 use berth_bus::{EndpointSpec, Request, Service};
-use berth_contract::code::Code;
-use berth_contract::message::registry::{Nodes, Plugins, Status};
 use berth_contract::problem::Problem;
 use berth_contract::subject::Global;
-use berth_domain::{NodeId, PluginId, Timestamp};
+use berth_domain::Timestamp;
 use berth_service::clock;
 use berth_service::process::Process;
 use serde::Serialize;
 
 use crate::state::State;
-use crate::{leave, report, status};
+use crate::{delete, gone, jobs, leave, look, report};
 
 /// Requests of one kind under way at once.
 const MAX_IN_FLIGHT: u32 = 256;
@@ -34,12 +32,28 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
         leave::leave(&state, told, at, request.trace, request.deadline).await
     })
     .await?;
-    on.verb(Global::NodeStatus, |state, request, _| async move { nodes(&state, &request).await })
-        .await?;
-    on.verb(
-        Global::PluginStatus,
-        |state, request, _| async move { plugins(&state, &request).await },
-    )
+    on.verb(Global::NodeGone, |state, request, at| async move {
+        let told = request.decode("node.gone")?;
+        gone::gone(&state, told, at, request.trace, request.deadline).await
+    })
+    .await?;
+    on.verb(Global::NodeStatus, |state, request, _| async move {
+        look::nodes(&state, request.decode("node.status")?, request.deadline).await
+    })
+    .await?;
+    on.verb(Global::PluginExpect, |state, request, at| async move {
+        let told = request.decode("plugin.expect")?;
+        jobs::expect(&state, told, at, request.trace, request.deadline).await
+    })
+    .await?;
+    on.verb(Global::PluginDelete, |state, request, at| async move {
+        let told = request.decode("plugin.delete")?;
+        delete::delete(&state, told, at, request.trace, request.deadline).await
+    })
+    .await?;
+    on.verb(Global::PluginStatus, |state, request, _| async move {
+        look::plugins(&state, request.decode("plugin.status")?, request.deadline).await
+    })
     .await?;
     Ok(service)
 }
@@ -74,43 +88,5 @@ impl Endpoints<'_> {
             })
             .await?;
         Ok(())
-    }
-}
-
-async fn plugins(state: &State, request: &Request) -> Result<Plugins, Problem> {
-    const STEP: &str = "plugin.status";
-    let Status::<PluginId> { id } = request.decode(STEP)?;
-    state.catch_up(STEP, request.deadline).await?;
-    let plugins = state.plugin_mirror.read(|plugins| {
-        state.node_mirror.read(|nodes| {
-            let wanted =
-                plugins.iter().filter(|(plugin, _)| id.as_ref().is_none_or(|id| id == *plugin));
-            wanted.map(|(id, plugin)| status::plugin(id, plugin, nodes)).collect::<Vec<_>>()
-        })
-    });
-    match id {
-        Some(id) if plugins.is_empty() => {
-            Err(Problem::new(Code::NoSuchPlugin, format!("no agent has reported plugin {id}"))
-                .plugin(id))
-        }
-        _ => Ok(Plugins { plugins }),
-    }
-}
-
-async fn nodes(state: &State, request: &Request) -> Result<Nodes, Problem> {
-    const STEP: &str = "node.status";
-    let Status::<NodeId> { id } = request.decode(STEP)?;
-    state.catch_up(STEP, request.deadline).await?;
-    let nodes = state.plugin_mirror.read(|plugins| {
-        state.node_mirror.read(|nodes| {
-            let wanted = nodes.iter().filter(|(node, _)| id.as_ref().is_none_or(|id| id == *node));
-            wanted.map(|(id, node)| status::node(id, node, plugins)).collect::<Vec<_>>()
-        })
-    });
-    match id {
-        Some(id) if nodes.is_empty() => {
-            Err(Problem::new(Code::NoSuchNode, format!("no node {id} has reported")).node(id))
-        }
-        _ => Ok(Nodes { nodes }),
     }
 }

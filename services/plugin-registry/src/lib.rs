@@ -15,10 +15,14 @@
 
 mod config;
 mod decide;
+mod delete;
 mod endpoints;
 mod events;
+mod gone;
+mod jobs;
 mod leases;
 mod leave;
+mod look;
 mod presence;
 mod report;
 mod state;

@@ -4,7 +4,8 @@
 //! writes the difference; several replicas do so side by side, and the first one's write is the
 //! others' "already so".
 //!
-//! **Promises** a look at every change of a lease or a node, and one at all of them now and then.
+//! **Promises** a look at every change of a lease or a node, and one at all of them now and then;
+//! and that a node that counts as gone is not ready, whatever its lease says (rule 12).
 
 use std::time::Duration;
 
@@ -62,17 +63,17 @@ async fn look(state: &State, rescan: Duration, waker: &Waker<NodeId>) {
 }
 
 fn unsettled(nodes: &Nodes, leases: &Leases) -> Vec<NodeId> {
-    let wrong = |(id, node): &(&NodeId, &Node)| node.state != demanded(leases.is_held(id));
+    let wrong = |(id, node): &(&NodeId, &Node)| node.state != demanded(node, leases.is_held(id));
     nodes.iter().filter(wrong).map(|(id, _)| id.clone()).collect()
 }
 
-fn demanded(held: bool) -> NodeState {
-    if held { NodeState::Ready } else { NodeState::Down }
+fn demanded(node: &Node, held: bool) -> NodeState {
+    if held && node.gone.is_none() { NodeState::Ready } else { NodeState::Down }
 }
 
 /// The node as it is to be; none when it is so already.
 fn settled(known: &Node, held: bool, now: Timestamp) -> Option<Node> {
-    let state = demanded(held);
+    let state = demanded(known, held);
     (known.state != state).then(|| Node { state, since: now, ..known.clone() })
 }
 
@@ -112,6 +113,7 @@ async fn settle(state: &State, node: &NodeId, trace: TraceContext) -> Result<(),
 mod tests {
     use berth_bus::Fold;
     use berth_contract::record;
+    use berth_domain::proof::{Proof, ProofKind};
 
     use super::*;
 
@@ -140,6 +142,22 @@ mod tests {
         ] {
             assert_eq!(settled(known, held, now), next, "{} held {held}", known.state);
         }
+    }
+
+    #[test]
+    fn a_node_that_is_gone_is_not_ready_whatever_its_lease_says() {
+        let gone = Some(Proof {
+            kind: ProofKind::Confirmed,
+            by: "ada".to_owned(),
+            at: Timestamp::from_unix_ms(3),
+            note: String::new(),
+        });
+        let now = Timestamp::from_unix_ms(9);
+        let down = Node { gone: gone.clone(), ..node(NodeState::Down) };
+        assert_eq!(settled(&down, true, now), None);
+        assert_eq!(settled(&down, false, now), None);
+        let ready = Node { gone, ..node(NodeState::Ready) };
+        assert_eq!(settled(&ready, true, now), Some(Node { since: now, ..down }));
     }
 
     #[test]

@@ -7,9 +7,10 @@ use berth_contract::message::registry::{Report, Reported};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::Timestamp;
+use berth_domain::plugin::{Node, NodeState};
 use tokio::time::Instant;
 
-use crate::decide::{Arrived, Place, Verdict, decide, faults};
+use crate::decide::{Arrived, Place, Verdict, Write, decide, faults};
 use crate::events;
 use crate::state::State;
 use crate::store::{RACES_MAX, StoreError};
@@ -35,13 +36,14 @@ pub async fn report(
     }
     let arrived = Arrived { report, at };
     let node = &arrived.report.node;
-    let reported = Reported { clock_skew_ms: arrived.skew_ms() };
     for _ in 0..RACES_MAX {
         state.catch_up(STEP, deadline).await.map_err(|problem| problem.node(node))?;
         let standing = state.standing(node);
         match decide(&standing, &arrived) {
-            Verdict::Late => return Ok(late(&arrived, reported)),
-            Verdict::Write(writes) if writes.is_empty() => return Ok(reported),
+            Verdict::Late => return Ok(late(&arrived, standing.node.as_ref())),
+            Verdict::Write(writes) if writes.is_empty() => {
+                return Ok(reported(&arrived, standing.node.as_ref()));
+            }
             Verdict::Write(_) => {}
         }
         if Instant::now() >= deadline {
@@ -51,8 +53,8 @@ pub async fn report(
         let told = arrived.report.instances.iter().map(|told| (told.plugin.clone(), told.half));
         let places: BTreeSet<Place> = told.chain(standing.instances.into_keys()).collect();
         match work_in(state, &arrived, places, trace).await {
-            Ok(Worked::In) => return Ok(reported),
-            Ok(Worked::TooLate) => return Ok(late(&arrived, reported)),
+            Ok(Worked::In(node)) => return Ok(reported(&arrived, node.as_ref())),
+            Ok(Worked::TooLate(node)) => return Ok(late(&arrived, node.as_ref())),
             Err(error) if error.is_lost_race() => {}
             Err(error) => return Err(error.into_problem(STEP, node)),
         }
@@ -60,9 +62,10 @@ pub async fn report(
     Err(StoreError::Contended { node: node.clone() }.into_problem(STEP, node))
 }
 
+/// What a report came to, and the node as it stands then.
 enum Worked {
-    In,
-    TooLate,
+    In(Option<Node>),
+    TooLate(Option<Node>),
 }
 
 async fn work_in(
@@ -74,20 +77,33 @@ async fn work_in(
     let node = &arrived.report.node;
     let seen = state.look(node, places).await?;
     let Verdict::Write(writes) = decide(&seen.standing, arrived) else {
-        return Ok(Worked::TooLate);
+        return Ok(Worked::TooLate(seen.standing.node));
     };
+    let mut stands = seen.standing.node.clone();
     for write in &writes {
         state.store(node, &seen, write, trace).await?;
         let event = events::of_write(node, &seen.standing, write, arrived.at, trace);
         if let Some(event) = event {
             events::tell(&state.events, &event, trace);
         }
+        if let Write::Node(next) = write {
+            stands = Some(next.clone());
+        }
     }
-    Ok(Worked::In)
+    Ok(Worked::In(stands))
 }
 
-fn late(arrived: &Arrived, reported: Reported) -> Reported {
+/// What the agent is told of its node as it stands.
+fn reported(arrived: &Arrived, stands: Option<&Node>) -> Reported {
+    Reported {
+        clock_skew_ms: arrived.skew_ms(),
+        state: stands.map_or(NodeState::Down, |node| node.state),
+        gone: stands.and_then(|node| node.gone.clone()),
+    }
+}
+
+fn late(arrived: &Arrived, stands: Option<&Node>) -> Reported {
     let Report { node, clock, .. } = &arrived.report;
     tracing::debug!(%node, sent = %clock, "a report came after a newer one, and changes nothing");
-    reported
+    reported(arrived, stands)
 }

@@ -60,7 +60,7 @@ impl System {
             .filter_map(Result::ok)
             .collect();
         let at = |call: &Value| {
-            let times = ["begin_us", "end_us", "gone_us", "start_us"];
+            let times = ["begin_us", "end_us", "gone_us", "start_us", "fence_us"];
             times.iter().find_map(|time| call.get(time).and_then(Value::as_u64))
         };
         calls.sort_by_key(at);

@@ -34,6 +34,8 @@ pub struct Options {
     pub call_timeout_ms: u64,
     /// How often watchers look without being woken.
     pub rescan_ms: u64,
+    /// How long a failed call waits at most before it is made again: first, and ever.
+    pub retry_ms: (u64, u64),
     /// How long a place in line is kept for a caller who does not ask again.
     pub place_kept_ms: u64,
     /// How many volumes the driver can attach to a node; 0 means no limit.
@@ -60,6 +62,7 @@ impl Default for Options {
             replicas: 1,
             call_timeout_ms: 3_000,
             rescan_ms: 500,
+            retry_ms: (200, 2_000),
             place_kept_ms: 20_000,
             max_volumes: 0,
             secret: None,
@@ -326,6 +329,22 @@ impl System {
         self.dir.join(format!("faults-{}.json", node + 1))
     }
 
+    /// Fences a node at the storage, or lifts its fence: its volumes can be detached although they
+    /// are mounted there.
+    pub fn fence(&self, node: usize, fenced: bool) {
+        let done = std::process::Command::new(binary("berth-csi-dev"))
+            .arg("fence")
+            .args(["--node-id".to_owned(), format!("external-n{}", node + 1)])
+            .arg("--backend")
+            .arg(self.backend())
+            .arg("--log")
+            .arg(&self.call_logs()[node])
+            .args((!fenced).then_some("--lift"))
+            .output()
+            .expect("the driver runs");
+        assert!(done.status.success(), "{done:?}");
+    }
+
     /// The call logs of all drivers.
     pub fn call_logs(&self) -> Vec<PathBuf> {
         (0..self.options.nodes).map(|at| self.dir.join(format!("calls-{}", at + 1))).collect()
@@ -365,10 +384,12 @@ impl Start<'_> {
         let own = match what {
             "claim" => format!(
                 "[policy]\ncall_timeout_ms = {}\nclock_margin_ms = 300\nabandoned_after_ms = 2000\n\
-                 place_kept_ms = {}\nretry_first_ms = 200\nretry_max_ms = 2000\n\
+                 place_kept_ms = {}\nretry_first_ms = {}\nretry_max_ms = {}\n\
                  [secrets]\nkey_file = {:?}\n",
                 self.options.call_timeout_ms,
                 self.options.place_kept_ms,
+                self.options.retry_ms.0,
+                self.options.retry_ms.1,
                 self.dir.join("secrets.key").display().to_string(),
             ),
             "volumewatcher" => {

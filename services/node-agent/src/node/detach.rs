@@ -4,8 +4,8 @@ use berth_contract::code::Code;
 use berth_contract::message::call::{Call, Called};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_domain::Timestamp;
 use berth_domain::volume::CallKind;
+use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
 use tokio::time::Instant;
 
 use super::calls::Caller;
@@ -14,6 +14,18 @@ use crate::lane::{Lane, Turn};
 use crate::plan::{self, Departure, Scene};
 use crate::plugin::Plugin;
 use crate::tell::{Executed, Used};
+
+/// Whose use of what is taken down.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub(super) volume: VolumeKey,
+    pub(super) alloc: AllocId,
+    /// By which claim it was here.
+    pub(super) epoch: u64,
+    pub(super) plugin: PluginId,
+    /// What the plugin calls the volume.
+    pub(super) external_id: String,
+}
 
 impl Mounter {
     /// Takes the alloc's use of the volume down; that nothing is here is success.
@@ -37,8 +49,15 @@ impl Mounter {
         let plugin = self.parts.plugins.get(&call.plugin).map(|plugin| plugin.at_work(trace));
         let (began, at_work) = (Instant::now(), plugin.clone());
         let work = {
-            let (mounter, call, deadline) = (self.clone(), call.clone(), turn.deadline);
-            async move { mounter.detach_in_turn(&call, at_work, deadline, trace).await }
+            let (mounter, deadline) = (self.clone(), turn.deadline);
+            let leaving = Leaving {
+                volume: volume.clone(),
+                alloc: call.alloc.clone(),
+                epoch: call.epoch,
+                plugin: call.plugin.clone(),
+                external_id: call.external_id.clone(),
+            };
+            async move { mounter.leave(&leaving, at_work, deadline, trace).await }
         };
         let done = self.parts.lanes.run(turn, work).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
@@ -55,7 +74,7 @@ impl Mounter {
         let calls = plugin.map(|plugin| plugin.made()).unwrap_or_default();
         let executed = Executed { call: &call, took: began.elapsed(), calls };
         self.parts.tell.executed(executed, done.as_ref().err(), trace);
-        done.map_err(told)
+        done.map(|()| Called::default()).map_err(told)
     }
 
     /// A call that came to the wrong place does nothing.
@@ -72,43 +91,44 @@ impl Mounter {
     }
 
     /// In the volume's turn.
-    async fn detach_in_turn(
+    pub(super) async fn leave(
         &self,
-        call: &Call,
+        leaving: &Leaving,
         plugin: Option<Plugin>,
         deadline: Timestamp,
         trace: TraceContext,
-    ) -> Result<Called, Problem> {
-        let (volume, alloc) = (call.volume_key(), &call.alloc);
+    ) -> Result<(), Problem> {
+        let Leaving { volume, alloc, epoch, plugin: plugin_id, external_id } = leaving;
+        let epoch = *epoch;
         let journal = &self.parts.journal;
-        let known = journal.volume(&volume);
+        let known = journal.volume(volume);
         // Before anything is looked for: a grant that is on its way must find it (rule 10).
-        if known.detached.get(alloc).is_none_or(|told| told.epoch < call.epoch) {
-            let told = journal.begin_detach(&volume, alloc, call.epoch).await;
+        if known.detached.get(alloc).is_none_or(|told| told.epoch < epoch) {
+            let told = journal.begin_detach(volume, alloc, epoch).await;
             told.map_err(local(Code::UnmountFailed))?;
         }
-        let place = self.parts.paths.place(&call.plugin, &volume, alloc);
+        let place = self.parts.paths.place(plugin_id, volume, alloc);
         let table = mounts(Code::UnmountFailed).await?;
         let scene = Scene { journal: &known, mounts: &table, place: &place };
         // A plugin that has not said whether it stages may have staged.
         let can = plugin.as_ref().and_then(Plugin::node);
         let stages = can.is_none_or(|can| can.stage_unstage_volume);
-        let calls = plan::detach(scene, Departure { alloc, epoch: call.epoch, stages })
+        let calls = plan::detach(scene, Departure { alloc, epoch, stages })
             .map_err(|newer| Problem::new(Code::OldCall, newer))?;
         if calls.is_empty() {
-            return Ok(Called::default());
+            return Ok(());
         }
-        let plugin = plugin.ok_or_else(|| no_plugin(&call.plugin))?;
-        let (external_id, began) = (call.external_id.clone(), Instant::now());
+        let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
+        let (external_id, began) = (external_id.clone(), Instant::now());
         Caller { plugin, external_id, deadline }.take_down(&calls).await?;
         dirs::remove(&place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;
         dirs::remove_if_empty(&place.volume_dir).await.map_err(local(Code::UnmountFailed))?;
-        let gone = journal.end_detach(&volume, alloc, call.epoch).await;
+        let gone = journal.end_detach(volume, alloc, epoch).await;
         gone.map_err(local(Code::UnmountFailed))?;
         // The calls are told with the call of the protocol that they were made for.
         let (took, calls) = (began.elapsed(), Vec::new());
-        let used = Used { volume: &volume, alloc, plugin: &call.plugin, took, calls };
+        let used = Used { volume, alloc, plugin: plugin_id, took, calls };
         self.parts.tell.unmounted(used, trace);
-        Ok(Called::default())
+        Ok(())
     }
 }

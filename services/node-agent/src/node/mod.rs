@@ -16,6 +16,7 @@ mod endpoints;
 mod grant;
 mod mount;
 mod status;
+mod undo;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use berth_contract::problem::Problem;
 use berth_domain::{PluginId, VolumeKey};
 
 use crate::controller::Hosted;
+use crate::gate::Gate;
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::lane::Lanes;
@@ -61,6 +63,8 @@ pub struct Parts {
     pub hosted: Hosted,
     /// Who is told.
     pub tell: Teller,
+    /// Whether anything new is taken.
+    pub gate: Gate,
 }
 
 impl Mounter {

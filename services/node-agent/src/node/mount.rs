@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::calls::{Caller, Using};
 use super::{Mounter, grant, local, mounts};
+use crate::gate::Pass;
 use crate::journal::{Use, UseState};
 use crate::lane::{Lane, Turn};
 use crate::paths::Place;
@@ -22,6 +23,14 @@ use crate::secret::Asking;
 use crate::tell::Used;
 
 const STEP: &str = "agent.mount";
+
+/// By whom a grant is used, and how long.
+struct Mounting {
+    plugin: Plugin,
+    pass: Pass,
+    deadline: Timestamp,
+    trace: TraceContext,
+}
 
 impl Mounter {
     /// Claims the volume for the alloc and mounts it; answers by the deadline.
@@ -34,6 +43,8 @@ impl Mounter {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
         let told = |problem: Problem| self.place(problem, &volume).at(STEP);
         let node = &self.parts.host.node;
+        // Before it is asked for: what is granted from here on is granted to this life of the node.
+        let pass = self.parts.gate.pass().map_err(told)?;
         let grant = grant::take(&self.parts.bus, node, &request, deadline, trace).await;
         let grant = grant.map_err(told)?;
         let plugin = self.plugin(&grant.plugin).map_err(told)?.clone();
@@ -41,7 +52,8 @@ impl Mounter {
         // The grant is used here and now or never: the work owns it, and ends with this process.
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
-            async move { mounter.mount_granted(&volume, &grant, plugin, deadline, trace).await }
+            let mounting = Mounting { plugin, pass, deadline, trace };
+            async move { mounter.mount_granted(&volume, &grant, mounting).await }
         };
         let told = |problem: Problem| told(problem.plugin(&lane.plugin));
         let turn = Turn { lane: lane.clone(), order: None, deadline };
@@ -66,10 +78,9 @@ impl Mounter {
         &self,
         volume: &VolumeKey,
         grant: &Grant,
-        plugin: Plugin,
-        deadline: Timestamp,
-        trace: TraceContext,
+        mounting: Mounting,
     ) -> Result<Mounted, Problem> {
+        let Mounting { plugin, pass, deadline, trace } = mounting;
         let Some(can) = plugin.node() else {
             let message = format!(
                 "plugin {} has not said what its node service can do: {}",
@@ -78,6 +89,7 @@ impl Mounter {
             );
             return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
         };
+        let entered = self.parts.gate.enter(pass).await?;
         let place = self.parts.paths.place(&grant.plugin, volume, &grant.alloc);
         let journal = self.parts.journal.volume(volume);
         let table = mounts(Code::MountFailed).await?;
@@ -91,6 +103,8 @@ impl Mounter {
             let entry = self.intent(grant, &place, &calls);
             let write = |entry| self.parts.journal.write_use(volume, &grant.alloc, entry);
             write(entry.clone()).await.map_err(local(Code::MountFailed))?;
+            // From here on whoever undoes what is here finds it.
+            drop(entered);
             let using = Using {
                 capability: Capability { access: grant.access, attachment: grant.attachment },
                 mode: grant.mode,

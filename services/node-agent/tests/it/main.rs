@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 
+mod comeback;
 mod detach;
 mod executor;
 mod health;

@@ -11,12 +11,16 @@ use berth_bus::{Bus, Call as Sending, Config, EndpointSpec, Service, ServiceSpec
 use berth_contract::bucket;
 use berth_contract::code::Code;
 use berth_contract::message::agent::{AgentStatus, Mount, Mounted, Status};
+use berth_contract::message::alloc::{self, AllocStatus, Stop};
 use berth_contract::message::call::{Call, Called};
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::message::registry::{Report, Reported, ReportedInstance};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Global, Namespaced};
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::alloc::AllocState;
+use berth_domain::plugin::NodeState;
+use berth_domain::proof::Proof;
 use berth_domain::volume::{CallKind, MountOptions};
 use berth_domain::{AllocId, AttemptId, Namespace, NodeId, PluginId, VolumeId};
 use berth_harness::dirs::{Dir, mounts_beneath};
@@ -47,6 +51,8 @@ pub struct World {
     pub bus: Bus,
     grants: Grants,
     reports: Arc<Mutex<Vec<Report>>>,
+    answer: Arc<Mutex<Reported>>,
+    stopped: Arc<Mutex<Vec<Stop>>>,
     _others: Service,
     pub dir: Dir,
     _server: Server,
@@ -79,12 +85,25 @@ impl World {
         let server = Server::start().await;
         let dir = Dir::new("agent");
         let bus = Bus::connect(Config::new([server.url()], "test")).await.unwrap();
-        let (grants, reports) = (Grants::default(), Arc::default());
-        let others = others(&bus, &grants, &reports).await;
+        let (grants, reports, stopped) = (Grants::default(), Arc::default(), Arc::default());
+        let ready = Reported { clock_skew_ms: 0, state: NodeState::Ready, gone: None };
+        let answer = Arc::new(Mutex::new(ready));
+        let others = others(&bus, &grants, &reports, &answer, &stopped).await;
         provision(&dir);
         let driver = driver(&dir, &[], differences.driver);
         let agent = agent(&dir, &server.url(), differences.agent);
-        Self { agent, driver, bus, grants, reports, _others: others, dir, _server: server }
+        Self {
+            agent,
+            driver,
+            bus,
+            grants,
+            reports,
+            answer,
+            stopped,
+            _others: others,
+            dir,
+            _server: server,
+        }
     }
 
     /// Ends the driver and starts another in its place, run by `wrapper` where there is one.
@@ -113,6 +132,18 @@ impl World {
 
     pub fn last_report(&self) -> Option<Report> {
         self.reports.lock().unwrap().last().cloned()
+    }
+
+    /// From now on the registry answers so.
+    pub fn answer_report(&self, state: NodeState, gone: Option<Proof>) {
+        *self.answer.lock().unwrap() = Reported { clock_skew_ms: 0, state, gone };
+    }
+
+    /// The allocs that the agent said have ended, with its words.
+    pub fn stopped(&self) -> Vec<(String, String)> {
+        let stopped = self.stopped.lock().unwrap();
+        let said = |stop: &Stop| (stop.id.to_string(), stop.note.clone().unwrap_or_default());
+        stopped.iter().map(said).collect()
     }
 
     /// From now on the claim service grants the volume to the alloc, at this epoch.
@@ -281,7 +312,13 @@ pub fn half(report: &Report, half: berth_domain::plugin::Half) -> Vec<&ReportedI
 }
 
 /// The claim service and the registry, as far as an agent sees them.
-async fn others(bus: &Bus, grants: &Grants, reports: &Arc<Mutex<Vec<Report>>>) -> Service {
+async fn others(
+    bus: &Bus,
+    grants: &Grants,
+    reports: &Arc<Mutex<Vec<Report>>>,
+    answer: &Arc<Mutex<Reported>>,
+    stopped: &Arc<Mutex<Vec<Stop>>>,
+) -> Service {
     let spec = ServiceSpec {
         name: "berth-test".to_owned(),
         version: "0.0.1".to_owned(),
@@ -308,19 +345,58 @@ async fn others(bus: &Bus, grants: &Grants, reports: &Arc<Mutex<Vec<Report>>>) -
         })
         .await
         .unwrap();
-    let reports = Arc::clone(reports);
+    let ended = Arc::clone(stopped);
+    service
+        .endpoint(endpoint("alloc-list", Namespaced::AllocList.all()), move |request| {
+            let ended = Arc::clone(&ended);
+            async move {
+                let asked: alloc::List = request.decode("alloc.list")?;
+                assert_eq!((asked.node, asked.state), (Some(node()), Some(AllocState::Live)));
+                let ended = ended.lock().unwrap();
+                let is_live = |id: &&str| ended.iter().all(|stop| stop.id.as_str() != *id);
+                let allocs: Vec<_> = ["a", "b"].into_iter().filter(is_live).map(stub).collect();
+                Ok(json!({"index": 0, "allocs": allocs}))
+            }
+        })
+        .await
+        .unwrap();
+    let stopped = Arc::clone(stopped);
+    service
+        .endpoint(endpoint("alloc-stop", Namespaced::AllocStop.all()), move |request| {
+            let stopped = Arc::clone(&stopped);
+            async move {
+                let stop: Stop = request.decode("alloc.stop")?;
+                let answer = AllocStatus { state: stop.state, ..live(&stop.id) };
+                stopped.lock().unwrap().push(stop);
+                Ok(answer)
+            }
+        })
+        .await
+        .unwrap();
+    let (reports, answer) = (Arc::clone(reports), Arc::clone(answer));
     let report = endpoint("report", Global::NodeReport.subject());
     service
         .endpoint(report, move |request| {
-            let reports = Arc::clone(&reports);
+            let (reports, answer) = (Arc::clone(&reports), Arc::clone(&answer));
             async move {
                 reports.lock().unwrap().push(request.decode("node.report")?);
-                Ok(Reported { clock_skew_ms: 0 })
+                Ok(answer.lock().unwrap().clone())
             }
         })
         .await
         .unwrap();
     service
+}
+
+/// An alloc of this node that nobody has ended, as it is listed.
+fn stub(id: &str) -> Value {
+    let since = clock::now();
+    json!({"id": id, "namespace": "default", "state": "live", "node": node(), "since": since})
+}
+
+/// And as it is shown.
+fn live(id: &AllocId) -> AllocStatus {
+    serde_json::from_value(stub(id.as_str())).unwrap()
 }
 
 fn provision(dir: &Dir) {

@@ -37,6 +37,7 @@ fn arrived(clock: u64, instances: &[(&str, Half, Instance)]) -> Arrived {
         clock: at(clock),
         attributes: BTreeMap::new(),
         instances: instances.collect(),
+        undone: None,
     };
     Arrived { report, at: at(clock) }
 }

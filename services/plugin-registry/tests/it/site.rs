@@ -7,7 +7,8 @@ use berth_bus::{Bucket, Bus, Call, Config, Lease, RequestError};
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::event::Event;
 use berth_contract::message::registry::{
-    NodeStatus, Nodes, PluginStatus, Plugins, Report, Reported, ReportedInstance, Status,
+    NodeQuery, NodeStatus, Nodes, PluginQuery, PluginStatus, Plugins, Report, Reported,
+    ReportedInstance,
 };
 use berth_contract::problem::Problem;
 use berth_contract::subject::Global;
@@ -108,7 +109,7 @@ impl Site {
                 return Err(replica.log());
             }
             // The server may not have worked in its subscriptions yet.
-            let all = Status::<NodeId> { id: None };
+            let all = NodeQuery::default();
             let asked = self.ask::<Nodes>(Global::NodeStatus, &all).await;
             asked.map(drop).map_err(|error| error.to_string())
         })
@@ -138,22 +139,30 @@ impl Site {
     }
 
     pub async fn nodes(&self) -> Vec<NodeStatus> {
-        let all = Status::<NodeId> { id: None };
+        let all = NodeQuery::default();
         self.ask::<Nodes>(Global::NodeStatus, &all).await.unwrap().nodes
     }
 
     pub async fn node(&self, id: &str) -> NodeStatus {
-        let one = Status { id: Some(node_id(id)) };
+        let one = NodeQuery::of(node_id(id));
         self.ask::<Nodes>(Global::NodeStatus, &one).await.unwrap().nodes.remove(0)
     }
 
     pub async fn plugins(&self) -> Vec<PluginStatus> {
-        let all = Status::<PluginId> { id: None };
-        self.ask::<Plugins>(Global::PluginStatus, &all).await.unwrap().plugins
+        let all = PluginQuery::default();
+        let listed = self.ask::<Plugins>(Global::PluginStatus, &all).await.unwrap().plugins;
+        let mut plugins = Vec::new();
+        for stub in listed {
+            // A list has no instances.
+            let whole = self.plugin(stub.id.as_str()).await;
+            assert_eq!(stub, PluginStatus { instances: Vec::new(), ..whole.clone() });
+            plugins.push(whole);
+        }
+        plugins
     }
 
     pub async fn plugin(&self, id: &str) -> PluginStatus {
-        let one = Status { id: Some(plugin_id(id)) };
+        let one = PluginQuery::of(plugin_id(id));
         self.ask::<Plugins>(Global::PluginStatus, &one).await.unwrap().plugins.remove(0)
     }
 
@@ -213,7 +222,7 @@ impl Site {
     /// Waits until the node is in this state.
     pub async fn node_is(&self, node: &str, state: &str, within: Duration) -> NodeStatus {
         wait::until(&format!("{node} is {state}"), within, async || {
-            let one = Status { id: Some(node_id(node)) };
+            let one = NodeQuery::of(node_id(node));
             let asked = self.ask::<Nodes>(Global::NodeStatus, &one).await;
             // Nobody may be there yet, after the server was away.
             let status = asked.map_err(|error| error.to_string())?.nodes.remove(0);
@@ -270,6 +279,7 @@ pub fn report(node: &str, instances: &[(&str, Half, Instance)]) -> Report {
         clock: berth_service::clock::now(),
         attributes: BTreeMap::from([("address".to_owned(), "192.0.2.1".to_owned())]),
         instances: instances.collect(),
+        undone: None,
     }
 }
 

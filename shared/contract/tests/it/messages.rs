@@ -12,7 +12,8 @@ use berth_contract::problem::Problem;
 use berth_contract::service;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::alloc::AllocState;
-use berth_domain::plugin::Half;
+use berth_domain::plugin::{Half, NodeState};
+use berth_domain::proof::ProofKind;
 use berth_domain::volume::{CallKind, State, VolumeSpec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -75,7 +76,13 @@ pub fn claim_status() -> claim::ClaimStatus {
         node: sample::node_id(),
         mode: Mode::Write,
         since: sample::at(0),
+        step: Some(CallKind::NodeDetach),
         waits_for: Some("agent.detach, again at 2026-01-01T00:00:04.000Z".to_owned()),
+        position: Some(1),
+        ahead: vec![sample::alloc_id()],
+        exhausted: true,
+        proof: Some(sample::proof()),
+        hint: Some("start the agent of node host.example".to_owned()),
         tries: 3,
         error: Some("agent.detach: no responders".to_owned()),
         next_try: Some(sample::at(4)),
@@ -116,13 +123,21 @@ fn volumes() {
             hint: Some("the agent of node n1 does not answer: start it there".to_owned()),
         },
     );
-    request("request-volume-status", &volume::Status { id: sample::volume() });
+    request(
+        "request-volume-status",
+        &volume::Status { id: sample::volume(), newer_than: Some(42), wait_ms: Some(500) },
+    );
     request(
         "request-volume-list",
         &volume::List {
             prefix: "da".to_owned(),
             plugin: Some(sample::plugin()),
             node: Some(sample::node_id()),
+            state: Some(State::Unpublishing),
+            limit: Some(100),
+            after: Some("team=20a.dat.spec".to_owned()),
+            newer_than: Some(56),
+            wait_ms: Some(500),
         },
     );
     reply(
@@ -200,7 +215,17 @@ fn claims() {
     );
     request(
         "request-claim-status",
-        &claim::Status { volume: Some(sample::volume()), alloc: Some(sample::alloc_id()) },
+        &claim::Status {
+            volume: Some(sample::volume()),
+            alloc: Some(sample::alloc_id()),
+            node: Some(sample::node_id()),
+            plugin: Some(sample::plugin()),
+            state: Some(State::Unpublishing),
+            limit: Some(100),
+            after: Some("team=20a.data.claim.web-0".to_owned()),
+            newer_than: Some(56),
+            wait_ms: Some(500),
+        },
     );
     reply(
         "reply-claim-take",
@@ -229,7 +254,11 @@ fn claims() {
             next_try: Some(sample::at(4)),
         },
     );
-    reply("reply-claim-status", &claim::Claims { claims: vec![claim_status()] });
+    let next = Some("team=20a.data.claim.web-1".to_owned());
+    reply(
+        "reply-claim-status",
+        &claim::Claims { index: 57, claims: vec![claim_status()], next },
+    );
 }
 
 #[test]
@@ -312,8 +341,27 @@ fn allocs() {
             note: Some("exit code 1".to_owned()),
         },
     );
-    request("request-alloc-status", &alloc::Status { id: sample::alloc_id() });
-    request("request-alloc-list", &alloc::List { node: Some(sample::node_id()) });
+    request(
+        "request-alloc-forget",
+        &alloc::Forget { id: sample::alloc_id(), before: sample::at(0) },
+    );
+    reply("reply-alloc-forget", &alloc::Forgotten { known: true });
+    request(
+        "request-alloc-status",
+        &alloc::Status { id: sample::alloc_id(), newer_than: Some(42), wait_ms: Some(500) },
+    );
+    request(
+        "request-alloc-list",
+        &alloc::List {
+            prefix: "web".to_owned(),
+            node: Some(sample::node_id()),
+            state: Some(AllocState::Live),
+            limit: Some(100),
+            after: Some("team=20a.web-0".to_owned()),
+            newer_than: Some(56),
+            wait_ms: Some(500),
+        },
+    );
     reply(
         "reply-alloc-status",
         &alloc::AllocStatus {
@@ -326,6 +374,7 @@ fn allocs() {
             note: None,
             volumes: vec![sample::request()],
             claims: vec![claim_status()],
+            modify_index: 42,
         },
     );
 }
@@ -345,10 +394,40 @@ fn registry_agents_and_collection() {
                 half: Half::Node,
                 instance: sample::instance(),
             }],
+            undone: Some(sample::at(0)),
         },
     );
-    request("request-node-leave", &registry::Leave { node: sample::node_id() });
-    request("request-node-status", &registry::Status { id: Some(sample::node_id()) });
+    request(
+        "request-node-gone",
+        &registry::Gone {
+            node: sample::node_id(),
+            kind: ProofKind::StorageFenced,
+            by: "ada@console".to_owned(),
+            note: "rack 4 burnt down".to_owned(),
+        },
+    );
+    request("request-node-leave", &{
+        let (node, revision) = (sample::node_id(), Some(57));
+        registry::Leave { node, revision }
+    });
+    request("request-plugin-delete", &registry::Delete { id: sample::plugin() });
+    request("request-plugin-expect", &{
+        let (plugin, namespace, job) = (sample::plugin(), sample::namespace(), sample::job_id());
+        registry::Expect { plugin, namespace, job, controllers: 2, nodes: 5 }
+    });
+    request(
+        "request-node-status",
+        &registry::NodeQuery {
+            id: Some(sample::node_id()),
+            prefix: "host".to_owned(),
+            plugin: Some(sample::plugin()),
+            state: Some(NodeState::Ready),
+            limit: Some(100),
+            after: Some("host.a".to_owned()),
+            newer_than: Some(56),
+            wait_ms: Some(500),
+        },
+    );
     request(
         "request-agent-mount",
         &agent::Mount {
@@ -358,7 +437,10 @@ fn registry_agents_and_collection() {
             wait: true,
         },
     );
-    request("request-gc-force", &collect::Force {});
+    request("request-gc-force", &{
+        let kinds = vec![collect::Kind::Claims, collect::Kind::Nodes];
+        collect::Force { kinds, grace_ms: Some(86_400_000) }
+    });
     reply(
         "reply-agent-mount",
         &agent::Mounted {

@@ -37,6 +37,7 @@ fn keys() {
         key::subtree(&volume),
         key::alloc(&volume.namespace, &alloc),
         key::instance(&sample::plugin(), &node, Half::Controller),
+        key::job(&sample::plugin(), &volume.namespace, &sample::job_id()),
         key::node(&node),
         key::node_lease(&node),
         key::leader_lease("gc"),

@@ -2,18 +2,20 @@
 
 use std::fmt::Debug;
 
-use berth_contract::record::{self, Record, RecordError, SCHEMA};
-use berth_domain::alloc::Alloc;
-use berth_domain::plugin::{Instance, Node};
+use berth_contract::message::secret::Sealed;
+use berth_contract::record::{self, Body, NODE_UNKNOWN, Record, RecordError, SCHEMA};
+use berth_domain::access::Mode;
+use berth_domain::alloc::{Alloc, AllocState};
+use berth_domain::plugin::{Instance, Job, Node, NodeState};
 use berth_domain::volume::{Claim, Closing, State, VolumeSpec};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
 
 use crate::reference::hold::hold;
 use crate::sample;
 
 /// The record is what its golden file says, and is read back as it was written.
-fn record_is<T: Serialize + DeserializeOwned + PartialEq + Debug + Clone>(name: &str, body: T) {
+fn record_is<T: Serialize + Body + PartialEq + Debug + Clone>(name: &str, body: T) {
     let trace = Some("0af7651916cd43dd8448eb211c80319c".to_owned());
     let written = record::write(&body, trace.clone()).unwrap();
     let read: Record<T> = record::read(&written).unwrap();
@@ -60,6 +62,7 @@ fn allocs_instances_and_nodes() {
     record_is("record-alloc", sample::alloc());
     record_is("record-instance", sample::instance());
     record_is("record-node", sample::node());
+    record_is("record-job", sample::job());
 }
 
 /// People look with tools that show the first hundred characters.
@@ -73,13 +76,58 @@ fn the_state_comes_first() {
     assert_eq!(first(record::write(sample::instance(), None).unwrap()), "{\"healthy");
 }
 
-/// A record of a newer version is refused, so that this one never drops what that one wrote.
+/// A record of a newer version is refused, so that this one never drops what that one wrote; one of
+/// before there were versions is read as the same thing (D9). Of each type.
+fn is_versioned<T: Serialize + Body + PartialEq + Debug>(body: &T) {
+    let written = record::write(body, None).unwrap();
+    let mut fields: Map<String, Value> = serde_json::from_slice(&written).unwrap();
+    let read = |fields: &Map<String, Value>| {
+        record::read::<T>(&serde_json::to_vec(fields).unwrap()).map(|record| record.body)
+    };
+    for newer in [u64::from(SCHEMA) + 1, u64::MAX] {
+        fields["schema"] = newer.into();
+        // Also when nothing else is as it was.
+        for fields in [&fields, &Map::from_iter([("schema".to_owned(), newer.into())])] {
+            let refused = read(fields);
+            assert!(matches!(refused, Err(RecordError::Newer { .. })), "{refused:?}");
+        }
+    }
+    fields.remove("schema");
+    assert_eq!(&read(&fields).unwrap(), body);
+}
+
 #[test]
-fn a_newer_record_is_refused() {
-    let written = record::write(sample::claim(State::Taken), None).unwrap();
-    let newer = String::from_utf8(written).unwrap().replace("\"schema\":1", "\"schema\":2");
-    let refused = record::read::<Claim>(newer.as_bytes());
-    assert!(matches!(refused, Err(RecordError::Newer { found: 2 })), "{refused:?}");
+fn newer_records_are_refused_and_older_ones_read() {
+    is_versioned(&sample::spec());
+    is_versioned(&sample::claim(State::Unpublishing));
+    is_versioned(&sample::alloc());
+    is_versioned(&sample::instance());
+    is_versioned(&sample::node());
+    is_versioned(&sample::job());
+    let sealed = Sealed { from: "XDV7".to_owned(), sealed: "eGt2MQ==".to_owned() };
+    is_versioned(&sealed);
+    let newer = RecordError::Newer { found: 2 }.to_string();
+    assert!(newer.contains("schema 2") && newer.contains("leaves it as it is"), "{newer}");
+}
+
+/// What a record of before there were versions does not say is taken for what holds most (D9).
+#[test]
+fn older_records_are_repaired() {
+    let since = "2026-01-01T00:00:00.000Z";
+    let older = |fields: Value| serde_json::to_vec(&fields).unwrap();
+    let claim = older(json!({"since": since, "access": "single-node-writer",
+        "attachment": "file-system"}));
+    let claim = record::read::<Claim>(&claim).unwrap().body;
+    assert_eq!((claim.state, claim.mode, claim.controller), (State::Taken, Mode::Write, true));
+    assert_eq!((claim.node.as_str(), claim.external_node), (NODE_UNKNOWN, None));
+    let alloc = record::read::<Alloc>(&older(json!({"since": since, "node": "n1"}))).unwrap();
+    assert_eq!(alloc.body.state, AllocState::Live);
+    let node = record::read::<Node>(&older(json!({"since": since}))).unwrap();
+    assert_eq!(node.body.state, NodeState::Down);
+    // What the present version writes is whole, or it is damaged: nothing is made up.
+    let damaged = older(json!({"since": since, "access": "single-node-writer",
+        "attachment": "file-system", "schema": SCHEMA}));
+    assert!(matches!(record::read::<Claim>(&damaged), Err(RecordError::Unreadable(_))));
 }
 
 #[test]
@@ -90,5 +138,6 @@ fn what_is_no_record_is_an_error() {
         assert!(record::read::<Alloc>(bytes).is_err());
         assert!(record::read::<Instance>(bytes).is_err());
         assert!(record::read::<Node>(bytes).is_err());
+        assert!(record::read::<Job>(bytes).is_err());
     }
 }

@@ -6,11 +6,12 @@ use berth_contract::trace::{SpanId, TraceContext};
 use berth_contract::trail::Trail;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
-use berth_domain::plugin::{ControllerAbilities, Instance, Node, NodeAbilities, NodeState};
+use berth_domain::plugin::{ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState};
+use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{Attempt, CallKind, Claim, MountOptions, State, VolumeSpec};
 use berth_domain::{
-    AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId, VolumeKey,
-    WorkerId,
+    AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId,
+    VolumeKey, WorkerId,
 };
 
 pub fn namespace() -> Namespace {
@@ -27,6 +28,10 @@ pub fn key() -> VolumeKey {
 
 pub fn alloc_id() -> AllocId {
     AllocId::new("web-1").unwrap()
+}
+
+pub fn job_id() -> JobId {
+    JobId::new("ebs-csi").unwrap()
 }
 
 pub fn node_id() -> NodeId {
@@ -52,6 +57,15 @@ pub fn attempt_id() -> AttemptId {
 /// The first of January 2026, and so many seconds.
 pub fn at(seconds: u64) -> Timestamp {
     Timestamp::from_unix_ms(1_767_225_600_000 + seconds * 1_000)
+}
+
+pub fn proof() -> Proof {
+    Proof {
+        kind: ProofKind::PoweredOff,
+        by: "ada@console".to_owned(),
+        at: at(0),
+        note: "rack 4 burnt down".to_owned(),
+    }
 }
 
 pub fn map(key: &str, value: &str) -> BTreeMap<String, String> {
@@ -133,6 +147,10 @@ pub fn alloc() -> Alloc {
         since: at(0),
         note: Some("berth run: sleep".to_owned()),
     }
+}
+
+pub fn job() -> Job {
+    Job { controllers: 2, nodes: 5, since: at(0) }
 }
 
 pub fn instance() -> Instance {

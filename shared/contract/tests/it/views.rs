@@ -1,7 +1,7 @@
 //! What is shown: replies that put records together, and cannot be stored.
 
+use berth_contract::code::Code;
 use berth_contract::message::{agent, alloc, registry, volume};
-use berth_domain::PluginId;
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::{Count, Half, NodeState};
 use berth_domain::volume::Closing;
@@ -56,6 +56,9 @@ fn a_volume_and_a_list_of_them() {
                 controllers: Some(count(1, 1)),
                 nodes: count(2, 3),
             },
+            exhausted: Some("RESOURCE_EXHAUSTED: 25 of 25 are attached".to_owned()),
+            hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
+            claim_count: 2,
             claims: vec![claim_status()],
             create_index: 3,
             modify_index: 42,
@@ -75,12 +78,52 @@ fn a_volume_and_a_list_of_them() {
         fs_type: Some("ext4".to_owned()),
         modify_index: 42,
     };
-    reply("reply-volume-list", &volume::Volumes { index: 57, volumes: vec![stub] });
+    reply("reply-volume-list", &volume::Volumes {
+        index: 57,
+        volumes: vec![stub],
+        next: Some("team=20a.data.spec".to_owned()),
+    });
+    request(
+        "request-volume-placement",
+        &volume::Placement {
+            volumes: vec![sample::request()],
+            index: Some(0),
+            node: Some(sample::node_id()),
+            limit: Some(100),
+            after: Some("host.a".to_owned()),
+        },
+    );
+    reply(
+        "reply-volume-placement",
+        &volume::Placements {
+            nodes: vec![volume::NodePlacement {
+                node: sample::node_id(),
+                fits: false,
+                obstacles: vec![volume::Obstacle {
+                    volume: sample::volume(),
+                    code: Code::Held,
+                    message: "the volume is held by alloc web-0 on node host.other".to_owned(),
+                }],
+            }],
+            next: Some("host.example".to_owned()),
+        },
+    );
 }
 
 #[test]
 fn plugins_and_nodes() {
-    request("request-plugin-status", &registry::Status::<PluginId> { id: Some(sample::plugin()) });
+    request(
+        "request-plugin-status",
+        &registry::PluginQuery {
+            id: Some(sample::plugin()),
+            prefix: "ebs".to_owned(),
+            node: Some(sample::node_id()),
+            limit: Some(100),
+            after: Some("ebs=2Ecsi=2Eaws=2Ecom.instance.host=2Eexample.controller".to_owned()),
+            newer_than: Some(56),
+            wait_ms: Some(500),
+        },
+    );
     let plugin = registry::PluginStatus {
         id: sample::plugin(),
         provider: "ebs.csi.aws.com".to_owned(),
@@ -89,8 +132,17 @@ fn plugins_and_nodes() {
         nodes: count(2, 3),
         attaches: true,
         instances: vec![instance(Half::Controller), instance(Half::Node)],
+        jobs: vec![registry::JobStatus {
+            namespace: sample::namespace(),
+            job: sample::job_id(),
+            controllers: 1,
+            nodes: 3,
+            since: sample::at(0),
+        }],
     };
-    reply("reply-plugin-status", &registry::Plugins { plugins: vec![plugin] });
+    reply("reply-plugin-expect", &registry::Expected { changed: true });
+    reply("reply-plugin-delete", &registry::Deleted { instances: 2, jobs: 1 });
+    reply("reply-plugin-status", &registry::Plugins { index: 57, plugins: vec![plugin], next: Some("ebs=2Ecsi=2Eaws=2Ecom.instance.host=2Eexample.node".to_owned()) });
     let node = registry::NodeStatus {
         id: sample::node_id(),
         state: NodeState::Down,
@@ -99,11 +151,14 @@ fn plugins_and_nodes() {
         version: "0.1.0".to_owned(),
         boot_id: "aaae2d42".to_owned(),
         attributes: sample::map("hostname", "host"),
+        gone: Some(sample::proof()),
         instances: vec![instance(Half::Node)],
     };
-    reply("reply-node-status", &registry::Nodes { nodes: vec![node] });
-    reply("reply-node-report", &registry::Reported { clock_skew_ms: -3 });
-    reply("reply-node-leave", &registry::Left { known: true, instances: 2 });
+    reply("reply-node-status", &registry::Nodes { index: 57, nodes: vec![node], next: Some("host.example".to_owned()) });
+    let (state, gone) = (NodeState::Down, Some(sample::proof()));
+    reply("reply-node-report", &registry::Reported { clock_skew_ms: -3, state, gone });
+    reply("reply-node-leave", &registry::Left { known: true, instances: 2, gone: true });
+    reply("reply-node-gone", &registry::Declared { proof: sample::proof() });
 }
 
 #[test]
@@ -125,16 +180,17 @@ fn agents_and_allocs() {
             controllers: vec![sample::plugin()],
         },
     );
-    let ended = alloc::AllocStatus {
+    let ended = alloc::AllocStub {
         id: sample::alloc_id(),
         namespace: sample::namespace(),
         state: AllocState::Complete,
         node: sample::node_id(),
-        index: None,
         since: sample::at(0),
         note: Some("exit code 0".to_owned()),
-        volumes: Vec::new(),
-        claims: Vec::new(),
+        volumes: vec![sample::volume()],
+        claims: 1,
+        modify_index: 42,
     };
-    reply("reply-alloc-list", &alloc::Allocs { allocs: vec![ended] });
+    let next = Some("team=20a.web-1".to_owned());
+    reply("reply-alloc-list", &alloc::Allocs { index: 57, allocs: vec![ended], next });
 }

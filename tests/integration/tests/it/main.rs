@@ -8,6 +8,7 @@
 
 mod config;
 mod faults;
+mod gone;
 mod input;
 mod inspect;
 mod kills;

@@ -43,7 +43,11 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
         }
         bucket::PLUGINS => {
             let one = key::instance(&plugin, &node, Half::Node);
-            vec![keys("<plugin>.instance.<node>.<half>", one, "Instance", "record-instance")]
+            let job = key::job(&plugin, &volume.namespace, &sample::job_id());
+            vec![
+                keys("<plugin>.instance.<node>.<half>", one, "Instance", "record-instance"),
+                keys("<plugin>.job.<ns>.<job>", job, "Job", "record-job"),
+            ]
         }
         bucket::NODES => vec![keys("<node>", key::node(&node), "Node", "record-node")],
         ref other => panic!("what is in bucket {}? say it here", other.name),

@@ -1,0 +1,111 @@
+//! Everything that is mounted here is taken down: the node counted as gone (rule 12).
+
+use berth_bus::Call;
+use berth_contract::code::Code;
+use berth_contract::message::alloc;
+use berth_contract::problem::Problem;
+use berth_contract::subject::Namespaced;
+use berth_contract::trace::TraceContext;
+use berth_domain::alloc::AllocState;
+use berth_domain::limits::{CALL_TIMEOUT, REQUEST_TIMEOUT};
+use berth_domain::proof::Proof;
+use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_service::clock;
+use futures_util::{StreamExt as _, stream};
+
+use super::detach::Leaving;
+use super::{Mounter, mounts};
+use crate::journal::Use;
+use crate::lane::{Lane, Turn};
+
+/// Volumes that are taken down side by side.
+const SIDE_BY_SIDE: usize = 16;
+/// Pages of allocs that are ended in one go.
+const PAGES_MAX: usize = 1000;
+/// Paths named in one problem.
+const NAMED: usize = 3;
+
+impl Mounter {
+    /// Ends the allocs of this node, and takes down each use that the journal knows. Done when it
+    /// knows of none and the mount table shows nothing below our paths.
+    pub async fn undo_all(&self, proof: &Proof) -> Result<(), Problem> {
+        let trace = clock::begin_trace();
+        self.end_allocs(proof, trace).await?;
+        let undone = stream::iter(self.parts.journal.uses())
+            .map(|(volume, alloc, entry)| self.undo(volume, alloc, entry, trace))
+            .buffer_unordered(SIDE_BY_SIDE)
+            .collect::<Vec<_>>();
+        // One that fails keeps no other from being tried.
+        undone.await.into_iter().collect::<Result<(), Problem>>()?;
+        let table = mounts(Code::UnmountFailed).await?;
+        let left: Vec<_> = table.beneath(self.parts.paths.root()).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<_> =
+            left.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+        let message = format!(
+            "{} mounts are left that the journal does not know: {}",
+            left.len(),
+            named.join(", ")
+        );
+        let next = "no workload may use them any more: unmount them by hand";
+        Err(Problem::new(Code::UnmountFailed, message).retryable().next(next))
+    }
+
+    async fn undo(
+        &self,
+        volume: VolumeKey,
+        alloc: AllocId,
+        entry: Use,
+        trace: TraceContext,
+    ) -> Result<(), Problem> {
+        let told = |problem: Problem| self.place(problem, &volume).plugin(&entry.plugin);
+        let deadline = clock::now().after(CALL_TIMEOUT);
+        let lane = Lane { plugin: entry.plugin.clone(), external_id: entry.external_id.clone() };
+        let leaving = Leaving {
+            volume: volume.clone(),
+            alloc,
+            epoch: entry.epoch,
+            plugin: entry.plugin.clone(),
+            external_id: entry.external_id.clone(),
+        };
+        let plugin = self.parts.plugins.get(&entry.plugin).map(|plugin| plugin.at_work(trace));
+        let mounter = self.clone();
+        let work = async move { mounter.leave(&leaving, plugin, deadline, trace).await };
+        let turn = Turn { lane, order: None, deadline };
+        self.parts.lanes.run(turn, work).await.map_err(told)
+    }
+
+    /// Says of every alloc of this node that it has ended: also of those that have nothing mounted,
+    /// since they may have a claim, whose grant would be as good as ever once the node is back.
+    async fn end_allocs(&self, proof: &Proof, trace: TraceContext) -> Result<(), Problem> {
+        let bus = &self.parts.bus;
+        let everywhere = Namespace::new("*")
+            .map_err(|error| Problem::new(Code::Internal, berth_service::process::chain(&error)))?;
+        let node = Some(self.parts.host.node.clone());
+        let of_this_node =
+            alloc::List { node, state: Some(AllocState::Live), ..alloc::List::default() };
+        let call = || Call::within(trace, REQUEST_TIMEOUT);
+        for _page in 0..PAGES_MAX {
+            let subject = Namespaced::AllocList.subject(&everywhere);
+            let listed = bus.request::<alloc::Allocs>(&subject, &of_this_node, &call()).await;
+            let listed = listed.map_err(|error| error.into_problem("alloc.list"))?.allocs;
+            let live: Vec<_> = listed.iter().filter(|one| !one.state.is_terminal()).collect();
+            if live.is_empty() {
+                return Ok(());
+            }
+            for one in live {
+                let note = Some(format!("its node counted as gone: {proof}"));
+                let stop = alloc::Stop { id: one.id.clone(), state: AllocState::Failed, note };
+                let subject = Namespaced::AllocStop.subject(&one.namespace);
+                let stopped = bus.request::<alloc::AllocStatus>(&subject, &stop, &call()).await;
+                match stopped.map_err(|error| error.into_problem("alloc.stop")) {
+                    Err(problem) if problem.code != Code::NoSuchAlloc => return Err(problem),
+                    _ => {}
+                }
+            }
+        }
+        Err(Problem::new(Code::Busy, "allocs are registered here faster than they end").retryable())
+    }
+}

@@ -1,0 +1,111 @@
+//! `node.gone`: somebody says that nothing on a node can write any more (rule 12, C7).
+//!
+//! **Promises** that nobody says so of a node that is there: it is refused while the node's agent
+//! holds its lease, and what is written is guarded by a record that says that the node is down, as
+//! it stood *before* the lease was looked at. So an agent that was told that its node counts as
+//! there, and has held its lease ever since, cannot be overtaken: for that the record had to say
+//! first that the lease ended. What was said first stands; saying it again changes nothing.
+//!
+//! **Never** checks whether it is true. No service can.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_contract::code::Code;
+use berth_contract::decode::Fault;
+use berth_contract::key;
+use berth_contract::message::registry::{Declared, Gone};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::plugin::{Node, NodeState};
+use berth_domain::proof::Proof;
+use berth_domain::{NodeId, Timestamp};
+use tokio::time::Instant;
+
+use crate::decide::Write;
+use crate::events;
+use crate::state::State;
+use crate::store::{RACES_MAX, StoreError};
+
+const STEP: &str = "node.gone";
+
+/// Puts on record that the node is gone.
+pub async fn gone(
+    state: &State,
+    request: Gone,
+    at: Timestamp,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Declared, Problem> {
+    let Gone { node, kind, by, note } = request;
+    if by.trim().is_empty() {
+        let problem = "is empty; say who answers for it".to_owned();
+        let fault = Fault { path: "by".to_owned(), problem, line: None };
+        return Err(Problem::bad_input(STEP, vec![fault]).node(&node));
+    }
+    let proof = Proof { kind, by, at, note };
+    for _ in 0..RACES_MAX {
+        if Instant::now() >= deadline {
+            let said = "its caller gave up while it was worked in";
+            return Err(Problem::new(Code::Late, said).retryable().at(STEP).node(&node));
+        }
+        match declare(state, &node, &proof, trace).await {
+            Ok(Ok(declared)) => return Ok(declared),
+            Ok(Err(there)) => return Err(there.at(STEP).node(&node)),
+            Err(error) if error.is_lost_race() => {}
+            Err(error) => return Err(error.into_problem(STEP, &node)),
+        }
+    }
+    Err(StoreError::Contended { node: node.clone() }.into_problem(STEP, &node))
+}
+
+/// The record first, then the lease: see the module.
+async fn declare(
+    state: &State,
+    node: &NodeId,
+    proof: &Proof,
+    trace: TraceContext,
+) -> Result<Result<Declared, Problem>, StoreError> {
+    let seen = state.look(node, BTreeSet::new()).await?;
+    let known = seen.standing.node.as_ref();
+    if let Some(proof) = known.and_then(|known| known.gone.clone()) {
+        return Ok(Ok(Declared { proof }));
+    }
+    let lease = state.leases.get(&key::node_lease(node)).await?;
+    let held = lease.is_some_and(|lease| lease.value.is_some());
+    if let Some(there) = there(node, known, held) {
+        return Ok(Err(there));
+    }
+    let known = known.cloned().unwrap_or_else(|| unknown(proof));
+    let next = Node { gone: Some(proof.clone()), ..known };
+    state.store(node, &seen, &Write::Node(next), trace).await?;
+    tracing::warn!(%node, %proof, "the node counts as gone: its claims are released by that");
+    events::tell(&state.events, &events::node_gone(node, proof, trace), trace);
+    Ok(Ok(Declared { proof: proof.clone() }))
+}
+
+/// Why the node is not gone; none when nothing speaks against it.
+fn there(node: &NodeId, known: Option<&Node>, held: bool) -> Option<Problem> {
+    if held {
+        let said = format!("the agent of node {node} holds its lease");
+        return Some(Problem::new(Code::NodeReady, said));
+    }
+    known.filter(|known| known.state == NodeState::Ready).map(|_| {
+        let said = format!("the lease of node {node} has ended only now");
+        Problem::new(Code::NodeReady, said).retryable()
+    })
+}
+
+/// The record of a node that nobody knows (any more): claims may name it, and they are released by
+/// nothing else.
+fn unknown(proof: &Proof) -> Node {
+    Node {
+        state: NodeState::Down,
+        since: proof.at,
+        clock_skew_ms: 0,
+        version: String::new(),
+        boot_id: String::new(),
+        reported: Timestamp::default(),
+        attributes: BTreeMap::new(),
+        gone: None,
+    }
+}

@@ -1,0 +1,289 @@
+//! Nodes that are gone (rule 12, C7): scenarios S2 and S3, from the outside.
+//!
+//! A node that is gone is one whose agent is dead and whose mounts live on, fenced at the storage:
+//! the hardest case, since everything is still there when it comes back.
+
+use std::time::{Duration, Instant};
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::alloc::AllocStatus;
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::registry::{Declared, Left, NodeStatus};
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_domain::alloc::AllocState;
+use berth_domain::plugin::NodeState;
+use berth_domain::proof::ProofKind;
+use berth_domain::volume::State;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
+use berth_harness::dirs::mounts_beneath;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use berth_service::clock;
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The node's own status.
+async fn node(system: &System, id: &str) -> Result<NodeStatus, String> {
+    let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
+    let listed = format!("{nodes:?}");
+    nodes.into_iter().find(|node| node.id.as_str() == id).ok_or(listed)
+}
+
+async fn is(system: &System, id: &str, state: NodeState) -> NodeStatus {
+    wait::until(&format!("{id} is {state}"), PATIENCE, async || {
+        let node = node(system, id).await?;
+        let settled = node.state == state && (state == NodeState::Down || node.gone.is_none());
+        if settled { Ok(node) } else { Err(format!("{node:?}")) }
+    })
+    .await
+}
+
+/// Kills the agent of `n1` for good, and waits until its lease has ended.
+async fn dies(system: &System) {
+    system.kill9(Part::Agent(0));
+    is(system, "n1", NodeState::Down).await;
+}
+
+async fn declare(system: &System, kind: ProofKind, note: &str) -> Result<Declared, Problem> {
+    let gone = json!({"node": "n1", "kind": kind, "by": "ada@console", "note": note});
+    system.persist(&Global::NodeGone.subject(), &gone).await
+}
+
+async fn leave(system: &System) -> Left {
+    let leave = json!({"node": "n1"});
+    system.persist(&Global::NodeLeave.subject(), &leave).await.unwrap()
+}
+
+/// The only claim on the volume, once it is as wanted.
+async fn claim(system: &System, volume: &str, is: impl Fn(&ClaimStatus) -> bool) -> ClaimStatus {
+    wait::until("the claim is as it should be", PATIENCE, async || {
+        let claims = system.claims(volume).await.claims;
+        let found = claims.iter().find(|claim| is(claim)).cloned();
+        found.ok_or_else(|| serde_json::to_string_pretty(&claims).unwrap())
+    })
+    .await
+}
+
+async fn alloc(system: &System, id: &str) -> AllocStatus {
+    let subject = Namespaced::AllocStatus.subject(&Namespace::default());
+    system.persist(&subject, &json!({"id": id})).await.unwrap()
+}
+
+/// One try to mount.
+async fn try_mount(
+    system: &System,
+    alloc: &str,
+    node: usize,
+    volume: &str,
+) -> Result<Mounted, Problem> {
+    let mount = Mount {
+        namespace: Namespace::default(),
+        alloc: AllocId::new(alloc).unwrap(),
+        volume: VolumeId::new(volume).unwrap(),
+        wait: false,
+    };
+    let node = NodeId::new(format!("n{}", node + 1)).unwrap();
+    system.ask(&AgentVerb::Mount.subject(&node), &mount).await
+}
+
+/// `RPC node` of each call that began and changes something, in order: the node that a controller
+/// call is about, or the one that a node call is made at.
+fn story(system: &System) -> Vec<String> {
+    let changes = |rpc: &str| rpc.contains("ublishVolume") || rpc.contains("tageVolume");
+    let line = |call: &Value| {
+        let rpc = call["rpc"].as_str().filter(|rpc| changes(rpc))?;
+        let node =
+            if rpc.starts_with("Controller") { &call["args"]["node_id"] } else { &call["node_id"] };
+        Some(format!("{rpc} {}", node.as_str()?.trim_start_matches("external-")))
+    };
+    let calls = system.calls();
+    let begun = calls.iter().filter(|call| call["entry"] == "begin");
+    begun.filter_map(line).collect()
+}
+
+fn count(system: &System, call: &str) -> usize {
+    story(system).iter().filter(|line| *line == call).count()
+}
+
+/// S2: a dead node keeps its volume until somebody answers for it; then it leaves by the controller
+/// alone, and not before that has succeeded; and the node that comes back takes down what it had
+/// before it takes anything new.
+#[tokio::test(flavor = "multi_thread")]
+async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.volume("other", &["single-node-writer"]).await;
+    let mounted = system.run("a", 0, "data").await;
+    std::fs::write(format!("{}/f", mounted.path), "kept").unwrap();
+    let refused = declare(&system, ProofKind::Confirmed, "").await.unwrap_err();
+    assert_eq!(refused.code, Code::NodeReady, "{refused}");
+    assert_eq!(node(&system, "n1").await.unwrap().gone, None);
+
+    // A lease that ended is no proof.
+    dies(&system).await;
+    let before = story(&system);
+    system.alloc("b", 1, "data", false).await;
+    let refused = system.mount("b", 1, "data").await.unwrap_err();
+    assert_eq!(refused.code, Code::Held, "{refused}");
+    let held = claim(&system, "data", |claim| claim.state == State::Taken).await;
+    assert_eq!(held.node.as_str(), "n1");
+    assert_eq!(story(&system), before);
+
+    // Somebody answers for it; the controller fails, and nothing is freed by that.
+    system.plant(1, &json!([{"rpc": "ControllerUnpublishVolume", "code": "UNAVAILABLE"}]));
+    system.fence(0, true);
+    let declared = declare(&system, ProofKind::StorageFenced, "ticket 4711").await.unwrap();
+    let again = declare(&system, ProofKind::Confirmed, "me too").await.unwrap();
+    assert_eq!(again, declared, "what was said first stands");
+    let stuck =
+        claim(&system, "data", |claim| claim.state == State::NodeDetached && claim.tries >= 2);
+    let stuck = stuck.await;
+    assert!(stuck.error.as_ref().unwrap().contains("UNAVAILABLE"), "{stuck:?}");
+    let ended = alloc(&system, "a").await;
+    assert_eq!(ended.state, AllocState::Failed, "{ended:?}");
+    assert!(ended.note.as_ref().unwrap().contains("storage-fenced, says ada@console"), "{ended:?}");
+    assert!(try_mount(&system, "b", 1, "data").await.is_err());
+    assert!(mounted_on_n1(&system), "the mount of n1 lives on");
+
+    // The controller succeeds, and the volume is n2's.
+    system.plant(1, &json!([]));
+    let elsewhere = mount(&system, "b", 1, "data").await;
+    assert_eq!(std::fs::read_to_string(format!("{}/f", elsewhere.path)).unwrap(), "kept");
+    let mut after = story(&system).split_off(before.len());
+    after.dedup();
+    let wanted = [
+        "ControllerUnpublishVolume n1",
+        "ControllerPublishVolume n2",
+        "NodeStageVolume n2",
+        "NodePublishVolume n2",
+    ];
+    assert_eq!(after, wanted, "no node call stands in for the one that was not made");
+
+    // The node comes back, and cannot undo what it had at once.
+    system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "code": "UNAVAILABLE"}]));
+    system.fence(0, false);
+    system.restart(Part::Agent(0));
+    system.alloc("c", 0, "other", false).await;
+    wait::until("it says that it takes nothing new", PATIENCE, async || {
+        let refused = try_mount(&system, "c", 0, "other").await.unwrap_err();
+        let is_closed = refused.code == Code::NodeReturning;
+        if is_closed { Ok(()) } else { Err(refused.to_string()) }
+    })
+    .await;
+    wait::until("what keeps it is shown", PATIENCE, async || {
+        let shown = node(&system, "n1").await?;
+        let why = shown.attributes.get("returning").cloned().unwrap_or_default();
+        assert_eq!(shown.state, NodeState::Down);
+        if why.contains("UNAVAILABLE") { Ok(()) } else { Err(format!("{shown:?}")) }
+    })
+    .await;
+    system.plant(0, &json!([]));
+    let back = is(&system, "n1", NodeState::Ready).await;
+    assert_eq!(back.gone, None);
+    assert!(!mounted_on_n1(&system), "nothing is mounted that has no claim");
+    // The alloc was ended with its node; another one starts.
+    assert_eq!(alloc(&system, "c").await.state, AllocState::Failed);
+    system.run("d", 0, "other").await;
+    for (alloc, volume) in [("b", "data"), ("d", "other")] {
+        system.stop(alloc).await;
+        system.freed(volume).await;
+    }
+    system.settle("data").await;
+}
+
+fn mounted_on_n1(system: &System) -> bool {
+    !mounts_beneath(&system.dir().join("n1")).is_empty()
+}
+
+async fn mount(system: &System, alloc: &str, node: usize, volume: &str) -> Mounted {
+    wait::until("it is mounted", PATIENCE, async || {
+        try_mount(system, alloc, node, volume).await.map_err(|problem| problem.to_string())
+    })
+    .await
+}
+
+/// S3: a node that was removed while its volume was attached: the release uses what the claim
+/// itself says of the node, and keeps to the schedule while the controller fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    // The schedule of the product.
+    let options = Options { retry_ms: (1_000, 60_000), ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    dies(&system).await;
+    let left = leave(&system).await;
+    assert_eq!(left, Left { known: true, instances: 2, gone: false });
+    node(&system, "n1").await.unwrap_err();
+
+    // Nobody there can say that it is unmounted.
+    system.stop("a").await;
+    let stuck = claim(&system, "data", |claim| claim.tries >= 1).await;
+    assert_eq!(stuck.state, State::Unpublishing, "{stuck:?}");
+    assert!(stuck.error.is_some() && stuck.next_try.is_some(), "{stuck:?}");
+    assert_eq!(count(&system, "ControllerUnpublishVolume n1"), 0);
+
+    let fault = json!([{"rpc": "ControllerUnpublishVolume", "code": "INTERNAL", "times": 4}]);
+    system.plant(1, &fault);
+    system.fence(0, true);
+    let since = Instant::now();
+    declare(&system, ProofKind::PoweredOff, "").await.unwrap();
+    let trying = claim(&system, "data", |claim| claim.tries >= 4).await;
+    // Of a schedule that doubles, the first minute is the busiest: 1 + 2 + 4 + 8 + 16 + 32 s, each
+    // shortened to half of it at most.
+    assert!(since.elapsed() >= Duration::from_millis(3_500), "{:?}", since.elapsed());
+    assert_eq!(count(&system, "ControllerUnpublishVolume n1"), 4, "{:?}", story(&system));
+    let pause = trying.next_try.unwrap().since(clock::now());
+    assert!(pause >= Duration::from_secs(2), "{pause:?}");
+    system.freed("data").await;
+    assert_eq!(count(&system, "ControllerUnpublishVolume n1"), 5);
+    assert_eq!(count(&system, "NodeUnpublishVolume n1"), 0);
+    system.run("b", 1, "data").await;
+
+    // That it is gone is not forgotten, and so it is told when it comes back.
+    let left = leave(&system).await;
+    assert_eq!((left.known, left.gone), (true, true));
+    system.fence(0, false);
+    system.restart(Part::Agent(0));
+    is(&system, "n1", NodeState::Ready).await;
+    assert!(!mounted_on_n1(&system));
+    system.stop("b").await;
+    system.settle("data").await;
+}
+
+/// A node that was only frozen: its process wakes up with everything in hand, and its volume is
+/// another's by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_agent_that_wakes_up_undoes_what_was_taken_from_it() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    system.daemon(Part::Agent(0)).pause();
+    is(&system, "n1", NodeState::Down).await;
+    system.fence(0, true);
+    declare(&system, ProofKind::StorageFenced, "").await.unwrap();
+    system.alloc("b", 1, "data", false).await;
+    mount(&system, "b", 1, "data").await;
+    system.fence(0, false);
+    system.daemon(Part::Agent(0)).resume();
+    is(&system, "n1", NodeState::Ready).await;
+    assert!(!mounted_on_n1(&system));
+    system.stop("b").await;
+    system.freed("data").await;
+    system.run("c", 0, "data").await;
+    system.stop("c").await;
+    system.settle("data").await;
+}
