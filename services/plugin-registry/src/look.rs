@@ -1,0 +1,189 @@
+//! `plugin.status` and `node.status`: what is asked for, page by page.
+//!
+//! **Promises** that an answer shows plugins and nodes at one moment, with all that was stored
+//! before it was asked for, whichever replica stored it, or is no answer: the streams' leaders are
+//! asked each time.
+
+use berth_contract::code::Code;
+use berth_contract::decode::Fault;
+use berth_contract::key;
+use berth_contract::message::registry::{
+    NodeQuery, NodeStatus, Nodes as Listed, PluginQuery, PluginStatus, Plugins,
+};
+use berth_contract::problem::Problem;
+use berth_domain::plugin::{Half, Node, Plugin};
+use berth_domain::{NodeId, PluginId};
+use berth_service::newer::{Newer, Until};
+use berth_service::page::{Page, Room, page};
+use berth_service::projection::{Instances, Nodes};
+use tokio::time::Instant;
+
+use crate::state::State;
+use crate::status;
+
+/// Plugins as stubs, or one with its instances.
+pub async fn plugins(
+    state: &State,
+    query: PluginQuery,
+    deadline: Instant,
+) -> Result<Plugins, Problem> {
+    const STEP: &str = "plugin.status";
+    let newer = Newer { than: query.newer_than, wait_ms: query.wait_ms };
+    let Some(id) = &query.id else {
+        let after = after(STEP, query.after.as_ref(), |token| PluginId::new(token).ok())?;
+        let listed = |plugins: &Instances, nodes: &Nodes| {
+            let meant = plugins
+                .iter()
+                .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
+                .filter(|(id, plugin)| matches(&query, id, plugin));
+            let show =
+                |id: &&PluginId| Some(status::plugin(id, plugins.get(id)?, nodes, Vec::new()));
+            page(meant.map(|(id, _)| id), Room::of(query.limit), show, ToString::to_string)
+        };
+        let (index, page) = state.picture(STEP, newer, deadline, listed).await?;
+        let plugins = page.entries.into_iter().flatten().collect();
+        return Ok(Plugins { index, plugins, next: page.next });
+    };
+    let after = after(STEP, query.after.as_ref(), |token| {
+        let (plugin, node, half) = key::parse_instance(token)?;
+        (plugin == *id).then_some((node, half))
+    })?;
+    let one = |plugins: &Instances, nodes: &Nodes| {
+        let plugin = plugins.get(id)?;
+        Some(with_instances(id, plugin, nodes, &query, after.as_ref()))
+    };
+    let (index, shown) = state.picture(STEP, newer, deadline, one).await?;
+    let (plugin, next) = shown.ok_or_else(|| {
+        Problem::new(Code::NoSuchPlugin, format!("no agent has reported plugin {id}")).plugin(id)
+    })?;
+    Ok(Plugins { index, plugins: vec![plugin], next })
+}
+
+fn matches(query: &PluginQuery, id: &PluginId, plugin: &Plugin) -> bool {
+    let on = |node: &NodeId| {
+        [Half::Controller, Half::Node]
+            .into_iter()
+            .any(|half| plugin.instances.contains_key(&(node.clone(), half)))
+    };
+    id.as_str().starts_with(&query.prefix) && query.node.as_ref().is_none_or(on)
+}
+
+fn with_instances(
+    id: &PluginId,
+    plugin: &Plugin,
+    nodes: &Nodes,
+    query: &PluginQuery,
+    after: Option<&(NodeId, Half)>,
+) -> (PluginStatus, Option<String>) {
+    let shown = status::plugin(id, plugin, nodes, Vec::new());
+    let meant = plugin
+        .instances
+        .keys()
+        .filter(|place| after.is_none_or(|after| *place > after))
+        .filter(|(node, _)| query.node.as_ref().is_none_or(|wanted| wanted == node));
+    let show = |place: &&(NodeId, Half)| {
+        let (node, half) = *place;
+        let instance = plugin.instances.get(*place)?;
+        Some(status::instance_status((id, node, *half), instance, nodes.get(node)))
+    };
+    let room = Room::of(query.limit).beside(&shown);
+    let page = page(meant, room, show, |(node, half)| key::instance(id, node, *half));
+    let instances = page.entries.into_iter().flatten().collect();
+    (PluginStatus { instances, ..shown }, page.next)
+}
+
+/// Nodes, or one.
+pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result<Listed, Problem> {
+    const STEP: &str = "node.status";
+    let newer = Newer { than: query.newer_than, wait_ms: query.wait_ms };
+    let after = after(STEP, query.after.as_ref(), |token| NodeId::new(token).ok())?;
+    let listed = |plugins: &Instances, nodes: &Nodes| -> Page<Option<NodeStatus>> {
+        let on = |node: &NodeId, plugin: &PluginId| {
+            let found = plugins.get(plugin).map(|plugin| &plugin.instances);
+            let place = |half| (node.clone(), half);
+            found.is_some_and(|instances| {
+                instances.contains_key(&place(Half::Node))
+                    || instances.contains_key(&place(Half::Controller))
+            })
+        };
+        let wanted = |id: &NodeId, node: &Node| {
+            query.id.as_ref().is_none_or(|one| one == id)
+                && id.as_str().starts_with(&query.prefix)
+                && query.plugin.as_ref().is_none_or(|plugin| on(id, plugin))
+                && query.state.is_none_or(|state| state == node.state)
+        };
+        let meant = nodes
+            .iter()
+            .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
+            .filter(|(id, node)| wanted(id, node));
+        let show = |id: &&NodeId| Some(status::node(id, nodes.get(id)?, plugins));
+        page(meant.map(|(id, _)| id), Room::of(query.limit), show, ToString::to_string)
+    };
+    let (index, page) = state.picture(STEP, newer, deadline, listed).await?;
+    let nodes: Vec<NodeStatus> = page.entries.into_iter().flatten().collect();
+    match &query.id {
+        Some(id) if nodes.is_empty() => {
+            Err(Problem::new(Code::NoSuchNode, format!("no node {id} has reported")).node(id))
+        }
+        _ => Ok(Listed { index, nodes, next: page.next }),
+    }
+}
+
+/// Where the page before ended.
+fn after<K>(
+    step: &str,
+    token: Option<&String>,
+    parse: impl FnOnce(&str) -> Option<K>,
+) -> Result<Option<K>, Problem> {
+    let Some(token) = token else { return Ok(None) };
+    parse(token).map(Some).ok_or_else(|| {
+        let problem = "is no `next` of a page of this list".to_owned();
+        Problem::bad_input(step, vec![Fault { path: "after".to_owned(), problem, line: None }])
+    })
+}
+
+impl State {
+    /// Looks at plugins and nodes at one moment, as the reader asks: when something is newer or the
+    /// wait is over. The index counts the changes of both buckets, so that it grows with each.
+    async fn picture<T>(
+        &self,
+        step: &str,
+        newer: Newer,
+        deadline: Instant,
+        look: impl Fn(&Instances, &Nodes) -> T,
+    ) -> Result<(u64, T), Problem> {
+        let until = newer.until(deadline);
+        let index = || self.plugin_mirror.applied() + self.node_mirror.applied();
+        let arrival = |than| self.newer_than(than, until);
+        self.readers.wait(newer, until, |than| index() > than, arrival).await?;
+        self.catch_up(step, until.answer).await?;
+        loop {
+            let both = |plugins: &Instances| self.node_mirror.glance(|nodes| look(plugins, nodes));
+            let seen = self.plugin_mirror.snapshot(until.answer, both).await;
+            match seen.map_err(|error| error.into_problem(step))? {
+                (of_plugins, Ok((of_nodes, shown))) => return Ok((of_plugins + of_nodes, shown)),
+                (_, Err(wanted)) => {
+                    let reached = self.node_mirror.reach(wanted, until.answer).await;
+                    reached.map_err(|error| error.into_problem(step))?;
+                }
+            }
+        }
+    }
+
+    async fn newer_than(&self, than: u64, until: Until) {
+        loop {
+            let (plugins, nodes) = (self.plugin_mirror.applied(), self.node_mirror.applied());
+            if plugins + nodes > than {
+                return;
+            }
+            // Either is enough; the end of the wait ends both.
+            let ended = tokio::select! {
+                came = self.plugin_mirror.reach(plugins + 1, until.wait) => came.is_err(),
+                came = self.node_mirror.reach(nodes + 1, until.wait) => came.is_err(),
+            };
+            if ended {
+                return;
+            }
+        }
+    }
+}
