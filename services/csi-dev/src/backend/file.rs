@@ -23,7 +23,26 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 /// An exclusive lock between processes and threads, released when dropped or when the process dies.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    _held: Held,
+}
+
+/// A locked file. The lock ends with this value, and not only with the last copy of its handle: a
+/// child that is being started elsewhere in this process has one for as long as it is no program of
+/// its own yet.
+#[derive(Debug)]
+pub(super) struct Held(File);
+
+impl Held {
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Where that fails the kernel does it, when the last copy is closed.
+        _ = self.0.unlock();
+    }
 }
 
 impl Lock {
@@ -31,10 +50,11 @@ impl Lock {
     pub(super) fn wait(path: &Path) -> Result<Self, BackendError> {
         let start = Instant::now();
         loop {
-            let (file, locked) = try_lock(path)?;
             // A file that was removed meanwhile guards nothing: what it guarded is gone, too.
-            if locked && is_at(&file, path)? {
-                return Ok(Self { _file: file });
+            if let Ok(held) = try_lock(path)?
+                && is_at(held.file(), path)?
+            {
+                return Ok(Self { _held: held });
             }
             if start.elapsed() > LOCK_WAIT {
                 let waited_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -45,8 +65,9 @@ impl Lock {
     }
 }
 
-/// Opens `path`, which is made when missing, and tries to lock it.
-pub(super) fn try_lock(path: &Path) -> Result<(File, bool), BackendError> {
+/// Opens `path`, which is made when missing, and tries to lock it; the file as it is, when somebody
+/// else has it.
+pub(super) fn try_lock(path: &Path) -> Result<Result<Held, File>, BackendError> {
     let failed = |source| BackendError::io("lock", path, source);
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).open(path);
@@ -55,8 +76,8 @@ pub(super) fn try_lock(path: &Path) -> Result<(File, bool), BackendError> {
         _ => failed(source),
     })?;
     match file.try_lock() {
-        Ok(()) => Ok((file, true)),
-        Err(TryLockError::WouldBlock) => Ok((file, false)),
+        Ok(()) => Ok(Ok(Held(file))),
+        Err(TryLockError::WouldBlock) => Ok(Err(file)),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
 }

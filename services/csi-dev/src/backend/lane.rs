@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use berth_csi::Rpc;
 use serde::{Deserialize, Serialize};
 
-use super::{BackendError, encoding, file};
+use super::file::{self, Held};
+use super::{BackendError, encoding};
 
 /// What two calls about one volume must not share.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -43,7 +44,7 @@ pub struct Running {
 /// A held lane. Dropping it ends the call for all other instances.
 #[derive(Debug)]
 pub struct InFlight {
-    file: File,
+    held: Held,
 }
 
 /// The first byte of a lane's file; the rest is [`Running`] as JSON.
@@ -71,19 +72,19 @@ impl Lane {
         if let Some(dir) = path.parent() {
             file::make_dir(dir)?;
         }
-        let (file, locked) = file::try_lock(&path)?;
         let failed = |source| BackendError::io("mark a call in", &path, source);
-        if !locked {
-            return Ok(Err(read(file).map_err(failed)?));
-        }
+        let held = match file::try_lock(&path)? {
+            Ok(held) => held,
+            Err(file) => return Ok(Err(read(file).map_err(failed)?)),
+        };
         let mark = || {
             let mut text = WAITED_FOR.to_vec();
             serde_json::to_writer(&mut text, call)?;
-            file.set_len(0)?;
-            file.write_all_at(&text, 0)
+            held.file().set_len(0)?;
+            held.file().write_all_at(&text, 0)
         };
         mark().map_err(failed)?;
-        Ok(Ok(InFlight { file }))
+        Ok(Ok(InFlight { held }))
     }
 
     /// Who is in the lane now. The caller holds the volume's lock.
@@ -92,10 +93,7 @@ impl Lane {
         if !fs::exists(&path).map_err(|source| BackendError::io("look for", &path, source))? {
             return Ok(None);
         }
-        let (file, free) = file::try_lock(&path)?;
-        if free {
-            return Ok(None);
-        }
+        let Err(file) = file::try_lock(&path)? else { return Ok(None) };
         read(file).map(Some).map_err(|source| BackendError::io("read", &path, source))
     }
 }
@@ -104,7 +102,7 @@ impl InFlight {
     /// Notes that nobody waits for this call any more.
     pub fn caller_gone(&self) -> io::Result<()> {
         // One byte, so that no reader can see it half written.
-        self.file.write_all_at(CALLER_GONE, 0)
+        self.held.file().write_all_at(CALLER_GONE, 0)
     }
 }
 
@@ -145,6 +143,18 @@ mod tests {
         drop(held);
         assert_eq!(lane.running(dir.path()).unwrap(), None);
         assert!(lane.enter(dir.path(), &call(5)).unwrap().is_ok());
+    }
+
+    /// Found by chaos: a call was refused as if the one before it had not been answered, because
+    /// another call was just starting `losetup`, whose child has a copy of every handle.
+    #[test]
+    fn a_lane_is_free_also_while_a_child_has_a_copy_of_its_handle() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = Lane::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
+        let _copy = held.held.file().try_clone().unwrap();
+        drop(held);
+        assert_eq!(Lane::Controller.running(dir.path()).unwrap(), None);
+        assert!(Lane::Controller.enter(dir.path(), &call(2)).unwrap().is_ok());
     }
 
     #[test]
