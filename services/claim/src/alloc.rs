@@ -6,14 +6,14 @@ use berth_bus::{Change, CommitError, Guard, Write};
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::event::{Event, EventName};
-use berth_contract::message::alloc::{AllocStatus, Allocs, List, Register, Stop};
+use berth_contract::message::alloc::{AllocStatus, Register, Stop};
 use berth_contract::message::claim::Take;
 use berth_contract::problem::Problem;
 use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
 use berth_contract::{key, record};
 use berth_domain::access::Mode;
-use berth_domain::alloc::{Alloc, AllocState, RequestFault, differing_fields};
+use berth_domain::alloc::{Alloc, AllocState, RequestFault, VolumeRequest, differing_fields};
 use berth_domain::{AllocId, Namespace};
 use berth_service::clock;
 
@@ -39,7 +39,8 @@ pub async fn register(
         since: clock::now(),
         note: request.note,
     };
-    check(&wanted).map_err(|problem| problem.at("alloc.register"))?;
+    check(&wanted.volumes, wanted.index)
+        .map_err(|faults| Problem::bad_input("alloc.register", faults))?;
     let decide = |known: Option<&Alloc>| match known {
         None => Ok(Some(wanted.clone())),
         Some(known) if known.state.is_terminal() => Err(Problem::new(
@@ -57,22 +58,23 @@ pub async fn register(
     state.change_alloc(&namespace, &request.id, "alloc.register", trace, decide).await
 }
 
-fn check(alloc: &Alloc) -> Result<(), Problem> {
+/// What is wrong with the volumes that a workload of this index asks for.
+pub fn check(volumes: &[VolumeRequest], index: Option<u32>) -> Result<(), Vec<Fault>> {
     let mut faults = Vec::new();
-    let (mut volumes, mut names) = (BTreeSet::new(), BTreeSet::new());
-    for (at, request) in alloc.volumes.iter().enumerate() {
+    let (mut known, mut names) = (BTreeSet::new(), BTreeSet::new());
+    for (at, request) in volumes.iter().enumerate() {
         let mut fault = |field: &str, problem: String| {
             let path = format!("volumes[{at}].{field}");
             faults.push(Fault { path, problem, line: None });
         };
-        match request.volume(alloc.index) {
+        match request.volume(index) {
             Err(why @ RequestFault::NoIndex) => fault("per_alloc", why.to_string()),
             Err(why @ RequestFault::Id(_)) => fault("source", why.to_string()),
             Ok(volume) => {
-                if volumes.contains(&volume) {
+                if known.contains(&volume) {
                     fault("source", format!("{volume} is asked for twice"));
                 }
-                volumes.insert(volume);
+                known.insert(volume);
             }
         }
         if request.alias.as_deref().is_some_and(str::is_empty) {
@@ -81,7 +83,7 @@ fn check(alloc: &Alloc) -> Result<(), Problem> {
             fault("alias", format!("{} is another volume's name too", request.name()));
         }
     }
-    if faults.is_empty() { Ok(()) } else { Err(Problem::bad_input("alloc.register", faults)) }
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
 /// Says that an alloc has ended. From here on its claims are work for the watcher. An alloc nobody
@@ -109,49 +111,7 @@ pub async fn stop(
     state.change_alloc(&namespace, &request.id, "alloc.stop", trace, decide).await
 }
 
-/// Allocs of a namespace, all of them for `*`.
-pub fn list(state: &State, namespace: &Namespace, request: &List) -> Allocs {
-    let mut allocs: Vec<AllocStatus> = state.alloc_mirror.read(|allocs| {
-        allocs
-            .iter()
-            .filter(|(their, ..)| look::covers(namespace, their))
-            .filter(|(.., alloc)| request.node.as_ref().is_none_or(|node| *node == alloc.node))
-            .map(|(their, id, alloc)| status(their, id, alloc))
-            .collect()
-    });
-    allocs.sort_by(|a, b| (&a.namespace, &a.id).cmp(&(&b.namespace, &b.id)));
-    Allocs { allocs }
-}
-
-fn status(namespace: &Namespace, id: &AllocId, alloc: &Alloc) -> AllocStatus {
-    AllocStatus {
-        id: id.clone(),
-        namespace: namespace.clone(),
-        state: alloc.state,
-        node: alloc.node.clone(),
-        index: alloc.index,
-        since: alloc.since,
-        note: alloc.note.clone(),
-        volumes: alloc.volumes.clone(),
-        claims: Vec::new(),
-    }
-}
-
 impl State {
-    /// One alloc with its claims, as the leader has it.
-    pub async fn alloc_status(
-        &self,
-        namespace: &Namespace,
-        id: &AllocId,
-    ) -> Result<AllocStatus, Problem> {
-        let (_, alloc) = self.read_alloc(namespace, id, "alloc.status").await?;
-        let alloc = alloc
-            .ok_or_else(|| Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")))
-            .map_err(|problem| problem.at("alloc.status"))?;
-        let claims = look::claims_of(self, namespace, id, &alloc);
-        Ok(AllocStatus { claims, ..status(namespace, id, &alloc) })
-    }
-
     /// The alloc a claim is asked for: there, not ended, placed where the request comes from, and
     /// asking for the volume (B1).
     pub async fn alloc_of(&self, namespace: &Namespace, request: &Take) -> Result<Alloc, Problem> {
@@ -198,7 +158,8 @@ impl State {
         Ok(alloc.is_some_and(|alloc| !alloc.state.is_terminal()))
     }
 
-    async fn read_alloc(
+    /// The alloc and its revision, as the leader has them.
+    pub async fn read_alloc(
         &self,
         namespace: &Namespace,
         id: &AllocId,
@@ -225,7 +186,7 @@ impl State {
     ) -> Result<AllocStatus, Problem> {
         let key = key::alloc(namespace, id);
         for _ in 0..RACES_MAX {
-            let (revision, known) = self.read_alloc(namespace, id, step).await?;
+            let (mut revision, known) = self.read_alloc(namespace, id, step).await?;
             let changed = decide(known.as_ref()).map_err(|problem| problem.at(step))?;
             let Some(alloc) = changed.as_ref().or(known.as_ref()) else {
                 return Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")).at(step));
@@ -244,7 +205,8 @@ impl State {
                     })
                     .await;
                 match stored {
-                    Ok(revision) => {
+                    Ok(stored) => {
+                        revision = stored;
                         self.alloc_mirror.put(&key, revision, &value);
                         self.tell_alloc(namespace, id, alloc, trace);
                     }
@@ -252,8 +214,7 @@ impl State {
                     Err(error) => return Err(error.into_problem(step)),
                 }
             }
-            let claims = look::claims_of(self, namespace, id, alloc);
-            return Ok(AllocStatus { claims, ..status(namespace, id, alloc) });
+            return Ok(look::alloc_status(self, namespace, id, alloc, revision));
         }
         Err(Problem::new(Code::Overloaded, format!("alloc {id} changes too fast")).retryable())
     }

@@ -5,16 +5,15 @@ use std::future::Future;
 use berth_bus::{EndpointSpec, Request, Service, serve::ServeError};
 use berth_contract::code::Code;
 use berth_contract::endpoint::Endpoint;
-use berth_contract::message::{alloc, claim, secret, volume};
+use berth_contract::message::{claim, secret};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{self, Global, Namespaced};
-use berth_domain::{Namespace, VolumeKey};
+use berth_domain::Namespace;
 use berth_service::process::Process;
 use serde::Serialize;
 
 use crate::state::State;
-use crate::transact::TransactError;
-use crate::{checkpoint, deregister, detach, look, register, secrets, take};
+use crate::{checkpoint, deregister, detach, forget, look, register, secrets, take};
 
 /// Requests of one kind under way at once. Takes may wait for minutes, and cost little meanwhile.
 const MAX_IN_FLIGHT: u32 = 1024;
@@ -38,13 +37,15 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb(Namespaced::VolumeStatus, |s, n, r| async move {
-        let volume::Status { id } = r.decode("volume.status")?;
-        volume_status(&s, VolumeKey::new(n, id)).await
+        look::volume(&s, n, r.decode("volume.status")?, r.deadline).await
     })
     .await?;
     on.verb(Namespaced::VolumeList, |s, n, r| async move {
-        let query: volume::List = r.decode("volume.list")?;
-        Ok(look::volumes(&s, &n, &query))
+        look::volumes(&s, n, r.decode("volume.list")?, r.deadline).await
+    })
+    .await?;
+    on.verb(Namespaced::VolumePlacement, |s, n, r| async move {
+        look::placement(&s, n, r.decode("volume.placement")?, r.deadline).await
     })
     .await?;
 
@@ -62,8 +63,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb(Namespaced::ClaimStatus, |s, n, r| async move {
-        let query: claim::Status = r.decode("claim.status")?;
-        Ok(look::claims(&s, &n, &query))
+        look::claims(&s, n, r.decode("claim.status")?, r.deadline).await
     })
     .await?;
 
@@ -76,13 +76,15 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb(Namespaced::AllocStatus, |s, n, r| async move {
-        let alloc::Status { id } = r.decode("alloc.status")?;
-        s.alloc_status(&n, &id).await
+        look::alloc(&s, n, r.decode("alloc.status")?, r.deadline).await
     })
     .await?;
     on.verb(Namespaced::AllocList, |s, n, r| async move {
-        let query: alloc::List = r.decode("alloc.list")?;
-        Ok(crate::alloc::list(&s, &n, &query))
+        look::allocs(&s, n, r.decode("alloc.list")?, r.deadline).await
+    })
+    .await?;
+    on.verb(Namespaced::AllocForget, |s, n, r| async move {
+        forget::forget(&s, n, r.decode("alloc.forget")?, r.trace, r.deadline).await
     })
     .await?;
     serve_secrets(&service, state).await?;
@@ -155,16 +157,4 @@ impl Endpoints<'_> {
             .await?;
         Ok(())
     }
-}
-
-async fn volume_status(state: &State, volume: VolumeKey) -> Result<volume::VolumeStatus, Problem> {
-    const STEP: &str = "volume.status";
-    // Whoever asks after a write is answered with what was written, whichever replica answers.
-    state
-        .catch_up(&volume)
-        .await
-        .map_err(|error: TransactError| state.problem(error, STEP, &volume))?;
-    look::volume(state, &volume).ok_or_else(|| {
-        Problem::new(Code::NoSuchVolume, format!("no volume {volume}")).volume(&volume)
-    })
 }

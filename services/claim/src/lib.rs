@@ -18,6 +18,7 @@ mod deregister;
 mod detach;
 mod endpoints;
 mod events;
+mod forget;
 mod look;
 mod measure;
 mod plan;

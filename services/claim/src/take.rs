@@ -17,7 +17,7 @@ use berth_domain::volume::{Route, Take as TakeCommand};
 use berth_domain::{Namespace, VolumeKey};
 use berth_service::{call, clock};
 use berth_telemetry::metric::CLAIMS_REFUSED;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::state::State;
 use crate::transact::TransactError;
@@ -42,14 +42,30 @@ pub async fn take(
         changes.mark_unchanged();
         // Looked up anew each time: the alloc may end while its claim waits (B1).
         let alloc = state.alloc_of(&volume.namespace, &request).await.map_err(place)?;
+        // Takes of other volumes for a node that has little room left wait for each other, so that
+        // it is not given twice. Another replica's do not: then the plugin itself refuses (A7).
+        let bounded = state.is_bounded(&volume, &request.node);
+        let room = match bounded {
+            Some(plugin) => {
+                let key = (plugin, request.node.clone());
+                let Ok(room) = timeout_at(deadline, state.rooms.lock(&key)).await else {
+                    return Err(place(standing(state, &volume, &request)));
+                };
+                Some(room)
+            }
+            None => None,
+        };
+        let others = state.others_on(&volume, &request.node);
         let taken = state
             .transact(&volume, trace, |now| {
-                let plugin = now.spec.as_ref().map(|spec| &spec.plugin);
-                let route = plugin
-                    .map_or(Ok(Route::default()), |plugin| state.route(plugin, &request.node));
+                let route = now
+                    .spec
+                    .as_ref()
+                    .map_or(Ok(Route::default()), |spec| state.route(spec, &request.node, others));
                 Ok(command(state, &request, &alloc, route))
             })
             .await;
+        drop(room);
         let mut lacking = None;
         let until = match taken {
             Ok(done) => match done.step.call {
@@ -101,7 +117,8 @@ pub async fn take(
 /// Whether what is lacking may come to be while a caller waits: a volume that is to be registered, a
 /// plugin or a node that is to be well again.
 fn may_come(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::NoSuchVolume | Refusal::PluginUnready(_) | Refusal::NodeClock(_))
+    use Refusal::{NoSuchVolume, NodeAway, NodeClock, NodeFull, PluginUnready};
+    matches!(refusal, NoSuchVolume | PluginUnready(_) | NodeAway(_) | NodeClock(_) | NodeFull(_))
 }
 
 fn command(state: &State, request: &Take, alloc: &Alloc, route: Result<Route, NoRoute>) -> Command {
@@ -165,7 +182,7 @@ async fn publish(
         record(&state, &volume, answer, trace, &attempt).await;
         outcome
     });
-    match tokio::time::timeout_at(deadline, published).await {
+    match timeout_at(deadline, published).await {
         Ok(Ok(Outcome::Refused(error))) => Err(Problem::new(Code::PluginRefused, error)),
         Ok(Ok(
             Outcome::Done { .. }

@@ -88,6 +88,9 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Volume(VolumeCommand::Status(args)) => {
             command::volume::status(&args, &session().await?).await?;
         }
+        Command::Volume(VolumeCommand::Placement(args)) => {
+            command::volume::placement(&args, &session().await?).await?;
+        }
         Command::Volume(VolumeCommand::Deregister(args)) => {
             command::volume::deregister(&args, &session().await?).await?;
         }
@@ -97,8 +100,22 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Plugin(PluginCommand::Status(args)) => {
             command::plugin::status(&args, &session().await?).await?;
         }
+        Command::Plugin(PluginCommand::Expect(args)) => {
+            command::plugin::expect(&args, &session().await?).await?;
+        }
+        Command::Plugin(PluginCommand::Delete(args)) => {
+            command::plugin::delete(&args, &session().await?).await?;
+        }
+        Command::Gc(args) => command::gc::gc(&args, &session().await?).await?,
         Command::Node(NodeCommand::Status(args)) => {
             command::node::status(&args, &session().await?).await?;
+        }
+        Command::Node(NodeCommand::Gone(args)) => {
+            command::node::affirm(&args)?;
+            command::node::gone(&args, &session().await?).await?;
+        }
+        Command::Node(NodeCommand::Leave(args)) => {
+            command::node::leave(&args, &session().await?).await?;
         }
         Command::Alloc(AllocCommand::Status(args)) => {
             command::alloc::status(&args, &session().await?).await?;

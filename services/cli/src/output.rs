@@ -52,6 +52,13 @@ pub fn line(text: &str) -> io::Result<()> {
     writeln!(out, "{text}").and_then(|()| out.flush())
 }
 
+/// Says that a list goes on, and how to see the rest.
+pub fn more(next: Option<&String>) {
+    if let Some(next) = next {
+        say(format_args!("there are more: --after {next:?}"));
+    }
+}
+
 /// Writes a line to stderr.
 pub fn say(text: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");

@@ -150,9 +150,9 @@ pub struct Newcomer {
 /// when it can run there. `site` looks up what is known of the node for a volume and its plugin.
 pub fn obstacles<'a>(
     newcomer: &Newcomer,
-    wanted: &[Wanted<'_>],
-    node: &'a NodeId,
-    site: impl Fn(&VolumeId, &PluginId) -> Site<'a>,
+    wanted: &[Wanted<'a>],
+    node: &NodeId,
+    site: impl Fn(&'a VolumeId, &'a PluginId) -> Site<'a>,
     ready: impl Fn(&NodeId) -> bool,
     context: &Context,
 ) -> Vec<Obstacle> {
@@ -169,7 +169,7 @@ pub fn obstacles<'a>(
         if let Err(refusal) = claimed(newcomer, volume, one.request, node, context) {
             add(refusal);
         }
-        let mut site = Site { node, ..site(one.id, &spec.plugin) };
+        let mut site = site(one.id, &spec.plugin);
         if let Some(volumes) = &mut site.volumes {
             let before = asked.entry(&spec.plugin).or_default();
             *volumes += *before;

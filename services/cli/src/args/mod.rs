@@ -5,8 +5,12 @@
 //!
 //! **Never** acts.
 
+mod collect;
 mod dev;
 mod events;
+mod list;
+mod node;
+mod plugin;
 mod run;
 mod volume;
 
@@ -14,14 +18,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_domain::alloc::AllocState;
+use berth_domain::volume::State;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub use collect::Gc;
 pub use dev::Dev;
 pub use events::{Events, Kind, Trace};
+pub use list::Page;
+pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus};
+pub use plugin::{PluginDelete, PluginExpect};
 pub use run::Run;
-pub use volume::{Deregister, Detach, Init, List, Register, VolumeCommand};
+pub use volume::{Deregister, Detach, Init, List, Placement, Register, VolumeCommand};
 
 use crate::{exit, span};
 
@@ -52,8 +62,8 @@ pub struct Global {
     #[arg(default_value = "nats://127.0.0.1:4222", hide_env_values = true)]
     pub nats: String,
 
-    /// The namespace of volumes, claims and allocs [default: default]
-    #[arg(long, global = true, value_name = "NAME", env = "BERTH_NAMESPACE")]
+    /// The namespace of volumes, claims and allocs; '*' lists those of all [default: default]
+    #[arg(long, short = 'n', global = true, value_name = "NAME", env = "BERTH_NAMESPACE")]
     #[arg(hide_env_values = true)]
     pub namespace: Option<Namespace>,
 
@@ -83,7 +93,7 @@ pub enum Command {
     /// See which storage plugins there are, and how they are
     #[command(subcommand)]
     Plugin(PluginCommand),
-    /// See which hosts run an agent, and how they are
+    /// See which hosts run an agent, and how they are; say that one is gone
     #[command(subcommand)]
     Node(NodeCommand),
     /// Look at allocs, the placed runs of workloads, and stop them
@@ -92,6 +102,17 @@ pub enum Command {
     /// See who holds what, and where a release stands
     #[command(subcommand)]
     Claim(ClaimCommand),
+    /// Collect what is left behind, now
+    ///
+    /// The collector does so by itself now and then. It has claims released whose allocs have ended
+    /// or do not exist, deregisters volumes that were to go with their last claim, and removes
+    /// records of allocs that have ended, of nodes that are down with nothing on them, and of
+    /// plugin instances on nodes that nobody knows. Each line says what was collected and on what
+    /// evidence; what should go and cannot yet is told with the reason.
+    ///
+    /// Nothing is freed by it: a claim goes the ordinary way, which may take longer than this
+    /// command, and its node must have let go of the volume first.
+    Gc(Gc),
     /// See what happened to volumes, claims, allocs, plugins and nodes
     ///
     /// Prints the newest events, oldest first: when, what, of which volume, alloc, node and plugin,
@@ -187,33 +208,41 @@ pub enum PluginCommand {
     berth plugin status ebs.csi.aws.com
     berth plugin status --json | jq '.plugins[].nodes'")]
     Status(PluginStatus),
-}
-
-/// `berth node …`
-#[derive(Debug, Subcommand)]
-pub enum NodeCommand {
-    /// List nodes, or show one with its plugin instances
+    /// Say how many instances of a plugin a job is to have
     ///
-    /// A node is ready while its agent holds its lease. SKEW is how far the node's clock is from
-    /// the registry's; too far, and the node gets no new claims.
+    /// For the scheduler that runs a plugin, or its operator: instances that are to be there and
+    /// are not count as missing from then on. Expected are as many instances as are known, or as
+    /// the plugin's jobs are to have together, whichever is more. It replaces what the job said
+    /// before; with neither controllers nor nodes, the job is taken back.
     #[command(after_long_help = "EXAMPLES
-    berth node status
-    berth node status n1")]
-    Status(NodeStatus),
+    berth plugin expect ebs.csi.aws.com ebs-controller --controllers 2
+    berth plugin expect ebs.csi.aws.com ebs-nodes --nodes 12
+    berth plugin expect ebs.csi.aws.com ebs-nodes")]
+    Expect(PluginExpect),
+    /// Remove what is left of a plugin that nobody runs or uses
+    ///
+    /// A plugin goes by itself with its last instance and job. This removes instances of nodes that
+    /// are down or not known, and takes back the jobs. It is refused while a volume of any
+    /// namespace uses the plugin, or a node that is there has it.
+    #[command(after_long_help = "EXAMPLES
+    berth plugin delete ebs.csi.aws.com")]
+    Delete(PluginDelete),
 }
 
 /// `berth plugin status`
 #[derive(Debug, Args)]
 pub struct PluginStatus {
     /// Only this one, in detail
+    #[arg(conflicts_with = "prefix")]
     pub id: Option<PluginId>,
-}
-
-/// `berth node status`
-#[derive(Debug, Args)]
-pub struct NodeStatus {
-    /// Only this one, in detail
-    pub id: Option<NodeId>,
+    /// Only plugins whose id begins so
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub prefix: String,
+    /// Only plugins with an instance on this node; of one plugin, only those instances
+    #[arg(long, value_name = "ID")]
+    pub node: Option<NodeId>,
+    #[command(flatten)]
+    pub page: Page,
 }
 
 /// `berth alloc …`
@@ -244,10 +273,19 @@ pub enum AllocCommand {
 #[derive(Debug, Args)]
 pub struct AllocStatus {
     /// Only this one, in detail
+    #[arg(conflicts_with_all = ["prefix", "node", "state", "limit", "after"])]
     pub id: Option<AllocId>,
+    /// Only allocs whose id begins so
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub prefix: String,
     /// Only allocs on this node
-    #[arg(long, value_name = "NODE", conflicts_with = "id")]
+    #[arg(long, value_name = "NODE")]
     pub node: Option<NodeId>,
+    /// Only allocs in this state
+    #[arg(long, value_name = "STATE", value_parser = list::alloc_state())]
+    pub state: Option<AllocState>,
+    #[command(flatten)]
+    pub page: Page,
 }
 
 /// `berth alloc stop`
@@ -269,12 +307,13 @@ pub enum ClaimCommand {
     /// List claims: of a volume, of an alloc, or all
     ///
     /// A claim is an alloc's right to use a volume. One that is being released says which step it
-    /// is at, what it waits for, how often the step has been tried, what the last try said and when
-    /// the next comes.
+    /// is at, what it waits for, how often the step has been tried, what the last try said, when
+    /// the next comes and what can be done about it. One in line says who is ahead of it.
     #[command(after_long_help = "EXAMPLES
     berth claim status
     berth claim status --volume data
-    berth claim status --alloc run-7f3a91c2 --json")]
+    berth claim status --alloc run-7f3a91c2 --json
+    berth claim status --node n7 --state unpublishing -n '*'")]
     Status(ClaimStatus),
 }
 
@@ -287,6 +326,17 @@ pub struct ClaimStatus {
     /// Only claims of this alloc
     #[arg(long, value_name = "ID")]
     pub alloc: Option<AllocId>,
+    /// Only claims on this node
+    #[arg(long, value_name = "ID")]
+    pub node: Option<NodeId>,
+    /// Only claims on volumes of this plugin
+    #[arg(long, value_name = "ID")]
+    pub plugin: Option<PluginId>,
+    /// Only claims in this state
+    #[arg(long, value_name = "STATE", value_parser = list::claim_state())]
+    pub state: Option<State>,
+    #[command(flatten)]
+    pub page: Page,
 }
 
 /// `berth explain`

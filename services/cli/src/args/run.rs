@@ -65,7 +65,7 @@ EXIT CODE
     another reason, 126 could not be executed, 127 not found.";
 
 /// The access modes by name, listed when none of them is given.
-fn access_modes() -> impl clap::builder::TypedValueParser<Value = AccessMode> {
+pub(super) fn access_modes() -> impl clap::builder::TypedValueParser<Value = AccessMode> {
     let names = AccessMode::ALL.map(AccessMode::as_str);
     PossibleValuesParser::new(names).try_map(|name| {
         AccessMode::ALL.into_iter().find(|mode| mode.as_str() == name).ok_or("no such mode")

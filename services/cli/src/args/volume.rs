@@ -2,8 +2,13 @@
 
 use std::path::PathBuf;
 
+use berth_domain::access::AccessMode;
+use berth_domain::volume::State;
 use berth_domain::{NodeId, PluginId, VolumeId};
 use clap::{Args, Subcommand};
+
+use super::list::{self, Page};
+use crate::run::VolumeArg;
 
 /// `berth volume …`
 #[derive(Debug, Subcommand)]
@@ -37,6 +42,17 @@ pub enum VolumeCommand {
     berth volume status data
     berth volume status data --json | jq '.claims[].state'")]
     Status(List),
+    /// See which nodes could host volumes now, and why the others cannot
+    ///
+    /// For each node, whether a workload that asks for all of these volumes would be given them at
+    /// this moment, and else everything that is in the way: the node down or its clock off, the
+    /// plugin missing or unhealthy there, no room for another volume, the volume out of reach, held
+    /// by others, or not to be used so. Nothing is reserved.
+    #[command(after_long_help = "EXAMPLES
+    berth volume placement -v data -v models:ro
+    berth volume placement -v shard --per-alloc 2 --node n1
+    berth volume placement -v data --json | jq -r '.nodes[] | select(.fits).node'")]
+    Placement(Placement),
     /// Deregister a volume; its data stays where it is
     ///
     /// Refused while claims remain. With --force the claims of allocs that have ended are released
@@ -79,7 +95,7 @@ pub struct Register {
 #[derive(Debug, Args)]
 pub struct List {
     /// Only this one, in detail
-    #[arg(conflicts_with_all = ["prefix", "plugin", "node"])]
+    #[arg(conflicts_with_all = ["prefix", "plugin", "node", "state", "limit", "after"])]
     pub id: Option<VolumeId>,
     /// Only volumes whose id begins so
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -87,9 +103,33 @@ pub struct List {
     /// Only volumes of this plugin
     #[arg(long, value_name = "ID")]
     pub plugin: Option<PluginId>,
-    /// Only volumes with a claim on this node
+    /// Only volumes with a claim on this node that holds them, or may
     #[arg(long, value_name = "ID")]
     pub node: Option<NodeId>,
+    /// Only volumes with a claim in this state
+    #[arg(long, value_name = "STATE", value_parser = list::claim_state())]
+    pub state: Option<State>,
+    #[command(flatten)]
+    pub page: Page,
+}
+
+/// `berth volume placement`
+#[derive(Debug, Args)]
+pub struct Placement {
+    /// A volume: its id, and whether it is only read; as for `berth run`
+    #[arg(long = "volume", short = 'v', value_name = "SOURCE[:PATH][:ro]", required = true)]
+    pub volumes: Vec<VolumeArg>,
+    /// Which of several alike it is, from 0: each SOURCE stands for the volume SOURCE[N]
+    #[arg(long, value_name = "N")]
+    pub per_alloc: Option<u32>,
+    /// How the volumes are to be shared [default: each volume's first capability]
+    #[arg(long, value_name = "MODE", value_parser = super::run::access_modes())]
+    pub access: Option<AccessMode>,
+    /// Only of this node
+    #[arg(long, value_name = "ID")]
+    pub node: Option<NodeId>,
+    #[command(flatten)]
+    pub page: Page,
 }
 
 /// `berth volume detach`

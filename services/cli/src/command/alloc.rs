@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::args::{AllocStatus, AllocStop};
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{more, say};
 use crate::release::{Follow, unfinished};
 use crate::session::Session;
 use crate::show;
@@ -21,15 +21,23 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(300);
 /// Lists allocs, or shows one.
 pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
-        let body = message::Status { id: id.clone() };
+        let body = message::Status::of(id.clone());
         let alloc: message::AllocStatus =
             session.ask(&session.about(Namespaced::AllocStatus), &body).await?;
         session.output.reply(&alloc, |alloc| show::alloc(alloc, clock::now()));
         return Ok(());
     }
-    let body = message::List { node: args.node.clone() };
+    let body = message::List {
+        prefix: args.prefix.clone(),
+        node: args.node.clone(),
+        state: args.state,
+        limit: args.page.limit,
+        after: args.page.after.clone(),
+        ..message::List::default()
+    };
     let allocs: Allocs = session.ask(&session.about(Namespaced::AllocList), &body).await?;
     session.output.reply(&allocs, |allocs| show::allocs(allocs, clock::now()));
+    more(allocs.next.as_ref());
     Ok(())
 }
 

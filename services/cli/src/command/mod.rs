@@ -8,6 +8,7 @@ pub mod claim;
 pub mod detach;
 pub mod events;
 pub mod explain;
+pub mod gc;
 pub mod keygen;
 pub mod node;
 pub mod plugin;

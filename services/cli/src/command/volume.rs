@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use berth_contract::message::secret::{Key, PublicKey};
 use berth_contract::message::volume::{
-    self as message, Deregistered, GivenSecrets, Registered, SEALED_FIELD, VolumeStatus, Volumes,
+    self as message, Deregistered, GivenSecrets, Placements, Registered, SEALED_FIELD, VolumeStatus,
+    Volumes,
 };
 use berth_contract::subject::{Global, Namespaced};
+use berth_domain::alloc::VolumeRequest;
 use berth_domain::{Namespace, VolumeId, VolumeKey};
 use berth_service::clock;
 use berth_service::seal::seal;
@@ -18,7 +20,8 @@ use serde_json::{Value, json};
 use super::spec::{self, Spec};
 use crate::args::{self, Deregister, Init, List, Register};
 use crate::failure::Failure;
-use crate::output::{data, say};
+use crate::output::{data, more, say};
+use crate::run::VolumeArg;
 use crate::session::{Question, Session};
 use crate::{show, table};
 
@@ -92,7 +95,7 @@ async fn sealed(spec: &Spec, namespace: &Namespace, session: &Session) -> Result
 /// Lists volumes, or shows one.
 pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
-        let body = message::Status { id: id.clone() };
+        let body = message::Status::of(id.clone());
         let volume: VolumeStatus =
             session.ask(&session.about(Namespaced::VolumeStatus), &body).await?;
         session.output.reply(&volume, |volume| show::volume(volume, clock::now()));
@@ -102,9 +105,35 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
         prefix: args.prefix.clone(),
         plugin: args.plugin.clone(),
         node: args.node.clone(),
+        state: args.state,
+        limit: args.page.limit,
+        after: args.page.after.clone(),
+        ..message::List::default()
     };
     let volumes: Volumes = session.ask(&session.about(Namespaced::VolumeList), &body).await?;
     session.output.reply(&volumes, show::volumes);
+    more(volumes.next.as_ref());
+    Ok(())
+}
+
+/// Says which nodes could host volumes.
+pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), Failure> {
+    let request = |volume: &VolumeArg| VolumeRequest {
+        per_alloc: args.per_alloc.is_some(),
+        read_only: volume.read_only,
+        access: args.access,
+        ..VolumeRequest::of(volume.source.clone())
+    };
+    let body = message::Placement {
+        volumes: args.volumes.iter().map(request).collect(),
+        index: args.per_alloc,
+        node: args.node.clone(),
+        limit: args.page.limit,
+        after: args.page.after.clone(),
+    };
+    let nodes: Placements = session.ask(&session.about(Namespaced::VolumePlacement), &body).await?;
+    session.output.reply(&nodes, show::placements);
+    more(nodes.next.as_ref());
     Ok(())
 }
 

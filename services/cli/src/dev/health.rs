@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call, Config, RequestError};
 use berth_contract::message::alloc::{Allocs, List};
-use berth_contract::message::registry::{Plugins, Status};
+use berth_contract::message::registry::{PluginQuery, Plugins};
 use berth_contract::subject::{Global, Namespaced};
 use berth_domain::{Namespace, PluginId};
 use berth_service::clock;
@@ -42,11 +42,13 @@ async fn look(bus: &Bus, nodes: usize) -> Result<(), String> {
     let failed = |error: RequestError| chain(&error);
     let subject = Namespaced::AllocList.subject(&Namespace::default());
     let _: Allocs = bus.request(&subject, &List::default(), &call()).await.map_err(failed)?;
-    let every = Status::<PluginId> { id: None };
+    // By its id, since a list does not show instances.
+    let one = PluginId::new(PLUGIN).map(PluginQuery::of).map_err(|fault| fault.to_string())?;
     let subject = Global::PluginStatus.subject();
-    let Plugins { plugins } = bus.request(&subject, &every, &call()).await.map_err(failed)?;
-    let plugin = plugins.iter().find(|plugin| plugin.id.as_str() == PLUGIN);
-    let plugin = plugin.ok_or_else(|| format!("no agent has reported {PLUGIN}"))?;
+    let answer: Plugins = bus.request(&subject, &one, &call()).await.map_err(failed)?;
+    let Some(plugin) = answer.plugins.first() else {
+        return Err(format!("no agent has reported {PLUGIN}"));
+    };
     let controllers = plugin.controllers.unwrap_or_default();
     if plugin.nodes.healthy == nodes && controllers.healthy == nodes {
         return Ok(());

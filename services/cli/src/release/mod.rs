@@ -116,7 +116,7 @@ impl<'a> Follow<'a> {
 
     async fn look(&self) -> Result<AllocStatus, Problem> {
         let question = self.session.about(Namespaced::AllocStatus);
-        let body = Status { id: self.alloc.clone() };
+        let body = Status::of(self.alloc.clone());
         let deadline = Instant::now() + Duration::from_secs(2);
         self.session.once(&question, &body, deadline).await
     }

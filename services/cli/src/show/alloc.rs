@@ -4,7 +4,7 @@ use berth_contract::message::alloc::{AllocStatus, Allocs};
 use berth_domain::Timestamp;
 use berth_domain::alloc::VolumeRequest;
 
-use super::claims;
+use super::{claims, within};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
@@ -14,14 +14,15 @@ pub fn allocs(allocs: &Allocs, now: Timestamp) -> String {
         return "no allocs\n".to_owned();
     }
     let mut table = Table::new(["ID", "STATE", "NODE", "SINCE", "VOLUMES", "CLAIMS", "NOTE"]);
+    let name = within(allocs.allocs.iter().map(|alloc| &alloc.namespace));
     for alloc in &allocs.allocs {
         table.row([
-            alloc.id.to_string(),
+            name(&alloc.namespace, &alloc.id),
             alloc.state.to_string(),
             alloc.node.to_string(),
             ago(alloc.since, now),
-            requests(alloc),
-            standing(alloc),
+            alloc.volumes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            alloc.claims.to_string(),
             alloc.note.clone().unwrap_or_default(),
         ]);
     }
@@ -50,12 +51,4 @@ fn requests(alloc: &AllocStatus) -> String {
         format!("{volume}{alias}{}", if request.read_only { " (read)" } else { "" })
     };
     alloc.volumes.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
-/// `1 taken, 2 unpublishing`
-fn standing(alloc: &AllocStatus) -> String {
-    let mut states: Vec<_> = alloc.claims.iter().map(|claim| claim.state).collect();
-    states.sort();
-    let counted = states.chunk_by(|one, other| one == other);
-    counted.map(|same| format!("{} {}", same.len(), same[0])).collect::<Vec<_>>().join(", ")
 }

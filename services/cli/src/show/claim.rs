@@ -3,6 +3,7 @@
 use berth_contract::message::claim::ClaimStatus;
 use berth_domain::Timestamp;
 
+use super::within;
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
 
@@ -13,9 +14,10 @@ pub fn claims(claims: &[ClaimStatus], now: Timestamp) -> String {
     }
     let mut table =
         Table::new(["VOLUME", "ALLOC", "NODE", "MODE", "STATE", "SINCE", "TRIES", "NEXT TRY"]);
+    let name = within(claims.iter().map(|claim| &claim.namespace));
     for claim in claims {
         table.row([
-            claim.volume.to_string(),
+            name(&claim.namespace, &claim.volume),
             claim.alloc.to_string(),
             claim.node.to_string(),
             claim.mode.to_string(),
@@ -31,10 +33,17 @@ pub fn claims(claims: &[ClaimStatus], now: Timestamp) -> String {
 
 /// What does not fit a column.
 fn notes(claim: &ClaimStatus) -> Option<String> {
+    let place = claim.position.map(|position| match position {
+        0 => "first".to_owned(),
+        ahead => format!("{ahead} ahead"),
+    });
     let told = [
-        ("released because", &claim.reason),
-        ("waits for", &claim.waits_for),
-        ("last error", &claim.error),
+        ("released because", claim.reason.clone()),
+        ("in line", place),
+        ("waits for", claim.waits_for.clone()),
+        ("last error", claim.error.clone()),
+        ("left its node by proof", claim.proof.as_ref().map(ToString::to_string)),
+        ("what to do", claim.hint.clone()),
     ];
     let lines: Vec<String> = told
         .into_iter()

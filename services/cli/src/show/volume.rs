@@ -1,9 +1,9 @@
 //! Volumes: in a list, and one with its claims.
 
-use berth_contract::message::volume::{Health, VolumeStatus, Volumes};
+use berth_contract::message::volume::{Health, Placements, VolumeStatus, Volumes};
 use berth_domain::Timestamp;
 
-use super::{claims, listed};
+use super::{claims, listed, within};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
@@ -23,9 +23,10 @@ pub fn volumes(volumes: &Volumes) -> String {
         "WAITING",
         "NAME",
     ]);
+    let name = within(volumes.volumes.iter().map(|volume| &volume.namespace));
     for volume in &volumes.volumes {
         table.row([
-            volume.id.to_string(),
+            name(&volume.namespace, &volume.id),
             volume.plugin.to_string(),
             word(volume.healthy).to_owned(),
             volume.in_use.map(|capability| capability.to_string()).unwrap_or_default(),
@@ -52,6 +53,12 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
         ("offers", capabilities.join(", ")),
         ("in use as", volume.in_use.map(|capability| capability.to_string()).unwrap_or_default()),
     ];
+    if let Some(said) = &volume.exhausted {
+        lines.push(("no room", said.clone()));
+    }
+    if let Some(hint) = &volume.hint {
+        lines.push(("what to do", hint.clone()));
+    }
     if let Some(closing) = &volume.closing {
         let since = ago(closing.since, now);
         lines.push(("deregistering", format!("for {since}: {}", closing.reason)));
@@ -74,7 +81,35 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
     if volume.has_secrets {
         lines.push(("secrets", "given, sealed".to_owned()));
     }
-    format!("{}\n{}", pairs(&lines), claims(&volume.claims, now))
+    let more = match volume.claim_count.saturating_sub(volume.claims.len()) {
+        0 => String::new(),
+        more => format!("and {more} more: berth claim status --volume {}\n", volume.id),
+    };
+    format!("{}\n{}{more}", pairs(&lines), claims(&volume.claims, now))
+}
+
+/// Nodes, and for each that cannot host the volumes a line per reason.
+pub fn placements(placements: &Placements) -> String {
+    if placements.nodes.is_empty() {
+        return "no nodes: no agent has reported\n".to_owned();
+    }
+    let mut table = Table::new(["NODE", "FITS", "VOLUME", "CODE", "WHY NOT"]);
+    for node in &placements.nodes {
+        if node.obstacles.is_empty() {
+            let none = String::new;
+            table.row([node.node.to_string(), "yes".to_owned(), none(), none(), none()]);
+        }
+        for obstacle in &node.obstacles {
+            table.row([
+                node.node.to_string(),
+                "no".to_owned(),
+                obstacle.volume.to_string(),
+                obstacle.code.to_string(),
+                obstacle.message.clone(),
+            ]);
+        }
+    }
+    table.to_string()
 }
 
 fn health(health: &Health) -> String {

@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_contract::message::alloc::{AllocStatus, Allocs};
+use berth_contract::code::Code;
+use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs};
 use berth_contract::message::claim::ClaimStatus;
-use berth_contract::message::registry::{InstanceStatus, NodeStatus, PluginStatus};
-use berth_contract::message::volume::{Health, VolumeStatus, VolumeStub, Volumes};
+use berth_contract::message::collect::Sweep;
+use berth_contract::message::registry::{InstanceStatus, JobStatus, NodeStatus, PluginStatus};
+use berth_contract::message::volume::{
+    Health, NodePlacement, Obstacle, Placements, VolumeStatus, VolumeStub, Volumes,
+};
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::{Count, Half, NodeState};
 use berth_domain::volume::{Attempt, CallKind, Closing, State};
 use berth_domain::{
-    AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId, WorkerId,
+    AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, Timestamp, VolumeId, WorkerId,
 };
 
 /// The time at which everything is looked at.
@@ -47,7 +51,13 @@ pub fn taken(alloc: &str) -> ClaimStatus {
         node: node_id("n1"),
         mode: Mode::Write,
         since: ago(90),
+        step: None,
         waits_for: None,
+        position: None,
+        ahead: Vec::new(),
+        exhausted: false,
+        proof: None,
+        hint: None,
         tries: 0,
         error: None,
         next_try: None,
@@ -63,7 +73,9 @@ pub fn stuck(alloc: &str) -> ClaimStatus {
     ClaimStatus {
         state: State::Unpublishing,
         since: ago(4000),
+        step: Some(CallKind::NodeDetach),
         waits_for: Some("the agent of node n1 to unmount it".to_owned()),
+        hint: Some("start the agent of node n1, which is down".to_owned()),
         tries: 3,
         error: Some("agent.detach: the agent of node n1 is not there: no responders".to_owned()),
         next_try: Some(NOW.after(Duration::from_secs(7))),
@@ -74,6 +86,18 @@ pub fn stuck(alloc: &str) -> ClaimStatus {
             worker: WorkerId::new("volumewatcher/host/1").unwrap(),
             deadline: NOW,
         }),
+        ..taken(alloc)
+    }
+}
+
+/// A claim in line.
+pub fn in_line(alloc: &str) -> ClaimStatus {
+    ClaimStatus {
+        state: State::Waiting,
+        waits_for: Some("its turn, after web-1 on n1 (taken), web-0 on n1 (waiting)".to_owned()),
+        position: Some(1),
+        ahead: vec![AllocId::new("web-1").unwrap(), AllocId::new("web-0").unwrap()],
+        hint: Some("to end the first: `berth alloc stop web-1`".to_owned()),
         ..taken(alloc)
     }
 }
@@ -106,6 +130,9 @@ pub fn volume() -> VolumeStatus {
             controllers: Some(Count { healthy: 0, expected: 2 }),
             nodes: Count { healthy: 3, expected: 3 },
         },
+        exhausted: Some("RESOURCE_EXHAUSTED: 25 of 25".to_owned()),
+        hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
+        claim_count: 4,
         claims: vec![taken("web-1"), stuck("web-0")],
         create_index: 40,
         modify_index: 44,
@@ -137,7 +164,7 @@ pub fn volumes() -> Volumes {
         healthy: false,
         ..stub.clone()
     };
-    Volumes { index: 44, volumes: vec![stub, idle] }
+    Volumes { index: 44, volumes: vec![stub, idle], next: None }
 }
 
 fn instance(node: &str, half: Half, healthy: bool) -> InstanceStatus {
@@ -168,6 +195,13 @@ pub fn plugin() -> PluginStatus {
             instance("n1", Half::Node, true),
             instance("n2", Half::Node, true),
         ],
+        jobs: vec![JobStatus {
+            namespace: Namespace::default(),
+            job: JobId::new("ebs-csi").unwrap(),
+            controllers: 3,
+            nodes: 2,
+            since: ago(90_000),
+        }],
     }
 }
 
@@ -181,6 +215,7 @@ pub fn node() -> NodeStatus {
         version: "0.1.0".to_owned(),
         boot_id: "7a3c".to_owned(),
         attributes: BTreeMap::from([("host".to_owned(), "rack-7".to_owned())]),
+        gone: None,
         instances: vec![instance("n1", Half::Controller, false), instance("n1", Half::Node, true)],
     }
 }
@@ -217,18 +252,64 @@ pub fn alloc() -> AllocStatus {
         note: Some("exit code 3".to_owned()),
         volumes: vec![request("data", false), request("models", true), own],
         claims: vec![stuck("web-0"), ClaimStatus { volume: volume_id("models"), ..stuck("web-0") }],
+        modify_index: 44,
     }
 }
 
 /// Two allocs in a list.
 pub fn allocs() -> Allocs {
-    let idle = AllocStatus {
+    let stub = AllocStub {
+        id: AllocId::new("web-0").unwrap(),
+        namespace: Namespace::default(),
+        state: AllocState::Failed,
+        node: node_id("n1"),
+        since: ago(4000),
+        note: Some("exit code 3".to_owned()),
+        volumes: vec![volume_id("data"), volume_id("disk[2]")],
+        claims: 2,
+        modify_index: 44,
+    };
+    let elsewhere = AllocStub {
         id: AllocId::new("web-1").unwrap(),
+        namespace: Namespace::new("team a").unwrap(),
         state: AllocState::Live,
         note: None,
-        claims: Vec::new(),
         volumes: Vec::new(),
-        ..alloc()
+        claims: 0,
+        ..stub.clone()
     };
-    Allocs { allocs: vec![alloc(), idle] }
+    Allocs { index: 44, allocs: vec![stub, elsewhere], next: None }
+}
+
+/// One node that fits and one that does not.
+pub fn placements() -> Placements {
+    let obstacle = |volume, code, message: &str| Obstacle {
+        volume: volume_id(volume),
+        code,
+        message: message.to_owned(),
+    };
+    let node = |id, obstacles: Vec<Obstacle>| NodePlacement {
+        node: node_id(id),
+        fits: obstacles.is_empty(),
+        obstacles,
+    };
+    let held = obstacle("data", Code::Held, "the volume is held by alloc web-0 on node n1");
+    let away = obstacle("data", Code::NodeDown, "node n2 is down since 2026-11-21T00:00:00.000Z");
+    let missing = obstacle("logs", Code::NoSuchVolume, "the volume is not registered");
+    let nodes = vec![node("n1", Vec::new()), node("n2", vec![held, away, missing])];
+    Placements { nodes, next: None }
+}
+
+pub fn sweep() -> Sweep {
+    let line = |line: &str| line.to_owned();
+    Sweep {
+        collected: vec![
+            line(
+                "claim of alloc web-1 on volume default/data (epoch 41): the alloc does not exist; \
+                 it is unpublishing now",
+            ),
+            line("alloc a of namespace x: it ended at … (failed) and has no claim; forgotten"),
+        ],
+        kept: vec![line("node n3: down since …, but there is the alloc a of namespace x, live")],
+    }
 }

@@ -2,6 +2,7 @@
 
 use berth_cli::show;
 use berth_contract::message::alloc::Allocs;
+use berth_contract::message::collect::Sweep;
 use berth_contract::message::registry::{Nodes, Plugins};
 use berth_contract::message::volume::Volumes;
 
@@ -10,6 +11,16 @@ use crate::data::{self, NOW};
 #[test]
 fn volumes() {
     insta::assert_snapshot!(show::volumes(&data::volumes()));
+}
+
+#[test]
+fn placements() {
+    insta::assert_snapshot!(show::placements(&data::placements()));
+}
+
+#[test]
+fn one_in_line_says_who_is_ahead() {
+    insta::assert_snapshot!(show::claims(&[data::in_line("web-2")], NOW));
 }
 
 #[test]
@@ -24,14 +35,14 @@ fn claims_at_rest_and_in_trouble() {
 
 #[test]
 fn plugins_and_one_with_its_instances() {
-    let plugins = Plugins { plugins: vec![data::plugin()] };
+    let plugins = Plugins { index: 44, plugins: vec![data::plugin()], next: None };
     let both = format!("{}\n{}", show::plugins(&plugins), show::plugin(&data::plugin(), NOW));
     insta::assert_snapshot!(both);
 }
 
 #[test]
 fn nodes_and_one_with_its_instances() {
-    let nodes = Nodes { nodes: vec![data::node(), data::node_down()] };
+    let nodes = Nodes { index: 44, nodes: vec![data::node(), data::node_down()], next: None };
     let both = format!("{}\n{}", show::nodes(&nodes, NOW), show::node(&data::node(), NOW));
     insta::assert_snapshot!(both);
 }
@@ -44,13 +55,19 @@ fn allocs_and_one_with_its_claims() {
 }
 
 #[test]
+fn a_sweep_and_what_it_kept() {
+    insta::assert_snapshot!(show::sweep(&data::sweep()));
+}
+
+#[test]
 fn nothing_is_said_in_words() {
     let nothing = [
-        show::volumes(&Volumes { index: 0, volumes: Vec::new() }),
+        show::sweep(&Sweep::default()),
+        show::volumes(&Volumes { index: 0, volumes: Vec::new(), next: None }),
         show::claims(&[], NOW),
-        show::plugins(&Plugins { plugins: Vec::new() }),
-        show::nodes(&Nodes { nodes: Vec::new() }, NOW),
-        show::allocs(&Allocs { allocs: Vec::new() }, NOW),
+        show::plugins(&Plugins { index: 0, plugins: Vec::new(), next: None }),
+        show::nodes(&Nodes { index: 0, nodes: Vec::new(), next: None }, NOW),
+        show::allocs(&Allocs { index: 0, allocs: Vec::new(), next: None }, NOW),
     ];
     insta::assert_snapshot!(nothing.concat());
 }

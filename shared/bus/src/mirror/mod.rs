@@ -213,19 +213,25 @@ impl<F: Fold> Mirror<F> {
         deadline: Instant,
         look: impl FnOnce(&F) -> T,
     ) -> Result<(u64, T), MirrorError> {
+        let mut look = Some(look);
         loop {
-            let wanted = {
-                let table = self.shared.table.read().unwrap_or_else(PoisonError::into_inner);
-                match table.shows() {
-                    Ok(revision) => return Ok((revision, look(table.fold()))),
-                    Err(wanted) => wanted,
-                }
+            // Once it is taken there is an answer.
+            let wanted = match self.glance(|fold| look.take().map(|look| look(fold))) {
+                Ok((revision, Some(seen))) => return Ok((revision, seen)),
+                Ok((wanted, None)) | Err(wanted) => wanted,
             };
             if Instant::now() >= deadline {
                 return Err(self.behind(wanted));
             }
             self.reach(wanted, deadline).await?;
         }
+    }
+
+    /// As [`snapshot`](Self::snapshot), now or not at all: else answered with the revision that the
+    /// watch must come to first.
+    pub fn glance<T>(&self, look: impl FnOnce(&F) -> T) -> Result<(u64, T), u64> {
+        let table = self.shared.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.shows().map(|revision| (revision, look(table.fold())))
     }
 
     /// Applies an own commit at once, unless something newer is known of the key.

@@ -1,0 +1,125 @@
+//! `alloc.status` and `alloc.list`.
+
+use berth_contract::code::Code;
+use berth_contract::key;
+use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs as Listed, List, Status};
+use berth_contract::problem::Problem;
+use berth_domain::alloc::Alloc;
+use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_service::page::{Room, page};
+use berth_service::projection::Allocs;
+use tokio::time::Instant;
+
+use super::claim::claims_of;
+use super::{Reader, after, covers};
+use crate::state::{Shared, State};
+
+/// One alloc with its claims, as the leader has it.
+pub async fn alloc(
+    state: &State,
+    namespace: Namespace,
+    query: Status,
+    deadline: Instant,
+) -> Result<AllocStatus, Problem> {
+    const STEP: &str = "alloc.status";
+    let id = query.id;
+    let reader = Reader::new(STEP, query.newer_than, query.wait_ms, deadline);
+    let revision = || {
+        state.alloc_mirror.read(|allocs| allocs.get(&namespace, &id).map(|(revision, _)| revision))
+    };
+    // As with volumes: one that has gone is newer, one that was never there is waited for.
+    let is_newer = |than| revision().map_or(than > 0, |revision| revision > than);
+    let mut changes = state.alloc_mirror.subscribe();
+    let arrival = |than| async move { while !is_newer(than) && changes.changed().await.is_ok() {} };
+    state.readers.wait(reader.newer, reader.until, is_newer, arrival).await?;
+    let (revision, alloc) = state.read_alloc(&namespace, &id, STEP).await?;
+    let alloc = alloc.ok_or_else(|| Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")))?;
+    state.abreast(reader, &state.volumes, &state.volume_mirror, ">").await?;
+    Ok(status(state, &namespace, &id, &alloc, revision))
+}
+
+/// An alloc with its claims.
+pub fn status(
+    state: &Shared,
+    namespace: &Namespace,
+    id: &AllocId,
+    alloc: &Alloc,
+    revision: u64,
+) -> AllocStatus {
+    AllocStatus {
+        id: id.clone(),
+        namespace: namespace.clone(),
+        state: alloc.state,
+        node: alloc.node.clone(),
+        index: alloc.index,
+        since: alloc.since,
+        note: alloc.note.clone(),
+        volumes: alloc.volumes.clone(),
+        claims: claims_of(state, namespace, id, alloc),
+        modify_index: revision,
+    }
+}
+
+/// Allocs of a namespace, all of them for `*`, as stubs.
+pub async fn allocs(
+    state: &State,
+    namespace: Namespace,
+    query: List,
+    deadline: Instant,
+) -> Result<Listed, Problem> {
+    const STEP: &str = "alloc.list";
+    let after = after(STEP, query.after.as_ref(), key::parse_alloc)?;
+    let reader = Reader::new(STEP, query.newer_than, query.wait_ms, deadline);
+    let look = |allocs: &Allocs| {
+        let meant = allocs
+            .iter()
+            .filter(|(their, ..)| covers(&namespace, their))
+            .filter(|(their, id, _)| {
+                after.as_ref().is_none_or(|(namespace, alloc)| (*their, *id) > (namespace, alloc))
+            })
+            .filter(|(_, id, alloc)| matches(&query, id, alloc))
+            .map(|(namespace, id, _)| (namespace, id));
+        let show = |(namespace, id): &(&Namespace, &AllocId)| {
+            let (revision, alloc) = allocs.get(namespace, id)?;
+            Some(stub(state, namespace, id, alloc, revision))
+        };
+        page(meant, Room::of(query.limit), show, |(namespace, id)| key::alloc(namespace, id))
+    };
+    let (index, page) = state.picture(reader, &state.allocs, &state.alloc_mirror, look).await?;
+    let allocs = page.entries.into_iter().flatten().collect();
+    Ok(Listed { index, allocs, next: page.next })
+}
+
+fn matches(query: &List, id: &AllocId, alloc: &Alloc) -> bool {
+    id.as_str().starts_with(&query.prefix)
+        && query.node.as_ref().is_none_or(|node| *node == alloc.node)
+        && query.state.is_none_or(|state| state == alloc.state)
+}
+
+fn stub(
+    state: &State,
+    namespace: &Namespace,
+    id: &AllocId,
+    alloc: &Alloc,
+    revision: u64,
+) -> AllocStub {
+    let volumes: Vec<_> = alloc.requests().map(|(volume, _)| volume).collect();
+    let claims = state.volume_mirror.read(|known| {
+        let claimed = volumes.iter().filter(|volume| {
+            let key = VolumeKey::new(namespace.clone(), (*volume).clone());
+            known.get(&key).is_some_and(|subtree| subtree.volume.claims.contains_key(id))
+        });
+        claimed.count()
+    });
+    AllocStub {
+        id: id.clone(),
+        namespace: namespace.clone(),
+        state: alloc.state,
+        node: alloc.node.clone(),
+        since: alloc.since,
+        note: alloc.note.clone(),
+        volumes,
+        claims,
+        modify_index: revision,
+    }
+}

@@ -1,0 +1,180 @@
+//! `claim.status`: claims, of a volume, of an alloc, or all.
+
+use std::cell::RefCell;
+
+use berth_contract::key::{self, VolumeEntry};
+use berth_contract::message::claim::{ClaimStatus, Claims, Status};
+use berth_contract::problem::Problem;
+use berth_domain::alloc::Alloc;
+use berth_domain::volume::Claim;
+use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_service::clock;
+use berth_service::page::{Room, page};
+use berth_service::projection::{Subtree, Volumes};
+use tokio::time::Instant;
+
+use super::wait::{Around, Line};
+use super::{Reader, after, covers, covers_all};
+use crate::state::{Shared, State};
+
+/// A claim, among all.
+type Place<'a> = (&'a VolumeKey, &'a AllocId);
+
+/// Claims of a namespace that match the query.
+pub async fn claims(
+    state: &State,
+    namespace: Namespace,
+    query: Status,
+    deadline: Instant,
+) -> Result<Claims, Problem> {
+    const STEP: &str = "claim.status";
+    let after = after(STEP, query.after.as_ref(), |token| match key::parse_volume(token)? {
+        VolumeEntry::Claim(volume, alloc) => Some((volume, alloc)),
+        VolumeEntry::Spec(_) => None,
+    })?;
+    let reader = Reader::new(STEP, query.newer_than, query.wait_ms, deadline);
+    let look = |volumes: &Volumes| {
+        let later = |(volume, alloc): &Place<'_>| {
+            after.as_ref().is_none_or(|(v, a)| (*volume, *alloc) > (v, a))
+        };
+        // Claims of one volume come one after another: its line is looked at once.
+        let line: RefCell<Option<(&VolumeKey, Line<'_>)>> = RefCell::new(None);
+        let show = |(volume, alloc): &Place<'_>| {
+            let (volume, subtree) = volumes.get_key_value(volume)?;
+            let mut line = line.borrow_mut();
+            if line.as_ref().is_none_or(|(of, _)| *of != volume) {
+                *line = Some((volume, Line::of(&subtree.volume)));
+            }
+            let (_, line) = line.as_ref()?;
+            Some(shown(state, volume, subtree, line, alloc, subtree.volume.claims.get(*alloc)?))
+        };
+        let meant = meant(volumes, &namespace, &query).filter(later);
+        page(meant, Room::of(query.limit), show, |(volume, alloc)| key::claim(volume, alloc))
+    };
+    let (index, page) = state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
+    Ok(Claims { index, claims: page.entries.into_iter().flatten().collect(), next: page.next })
+}
+
+/// The claims that the query is for, in no order.
+fn meant<'a>(
+    volumes: &'a Volumes,
+    namespace: &'a Namespace,
+    query: &'a Status,
+) -> impl Iterator<Item = Place<'a>> {
+    let one = query.volume.as_ref().filter(|_| !covers_all(namespace));
+    let one = one.map(|volume| VolumeKey::new(namespace.clone(), volume.clone()));
+    let found = one.as_ref().and_then(|key| volumes.get_key_value(key));
+    let all = one.is_none().then(|| volumes.iter()).into_iter().flatten();
+    found
+        .into_iter()
+        .chain(all)
+        .filter(|(key, _)| covers(namespace, &key.namespace))
+        .filter(|(key, _)| query.volume.as_ref().is_none_or(|volume| *volume == key.volume))
+        .filter(|(_, subtree)| {
+            let spec = subtree.volume.spec.as_ref();
+            query.plugin.as_ref().is_none_or(|id| spec.is_some_and(|spec| spec.plugin == *id))
+        })
+        .flat_map(|(key, subtree)| {
+            let claims = &subtree.volume.claims;
+            let one = query.alloc.as_ref().and_then(|alloc| claims.get_key_value(alloc));
+            let all = query.alloc.is_none().then(|| claims.iter()).into_iter().flatten();
+            one.into_iter().chain(all).map(move |(alloc, claim)| ((key, alloc), claim))
+        })
+        .filter(|(_, claim)| {
+            query.node.as_ref().is_none_or(|node| claim.node == *node)
+                && query.state.is_none_or(|state| claim.state == state)
+        })
+        .map(|(place, _)| place)
+}
+
+/// All claims of one alloc: on volumes that it asked for, since no other takes it in.
+pub fn claims_of(
+    state: &Shared,
+    namespace: &Namespace,
+    id: &AllocId,
+    alloc: &Alloc,
+) -> Vec<ClaimStatus> {
+    let asked = alloc.requests().map(|(volume, _)| VolumeKey::new(namespace.clone(), volume));
+    let mut asked: Vec<VolumeKey> = asked.collect();
+    asked.sort();
+    state.volume_mirror.read(|volumes| {
+        let known = asked.iter().filter_map(|key| Some((key, volumes.get(key)?)));
+        known
+            .flat_map(|(key, subtree)| claims_in(state, key, subtree, |claiming| claiming == id))
+            .collect()
+    })
+}
+
+/// Claims of one volume.
+pub fn claims_in(
+    state: &Shared,
+    key: &VolumeKey,
+    subtree: &Subtree,
+    wanted: impl Fn(&AllocId) -> bool,
+) -> Vec<ClaimStatus> {
+    let line = Line::of(&subtree.volume);
+    let claims = subtree.volume.claims.iter().filter(|(alloc, _)| wanted(alloc));
+    claims.map(|(alloc, claim)| shown(state, key, subtree, &line, alloc, claim)).collect()
+}
+
+/// The claims of one volume that there is room for.
+pub(super) fn first_claims(
+    state: &Shared,
+    key: &VolumeKey,
+    subtree: &Subtree,
+    room: Room,
+) -> Vec<ClaimStatus> {
+    let line = Line::of(&subtree.volume);
+    let show = |alloc: &&AllocId| {
+        let claim = subtree.volume.claims.get(*alloc)?;
+        Some(shown(state, key, subtree, &line, alloc, claim))
+    };
+    let page = page(subtree.volume.claims.keys(), room, show, ToString::to_string);
+    page.entries.into_iter().flatten().collect()
+}
+
+fn shown(
+    state: &Shared,
+    key: &VolumeKey,
+    subtree: &Subtree,
+    line: &Line<'_>,
+    alloc: &AllocId,
+    claim: &Claim,
+) -> ClaimStatus {
+    let around =
+        Around { now: clock::now(), claim, line, wanted: state.is_wanted(&key.namespace, alloc) };
+    let (position, ahead) = around.ahead().unzip();
+    ClaimStatus {
+        namespace: key.namespace.clone(),
+        volume: key.volume.clone(),
+        alloc: alloc.clone(),
+        state: claim.state,
+        node: claim.node.clone(),
+        mode: claim.mode,
+        since: claim.since,
+        step: around.step(),
+        waits_for: around.waits_for(),
+        position,
+        ahead: ahead.unwrap_or_default(),
+        tries: claim.tries,
+        error: claim.error.clone(),
+        next_try: claim.next_try,
+        exhausted: claim.exhausted,
+        reason: claim.reason.clone(),
+        proof: claim.proof.clone(),
+        hint: hint(state, subtree, &around),
+        attempt: claim.attempt.clone(),
+        epoch: claim.epoch,
+        trace: subtree.traces.get(alloc).cloned(),
+    }
+}
+
+fn hint(state: &Shared, subtree: &Subtree, around: &Around<'_>) -> Option<String> {
+    let plugin = subtree.volume.spec.as_ref().map(|spec| &spec.plugin);
+    state.nodes.read(|nodes| {
+        state.plugins.read(|plugins| {
+            let found = plugin.and_then(|id| Some((id, plugins.get(id)?)));
+            around.hint(nodes.get(&around.claim.node), found, |node| nodes.is_ready(node))
+        })
+    })
+}

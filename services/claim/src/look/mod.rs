@@ -1,0 +1,107 @@
+//! What is shown: volumes, claims and allocs with all that is derived from them.
+//!
+//! **Promises** that an answer shows all that was stored before it was asked for, whichever replica
+//! stored it, or is no answer: the stream's leader is asked each time. A list is a picture of one
+//! revision, which it names. What is derived is of the reply's type, and never stored (D8).
+
+mod alloc;
+mod claim;
+mod placement;
+mod volume;
+mod wait;
+
+use berth_bus::{Bucket, Fold, Mirror, ReadError};
+use berth_contract::code::Code;
+use berth_contract::decode::Fault;
+use berth_contract::problem::Problem;
+use berth_domain::Namespace;
+use berth_service::newer::{Newer, Until};
+use tokio::time::{Instant, timeout_at};
+
+use crate::state::Shared;
+
+pub use alloc::{alloc, allocs, status as alloc_status};
+pub use claim::{claims, claims_in};
+pub use placement::placement;
+pub use volume::{volume, volumes};
+
+/// Whether a query for a namespace covers another: `*` covers all.
+fn covers(asked: &Namespace, theirs: &Namespace) -> bool {
+    covers_all(asked) || asked == theirs
+}
+
+fn covers_all(asked: &Namespace) -> bool {
+    asked.as_str() == "*"
+}
+
+/// Where the page before ended. `parse` reads what a page's `next` is made of.
+fn after<K>(
+    step: &str,
+    token: Option<&String>,
+    parse: impl FnOnce(&str) -> Option<K>,
+) -> Result<Option<K>, Problem> {
+    let Some(token) = token else { return Ok(None) };
+    parse(token).map(Some).ok_or_else(|| {
+        let problem = "is no `next` of a page of this list".to_owned();
+        Problem::bad_input(step, vec![Fault { path: "after".to_owned(), problem, line: None }])
+    })
+}
+
+/// A reader, and the time it has.
+#[derive(Debug, Clone, Copy)]
+struct Reader<'a> {
+    step: &'a str,
+    newer: Newer,
+    until: Until,
+}
+
+impl<'a> Reader<'a> {
+    fn new(step: &'a str, than: Option<u64>, wait_ms: Option<u64>, deadline: Instant) -> Self {
+        let newer = Newer { than, wait_ms };
+        Self { step, newer, until: newer.until(deadline) }
+    }
+}
+
+impl Shared {
+    /// Looks at a bucket as the reader asks: when something in it is newer or the wait is over, and
+    /// then at one revision with all that was stored before.
+    async fn picture<F: Fold, T>(
+        &self,
+        reader: Reader<'_>,
+        bucket: &Bucket,
+        mirror: &Mirror<F>,
+        look: impl FnOnce(&F) -> T,
+    ) -> Result<(u64, T), Problem> {
+        let Reader { step, newer, until } = reader;
+        let arrival = |than: u64| mirror.reach(than.saturating_add(1), until.wait);
+        self.readers.wait(newer, until, |than| mirror.applied() > than, arrival).await?;
+        self.abreast(reader, bucket, mirror, ">").await?;
+        let seen = mirror.snapshot(until.answer, look).await;
+        seen.map_err(|error| error.into_problem(step))
+    }
+
+    /// Waits until the mirror shows all that the leader has below the filter, or says that it does
+    /// not.
+    async fn abreast<F: Fold>(
+        &self,
+        reader: Reader<'_>,
+        bucket: &Bucket,
+        mirror: &Mirror<F>,
+        filter: &str,
+    ) -> Result<(), Problem> {
+        let Reader { step, until, .. } = reader;
+        let head = match timeout_at(until.answer, bucket.head(filter)).await {
+            Ok(head) => head.map_err(|error: ReadError| error.into_problem(step))?,
+            Err(_) => {
+                let said = format!(
+                    "the leader of bucket {} did not answer in time, and without it nobody knows \
+                     whether what is known here still holds",
+                    bucket.name()
+                );
+                return Err(Problem::new(Code::BusUnavailable, said).retryable());
+            }
+        };
+        let reached = mirror.reach(head, until.answer).await;
+        reached.map_err(|error| error.into_problem(step))
+    }
+}

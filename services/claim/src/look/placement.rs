@@ -1,0 +1,97 @@
+//! `volume.placement`: which nodes could host some volumes now, and why the others cannot (D6).
+//!
+//! Everything is looked at once, under the mirrors' locks and in their order (volumes, nodes,
+//! plugins); the decision is [`berth_domain::placement`]'s.
+
+use berth_contract::code::Code;
+use berth_contract::message::volume::{NodePlacement, Obstacle, Placement, Placements};
+use berth_contract::problem::Problem;
+use berth_domain::placement::{Newcomer, Wanted, obstacles};
+use berth_domain::volume::Context;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+use berth_service::page::{Page, Room, page};
+use berth_service::projection::{Instances, Nodes, Volumes};
+use tokio::time::Instant;
+
+use super::{Reader, after};
+use crate::alloc::check;
+use crate::refuse;
+use crate::state::{State, site};
+
+/// Tells of each node whether it could host all the volumes.
+pub async fn placement(
+    state: &State,
+    namespace: Namespace,
+    query: Placement,
+    deadline: Instant,
+) -> Result<Placements, Problem> {
+    const STEP: &str = "volume.placement";
+    check(&query.volumes, query.index).map_err(|faults| Problem::bad_input(STEP, faults))?;
+    let after = after(STEP, query.after.as_ref(), |token| NodeId::new(token).ok())?;
+    let reader = Reader::new(STEP, None, None, deadline);
+    let (volumes, nodes, plugins) = tokio::join!(
+        state.abreast(reader, &state.volumes, &state.volume_mirror, ">"),
+        state.abreast(reader, &state.node_records, &state.nodes, ">"),
+        state.abreast(reader, &state.plugin_records, &state.plugins, ">"),
+    );
+    volumes.and(nodes).and(plugins)?;
+
+    let context = state.context();
+    // A new attempt's id is nobody's: whoever it is has no claim.
+    let alloc = AllocId::new(context.attempt.as_str())
+        .map_err(|fault| Problem::new(Code::Internal, fault))?;
+    let newcomer = Newcomer { alloc, worker: state.worker.clone() };
+    let asked = Asked { newcomer, namespace, query, after, context };
+    let page = state.volume_mirror.read(|volumes| {
+        state.nodes.read(|nodes| state.plugins.read(|plugins| asked.of(volumes, nodes, plugins)))
+    });
+    Ok(Placements { nodes: page.entries, next: page.next })
+}
+
+struct Asked {
+    newcomer: Newcomer,
+    namespace: Namespace,
+    query: Placement,
+    after: Option<NodeId>,
+    context: Context,
+}
+
+impl Asked {
+    fn of(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
+        let Placement { volumes: requests, index, node, limit, .. } = &self.query;
+        let key = |id: &VolumeId| VolumeKey::new(self.namespace.clone(), id.clone());
+        // A request that names no volume was refused before.
+        let ids = requests.iter().filter_map(|asked| Some((asked.volume(*index).ok()?, asked)));
+        let ids: Vec<_> = ids.collect();
+        let wanted: Vec<Wanted<'_>> = ids
+            .iter()
+            .map(|(id, request)| {
+                let volume = volumes.get(&key(id)).map(|subtree| &subtree.volume);
+                Wanted { id, request, volume }
+            })
+            .collect();
+        let show = |node: &&NodeId| {
+            let node = *node;
+            let found = obstacles(
+                &self.newcomer,
+                &wanted,
+                node,
+                |id, plugin| site(volumes, nodes, plugins, &key(id), plugin, node),
+                |id| nodes.is_ready(id),
+                &self.context,
+            );
+            let obstacles = found.into_iter().map(|found| {
+                let problem = refuse::problem(&found.refusal);
+                Obstacle { volume: found.volume, code: problem.code, message: problem.message }
+            });
+            let obstacles: Vec<Obstacle> = obstacles.collect();
+            NodePlacement { node: node.clone(), fits: obstacles.is_empty(), obstacles }
+        };
+        let meant = nodes
+            .iter()
+            .map(|(id, _)| id)
+            .filter(|id| node.as_ref().is_none_or(|node| node == *id))
+            .filter(|id| self.after.as_ref().is_none_or(|after| *id > after));
+        page(meant, Room::of(*limit), show, ToString::to_string)
+    }
+}

@@ -1,0 +1,188 @@
+//! `volume.status` and `volume.list`.
+
+use berth_contract::code::Code;
+use berth_contract::key::{self, VolumeEntry};
+use berth_contract::message::volume::{
+    Health, List, Status, VolumeStatus, VolumeStub, Volumes as Listed,
+};
+use berth_contract::problem::Problem;
+use berth_domain::access::Mode;
+use berth_domain::plugin::Half;
+use berth_domain::volume::{Claim, State as ClaimState, VolumeSpec};
+use berth_domain::{Namespace, PluginId, VolumeKey};
+use berth_service::page::{Room, page};
+use berth_service::projection::{Subtree, Volumes};
+use tokio::time::Instant;
+
+use super::claim::first_claims;
+use super::{Reader, after, covers};
+use crate::plan;
+use crate::state::State;
+
+/// One volume with its claims and its health.
+pub async fn volume(
+    state: &State,
+    namespace: Namespace,
+    query: Status,
+    deadline: Instant,
+) -> Result<VolumeStatus, Problem> {
+    const STEP: &str = "volume.status";
+    let key = VolumeKey::new(namespace, query.id);
+    let place = |problem: Problem| problem.at(STEP).volume(&key);
+    let reader = Reader::new(STEP, query.newer_than, query.wait_ms, deadline);
+    let head = || state.volume_mirror.read(|volumes| volumes.get(&key).map(|found| found.head));
+    // A volume that has gone is newer than any that was seen; one that was never seen is waited
+    // for.
+    let is_newer = |than| head().map_or(than > 0, |head| head > than);
+    let mut changes = state.volume_mirror.subscribe();
+    let arrival = |than| async move { while !is_newer(than) && changes.changed().await.is_ok() {} };
+    state.readers.wait(reader.newer, reader.until, is_newer, arrival).await.map_err(place)?;
+    let mirror = &state.volume_mirror;
+    let filter = key::subtree(&key);
+    state.abreast(reader, &state.volumes, mirror, &filter).await.map_err(place)?;
+    let shown = mirror.read(|volumes| {
+        let subtree = volumes.get(&key)?;
+        Some(status(state, &key, subtree, subtree.volume.spec.as_ref()?))
+    });
+    shown.ok_or_else(|| place(Problem::new(Code::NoSuchVolume, format!("no volume {key}"))))
+}
+
+fn status(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) -> VolumeStatus {
+    let now = &subtree.volume;
+    let full = now.claims.values().find(|claim| claim.exhausted);
+    let health = health(state, &spec.plugin);
+    let mut shown = VolumeStatus {
+        id: key.volume.clone(),
+        namespace: key.namespace.clone(),
+        name: spec.name.clone(),
+        closing: spec.closing.clone(),
+        plugin: spec.plugin.clone(),
+        external_id: plan::external_id(key, spec),
+        capabilities: spec.capabilities.clone(),
+        in_use: now.in_use(),
+        fs_type: spec.mount.fs_type.clone(),
+        mount_flags: spec.mount.flags.len(),
+        topologies: spec.topologies.clone(),
+        capacity_bytes: spec.capacity_bytes,
+        parameters: spec.parameters.clone(),
+        context: spec.context.clone(),
+        has_secrets: spec.secrets.is_some(),
+        exhausted: full.map(|claim| {
+            claim.error.clone().unwrap_or_else(|| "the plugin has no room for it".to_owned())
+        }),
+        hint: hint(subtree, spec, &health, full),
+        health,
+        claim_count: now.claims.len(),
+        claims: Vec::new(),
+        create_index: spec.create_index,
+        modify_index: subtree.head,
+    };
+    let room = Room::of(None).beside(&shown);
+    shown.claims = first_claims(state, key, subtree, room);
+    shown
+}
+
+/// What a person can do of a volume that is not as it should be; of a claim, its own hint says it.
+fn hint(
+    subtree: &Subtree,
+    spec: &VolumeSpec,
+    health: &Health,
+    full: Option<&Claim>,
+) -> Option<String> {
+    if !subtree.unreadable.is_empty() {
+        return Some("upgrade berth-claim: a newer version wrote records of it".to_owned());
+    }
+    if !health.healthy {
+        let plugin = &spec.plugin;
+        return Some(format!("see why with `berth plugin status {plugin}`"));
+    }
+    let full = full?;
+    Some(format!(
+        "release another volume of plugin {} on node {}, or run elsewhere: \
+         `berth volume placement` shows where",
+        spec.plugin, full.node
+    ))
+}
+
+/// Volumes of a namespace, as stubs.
+pub async fn volumes(
+    state: &State,
+    namespace: Namespace,
+    query: List,
+    deadline: Instant,
+) -> Result<Listed, Problem> {
+    const STEP: &str = "volume.list";
+    let after = after(STEP, query.after.as_ref(), |token| match key::parse_volume(token)? {
+        VolumeEntry::Spec(volume) => Some(volume),
+        VolumeEntry::Claim(..) => None,
+    })?;
+    let reader = Reader::new(STEP, query.newer_than, query.wait_ms, deadline);
+    let look = |volumes: &Volumes| {
+        let meant = volumes
+            .iter()
+            .filter(|(key, _)| covers(&namespace, &key.namespace))
+            .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after))
+            .filter(|(key, subtree)| matches(&query, key, subtree))
+            .map(|(key, _)| key);
+        let show = |key: &&VolumeKey| {
+            let subtree = volumes.get(key)?;
+            Some(stub(state, key, subtree, subtree.volume.spec.as_ref()?))
+        };
+        page(meant, Room::of(query.limit), show, |volume| key::spec(volume))
+    };
+    let (index, page) = state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
+    let volumes = page.entries.into_iter().flatten().collect();
+    Ok(Listed { index, volumes, next: page.next })
+}
+
+fn matches(query: &List, key: &VolumeKey, subtree: &Subtree) -> bool {
+    let Some(spec) = &subtree.volume.spec else { return false };
+    let claimed = |state| subtree.volume.claims.values().any(|claim| claim.state == state);
+    key.volume.as_str().starts_with(&query.prefix)
+        && query.plugin.as_ref().is_none_or(|plugin| *plugin == spec.plugin)
+        && query.node.as_ref().is_none_or(|node| subtree.held.on(node))
+        && query.state.is_none_or(claimed)
+}
+
+fn stub(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) -> VolumeStub {
+    let now = &subtree.volume;
+    let count = |wanted: &dyn Fn(&Claim) -> bool| now.claims.values().filter(|c| wanted(c)).count();
+    let held = |claim: &Claim| matches!(claim.state, ClaimState::Taken | ClaimState::Publishing);
+    VolumeStub {
+        id: key.volume.clone(),
+        namespace: key.namespace.clone(),
+        name: spec.name.clone(),
+        plugin: spec.plugin.clone(),
+        in_use: now.in_use(),
+        readers: count(&|claim| held(claim) && claim.mode == Mode::Read),
+        writers: count(&|claim| held(claim) && claim.mode == Mode::Write),
+        releasing: count(&|claim| {
+            matches!(claim.state, ClaimState::Unpublishing | ClaimState::NodeDetached)
+        }),
+        waiting: count(&|claim| claim.state == ClaimState::Waiting),
+        healthy: health(state, &spec.plugin).healthy,
+        fs_type: spec.mount.fs_type.clone(),
+        modify_index: subtree.head,
+    }
+}
+
+/// Derived from the plugin's instances each time (A6).
+fn health(state: &State, id: &PluginId) -> Health {
+    state.nodes.read(|nodes| {
+        state.plugins.read(|plugins| {
+            let Some(plugin) = plugins.get(id) else {
+                return Health {
+                    healthy: false,
+                    description: format!("no agent has reported plugin {id}"),
+                    controllers: None,
+                    nodes: berth_domain::plugin::Count::default(),
+                };
+            };
+            let ready = |node: &berth_domain::NodeId| nodes.is_ready(node);
+            let (healthy, description) = plugin.health(ready);
+            let controllers =
+                plugin.has_controller().then(|| plugin.count(Half::Controller, ready));
+            Health { healthy, description, controllers, nodes: plugin.count(Half::Node, ready) }
+        })
+    })
+}

@@ -1,0 +1,205 @@
+//! What a claim waits for, and what a person can do about it; pure.
+
+use berth_domain::plugin::{Half, Node, NodeState, Plugin};
+use berth_domain::volume::{CallKind, Claim, State, Volume};
+use berth_domain::{AllocId, NodeId, PluginId, Timestamp};
+
+/// How many of those ahead are named: as far as a person reads on.
+const NAMED_MAX: usize = 5;
+
+/// Those who hold a volume, and those in line for it, looked at once for all its claims.
+pub struct Line<'a> {
+    /// The first who hold it, or may.
+    first: Vec<(&'a AllocId, &'a Claim)>,
+    /// How many hold it, or may.
+    holders: usize,
+    /// In line, first come first.
+    waiting: Vec<(&'a AllocId, &'a Claim)>,
+}
+
+impl<'a> Line<'a> {
+    /// The line for a volume.
+    pub fn of(volume: &'a Volume) -> Self {
+        let is_waiting = |(_, claim): &(&AllocId, &Claim)| claim.state == State::Waiting;
+        let mut waiting: Vec<_> = volume.claims.iter().filter(is_waiting).collect();
+        waiting.sort_by_key(|(_, claim)| claim.epoch);
+        let holders = volume.claims.len() - waiting.len();
+        Self { first: volume.holders().take(NAMED_MAX).collect(), holders, waiting }
+    }
+
+    /// How many in line are before it.
+    fn position(&self, claim: &Claim) -> usize {
+        self.waiting.partition_point(|(_, other)| other.epoch < claim.epoch)
+    }
+
+    /// Who comes before it: who holds the volume first, then who is in line; the first few.
+    fn ahead(&self, claim: &Claim) -> impl Iterator<Item = &(&'a AllocId, &'a Claim)> {
+        let before = &self.waiting[..self.position(claim)];
+        self.first.iter().chain(before).take(NAMED_MAX)
+    }
+}
+
+/// A claim, and what is around it.
+pub struct Around<'a> {
+    pub now: Timestamp,
+    pub claim: &'a Claim,
+    pub line: &'a Line<'a>,
+    /// Whether its alloc has not ended.
+    pub wanted: bool,
+}
+
+impl Around<'_> {
+    /// In line: how many in line are before it, and the first of all who come before it.
+    pub fn ahead(&self) -> Option<(usize, Vec<AllocId>)> {
+        (self.claim.state == State::Waiting).then(|| {
+            let ahead = self.line.ahead(self.claim).map(|(alloc, _)| (*alloc).clone());
+            (self.line.position(self.claim), ahead.collect())
+        })
+    }
+
+    /// The call that it is at, or that comes next.
+    pub fn step(&self) -> Option<CallKind> {
+        if let Some(attempt) = &self.claim.attempt {
+            return Some(attempt.call);
+        }
+        match self.claim.state {
+            State::Waiting => None,
+            State::Publishing => Some(CallKind::ControllerPublish),
+            State::Taken if self.wanted => None,
+            State::Taken | State::Unpublishing => Some(CallKind::NodeDetach),
+            State::NodeDetached => self.claim.controller.then_some(CallKind::ControllerUnpublish),
+        }
+    }
+
+    /// What it waits for, in words; none when it is at rest.
+    pub fn waits_for(&self) -> Option<String> {
+        let Self { now, claim, .. } = self;
+        if let Some(attempt) = &claim.attempt {
+            let who = &attempt.worker;
+            return Some(if *now <= attempt.deadline {
+                format!("{} by {who}, until {}", attempt.call, attempt.deadline)
+            } else {
+                format!("another try: {} by {who} was not answered", attempt.call)
+            });
+        }
+        let next = claim.next_try.filter(|next| next > now);
+        let step = |call: CallKind| match next {
+            Some(next) => format!("{call}, again at {next}"),
+            None => format!("a volumewatcher to make the call {call}"),
+        };
+        match claim.state {
+            State::Taken if self.wanted => None,
+            State::Taken => Some("its release: the alloc has ended".to_owned()),
+            State::Waiting => Some(self.turn()),
+            State::Publishing => Some(match next {
+                Some(next) => format!("{}, again at {next}", CallKind::ControllerPublish),
+                None => "its caller to ask again".to_owned(),
+            }),
+            State::Unpublishing => Some(step(CallKind::NodeDetach)),
+            State::NodeDetached => Some(step(CallKind::ControllerUnpublish)),
+        }
+    }
+
+    fn turn(&self) -> String {
+        let ahead = self.line.ahead(self.claim);
+        let mut told: Vec<String> = ahead
+            .map(|(alloc, held)| format!("{alloc} on {} ({})", held.node, held.state))
+            .collect();
+        let all = self.line.holders + self.line.position(self.claim);
+        if all > told.len() {
+            told.push(format!("{} more", all - told.len()));
+        }
+        match told.join(", ") {
+            nobody if nobody.is_empty() => "its turn, which has come".to_owned(),
+            somebody => format!("its turn, after {somebody}"),
+        }
+    }
+
+    /// What a person can do, when it does not go on by itself, or not as fast as one may want.
+    pub fn hint(
+        &self,
+        node: Option<&Node>,
+        plugin: Option<(&PluginId, &Plugin)>,
+        ready: impl Fn(&NodeId) -> bool,
+    ) -> Option<String> {
+        let Self { claim, .. } = self;
+        if claim.exhausted {
+            let id = plugin.map(|(id, _)| id.to_string()).unwrap_or_default();
+            return Some(format!(
+                "release another volume of plugin {id} on node {}, or run elsewhere",
+                claim.node
+            ));
+        }
+        match claim.state {
+            State::Taken if self.wanted => None,
+            State::Taken => Some(
+                "if it stays so, see with `nats micro ls` whether a volumewatcher runs".to_owned(),
+            ),
+            State::Waiting => self.line.ahead(claim).next().map(|(first, _)| {
+                format!("it is granted in its turn; to end the first: `berth alloc stop {first}`")
+            }),
+            State::Unpublishing => self.on_node(node, plugin),
+            State::Publishing | State::NodeDetached => self.at_controller(plugin, ready),
+        }
+    }
+
+    /// The node's agent is to unmount it.
+    fn on_node(&self, node: Option<&Node>, plugin: Option<(&PluginId, &Plugin)>) -> Option<String> {
+        let id = &self.claim.node;
+        match node {
+            Some(Node { gone: Some(_), .. }) => return None,
+            Some(Node { state: NodeState::Ready, .. }) => {}
+            Some(Node { state: NodeState::Down, since, .. }) => {
+                return Some(format!(
+                    "start the agent of node {id}, which is down since {since}; if the host is off \
+                     for good, say so with `berth node gone {id}`"
+                ));
+            }
+            None => {
+                return Some(format!(
+                    "nobody knows node {id}: start its agent there, or if the host is off for \
+                     good, say so with `berth node gone {id}`"
+                ));
+            }
+        }
+        let here = plugin.and_then(|(plugin, found)| {
+            Some((plugin, found.instances.get(&(id.clone(), Half::Node))))
+        });
+        match here {
+            Some((plugin, instance)) if !instance.is_some_and(|one| one.healthy) => Some(format!(
+                "have plugin {plugin} run on node {id}: `berth plugin status {plugin}` shows how \
+                 it is"
+            )),
+            None => Some(format!("start the plugin on node {id} and report it: nobody knows it")),
+            Some(_) => self.repeated(),
+        }
+    }
+
+    /// The plugin's controller is called.
+    fn at_controller(
+        &self,
+        plugin: Option<(&PluginId, &Plugin)>,
+        ready: impl Fn(&NodeId) -> bool,
+    ) -> Option<String> {
+        match plugin {
+            _ if !self.claim.controller => None,
+            None => Some("start a controller of its plugin: nobody knows one".to_owned()),
+            Some((id, found)) if found.count(Half::Controller, ready).healthy == 0 => {
+                Some(format!(
+                    "have a controller of plugin {id} run: `berth plugin status {id}` shows how they \
+                 are"
+                ))
+            }
+            Some(_) => self.repeated(),
+        }
+    }
+
+    fn repeated(&self) -> Option<String> {
+        let after = "see the last error; the call is repeated by itself, and at once when the \
+                     plugin or the node changes";
+        (self.claim.tries > 0).then(|| after.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests;

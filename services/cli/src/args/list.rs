@@ -1,0 +1,62 @@
+//! What every list can be asked for.
+
+use berth_domain::alloc::AllocState;
+use berth_domain::plugin::NodeState;
+use berth_domain::volume::State;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
+
+/// Which part of a list.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Page {
+    /// At most so many entries; a list that does not fit a message comes in several pages
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u32>,
+    /// Only what comes after: what the page before says
+    #[arg(long, value_name = "TEXT")]
+    pub after: Option<String>,
+}
+
+/// One of these values, by its name.
+fn one_of<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+) -> ValueParser
+where
+    PossibleValuesParser: TypedValueParser<Value = String>,
+    T: Clone,
+{
+    let names = all.iter().map(|one| name(*one)).collect::<Vec<_>>();
+    PossibleValuesParser::new(names)
+        .try_map(move |given| {
+            all.iter().copied().find(|one| name(*one) == given).ok_or("there is no such state")
+        })
+        .into()
+}
+
+/// The states of a claim.
+pub fn claim_state() -> ValueParser {
+    const ALL: &[State] = &[
+        State::Waiting,
+        State::Publishing,
+        State::Taken,
+        State::Unpublishing,
+        State::NodeDetached,
+    ];
+    one_of(ALL, State::as_str)
+}
+
+/// The states of an alloc.
+pub fn alloc_state() -> ValueParser {
+    const ALL: &[AllocState] =
+        &[AllocState::Live, AllocState::Complete, AllocState::Failed, AllocState::Stopped];
+    one_of(ALL, AllocState::as_str)
+}
+
+/// The states of a node.
+pub fn node_state() -> ValueParser {
+    one_of(&[NodeState::Ready, NodeState::Down], |state| match state {
+        NodeState::Ready => "ready",
+        NodeState::Down => "down",
+    })
+}
