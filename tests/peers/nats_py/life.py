@@ -22,6 +22,8 @@ async def story(wire, system, say):
     await take_and_release(wire, volumes, watcher, events, say)
     await mount_and_stop(wire, system, events, say)
 
+    detached = await wire.ask("volume-detach", {"id": VOLUME, "node": "n1"})
+    demand(detached.body.get("gone"), f"detached, as it was already: {detached}")
     gone = await wire.ask("volume-deregister", {"id": VOLUME, "reason": "the story is told"})
     demand(gone.body.get("gone"), f"deregistered: {gone}")
     left = [key for key, _ in await every_key(volumes)]

@@ -132,9 +132,13 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
         .unwrap();
     assert!(made.status.success(), "{made:?}");
     let fields = json!({
-        "external_id": "ext/7", "context": {"pool": "fast"}, "parameters": {"tier": "gold"},
-        "mount": {"flags": ["noexec"]},
+        "external_id": "ext/7", "context": {"pool": "fast"}, "mount": {"flags": ["noexec"]},
     });
+    let mut others = fields.clone();
+    others["parameters"] = json!({"tier": "gold"});
+    let refused = register(&system, others).await.unwrap_err();
+    assert_eq!(refused.code, Code::PluginRefused, "{refused}");
+    assert!(refused.message.contains("parameters"), "A8, it was told of them: {refused}");
     register(&system, fields).await.unwrap();
     let volume = VolumeId::new("data").unwrap();
     let mount = MountOptions { fs_type: None, flags: vec!["noatime".to_owned()] };
@@ -159,18 +163,21 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
     let of = |rpc: &str| {
         let is = |call: &&Value| call["entry"] == "end" && call["rpc"] == rpc;
         let of: Vec<&Value> = calls.iter().filter(is).collect();
-        assert_eq!(of.len(), 1, "{rpc}: {of:#?}");
-        assert_eq!(of[0]["volume_id"], "ext/7", "A10");
-        of[0]["args"].clone()
+        assert!(!of.is_empty(), "{rpc} was not called");
+        assert!(of.iter().all(|call| call["volume_id"] == "ext/7"), "A10, {rpc}: {of:#?}");
+        of
     };
     let validated = of("ValidateVolumeCapabilities");
-    assert_eq!(validated["parameters"], json!({"tier": "gold"}), "A8");
+    assert_eq!(validated.len(), 2);
+    assert_eq!(validated[0]["args"]["parameters"], json!({"tier": "gold"}), "A8");
+    assert_eq!(validated[1]["args"]["volume_context"], json!({"pool": "fast"}), "A8");
     for rpc in ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"] {
-        assert_eq!(of(rpc)["volume_context"], json!({"pool": "fast"}), "A8: {rpc}");
+        let calls = of(rpc);
+        assert_eq!(calls.len(), 1, "B4: asking again calls nobody: {calls:#?}");
+        assert_eq!(calls[0]["args"]["volume_context"], json!({"pool": "fast"}), "A8: {rpc}");
     }
-    assert_eq!(validated["volume_context"], json!({"pool": "fast"}), "A8");
     for rpc in ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"] {
-        of(rpc);
+        assert_eq!(of(rpc).len(), 1);
     }
 }
 

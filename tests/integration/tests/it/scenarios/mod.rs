@@ -13,6 +13,7 @@ mod s08_slow_stop;
 mod s09_flips;
 mod s10_hung_call;
 mod s11_operator;
+mod s12_namespaces;
 mod s12_truth;
 
 use std::process::Output;

@@ -1,6 +1,7 @@
 //! A workload that was told to end and takes its time: until it has really ended nobody takes its
 //! volume away, whoever asks.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use berth_contract::code::Code;
@@ -13,6 +14,10 @@ use serde_json::{Value, json};
 
 use super::{SOON, begun, berth, detach};
 
+fn there(file: &Path) -> Result<(), &'static str> {
+    if file.exists() { Ok(()) } else { Err("it gave no sign") }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
     if !or_skip("real mounts") {
@@ -21,11 +26,12 @@ async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     // Told to end it says so, and goes on writing until it is let go.
-    let (told, go) = (system.dir().join("told"), system.dir().join("go"));
+    let [up, told, go] = ["up", "told", "go"].map(|name| system.dir().join(name));
     let script = format!(
-        "trap 'echo told > {}' TERM; echo up > $BERTH_VOLUME_DATA/f; \
+        "trap 'echo told > {}' TERM; echo up > {}; \
          while [ ! -e {} ]; do echo more >> $BERTH_VOLUME_DATA/f; sleep 0.05; done",
         told.display(),
+        up.display(),
         go.display()
     );
     let mut task = tokio::process::Command::new(binary("berth"))
@@ -36,23 +42,11 @@ async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    wait::until("it runs", SOON, || async {
-        let claims = system.claims("data").await.claims;
-        let taken = claims.iter().any(|claim| claim.state == berth_domain::volume::State::Taken);
-        if taken && begun(&system, "NodePublishVolume", "data") == 1 {
-            return Ok(());
-        }
-        Err(format!("{claims:?}"))
-    })
-    .await;
+    wait::until("it runs", SOON, || async { there(&up) }).await;
     let pid = task.id().unwrap().to_string();
-    wait::until("it was told to end", SOON, || async {
-        // Again, should it have come before the trap was set.
-        let sent = std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-        assert!(sent.success());
-        if told.exists() { Ok(()) } else { Err("it did not hear it") }
-    })
-    .await;
+    let sent = std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    assert!(sent.success());
+    wait::until("it was told to end", SOON, || async { there(&told) }).await;
 
     let refused = detach(&system, "data", "n1").await.unwrap_err();
     assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
