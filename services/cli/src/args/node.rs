@@ -1,0 +1,97 @@
+//! `berth node …`
+
+use berth_domain::plugin::NodeState;
+use berth_domain::proof::ProofKind;
+use berth_domain::{NodeId, PluginId};
+use clap::{Args, Subcommand};
+
+use super::list::{self, Page};
+
+/// `berth node …`
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// List nodes, or show one with its plugin instances
+    ///
+    /// A node is ready while its agent holds its lease. SKEW is how far the node's clock is from
+    /// the registry's; too far, and the node gets no new claims. A node that somebody said is gone
+    /// is shown so, with who said it and when, until it is back and has undone its mounts.
+    #[command(after_long_help = "EXAMPLES
+    berth node status
+    berth node status n1")]
+    Status(NodeStatus),
+    /// Say that nothing on a node can write any more, so that its volumes can go elsewhere
+    ///
+    /// A volume leaves a node when the node's agent says that it is unmounted there. The agent of a
+    /// host that burnt down says nothing, and Berth never takes silence for an answer. With this
+    /// command a person, or the program that fences hosts, answers instead: each claim of the node
+    /// is released by that, its allocs have failed, and the volumes may be attached elsewhere at
+    /// once. If anything on the host still writes, data is lost.
+    ///
+    /// Refused while the node's agent holds its lease. What was said first stands; saying it again
+    /// is harmless. The node need not be known any more. If the host comes back after all, its
+    /// agent undoes every mount before the node takes anything new, and counts as any other again.
+    #[command(after_long_help = "EXAMPLES
+    berth node gone n7 --kind powered-off --note 'ticket 4711: PSU' --yes
+    berth node gone n7 --kind storage-fenced --by fencing-agent --yes")]
+    Gone(NodeGone),
+    /// Forget a node that does not come back, and its plugin instances
+    ///
+    /// For a host that was taken away in good order: drained, and its agent stopped. Claims that
+    /// still name the node stay, and are released by `berth node gone`. A node that counts as gone
+    /// stays on record, so that it is told if it comes back.
+    #[command(after_long_help = "EXAMPLES
+    berth node leave n7")]
+    Leave(NodeLeave),
+}
+
+/// `berth node status`
+#[derive(Debug, Args)]
+pub struct NodeStatus {
+    /// Only this one, in detail
+    #[arg(conflicts_with_all = ["prefix", "plugin", "state", "limit", "after"])]
+    pub id: Option<NodeId>,
+    /// Only nodes whose id begins so
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub prefix: String,
+    /// Only nodes with an instance of this plugin
+    #[arg(long, value_name = "ID")]
+    pub plugin: Option<PluginId>,
+    /// Only nodes in this state
+    #[arg(long, value_name = "STATE", value_parser = list::node_state())]
+    pub state: Option<NodeState>,
+    #[command(flatten)]
+    pub page: Page,
+}
+
+/// `berth node gone`
+#[derive(Debug, Args)]
+pub struct NodeGone {
+    /// Which node
+    pub id: NodeId,
+    /// By what it is known: powered-off (the host is without power, or destroyed), storage-fenced
+    /// (the storage takes nothing from it any more), confirmed (a person says so)
+    #[arg(long, value_name = "KIND", value_parser = kind)]
+    pub kind: ProofKind,
+    /// What else is to be kept with it
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub note: String,
+    /// Who answers for it [default: the user at this host]
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Really: nothing on the node can write any more
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// `berth node leave`
+#[derive(Debug, Args)]
+pub struct NodeLeave {
+    /// Which node
+    pub id: NodeId,
+}
+
+fn kind(text: &str) -> Result<ProofKind, String> {
+    let all = [ProofKind::PoweredOff, ProofKind::StorageFenced, ProofKind::Confirmed];
+    let found = all.into_iter().find(|kind| kind.as_str() == text);
+    found.ok_or_else(|| "must be powered-off, storage-fenced or confirmed".to_owned())
+}
