@@ -8,7 +8,7 @@ use berth_integration::{Part, System};
 use tokio::time::timeout;
 
 /// How long others are waited for before the one that was hurt comes back.
-const ALONE: Duration = Duration::from_secs(5);
+pub const ALONE: Duration = Duration::from_secs(5);
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

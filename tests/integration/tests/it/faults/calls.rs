@@ -8,7 +8,9 @@ use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Part, System};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
+use super::blow::ALONE;
 use super::flow::Flow;
 use super::options;
 
@@ -74,7 +76,16 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
         at = begun(system, rpc, volume) => at,
     };
     match fate {
-        Fate::AnswerLost => {}
+        // A plugin that never answers holds the volume until it starts again: nobody may act on
+        // the volume while it may. Where another instance can be asked, it is done without that.
+        Fate::AnswerLost => {
+            let done = timeout(ALONE, &mut running).await.is_ok();
+            unplant(system);
+            system.kill9_and_restart(Part::Driver(at)).await;
+            if done {
+                return;
+            }
+        }
         Fate::DriverKilled => {
             let driver = system.daemon(Part::Driver(at));
             driver.wait_exit(PATIENCE).await;
@@ -92,10 +103,14 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
             system.kill9_and_restart(caller).await;
         }
     }
+    unplant(system);
+    running.await;
+}
+
+fn unplant(system: &System) {
     for node in 0..system.options.nodes {
         system.plant(node, &json!([]));
     }
-    running.await;
 }
 
 /// Waits until the call has begun; at which node, from 0.
