@@ -60,7 +60,8 @@ pub fn of(code: Code) -> u8 {
         | C::BusUnavailable
         | C::Overloaded
         | C::PluginUnhealthy
-        | C::NodeDown => UNAVAILABLE,
+        | C::NodeDown
+        | C::NodeReturning => UNAVAILABLE,
         C::VolumeClosing
         | C::AccessInUse
         | C::Held
@@ -73,7 +74,8 @@ pub fn of(code: Code) -> u8 {
         | C::Changed
         | C::PluginInUse
         | C::AllocKept
-        | C::StillBusy => CONFLICT,
+        | C::StillBusy
+        | C::NodeReady => CONFLICT,
         // Refused, or failed in a way that asking again does not mend.
         _ => FAILED,
     }

@@ -59,6 +59,7 @@ pub struct NodeStatus {
     /// Only nodes in this state
     #[arg(long, value_name = "STATE", value_parser = list::node_state())]
     pub state: Option<NodeState>,
+    /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
 }

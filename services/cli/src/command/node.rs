@@ -1,7 +1,9 @@
 //! `berth node …`
 
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Declared, Gone, Leave, Left, NodeQuery, NodeStatus, Nodes};
+use berth_contract::message::registry::{
+    Declared, Gone, Leave, Left, NodeQuery, NodeStatus, Nodes,
+};
 use berth_contract::problem::Problem;
 use berth_contract::subject::Global as Verb;
 use berth_domain::NodeId;

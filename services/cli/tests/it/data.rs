@@ -14,6 +14,7 @@ use berth_contract::message::volume::{
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::{Count, Half, NodeState};
+use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{Attempt, CallKind, Closing, State};
 use berth_domain::{
     AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, Timestamp, VolumeId, WorkerId,
@@ -228,6 +229,27 @@ pub fn node_down() -> NodeStatus {
         clock_skew_ms: -3,
         instances: Vec::new(),
         ..node()
+    }
+}
+
+/// That nothing on `n3` can write.
+pub fn proof() -> Proof {
+    Proof {
+        kind: ProofKind::PoweredOff,
+        by: "ada@console".to_owned(),
+        at: ago(90_000),
+        note: "ticket 4711: PSU".to_owned(),
+    }
+}
+
+/// A node that is gone, and back, and not ready yet.
+pub fn node_gone() -> NodeStatus {
+    let why = "node.unpublish: the target is busy".to_owned();
+    NodeStatus {
+        id: node_id("n3"),
+        attributes: BTreeMap::from([("returning".to_owned(), why)]),
+        gone: Some(proof()),
+        ..node_down()
     }
 }
 

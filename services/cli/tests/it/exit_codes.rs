@@ -25,7 +25,12 @@ async fn without_services_every_question_is_unavailable() {
         &["volume", "status", "data"],
         &["volume", "deregister", "data"],
         &["plugin", "status"],
+        &["plugin", "expect", "p", "job", "--nodes", "3"],
+        &["plugin", "delete", "p"],
+        &["gc", "--claims", "--grace", "1m"],
         &["node", "status", "n1"],
+        &["node", "gone", "n1", "--kind", "powered-off", "--yes"],
+        &["node", "leave", "n1"],
         &["alloc", "status"],
         &["alloc", "stop", "a"],
         &["claim", "status", "--volume", "data"],
@@ -45,6 +50,17 @@ async fn without_services_every_question_is_unavailable() {
     let problem: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(problem["error"]["code"], "BERTH0003", "{ran:?}");
     assert!(ran.err.contains("error: "), "{ran:?}");
+}
+
+/// What cannot be taken back is not said by the way.
+#[test]
+fn nobody_is_gone_without_a_yes() {
+    let ran = ask("nats://127.0.0.1:1", &["node", "gone", "n1", "--kind", "confirmed"]);
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
+    let said = "nothing on n1 can write any more; volumes may be attached elsewhere at once";
+    assert!(ran.err.contains(said) && ran.err.contains("--yes"), "{ran:?}");
+    let ran = ask("nats://127.0.0.1:1", &["node", "gone", "n1", "--kind", "hoped", "--yes"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
 }
 
 #[tokio::test]

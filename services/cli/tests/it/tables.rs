@@ -3,7 +3,7 @@
 use berth_cli::show;
 use berth_contract::message::alloc::Allocs;
 use berth_contract::message::collect::Sweep;
-use berth_contract::message::registry::{Nodes, Plugins};
+use berth_contract::message::registry::{Declared, Left, Nodes, Plugins};
 use berth_contract::message::volume::Volumes;
 
 use crate::data::{self, NOW};
@@ -45,6 +45,22 @@ fn nodes_and_one_with_its_instances() {
     let nodes = Nodes { index: 44, nodes: vec![data::node(), data::node_down()], next: None };
     let both = format!("{}\n{}", show::nodes(&nodes, NOW), show::node(&data::node(), NOW));
     insta::assert_snapshot!(both);
+}
+
+#[test]
+fn a_node_that_is_gone_or_has_left() {
+    let (n3, gone) = (data::node_gone(), data::proof());
+    let left = |known, instances, gone| show::left(&n3.id, &Left { known, instances, gone });
+    let nodes = Nodes { index: 44, nodes: vec![n3.clone()], next: None };
+    let all = [
+        show::nodes(&nodes, NOW),
+        show::node(&n3, NOW),
+        show::declared(&n3.id, &Declared { proof: gone }),
+        left(true, 2, false),
+        left(true, 1, true),
+        left(false, 0, false),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
 }
 
 #[test]
