@@ -12,18 +12,22 @@ use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::stream::StreamSpec;
 use berth_domain::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
 use thiserror::Error;
 use tokio::time::timeout;
 
 use super::{Event, HEARTBEAT};
 use crate::cause::Cause;
 use crate::connect::Bus;
-use crate::exchange::pause;
+use crate::exchange::{ApiError, pause};
 use crate::feed::{Feed, FeedError, Follow, Item, Start};
 use crate::read::chain;
 
 /// More events than this are not read at once.
 pub const LAST_MAX: usize = 10_000;
+/// The server's reason when nothing stands at a sequence.
+const NO_MESSAGE: u64 = 10037;
 /// How far the first step back goes at least.
 const BACK_MIN: usize = 64;
 
@@ -110,7 +114,26 @@ impl EventLog {
 
     /// Follows the events from a place in the stream on, such as [`Stored::next`].
     pub fn follow_from(&self, filters: &[String], next: u64) -> EventFeed {
-        EventFeed { log: self.clone(), filters: filters.to_vec(), feed: None, next }
+        let filters = filters.to_vec();
+        EventFeed { log: self.clone(), filters, feed: None, next, before: None, resumed: None }
+    }
+
+    /// When what stands at a place in the stream was stored; none when nothing stands there.
+    async fn stored_at(&self, sequence: u64) -> Result<Option<Timestamp>, ApiError> {
+        #[derive(Deserialize)]
+        struct Got {
+            message: Stood,
+        }
+        #[derive(Deserialize)]
+        struct Stood {
+            time: String,
+        }
+        let subject = format!("$JS.API.STREAM.MSG.GET.{}", self.stream);
+        match self.bus.api::<Got>(subject, &json!({ "seq": sequence })).await {
+            Ok(got) => Ok(Timestamp::try_from(got.message.time).ok()),
+            Err(ApiError::Refused { code: NO_MESSAGE, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn open(&self, filters: &[String], start: Start) -> Result<Feed, FeedError> {
@@ -203,31 +226,71 @@ pub struct EventFeed {
     feed: Option<Feed>,
     /// What comes next: the first sequence that was not given out.
     next: u64,
+    /// When what stands right before that was stored, once it is known.
+    before: Option<Timestamp>,
+    /// Set while the feed begins with what may have been given out: all up to this time was.
+    resumed: Option<Timestamp>,
 }
 
 impl EventFeed {
-    /// The next event. Goes on by itself after the connection was away, without a gap.
+    /// The next event. Goes on by itself after the connection was away, without a gap. A server
+    /// that was killed may have forgotten the newest events, which it writes down a little later:
+    /// then new ones bear their sequences, and are given out all the same.
     pub async fn next(&mut self) -> Event {
         let mut tries = 0;
         loop {
             let Some(feed) = &mut self.feed else {
-                self.feed = self.log.open(&self.filters, Start::From(self.next)).await.ok();
-                if self.feed.is_none() {
-                    tries += 1;
-                    pause(tries).await;
+                match self.open().await {
+                    Ok(feed) => self.feed = Some(feed),
+                    Err(error) => {
+                        tracing::debug!(%error, "events cannot be followed now");
+                        tries += 1;
+                        pause(tries).await;
+                    }
                 }
                 continue;
             };
             match feed.next().await {
                 Ok(Item::Message(message)) => {
-                    self.next = message.sequence + 1;
-                    return message.into();
+                    let sequence = message.sequence;
+                    let event = Event::from(message);
+                    if self.resumed.is_some_and(|given| event.stored <= given) {
+                        continue;
+                    }
+                    self.resumed = None;
+                    (self.next, self.before) = (sequence + 1, Some(event.stored));
+                    return event;
                 }
-                Ok(Item::Idle(sequence)) => self.next = sequence + 1,
+                // How far the stream is, is no place to go on from: it may be taken back.
+                Ok(Item::Idle(_)) => {}
                 Err(error) => {
                     tracing::debug!(%error, "events are followed anew");
                     self.feed = None;
                 }
+            }
+        }
+    }
+
+    /// Opens the feed where it left off: at its place in the stream, or, when that place is not
+    /// what it was, with whatever was stored since.
+    async fn open(&mut self) -> Result<Feed, FeedError> {
+        let state = self.log.bus.describe(&self.log.stream).await?.state;
+        let place = self.next.saturating_sub(1);
+        // What is older than the stream's first was removed by age or size.
+        let stands = match place {
+            0 => None,
+            place if place < state.first_seq => self.before,
+            place => self.log.stored_at(place).await?,
+        };
+        match self.before {
+            Some(before) if stands != self.before => {
+                tracing::info!(place, "the stream was taken back; events go on from {before}");
+                self.resumed = Some(before);
+                self.log.open(&self.filters, Start::Since(before)).await
+            }
+            _ => {
+                self.before = stands;
+                self.log.open(&self.filters, Start::From(self.next)).await
             }
         }
     }

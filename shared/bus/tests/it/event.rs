@@ -8,7 +8,7 @@ use berth_harness::wait;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::support::{PATIENCE, one, plain, trace};
+use crate::support::{PATIENCE, connect, one, plain, trace};
 
 fn subject(kind: &str) -> String {
     format!("berth.v1.event.default.{kind}.v1")
@@ -173,5 +173,68 @@ async fn a_follower_goes_on_after_a_restart_without_a_gap() {
             if bus.connected() { Ok(()) } else { Err("not yet") }
         })
         .await;
+    }
+}
+
+/// Copies the store of a server that is down, and puts it back.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(copied.unwrap().success(), "{} to {}", from.display(), to.display());
+}
+
+/// A lone server writes events down a little later: killed, it forgets the newest.
+#[tokio::test]
+async fn a_follower_misses_nothing_new_when_a_killed_server_has_forgotten_the_newest() {
+    let (server, bus) = one().await;
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
+    let cable = berth_harness::proxy::Proxy::start(address).await;
+    let follower = connect(&cable.url()).await;
+    let store = server.daemon().log_path().with_file_name("store");
+    let kept = store.with_file_name("kept");
+    let events = bus.events(&EVENTS, 1).await.unwrap();
+    let stored = async |counts: std::ops::Range<u64>| {
+        for count in counts.clone() {
+            events.publish(&subject("k"), &json!({ "count": count }), trace());
+        }
+        wait::until("they are stored", PATIENCE, async || {
+            let last = events.last("berth.v1.event.>", 1, PATIENCE).await;
+            let last = last.map_err(|error| error.to_string())?;
+            if self::counts(&last) == [counts.end - 1] { Ok(()) } else { Err(format!("{last:?}")) }
+        })
+        .await;
+    };
+    stored(0..10).await;
+    server.terminate().await;
+    copy(&store, &kept);
+    server.restart().await;
+
+    let filters = ["berth.v1.event.>".to_owned()];
+    let mut followed = follower.event_log(&EVENTS).follow_from(&filters, 1);
+    stored(10..20).await;
+    for expected in 0..20 {
+        let event = timeout(PATIENCE, followed.next()).await.unwrap();
+        assert_eq!(counts(&[event]), [expected]);
+    }
+    // With fewer new ones than were forgotten, and then with more.
+    for new in [100..105, 200..230] {
+        cable.cut();
+        server.kill9();
+        std::fs::remove_dir_all(&store).unwrap();
+        copy(&kept, &store);
+        server.restart().await;
+        stored(new.clone()).await;
+        cable.heal();
+        for expected in new.clone() {
+            let event = timeout(PATIENCE, followed.next()).await.unwrap();
+            assert_eq!(counts(&[event]), [expected], "of {new:?}");
+        }
+    }
+    // And nothing twice, when nothing was forgotten.
+    cable.cut();
+    stored(300..303).await;
+    cable.heal();
+    for expected in 300..303 {
+        let event = timeout(PATIENCE, followed.next()).await.unwrap();
+        assert_eq!(counts(&[event]), [expected]);
     }
 }
