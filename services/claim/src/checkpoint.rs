@@ -77,6 +77,9 @@ pub async fn checkpoint(
         worker: &request.worker,
         early: request.early,
     };
+    if let Some(proven) = &begin.proven {
+        proof::end(state, &volume.namespace, &alloc, proven, trace).await?;
+    }
     let mut done = state.transact(&volume, trace, |_| Ok(begin.command())).await;
     let unsure = |refusal: &Refusal| match refusal {
         Refusal::NotDue { state, .. } => !is_leaving(*state),
@@ -159,6 +162,7 @@ async fn checkpointed(
         let call = done.step.call.as_ref().zip(subtree).and_then(|(attempt, subtree)| {
             plan::call(volume, subtree, alloc, record.as_ref(), attempt, done.revision)
         });
+        let call = call.map(|call| state.with_external_node(call));
         Checkpointed {
             state: claim.map(|claim| claim.state),
             call,

@@ -8,12 +8,12 @@
 use berth_contract::code::Code;
 use berth_contract::message::alloc::Stop;
 use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
 use berth_contract::{key, record};
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::Node;
-use berth_domain::proof::{Proof, Proven};
+use berth_domain::proof::Proven;
 use berth_domain::{AllocId, Namespace, VolumeKey};
-use berth_service::clock;
 
 use crate::alloc;
 use crate::state::State;
@@ -43,22 +43,21 @@ pub async fn of_claim(
     let known = record::read::<Node>(&value).map_err(|error| {
         Problem::new(Code::NewerRecord, berth_service::process::chain(&error)).at(STEP).node(&node)
     })?;
-    let Some(proof) = said(Some(&known.body)) else { return Ok(None) };
-    end(state, &volume.namespace, alloc, &proof).await?;
-    Ok(Some(Proven { node, epoch, proof }))
+    Ok(said(Some(&known.body)).map(|proof| Proven { node, epoch, proof }))
 }
 
-/// Before the claim goes: a crash in between leaves an ended alloc with a claim, which is work like
-/// any other, and not an alloc that seems to live.
-async fn end(
+/// Ends the alloc of a claim that goes by a proof, before it goes: a crash in between leaves an
+/// ended alloc with a claim, which is work like any other, and not an alloc that seems to live.
+pub async fn end(
     state: &State,
     namespace: &Namespace,
     id: &AllocId,
-    proof: &Proof,
+    proven: &Proven,
+    trace: TraceContext,
 ) -> Result<(), Problem> {
-    let note = Some(format!("its node is gone: {proof}"));
+    let note = Some(format!("its node is gone: {}", proven.proof));
     let stop = Stop { id: id.clone(), state: AllocState::Failed, note };
-    match alloc::stop(state, namespace.clone(), stop, clock::begin_trace()).await {
+    match alloc::stop(state, namespace.clone(), stop, trace).await {
         Ok(_) => Ok(()),
         Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
         Err(problem) => Err(problem),
