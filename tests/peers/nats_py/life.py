@@ -1,6 +1,7 @@
 """One volume's life: by `claim.take`, and by an agent's mount."""
 
 import json
+from datetime import datetime, timedelta, timezone
 
 from nats.errors import TimeoutError as NoMore
 
@@ -21,6 +22,8 @@ async def story(wire, system, say):
     await register(wire, system, say)
     await take_and_release(wire, volumes, watcher, events, say)
     await mount_and_stop(wire, system, events, say)
+    await expect(wire, say)
+    await forget(wire, say)
 
     detached = await wire.ask("volume-detach", {"id": VOLUME, "node": "n1"})
     demand(detached.body.get("gone"), f"detached, as it was already: {detached}")
@@ -131,6 +134,46 @@ async def mount_and_stop(wire, system, events, say):
     say("alloc.stop: unmounted, detached and free again")
 
 
+async def expect(wire, say):
+    """A job that provides the plugin counts, and a plugin that is used cannot be deleted."""
+    job = {"plugin": PLUGIN, "job": "peer", "controllers": 1, "nodes": 3}
+    told = await wire.ask("plugin-expect", job)
+    demand(told.body.get("changed"), f"expected: {told}")
+    again = await wire.ask("plugin-expect", job)
+    demand(again.body.get("changed") is False, f"expected again: {again}")
+    shown = (await wire.ask("plugin-status", {"id": PLUGIN})).body["plugins"][0]
+    demand(shown["nodes"] == {"healthy": 2, "expected": 3}, f"counted: {shown}")
+    demand([one["job"] for one in shown["jobs"]] == ["peer"], f"jobs: {shown}")
+    shown = await wire.ask("volume-status", {"id": VOLUME})
+    demand(shown.body["health"]["description"] == "2 of 3 nodes healthy", f"health: {shown}")
+    used = await wire.ask("plugin-delete", {"id": PLUGIN})
+    demand(used.code == "BERTH0214" and VOLUME in used.body["message"], f"used: {used}")
+    back = await wire.ask("plugin-expect", {"plugin": PLUGIN, "job": "peer"})
+    demand(back.body.get("changed"), f"taken back: {back}")
+    say(f"plugin.expect counts; plugin.delete is refused: {used.code}, {used.body['message']}")
+
+
+async def forget(wire, say):
+    """An alloc that has ended and holds nothing may go; one that lives may not."""
+    live = {"id": "by-peer", "node": "n1"}
+    await wire.ask("alloc-register", live)
+    soon = timestamp(1)
+    for alloc, before, code in [
+        ("by-peer", soon, "BERTH0306"),
+        ("by-take", "2020-01-01T00:00:00.000Z", "BERTH0306"),
+        ("by-take", soon, ""),
+    ]:
+        said = await wire.ask("alloc-forget", {"id": alloc, "before": before})
+        demand(said.code == code, f"forget {alloc} before {before}: {said}")
+    again = await wire.ask("alloc-forget", {"id": "by-take", "before": soon})
+    demand(again.body.get("known") is False, f"forgotten twice: {again}")
+    await wire.ask("alloc-stop", {"id": "by-peer"})
+    swept = await wire.ask("gc-force", {"kinds": ["allocs"], "grace_ms": 0})
+    lines = [line for line in swept.body["collected"] if line.startswith("alloc by-mount ")]
+    demand(len(lines) == 1, f"swept: {swept}")
+    say(f"alloc.forget forgets what has ended; gc.force: {lines[0]}")
+
+
 async def follow(events, last, page, field, trace):
     """The events that name a trace in a field, up to the last; each is as the page says."""
     told = []
@@ -147,6 +190,12 @@ async def follow(events, last, page, field, trace):
             told.append(event)
             if event["event"] == last:
                 return told
+
+
+def timestamp(seconds):
+    """So many seconds from now."""
+    at = datetime.now(timezone.utc) + timedelta(seconds=seconds)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 async def next_entry(watcher):

@@ -33,8 +33,8 @@ async fn one_of_three_servers_lost_costs_time_and_nothing_else() {
     let shown = wait::until("it is shown", 2 * PATIENCE, async || {
         let call = berth_bus::Call::within(trace(), Duration::from_secs(5));
         let subject = Global::PluginStatus.subject();
-        let all = serde_json::json!({});
-        site.bus.request::<berth_contract::message::registry::Plugins>(&subject, &all, &call).await
+        let one = serde_json::json!({"id": "p"});
+        site.bus.request::<berth_contract::message::registry::Plugins>(&subject, &one, &call).await
     })
     .await;
     let [plugin] = shown.plugins.as_slice() else { panic!("{shown:?}") };

@@ -65,9 +65,16 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
         let found: Vec<&str> = faults.iter().map(|fault| fault["path"].as_str().unwrap()).collect();
         assert_eq!(found, paths, "{what}: {answer}");
     }
-    for verb in [Global::NodeStatus, Global::PluginStatus, Global::NodeLeave] {
-        let body = br#"{"id": 7, "node": ""}"#;
-        let answer = raw::ask(site.server(), &verb.subject(), &[], body).await;
+    for (verb, body) in [
+        (Global::NodeStatus, json!({"id": 7})),
+        (Global::PluginStatus, json!({"id": 7})),
+        (Global::NodeLeave, json!({"id": 7, "node": ""})),
+        (Global::NodeLeave, json!({"node": "n1", "revision": -1})),
+        (Global::PluginDelete, json!({"id": ""})),
+        (Global::PluginExpect, json!({"plugin": "p", "job": "j", "nodes": -1})),
+        (Global::PluginExpect, json!({"plugin": "p", "nodes": 1})),
+    ] {
+        let answer = raw::ask(site.server(), &verb.subject(), &[], &to_vec(body)).await;
         assert_eq!(answer["error"]["code"], "BERTH0001", "{answer}");
         assert_eq!(answer["error"]["faults"].as_array().unwrap().len(), 1, "{answer}");
     }

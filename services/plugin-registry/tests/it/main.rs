@@ -4,7 +4,9 @@
 
 mod cluster;
 mod crash;
+mod gone;
 mod input;
+mod plugins;
 mod presence;
 mod process;
 mod raw;

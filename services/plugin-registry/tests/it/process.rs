@@ -35,7 +35,9 @@ async fn every_endpoint_is_described_to_whoever_looks() {
     let endpoints = info["endpoints"].as_array().unwrap();
     let mut names: Vec<&str> = endpoints.iter().map(|one| one["name"].as_str().unwrap()).collect();
     names.sort_unstable();
-    assert_eq!(names, ["node-leave", "node-report", "node-status", "plugin-status"]);
+    let nodes = ["node-gone", "node-leave", "node-report", "node-status"];
+    let plugins = ["plugin-delete", "plugin-expect", "plugin-status"];
+    assert_eq!(names, [&nodes[..], &plugins[..]].concat());
     for endpoint in endpoints {
         let description = endpoint["metadata"]["description"].as_str().unwrap();
         assert!(!description.is_empty(), "{endpoint}");

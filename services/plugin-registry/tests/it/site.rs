@@ -11,14 +11,14 @@ use berth_contract::message::registry::{
     ReportedInstance,
 };
 use berth_contract::problem::Problem;
-use berth_contract::subject::Global;
+use berth_contract::subject::{Global, Namespaced};
 use berth_contract::trace::TraceContext;
 use berth_contract::{key, stream, subject};
 use berth_domain::plugin::{Half, Instance};
-use berth_domain::{NodeId, PluginId, Timestamp};
+use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::{Cluster, Server};
-use berth_harness::process::{Daemon, Program};
+use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::wait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,6 +30,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Site {
     // Dropped in this order.
     pub replicas: Vec<Daemon>,
+    claim: Option<Daemon>,
     pub bus: Bus,
     nats: Nats,
     dir: Dir,
@@ -53,7 +54,8 @@ impl Site {
 
     async fn start_on(nats: Nats, replicas: usize) -> Self {
         let bus = Bus::connect(Config::new([nats.url()], "test/host/1")).await.unwrap();
-        let mut site = Self { replicas: Vec::new(), bus, nats, dir: Dir::new("registry") };
+        let mut site =
+            Self { replicas: Vec::new(), claim: None, bus, nats, dir: Dir::new("registry") };
         for _ in 0..replicas {
             site.start_replica().await;
         }
@@ -72,6 +74,19 @@ impl Site {
         .start();
         self.replicas.push(daemon);
         self.serving(at, 1).await;
+    }
+
+    /// Starts the claim service, and waits until it says what volumes there are.
+    pub async fn start_claim(&mut self) {
+        let program =
+            Program::new("berth-claim", binary("berth-claim"), self.dir.join("claim.log"));
+        self.claim = Some(program.env("BERTH__NATS__URL", self.nats.url()).start());
+        let subject = Namespaced::VolumeList.subject(&Namespace::default());
+        wait::until("the claim service answers", PATIENCE, async || {
+            let call = Call::within(trace(), Duration::from_secs(1));
+            self.bus.request::<serde_json::Value>(&subject, &serde_json::json!({}), &call).await
+        })
+        .await;
     }
 
     /// The one server.

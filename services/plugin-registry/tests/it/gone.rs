@@ -1,0 +1,122 @@
+//! Nodes of which somebody says that they are gone (rule 12).
+
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::registry::{Declared, Gone, Leave, Left, Report};
+use berth_contract::subject::Global;
+use berth_domain::plugin::{Count, Half, NodeState};
+use berth_domain::proof::ProofKind;
+use berth_harness::wait;
+use serde_json::json;
+
+use crate::site::{PATIENCE, Site, instance, node_id, report};
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn gone(node: &str, by: &str) -> Gone {
+    let (kind, note) = (ProofKind::PoweredOff, "PSU".to_owned());
+    Gone { node: node_id(node), kind, by: by.to_owned(), note }
+}
+
+/// Says so, until the end of the lease is noticed.
+async fn declare(site: &Site, gone: &Gone) -> Declared {
+    wait::until("it is on record", PATIENCE, async || {
+        let declared = site.ask::<Declared>(Global::NodeGone, gone).await;
+        declared.map_err(|error| error.to_string())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all() {
+    let site = Site::start(2).await;
+    let told = || report("n1", &[("p", Half::Node, instance(true))]);
+    let lease = site.lease("n1", TTL).await;
+    site.report(&told()).await;
+    site.node_is("n1", "ready", PATIENCE).await;
+    assert_eq!(site.report(&told()).await.state, NodeState::Ready);
+    let before = site.heads().await;
+    let problem = site.refused(Global::NodeGone, &gone("n1", "ada")).await;
+    assert_eq!((problem.code, problem.retryable), (Code::NodeReady, false), "{problem}");
+    assert_eq!(site.heads().await, before);
+
+    lease.release().await.unwrap();
+    let declared = declare(&site, &gone("n1", "ada")).await;
+    assert_eq!((declared.proof.kind, declared.proof.by.as_str()), (ProofKind::PoweredOff, "ada"));
+    let before = site.heads().await;
+    assert_eq!(declare(&site, &gone("n1", "bob")).await, declared, "what was said first stands");
+    assert_eq!(site.heads().await, before);
+    let shown = site.node("n1").await;
+    assert_eq!(shown.gone.as_ref(), Some(&declared.proof));
+    assert!(shown.instances[0].description.contains("powered-off, says ada"), "{shown:?}");
+
+    // It is not forgotten, and a lease alone makes it no node like any other.
+    let leave = Leave { node: node_id("n1"), revision: None };
+    let left: Left = site.ask(Global::NodeLeave, &leave).await.unwrap();
+    assert_eq!(left, Left { known: true, instances: 1, gone: true });
+    let _lease = site.lease("n1", TTL).await;
+    let answer = site.report(&told()).await;
+    assert_eq!((answer.state, answer.gone.as_ref()), (NodeState::Down, Some(&declared.proof)));
+    // What was undone because of another proof does not count.
+    let earlier = declared.proof.at.unix_ms() - 1;
+    let undone = Some(berth_domain::Timestamp::from_unix_ms(earlier));
+    let answer = site.report(&Report { undone, ..told() }).await;
+    assert_eq!(answer.gone.as_ref(), Some(&declared.proof));
+    assert_eq!(site.plugin("p").await.nodes, Count { healthy: 0, expected: 1 });
+
+    let answer = site.report(&Report { undone: Some(declared.proof.at), ..told() }).await;
+    assert_eq!(answer.gone, None);
+    let back = site.node_is("n1", "ready", PATIENCE).await;
+    assert_eq!(back.gone, None);
+    assert_eq!(site.plugin("p").await.nodes, Count { healthy: 1, expected: 1 });
+    let events = ["node.ready n1", "node.down n1", "node.gone n1", "node.back n1", "node.ready n1"];
+    site.events_are("node.", &events).await;
+}
+
+/// A claim may name a node that was removed, or whose record was lost.
+#[tokio::test]
+async fn a_node_that_nobody_knows_may_be_gone() {
+    let site = Site::start(1).await;
+    let declared = declare(&site, &gone("n9", "ada")).await;
+    let shown = site.node("n9").await;
+    assert_eq!((shown.state, shown.gone), (NodeState::Down, Some(declared.proof)));
+    site.events_are("node.", &["node.gone n9"]).await;
+}
+
+/// The record says "ready" for a moment after the lease ended: an agent that was told so may hold
+/// it again by then.
+#[tokio::test]
+async fn a_lease_that_ended_only_now_is_waited_for() {
+    let site = Site::start(1).await;
+    let lease = site.lease("n1", TTL).await;
+    site.report(&report("n1", &[])).await;
+    site.node_is("n1", "ready", PATIENCE).await;
+    site.replicas[0].pause();
+    lease.release().await.unwrap();
+    // Asked while nobody could follow the lease yet; both are found when it goes on.
+    let asked = gone("n1", "ada");
+    let (declared, ()) = tokio::join!(declare(&site, &asked), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        site.replicas[0].resume();
+    });
+    assert_eq!(site.node("n1").await.gone, Some(declared.proof));
+    site.events_are("node.", &["node.ready n1", "node.down n1", "node.gone n1"]).await;
+}
+
+#[tokio::test]
+async fn somebody_must_answer_for_it() {
+    let site = Site::start(1).await;
+    let rows = [
+        (json!({"node": "n1", "kind": "powered-off", "by": " "}), "by"),
+        (json!({"node": "n1", "kind": "powered-off"}), "by"),
+        (json!({"node": "n1", "kind": "hoped", "by": "ada"}), "kind"),
+        (json!({"kind": "confirmed", "by": "ada"}), "node"),
+    ];
+    for (body, path) in rows {
+        let problem = site.refused(Global::NodeGone, &body).await;
+        let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!((problem.code, paths), (Code::BadInput, vec![path]), "{body}");
+    }
+    assert_eq!(site.nodes().await, []);
+}
