@@ -45,6 +45,7 @@ pub fn call(
         node: claim.node.clone(),
         external_node: claim.external_node.clone(),
         access: claim.access,
+        mode: claim.mode,
         attachment: claim.attachment,
         mount: mount(spec, volume, alloc),
         context: spec.context.clone(),

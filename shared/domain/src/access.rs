@@ -98,6 +98,8 @@ pub enum Conflict {
     OneNode,
     /// The access mode allows one writer, and there is one.
     OneWriter,
+    /// The access mode has each node attached either to read or to write, and this one is otherwise.
+    OneModePerNode,
 }
 
 impl AccessMode {
@@ -119,6 +121,20 @@ impl AccessMode {
     /// Whether the volume may be attached to one node at a time only (safety rule 2).
     pub fn is_exclusive(self) -> bool {
         self.sharing().nodes == Bound::One
+    }
+
+    /// Whether a node's attachment is as its claims are, to read or to write: of many nodes one may
+    /// write, and the rest have to be attached read-only (CSI 1.12, `MULTI_NODE_SINGLE_WRITER`).
+    /// What is attached one way cannot be used the other way before it was detached, so readers and
+    /// the writer share no node.
+    pub fn attaches_by_mode(self) -> bool {
+        let Sharing { nodes, writers, .. } = self.sharing();
+        nodes == Bound::Many && writers == Bound::One
+    }
+
+    /// Whether a node is attached only to read for a claim of this mode.
+    pub fn attaches_read_only(self, mode: Mode) -> bool {
+        self.sharing().writers == Bound::None || self.attaches_by_mode() && mode == Mode::Read
     }
 
     /// Every access mode.
@@ -156,6 +172,9 @@ pub fn admit<N: PartialEq>(
         if sharing.writers == Bound::One && both_write {
             return Err(Conflict::OneWriter);
         }
+        if access.attaches_by_mode() && their_node == *node && their_mode != mode {
+            return Err(Conflict::OneModePerNode);
+        }
     }
     Ok(())
 }
@@ -167,6 +186,9 @@ impl fmt::Display for Conflict {
             Self::OneClaim => "its access mode allows one claim at a time",
             Self::OneNode => "its access mode allows one node at a time",
             Self::OneWriter => "its access mode allows one writer at a time",
+            Self::OneModePerNode => {
+                "with its access mode a node has it to read or to write, not both"
+            }
         })
     }
 }
@@ -237,8 +259,8 @@ single-node-writer        read   yes OneClaim OneClaim OneClaim OneClaim
 single-node-writer        write  yes OneClaim OneClaim OneClaim OneClaim
 multi-node-reader-only    read   yes yes yes yes yes
 multi-node-reader-only    write  NoWriters NoWriters NoWriters NoWriters NoWriters
-multi-node-single-writer  read   yes yes yes yes yes
-multi-node-single-writer  write  yes yes OneWriter yes OneWriter
+multi-node-single-writer  read   yes yes OneModePerNode yes yes
+multi-node-single-writer  write  yes OneModePerNode OneWriter yes OneWriter
 multi-node-multi-writer   read   yes yes yes yes yes
 multi-node-multi-writer   write  yes yes yes yes yes
 single-node-single-writer read   yes OneClaim OneClaim OneClaim OneClaim
@@ -247,6 +269,20 @@ single-node-multi-writer  read   yes yes yes OneNode OneNode
 single-node-multi-writer  write  yes yes yes OneNode OneNode
 ";
         assert_eq!(table, expected, "\n{table}");
+    }
+
+    /// The attachment serves every claim on the node, so it is read-only when none there may write.
+    #[test]
+    fn a_node_is_attached_read_only_when_no_claim_on_it_may_write() {
+        for access in AccessMode::ALL {
+            for mode in [Mode::Read, Mode::Write] {
+                let writer_may_join = admit(access, Mode::Write, &"n1", [("n1", mode)]).is_ok();
+                let alone = access.sharing().claims == Bound::One;
+                let expected = mode == Mode::Read && !writer_may_join && !alone
+                    || access.sharing().writers == Bound::None;
+                assert_eq!(access.attaches_read_only(mode), expected, "{access} {mode}");
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use berth_contract::message::call::{Call, Called, Validate, Validated};
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::v1;
-use berth_domain::access::{AccessMode, Bound, Capability};
+use berth_domain::access::Capability;
 use berth_domain::limits::{MAP_BYTES_MAX, MAP_ENTRIES_MAX};
 use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
@@ -215,17 +215,12 @@ fn publish_request(
         volume_id: call.external_id.clone(),
         node_id: external_node(call)?,
         volume_capability: Some(volume_capability(capability, &call.mount, later_modes)),
-        readonly: is_readonly(call.access, knows_readonly),
+        // Plugins without `PUBLISH_READONLY` must not be asked for it (CSI,
+        // `ControllerPublishVolume`).
+        readonly: knows_readonly && call.access.attaches_read_only(call.mode),
         volume_context: call.context.clone(),
         ..v1::ControllerPublishVolumeRequest::default()
     })
-}
-
-/// The attachment serves every claim on the node, so it may be read-only only when none may write;
-/// and plugins without `PUBLISH_READONLY` must not be asked for it (CSI,
-/// `ControllerPublishVolume`).
-fn is_readonly(access: AccessMode, knows_readonly: bool) -> bool {
-    knows_readonly && access.sharing().writers == Bound::None
 }
 
 fn knows_later_modes(plugin: &Plugin) -> bool {
@@ -274,22 +269,10 @@ fn validated(
 
 #[cfg(test)]
 mod tests {
-    use berth_domain::access::AttachmentMode;
+    use berth_domain::access::{AccessMode, AttachmentMode};
     use berth_domain::volume::MountOptions;
 
     use super::*;
-
-    #[test]
-    fn an_attachment_is_read_only_when_no_claim_may_write_and_the_plugin_can() {
-        for access in AccessMode::ALL {
-            let readers_only = matches!(
-                access,
-                AccessMode::SingleNodeReaderOnly | AccessMode::MultiNodeReaderOnly
-            );
-            assert_eq!(is_readonly(access, true), readers_only, "{access}");
-            assert!(!is_readonly(access, false), "{access}");
-        }
-    }
 
     #[test]
     fn a_confirmation_counts_when_it_repeats_what_was_asked() {

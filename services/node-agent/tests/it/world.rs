@@ -298,6 +298,7 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
         node: node(),
         external_node: Some("node-1".to_owned()),
         access: AccessMode::SingleNodeMultiWriter,
+        mode: Mode::Write,
         attachment: AttachmentMode::FileSystem,
         mount: MountOptions::default(),
         context: BTreeMap::new(),

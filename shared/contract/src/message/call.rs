@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_domain::access::{AccessMode, AttachmentMode, Capability};
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::volume::{CallKind, MountOptions};
 use berth_domain::{
     AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId, VolumeKey,
@@ -44,6 +44,9 @@ pub struct Call {
     pub external_node: Option<String>,
     /// How the volume is used.
     pub access: AccessMode,
+    /// What the claim may do with it; writes, when it does not say.
+    #[serde(default = "writes")]
+    pub mode: Mode,
     /// What it is to the workload.
     pub attachment: AttachmentMode,
     /// Mount options, volume's and request's merged (A11).
@@ -74,6 +77,10 @@ impl Call {
             CallKind::NodeDetach => AgentVerb::Detach.subject(&self.node),
         }
     }
+}
+
+fn writes() -> Mode {
+    Mode::Write
 }
 
 /// It succeeded.
@@ -138,6 +145,7 @@ decode_struct!(Call {
     node,
     external_node,
     access,
+    mode = writes(),
     attachment,
     mount = MountOptions::default(),
     context,

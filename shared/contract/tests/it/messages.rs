@@ -59,6 +59,7 @@ fn a_call() -> call::Call {
         node: sample::node_id(),
         external_node: Some("i-0abc".to_owned()),
         access: AccessMode::SingleNodeWriter,
+        mode: Mode::Write,
         attachment: AttachmentMode::FileSystem,
         mount: sample::mount(),
         context: sample::map("pool", "p1"),
@@ -255,10 +256,7 @@ fn claims() {
         },
     );
     let next = Some("team=20a.data.claim.web-1".to_owned());
-    reply(
-        "reply-claim-status",
-        &claim::Claims { index: 57, claims: vec![claim_status()], next },
-    );
+    reply("reply-claim-status", &claim::Claims { index: 57, claims: vec![claim_status()], next });
 }
 
 #[test]

@@ -205,6 +205,7 @@ fn in_the_way<'a>(
             Conflict::OneClaim | Conflict::NoWriters => true,
             Conflict::OneNode => claim.node != take.node,
             Conflict::OneWriter => claim.mode == Mode::Write,
+            Conflict::OneModePerNode => claim.node == take.node && claim.mode != take.mode,
         })
         .map(|(alloc, claim)| holder(alloc, claim))
         .collect()
