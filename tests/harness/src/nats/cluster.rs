@@ -38,7 +38,7 @@ impl Cluster {
         let servers = route_ports.iter().enumerate().map(|(index, port)| {
             let mut args = vec!["--cluster".into(), route(port), "--routes".into(), routes.clone()];
             if !advertised {
-                args.extend(["--no_advertise".into(), "true".into()]);
+                args.push("--no_advertise=true".into());
             }
             Server::launch("cluster.conf", &name(index), "", &args)
         });
