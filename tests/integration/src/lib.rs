@@ -14,4 +14,5 @@ mod ask;
 mod judge;
 mod system;
 
+pub use ask::RECOVERY;
 pub use system::{Options, PLUGIN, Part, System};

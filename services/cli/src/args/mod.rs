@@ -241,6 +241,7 @@ pub struct PluginStatus {
     /// Only plugins with an instance on this node; of one plugin, only those instances
     #[arg(long, value_name = "ID")]
     pub node: Option<NodeId>,
+    /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
 }
@@ -284,6 +285,7 @@ pub struct AllocStatus {
     /// Only allocs in this state
     #[arg(long, value_name = "STATE", value_parser = list::alloc_state())]
     pub state: Option<AllocState>,
+    /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
 }
@@ -335,6 +337,7 @@ pub struct ClaimStatus {
     /// Only claims in this state
     #[arg(long, value_name = "STATE", value_parser = list::claim_state())]
     pub state: Option<State>,
+    /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
 }

@@ -109,6 +109,7 @@ pub struct List {
     /// Only volumes with a claim in this state
     #[arg(long, value_name = "STATE", value_parser = list::claim_state())]
     pub state: Option<State>,
+    /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
 }
@@ -128,6 +129,7 @@ pub struct Placement {
     /// Only of this node
     #[arg(long, value_name = "ID")]
     pub node: Option<NodeId>,
+    /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
 }

@@ -14,6 +14,7 @@ mod inspect;
 mod kills;
 mod life;
 mod names;
+mod reads;
 mod register;
 mod safety;
 mod scenarios;

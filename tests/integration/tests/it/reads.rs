@@ -1,0 +1,365 @@
+//! Reads: lists page by page, at one revision; answers when there is something newer; placements;
+//! and that nothing of it is ever written.
+
+use std::time::{Duration, Instant};
+
+use berth_contract::bucket;
+use berth_contract::code::Code;
+use berth_contract::message::alloc::Allocs;
+use berth_contract::message::claim::Claims;
+use berth_contract::message::registry::{Nodes, Plugins};
+use berth_contract::message::volume::{Placements, VolumeStatus, Volumes};
+use berth_contract::problem::Problem;
+use berth_contract::subject::{Global, Namespaced};
+use berth_domain::{Namespace, VolumeId};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, PLUGIN, Part, RECOVERY, System};
+use serde_json::{Value, json};
+
+fn at(verb: Namespaced) -> String {
+    verb.subject(&Namespace::default())
+}
+
+fn everywhere(verb: Namespaced) -> String {
+    verb.subject(&Namespace::new("*").unwrap())
+}
+
+fn ids(volumes: &Volumes) -> Vec<String> {
+    volumes.volumes.iter().map(|one| format!("{}/{}", one.namespace, one.id)).collect()
+}
+
+/// Registers a volume in another namespace.
+async fn elsewhere(system: &System, id: &str) {
+    system.provision(id);
+    let subject = Namespaced::VolumeRegister.subject(&Namespace::new("team b").unwrap());
+    let document = json!({
+        "id": id, "plugin": PLUGIN, "capability": [{"access": "single-node-writer"}],
+    });
+    system.persist::<Value>(&subject, &document).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_comes_in_pages_of_what_is_asked_for() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, replicas: 2, ..Options::default() }).await;
+    for id in ["c", "a", "data-2", "b.x", "data-1"] {
+        system.volume(id, &["multi-node-multi-writer"]).await;
+    }
+    elsewhere(&system, "a").await;
+    system.run("web", 0, "data-1").await;
+
+    let mut pages = Vec::new();
+    let mut query = json!({"limit": 2});
+    loop {
+        let page: Volumes = system.ask(&everywhere(Namespaced::VolumeList), &query).await.unwrap();
+        pages.push(ids(&page));
+        match page.next {
+            Some(next) => query["after"] = json!(next),
+            None => break,
+        }
+    }
+    let expected = [
+        ["default/a", "default/b.x"],
+        ["default/c", "default/data-1"],
+        ["default/data-2", "team b/a"],
+    ];
+    assert_eq!(pages, expected);
+
+    let list = at(Namespaced::VolumeList);
+    for (query, expected) in [
+        (json!({"prefix": "data"}), vec!["default/data-1", "default/data-2"]),
+        (json!({"node": "n1"}), vec!["default/data-1"]),
+        (json!({"state": "taken"}), vec!["default/data-1"]),
+        (json!({"state": "waiting"}), vec![]),
+        (json!({"plugin": "another"}), vec![]),
+        (json!({"plugin": PLUGIN, "prefix": "b"}), vec!["default/b.x"]),
+    ] {
+        let page: Volumes = system.ask(&list, &query).await.unwrap();
+        assert_eq!(
+            (ids(&page), page.next),
+            (expected.into_iter().map(str::to_owned).collect(), None)
+        );
+    }
+    let claims = at(Namespaced::ClaimStatus);
+    for (query, expected) in [
+        (json!({"alloc": "web"}), 1),
+        (json!({"node": "n1", "plugin": PLUGIN, "state": "taken"}), 1),
+        (json!({"volume": "data-1", "alloc": "other"}), 0),
+        (json!({"state": "unpublishing"}), 0),
+    ] {
+        let found: Claims = system.ask(&claims, &query).await.unwrap();
+        assert_eq!(found.claims.len(), expected, "{query}");
+    }
+    let allocs: Allocs =
+        system.ask(&at(Namespaced::AllocList), &json!({"prefix": "w"})).await.unwrap();
+    assert_eq!((allocs.allocs.len(), allocs.allocs[0].claims), (1, 1));
+    let nodes: Nodes = system
+        .ask(&Global::NodeStatus.subject(), &json!({"plugin": PLUGIN, "state": "ready"}))
+        .await
+        .unwrap();
+    assert_eq!(nodes.nodes.len(), 1);
+
+    // One plugin's instances come in pages too, and a list has none.
+    let plugin = Global::PluginStatus.subject();
+    let listed: Plugins = system.ask(&plugin, &json!({"prefix": "dev"})).await.unwrap();
+    assert!(listed.plugins[0].instances.is_empty());
+    let query = json!({"id": PLUGIN, "limit": 1});
+    let first: Plugins = system.ask(&plugin, &query).await.unwrap();
+    let query = json!({"id": PLUGIN, "after": first.next.unwrap()});
+    let second: Plugins = system.ask(&plugin, &query).await.unwrap();
+    let half = |answer: &[_]| -> Vec<String> {
+        answer
+            .iter()
+            .flat_map(|plugin: &berth_contract::message::registry::PluginStatus| &plugin.instances)
+            .map(|instance| instance.half.to_string())
+            .collect()
+    };
+    assert_eq!([half(&first.plugins), half(&second.plugins)], [["controller"], ["node"]]);
+
+    for (subject, body) in [
+        (list, json!({"after": "nowhere"})),
+        (claims, json!({"after": "default.a.spec"})),
+        (plugin, json!({"id": PLUGIN, "after": "another.instance.n1.node"})),
+    ] {
+        let problem = system.ask::<Value>(&subject, &body).await.unwrap_err();
+        assert_eq!((problem.code, problem.faults[0].path.as_str()), (Code::BadInput, "after"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_is_answered_when_there_is_something_newer() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, replicas: 2, ..Options::default() }).await;
+    let list = at(Namespaced::VolumeList);
+    let status = at(Namespaced::VolumeStatus);
+    let now = system.volumes().await.unwrap().index;
+
+    // Nothing is newer: the wait is over, and the answer is what is so.
+    let began = Instant::now();
+    let query = json!({"newer_than": now, "wait_ms": 400});
+    let same: Volumes = system.ask(&list, &query).await.unwrap();
+    assert_eq!(same.index, now);
+    assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
+
+    // Whoever waits for a volume that is not there yet is answered when it comes, and whoever waits
+    // for any change at all as well, each by whichever replica.
+    let (of_data, of_any) = (json!({"id": "data", "newer_than": 0}), json!({"newer_than": now}));
+    let (first, any, ()) = tokio::join!(
+        system.ask::<VolumeStatus>(&status, &of_data),
+        system.ask::<Volumes>(&list, &of_any),
+        async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            system.volume("data", &["single-node-writer"]).await;
+        },
+    );
+    let (first, any) = (first.unwrap(), any.unwrap());
+    assert_eq!(ids(&any), ["default/data"]);
+    assert!(any.index >= first.modify_index && first.modify_index > now, "{any:?} {first:?}");
+
+    // What is newer already is answered at once.
+    let began = Instant::now();
+    let query = json!({"id": "data", "newer_than": first.modify_index - 1});
+    let again: VolumeStatus = system.ask(&status, &query).await.unwrap();
+    assert_eq!(again, first);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+
+    // A claim's whole way is followed so, without asking in between.
+    system.alloc("web", 0, "data", false).await;
+    let follow = async {
+        let (mut index, mut seen) = (any.index, Vec::new());
+        while seen.last().map(String::as_str) != Some("taken") {
+            let query = json!({"volume": "data", "newer_than": index});
+            let claims: Claims = system.ask(&at(Namespaced::ClaimStatus), &query).await.unwrap();
+            assert!(claims.index > index, "{} is not newer than {index}", claims.index);
+            index = claims.index;
+            seen.extend(claims.claims.first().map(|claim| claim.state.to_string()));
+        }
+        seen
+    };
+    let (seen, mounted) = tokio::join!(follow, system.mount("web", 0, "data"));
+    assert!(mounted.is_ok() && !seen.is_empty(), "{seen:?}");
+
+    // The registry's reads wait for plugins and nodes alike.
+    let nodes = system.nodes().await.unwrap().index;
+    let (subject, query) = (Global::NodeStatus.subject(), json!({"newer_than": nodes}));
+    let (down, ()) = tokio::join!(system.ask::<Nodes>(&subject, &query), async {
+        system.kill9(Part::Agent(0))
+    },);
+    assert!(down.unwrap().index > nodes);
+}
+
+/// D8: what is put together for a reader is stored nowhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn reading_everything_changes_nothing() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("web", 0, "data").await;
+    let heads = async || {
+        let mut heads = Vec::new();
+        for spec in [&bucket::VOLUMES, &bucket::ALLOCS, &bucket::PLUGINS, &bucket::NODES] {
+            let opened = system.bus.bucket(spec, 1).await.unwrap();
+            heads.push((spec.name, opened.head(">").await.unwrap()));
+        }
+        heads
+    };
+    let before = heads().await;
+    let (one, all) = (json!({"id": "data"}), json!({}));
+    for (verb, body) in [
+        (Namespaced::VolumeStatus, &one),
+        (Namespaced::VolumeList, &all),
+        (Namespaced::VolumePlacement, &json!({"volumes": [{"source": "data"}]})),
+        (Namespaced::ClaimStatus, &all),
+        (Namespaced::AllocStatus, &json!({"id": "web"})),
+        (Namespaced::AllocList, &all),
+    ] {
+        let first: Value = system.ask(&at(verb), body).await.unwrap();
+        let second: Value = system.ask(&at(verb), body).await.unwrap();
+        assert_eq!(first, second, "{verb:?}");
+    }
+    for (verb, body) in [
+        (Global::PluginStatus, &all),
+        (Global::PluginStatus, &json!({"id": PLUGIN})),
+        (Global::NodeStatus, &all),
+    ] {
+        let first: Value = system.ask(&verb.subject(), body).await.unwrap();
+        assert_eq!(first, system.ask::<Value>(&verb.subject(), body).await.unwrap(), "{verb:?}");
+    }
+    assert_eq!(heads().await, before);
+}
+
+/// What is in the way of volumes, by node: `n1: data BERTH0106`.
+async fn placed(system: &System, volumes: &Value) -> Vec<String> {
+    let query = json!({"volumes": volumes, "index": 0});
+    let answer: Result<Placements, Problem> =
+        system.ask(&at(Namespaced::VolumePlacement), &query).await;
+    let mut told = Vec::new();
+    for node in answer.unwrap().nodes {
+        assert_eq!(node.fits, node.obstacles.is_empty());
+        if node.fits {
+            told.push(format!("{} fits", node.node));
+        }
+        for one in node.obstacles {
+            told.push(format!("{} {} {}", node.node, one.volume, one.code));
+        }
+    }
+    told
+}
+
+/// D6 and E10: a placement says of each node what a claim there would be told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_placement_tells_why_a_node_cannot_host() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { max_volumes: 2, ..Options::default() }).await;
+    for id in ["data", "shard[0]", "more"] {
+        system.volume(id, &["single-node-writer"]).await;
+    }
+    elsewhere(&system, "theirs").await;
+    let held = Code::Held.as_str();
+
+    assert_eq!(placed(&system, &json!([{"source": "data"}])).await, ["n1 fits", "n2 fits"]);
+    system.run("web", 0, "data").await;
+    // An exclusive volume is held for every node; nothing else is in the way.
+    let told = placed(&system, &json!([{"source": "data"}, {"source": "gone"}])).await;
+    let (no, none) = (held, Code::NoSuchVolume.as_str());
+    let node = |node| [format!("{node} data {no}"), format!("{node} gone {none}")];
+    assert_eq!(told, [node("n1"), node("n2")].concat());
+
+    // A volume of each alloc's own counts, and one of another namespace.
+    let take = |alloc: &str, volume: &str| json!({"alloc": alloc, "volume": volume, "node": "n1"});
+    let register = json!({
+        "id": "theirs", "node": "n1", "volumes": [{"source": "theirs"}],
+    });
+    let team = Namespace::new("team b").unwrap();
+    let subject = Namespaced::AllocRegister.subject(&team);
+    system.persist::<Value>(&subject, &register).await.unwrap();
+    let subject = Namespaced::ClaimTake.subject(&team);
+    system.persist::<Value>(&subject, &take("theirs", "theirs")).await.unwrap();
+    let full = Code::NodeFull.as_str();
+    let own = json!([{"source": "shard", "per_alloc": true}]);
+    assert_eq!(placed(&system, &own).await, [format!("n1 shard[0] {full}"), "n2 fits".to_owned()]);
+    let three = json!([
+        {"source": "shard", "per_alloc": true}, {"source": "more"}, {"source": "data"},
+    ]);
+    let told = placed(&system, &three).await;
+    let expected = [
+        format!("n1 shard[0] {full}"),
+        format!("n1 more {full}"),
+        format!("n1 data {no}"),
+        format!("n2 data {no}"),
+        format!("n2 data {full}"),
+    ];
+    assert_eq!(told, expected);
+    // And a claim there is told the same, before the plugin is asked.
+    system.alloc("another", 0, "more", false).await;
+    let refused = system.ask::<Value>(&at(Namespaced::ClaimTake), &take("another", "more")).await;
+    let refused = refused.unwrap_err();
+    assert_eq!((refused.code, refused.retryable), (Code::NodeFull, true), "{refused}");
+    let published = system.calls();
+    let published = published.iter().filter(|call| call["rpc"] == "ControllerPublishVolume");
+    let of_more = published.filter(|call| call["args"]["volume_id"] == "more").count();
+    assert_eq!(of_more, 0);
+
+    system.kill9(Part::Agent(1));
+    let away = format!("n2 more {}", Code::NodeDown);
+    wait::until("its lease has ended", RECOVERY, async || {
+        let told = placed(&system, &json!([{"source": "more"}])).await;
+        if told == [format!("n1 more {full}"), away.clone()] {
+            Ok(())
+        } else {
+            Err(told.join(", "))
+        }
+    })
+    .await;
+    // Room comes back with the release.
+    system.stop("web").await;
+    system.freed("data").await;
+    let told = placed(&system, &json!([{"source": "more"}])).await;
+    assert_eq!(told, ["n1 fits".to_owned(), away]);
+}
+
+/// Nobody who can be asked knows what is so: then that is the answer, and in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_leader_a_read_says_so() {
+    let system = System::start(Options { nodes: 0, servers: 3, ..Options::default() }).await;
+    let listed = system.volumes().await.unwrap();
+    assert_eq!(ids(&listed), Vec::<String>::new());
+    for server in &system.servers()[1..] {
+        server.kill9();
+    }
+    wait::until("the last server is asked", RECOVERY, async || {
+        if system.bus.connected() { Ok(()) } else { Err("the connection is not back") }
+    })
+    .await;
+    let missing = VolumeId::new("data").unwrap();
+    for (subject, body) in [
+        (at(Namespaced::VolumeStatus), json!({"id": missing})),
+        (at(Namespaced::VolumeList), json!({})),
+        (at(Namespaced::ClaimStatus), json!({})),
+        (Global::NodeStatus.subject(), json!({})),
+    ] {
+        let problem = wait::until("it is answered", RECOVERY, async || {
+            let began = Instant::now();
+            let answer = system.ask::<Value>(&subject, &body).await;
+            assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());
+            match answer {
+                // The service itself may have lost its connection for a moment.
+                Err(problem) if problem.code == Code::NoResponder => Err(problem.to_string()),
+                Err(problem) => Ok(problem),
+                Ok(answer) => panic!("{subject} was answered: {answer}"),
+            }
+        })
+        .await;
+        assert_eq!(problem.code, Code::BusUnavailable, "{subject}: {problem}");
+        assert!(problem.retryable);
+    }
+}
