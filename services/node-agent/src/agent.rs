@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::comeback;
 use crate::config::Config;
 use crate::controller::{self, Hosted, Hosting};
+use crate::finish;
 use crate::gate::Gate;
 use crate::host::Host;
 use crate::identity::identity;
@@ -72,11 +73,18 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     };
     let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
     let Some(lease) = tenure.begin(&shutdown).await else { return Ok(()) };
+    // From here on the end comes when what is under way here is finished, not when it is asked for.
+    let (end, shutdown) = {
+        let (asked, within) = (shutdown, config.finish_releases);
+        let (end, shutdown) = Shutdown::new();
+        let (bus, node) = (process.bus.clone(), config.node.clone());
+        (tokio::spawn(finish::releases(bus, node, within, asked, end)), shutdown)
+    };
 
     let tell = Teller::new(events.clone(), config.node.clone());
     let (plugins, watched) = watch(&config, &shutdown);
     let mut running = Running { watched, controllers: JoinSet::new(), lanes: Vec::new() };
-    let hosted = host_controllers(&config, &process, &plugins, &tell, &mut running);
+    let hosted = host_controllers(&config, &process, &plugins, &tell, &shutdown, &mut running);
     let reporter = Reporter {
         bus: process.bus.clone(),
         host: host.clone(),
@@ -95,6 +103,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
     let coming_back = tokio::spawn(comeback::keep(mounter, at_gate, shutdown.clone()));
     let lease = tenure.keep(lease, &shutdown).await?;
+    end.abort();
     reporting.abort();
     coming_back.abort();
     drain(service, running, &reporter, &events, config.drain).await;
@@ -161,6 +170,7 @@ fn host_controllers(
     process: &Process,
     plugins: &Plugins,
     tell: &Teller,
+    shutdown: &Shutdown,
     running: &mut Running,
 ) -> Hosted {
     let hosting = Hosting {
@@ -176,7 +186,7 @@ fn host_controllers(
         running.controllers.spawn(controller::host(
             plugin.clone(),
             hosting,
-            process.shutdown.clone(),
+            shutdown.clone(),
         ));
     }
     running.lanes.push(hosting.lanes);

@@ -23,7 +23,7 @@ use crate::paths::STATE_DIR_BYTES_MAX;
 /// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
 const SOCKET_BYTES_MAX: usize = 107;
 /// Every field at the top level.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     "node",
     "state_dir",
     "plugin",
@@ -32,6 +32,7 @@ const KNOWN: [&str; 12] = [
     "probe_timeout_ms",
     "report_interval_ms",
     "plugin_patience_ms",
+    "finish_releases_ms",
     "drain_ms",
     "nats",
     "log",
@@ -59,6 +60,9 @@ pub struct Config {
     /// lets the next call at the volume. Far above any caller's deadline: callers are answered at
     /// theirs.
     pub plugin_patience: Duration,
+    /// How long releases that are under way on the node are served after the agent was told to
+    /// end, before its shutdown begins.
+    pub finish_releases: Duration,
     /// How long requests under way may go on after the shutdown.
     pub drain: Duration,
 }
@@ -86,6 +90,7 @@ impl Decode for Config {
         let probe_timeout = ms("probe_timeout_ms", 5_000, 10..=3_600_000);
         let report_interval = ms("report_interval_ms", 10_000, 10..=3_600_000);
         let plugin_patience = ms("plugin_patience_ms", 600_000, 1_000..=86_400_000);
+        let finish_releases = ms("finish_releases_ms", 20_000, 0..=3_600_000);
         let drain = ms("drain_ms", 10_000, 0..=3_600_000);
         decoder.finish(&object, &KNOWN);
         let state_dir = state_dir.and_then(|dir| check_state_dir(decoder, dir));
@@ -99,6 +104,7 @@ impl Decode for Config {
             probe_timeout: probe_timeout?,
             report_interval: report_interval?,
             plugin_patience: plugin_patience?,
+            finish_releases: finish_releases?,
             drain: drain?,
         })
     }

@@ -4,7 +4,7 @@
 use berth_domain::volume::State;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, System};
+use berth_integration::{Options, Part, System};
 use serde_json::{Value, json};
 
 use super::{SOON, claim_is, lines, mount_in_turn, plant, us};
@@ -43,7 +43,17 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
             if volumes.iter().all(|volume| at(&volume)) { Ok(()) } else { Err("not yet") }
         })
         .await;
-        assert_eq!(healthy_nodes(&system).await, 2, "n1 is as there as n2 while it unmounts");
+        // The host is shut down: its agent is told to end while it unmounts.
+        let pid = system.daemon(Part::Agent(0)).pid().to_string();
+        let told = std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        assert!(told.success());
+        loop {
+            let healthy = healthy_nodes(&system).await;
+            if all_free_of(&system, "n1", &volumes).await {
+                break;
+            }
+            assert_eq!(healthy, 2, "it is as there as ever until they have left");
+        }
     };
     let mount = |volume: &'static str| {
         let (system, new) = (&system, names(volume).1);
@@ -59,11 +69,29 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
         assert!(us(&attached[1], "begin_us") > detached, "{attached:#?}");
     }
     plant(&system, &json!([]));
+    wait::until("then it ends, and well", SOON, || async {
+        match system.daemon(Part::Agent(0)).exit_status() {
+            Some(status) if status.success() => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
     for volume in volumes {
         system.stop(&names(volume).1).await;
         system.freed(volume).await;
     }
     system.settle("data0").await;
+}
+
+/// Whether no claim of the node's is left on any of the volumes.
+async fn all_free_of(system: &System, node: &str, volumes: &[&str]) -> bool {
+    for volume in volumes {
+        let claims = system.claims(volume).await.claims;
+        if claims.iter().any(|claim| claim.node.as_str() == node) {
+            return false;
+        }
+    }
+    true
 }
 
 /// B11: three wait for one volume; whoever came first gets it first, and all see where they stand.
