@@ -3,8 +3,8 @@
 use berth_domain::volume::{CallKind, State};
 
 use crate::model::Model;
-use crate::scenario::Attaches;
-use crate::world::{Node, World};
+use crate::scenario::{Attaches, Trouble};
+use crate::world::{Life, Node, World};
 
 /// One thing that happens. Numbers are places in the world's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,6 +36,41 @@ pub enum Action {
     Reboot(usize),
     /// A node's agent starts without its journal.
     LoseJournal(usize),
+    /// A node goes, with whatever its agent and its plugin are at.
+    Off(usize),
+    /// Somebody proves that a node is gone.
+    Prove(usize),
+    /// A node is back: after a boot, when nothing is mounted, or as it went.
+    Return(usize, bool),
+    /// A node that counts as gone undoes something, or has undone everything and says so.
+    Undo(usize),
+    /// A node that was gone learns which claims are older than its return.
+    Fence(usize),
+    /// A service sees a claim, and then that its node is gone.
+    SeeProof(usize),
+    /// It uses what it saw, which may be a while ago.
+    UseProof(usize),
+    /// A second claim service looks at the record.
+    Look,
+    /// It decides on what it saw then: somebody asks, gives up, or looks after a release.
+    Late(usize, LateAsk),
+    /// The volume is registered, or updated.
+    Register,
+    /// The volume is deregistered; by force, it is closed.
+    Deregister(bool),
+}
+
+/// What a second service is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LateAsk {
+    /// To take.
+    Take,
+    /// To release.
+    Release,
+    /// For the next call of a release.
+    Begin,
+    /// To deregister the volume.
+    Deregister,
 }
 
 /// How a plugin ends a call.
@@ -49,6 +84,8 @@ pub enum Ending {
     Error,
     /// It did not act, and says that it never will.
     Refused,
+    /// It did not act, and says that it has no room.
+    NoRoom,
 }
 
 impl Ending {
@@ -75,21 +112,27 @@ impl Model {
                     actions.extend(ENDINGS.map(|ending| Action::Controller(at, ending)));
                     if kind == CallKind::ControllerPublish {
                         actions.push(Action::Controller(at, Ending::Refused));
+                        if self.scenario.has(Trouble::NoRoom) {
+                            actions.push(Action::Controller(at, Ending::NoRoom));
+                        }
                     }
                 }
             }
         }
         actions.extend((0..world.answers.len()).map(Action::Report));
         for (at, grant) in world.grants.iter().enumerate() {
-            if world.nodes[self.node_of(grant.alloc)].busy.is_none() {
+            let node = &world.nodes[self.node_of(grant.alloc)];
+            if node.busy.is_none() && node.life == Life::Here {
                 actions.push(Action::Mount(at));
             }
         }
+        self.of_nodes_that_go(world, &mut actions);
+        self.of_other_services(world, &mut actions);
         for (at, node) in world.nodes.iter().enumerate() {
             if node.busy.is_some() && !self.scenario.nodes_fail {
                 actions.push(Action::Node(at, Ending::Done));
             }
-            if !self.scenario.nodes_fail {
+            if !self.scenario.nodes_fail || node.life != Life::Here {
                 continue;
             }
             if node.busy.is_some() {
@@ -106,6 +149,52 @@ impl Model {
         actions
     }
 
+    /// A proof is true when it is given: the node is off, and cannot be back before its record says
+    /// that it is gone.
+    fn of_nodes_that_go(&self, world: &World, actions: &mut Vec<Action>) {
+        for (at, node) in world.nodes.iter().enumerate().filter(|(at, _)| self.scenario.goes(*at)) {
+            match node.life {
+                Life::Here => actions.push(Action::Off(at)),
+                Life::Off => {
+                    actions.extend([Action::Return(at, true), Action::Return(at, false)]);
+                    if !node.gone {
+                        actions.push(Action::Prove(at));
+                    }
+                }
+                Life::Back => actions.extend([Action::Undo(at), Action::Off(at)]),
+                Life::Undone => actions.push(Action::Fence(at)),
+            }
+        }
+        for alloc in 0..self.scenario.allocs.len() {
+            let is_there = world.record.claims[alloc].is_some();
+            if is_there && world.nodes[self.node_of(alloc)].gone {
+                actions.push(Action::SeeProof(alloc));
+            }
+            if is_there && world.proven[alloc] {
+                actions.push(Action::UseProof(alloc));
+            }
+        }
+    }
+
+    fn of_other_services(&self, world: &World, actions: &mut Vec<Action>) {
+        if self.scenario.has(Trouble::Deregistered) {
+            actions.extend([Action::Register, Action::Deregister(false), Action::Deregister(true)]);
+        }
+        if !self.scenario.has(Trouble::SecondService) {
+            return;
+        }
+        actions.push(Action::Look);
+        if world.view.is_some_and(|view| view != world.record) {
+            for alloc in 0..self.scenario.allocs.len() {
+                let asks = [LateAsk::Take, LateAsk::Release, LateAsk::Begin];
+                actions.extend(asks.map(|ask| Action::Late(alloc, ask)));
+            }
+            if self.scenario.has(Trouble::Deregistered) {
+                actions.push(Action::Late(0, LateAsk::Deregister));
+            }
+        }
+    }
+
     fn of_alloc(&self, world: &World, alloc: usize, actions: &mut Vec<Action>) {
         // Allocs end and come back at any time: each is now wanted, now not, and nothing is kept.
         match self.scenario.attaches {
@@ -120,7 +209,8 @@ impl Model {
             actions.push(Action::Release(alloc));
         }
         actions.push(Action::Begin(alloc, false));
-        if claim.state == State::Publishing {
+        // A place in line that nobody asked for any more, or a reservation.
+        if matches!(claim.state, State::Waiting | State::Publishing) {
             actions.push(Action::Begin(alloc, true));
         }
         if claim.attempt.is_some() {

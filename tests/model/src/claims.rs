@@ -1,11 +1,12 @@
-//! What the claim service does with the record: it decides on the newest one, because a write on an
-//! older one is refused by the guard and changes nothing.
+//! What the claim services do with the record. One decides on the newest, another on what it saw a
+//! while ago: what that writes is refused by the guard (rule 1), and changes nothing.
 
-use crate::decide::{Ask, Decision};
+use crate::action::LateAsk;
+use crate::decide::{Ask, Decision, Proof};
 use crate::model::Model;
 use crate::safety::Breach;
-use crate::scenario::Mutation;
-use crate::world::{AttemptId, Call, Grant, Outcome, TIMEOUT, World};
+use crate::scenario::{Attaches, Mutation};
+use crate::world::{AttemptId, Call, Grant, Outcome, Record, TIMEOUT, World};
 use berth_domain::volume::State;
 
 impl Model {
@@ -22,13 +23,58 @@ impl Model {
         self.ask(world, Ask::Release { alloc })
     }
 
+    /// A proof for an earlier claim of the alloc makes no difference (rule 12).
     pub(crate) fn begin(
         &mut self,
         world: &mut World,
         alloc: usize,
         wanted: bool,
     ) -> Result<(), Breach> {
-        self.ask(world, Ask::Begin { alloc, wanted })
+        let ask = Ask::Begin { alloc, wanted, proof: Proof::None };
+        if self.scenario.goes(self.node_of(alloc)) {
+            let earlier = Ask::Begin { alloc, wanted, proof: Proof::Earlier };
+            let (plain, proven) = (
+                self.decider.decide(world.record, ask)?,
+                self.decider.decide(world.record, earlier)?,
+            );
+            if plain != proven {
+                return Err(Breach::new(
+                    "a proof for an earlier claim made a difference (rule 12)",
+                ));
+            }
+        }
+        self.ask(world, ask)
+    }
+
+    /// The alloc is still thought to live: a proof does not ask.
+    pub(crate) fn use_proof(&mut self, world: &mut World, alloc: usize) -> Result<(), Breach> {
+        self.ask(world, Ask::Begin { alloc, wanted: true, proof: Proof::Good })
+    }
+
+    pub(crate) fn register(&mut self, world: &mut World) -> Result<(), Breach> {
+        self.ask(world, Ask::Register)
+    }
+
+    pub(crate) fn deregister(&mut self, world: &mut World, force: bool) -> Result<(), Breach> {
+        self.ask(world, Ask::Deregister { force })
+    }
+
+    /// A second service decides on what it saw, and has seen nothing afterwards.
+    pub(crate) fn late(
+        &mut self,
+        world: &mut World,
+        alloc: usize,
+        ask: LateAsk,
+    ) -> Result<(), Breach> {
+        let Some(seen) = world.view.take() else { return Ok(()) };
+        let controller = self.scenario.attaches != Attaches::Never;
+        let ask = match ask {
+            LateAsk::Take => Ask::Take { alloc, controller },
+            LateAsk::Release => Ask::Release { alloc },
+            LateAsk::Begin => Ask::Begin { alloc, wanted: false, proof: Proof::None },
+            LateAsk::Deregister => Ask::Deregister { force: false },
+        };
+        self.ask_on(world, seen, ask)
     }
 
     pub(crate) fn give_up(&mut self, world: &mut World, alloc: usize) -> Result<(), Breach> {
@@ -53,7 +99,8 @@ impl Model {
 
     /// Whether an answer of an attempt that is no longer on the record is refused (safety rule 7).
     pub(crate) fn check_stale(&mut self, world: &World, alloc: usize) -> Result<(), Breach> {
-        for outcome in [Outcome::Done, Outcome::Failed, Outcome::Refused, Outcome::Unanswered] {
+        use Outcome::{Done, Exhausted, Failed, Refused, Unanswered};
+        for outcome in [Done, Failed, Exhausted, Refused, Unanswered] {
             let ask = Ask::Answer { alloc, attempt: AttemptId::Old, outcome };
             if self.decider.decide(world.record, ask)? != Decision::Refused {
                 return Err(Breach::new("an answer of an old attempt was taken (safety rule 7)"));
@@ -62,32 +109,50 @@ impl Model {
         Ok(())
     }
 
-    /// Decides, writes, and sends the call that was decided, or the grant. When calls are counted
-    /// and none is left, nobody is there to ask.
+    fn ask(&mut self, world: &mut World, ask: Ask) -> Result<(), Breach> {
+        self.ask_on(world, world.record, ask)
+    }
+
+    /// Decides on the record as it was seen, writes under the guard, and sends the call that was
+    /// decided, or the grant. When calls are counted and none is left, nobody is there to ask.
     ///
     /// A grant stays on its way also when it has arrived: whoever has a claim may ask for it again
     /// (B4), so that there is always another that may still come.
-    fn ask(&mut self, world: &mut World, ask: Ask) -> Result<(), Breach> {
-        let Decision::Decided { record, call } = self.decider.decide(world.record, ask)? else {
+    fn ask_on(&mut self, world: &mut World, seen: Record, ask: Ask) -> Result<(), Breach> {
+        let Decision::Decided { record: decided, call } = self.decider.decide(seen, ask)? else {
             return Ok(());
         };
+        let is_refused = seen != world.record && decided != seen;
+        if is_refused && !self.scenario.is(Mutation::NoGuard) {
+            return Ok(());
+        }
         if call.is_some() {
             match &mut world.attempts_left {
                 Some(0) => return Ok(()),
                 left => *left = left.map(|left| left - 1),
             }
         }
-        let alloc = ask.alloc();
-        let is_new = world.record.claims[alloc].is_none();
+        let Some(alloc) = ask.alloc() else {
+            world.record.spec = decided.spec;
+            return Ok(());
+        };
+        let is_new = seen.claims[alloc].is_none();
         let epoch = self.epochs_of(world, alloc).max().unwrap_or(0) + 1;
         let tickets = world.record.claims.iter().flatten().map(|claim| claim.ticket);
         let ticket = tickets.max().unwrap_or(0) + 1;
-        world.record = record;
-        let Some(claim) = &mut world.record.claims[alloc] else { return Ok(()) };
-        if is_new {
+        let mut claim = decided.claims[alloc];
+        if is_new && let Some(claim) = &mut claim {
             claim.epoch = epoch;
             claim.ticket = if claim.state == State::Waiting { ticket } else { 0 };
         }
+        if seen == world.record || decided != seen {
+            world.record.claims[alloc] = claim;
+        }
+        let Some(claim) = claim else {
+            // What is known of this claim is known of no later one.
+            world.proven[alloc] &= self.scenario.is(Mutation::AnyProof);
+            return Ok(());
+        };
         if let Some(kind) = call {
             world.calls.push(Call {
                 kind,

@@ -68,6 +68,11 @@ fn publish(access: AccessMode, world: &mut World, node: usize) -> Result<(), Bre
 /// The controller detaches. Safety rule 3.
 fn unpublish(world: &mut World, node: usize) -> Result<(), Breach> {
     let there = &world.nodes[node];
+    if there.is_fenced() {
+        // What is mounted there, cannot be written.
+        world.attached[node] = false;
+        return Ok(());
+    }
     if there.mounted.contains(&true) {
         return Err(Breach::new("safety 3: unpublished by the controller while mounted"));
     }
@@ -83,6 +88,7 @@ pub(crate) fn outcome(ending: Ending) -> Outcome {
         Ending::Done => Outcome::Done,
         Ending::DoneButError | Ending::Error => Outcome::Failed,
         Ending::Refused => Outcome::Refused,
+        Ending::NoRoom => Outcome::Exhausted,
     }
 }
 

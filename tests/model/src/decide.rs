@@ -11,7 +11,7 @@ use crate::fingerprint::Quick;
 use crate::safety::Breach;
 use crate::scenario::{Mutation, Scenario};
 use crate::translate::{NOW, TICK, Translation};
-use crate::world::{AttemptId, MARGIN, Outcome, Record, TIMEOUT};
+use crate::world::{AttemptId, MARGIN, Outcome, Record, Spec, TIMEOUT};
 
 /// What may be asked of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,18 +21,35 @@ pub(crate) enum Ask {
     /// `claim.release`.
     Release { alloc: usize },
     /// `claim.checkpoint` without a report.
-    Begin { alloc: usize, wanted: bool },
+    Begin { alloc: usize, wanted: bool, proof: Proof },
     /// An answer.
     Answer { alloc: usize, attempt: AttemptId, outcome: Outcome },
+    /// `volume.register`: anew, or with another name.
+    Register,
+    /// `volume.deregister`.
+    Deregister { force: bool },
+}
+
+/// What comes along with `claim.checkpoint`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Proof {
+    /// Nothing.
+    None,
+    /// A proof for an earlier claim of the alloc.
+    Earlier,
+    /// A proof for the claim as it is.
+    Good,
 }
 
 impl Ask {
-    pub(crate) fn alloc(self) -> usize {
+    /// Whose claim it is about; none when it is about the volume.
+    pub(crate) fn alloc(self) -> Option<usize> {
         match self {
             Self::Take { alloc, .. }
             | Self::Release { alloc }
             | Self::Begin { alloc, .. }
-            | Self::Answer { alloc, .. } => alloc,
+            | Self::Answer { alloc, .. } => Some(alloc),
+            Self::Register | Self::Deregister { .. } => None,
         }
     }
 }
@@ -65,7 +82,7 @@ impl Decider {
                 clock_margin: TICK * u32::from(margin.unsigned_abs()),
                 // Who waits longer is no different from who is slow.
                 abandoned_after: Duration::ZERO,
-                place_kept: Duration::from_secs(1_000_000),
+                place_kept: TICK,
                 retry: Schedule { first: Duration::ZERO, max: Duration::ZERO },
             },
             said: HashMap::default(),
@@ -84,8 +101,11 @@ impl Decider {
 
     fn decide_anew(&self, record: Record, ask: Ask) -> Result<Decision, Breach> {
         let mut volume = self.translation.volume(record);
-        if self.scenario.is(Mutation::LeaveOthers) && is_release(ask) {
-            let own = self.translation.alloc(ask.alloc());
+        if let Some(alloc) = ask.alloc()
+            && self.scenario.is(Mutation::LeaveOthers)
+            && is_release(ask)
+        {
+            let own = self.translation.alloc(alloc);
             volume.claims.retain(|alloc, claim| alloc == own || claim.state != State::Taken);
         }
         let context = Context {
@@ -96,11 +116,16 @@ impl Decider {
         };
         let command = self.translation.command(record, ask);
         let Ok(step) = step(&volume, &command, &context) else { return Ok(Decision::Refused) };
-        let decision = self.apply(record, ask.alloc(), step)?;
-        if self.scenario.is(Mutation::RelyOnLeaving) {
-            return Ok(self.relying_on_leaving(decision, ask.alloc()));
+        let decision = match ask.alloc() {
+            Some(alloc) => self.apply(record, alloc, step)?,
+            None => self.apply_spec(record, step)?,
+        };
+        match ask.alloc() {
+            Some(alloc) if self.scenario.is(Mutation::RelyOnLeaving) => {
+                Ok(self.relying_on_leaving(decision, alloc))
+            }
+            _ => Ok(decision),
         }
-        Ok(decision)
     }
 
     /// The record after the step.
@@ -126,6 +151,22 @@ impl Decider {
             return Err(Breach::new(format!("invariant: {broken}")));
         }
         Ok(Decision::Decided { record, call })
+    }
+
+    /// The record after a step of the spec, which touches no claim.
+    fn apply_spec(&self, before: Record, step: Step) -> Result<Decision, Breach> {
+        let spec = match step.write {
+            None => before.spec,
+            Some(Write::DeleteSpec) => Spec::Gone,
+            Some(Write::PutSpec(spec)) if spec.closing.is_some() => Spec::Closing,
+            Some(Write::PutSpec(_)) => Spec::Open,
+            Some(other) => return Err(Breach::new(format!("wrote what was not asked: {other:?}"))),
+        };
+        let record = Record { spec, ..before };
+        if let Some(broken) = invariant::broken(&self.translation.volume(record)) {
+            return Err(Breach::new(format!("invariant: {broken}")));
+        }
+        Ok(Decision::Decided { record, call: step.call.map(|attempt| attempt.call) })
     }
 
     /// The mutation of rule 9: freed because another on the node is leaving too.

@@ -2,7 +2,7 @@
 //! [`berth_domain::volume::step`].
 //!
 //! **Owns** a small world around one volume: allocs that end and come back, calls and grants that
-//! are late or lost, executors, agents that crash, nodes that reboot, a plugin that acts and says
+//! are late or lost, executors, agents that crash, nodes that reboot or go and come back, a plugin that acts and says
 //! it did not, and time. What is decided about the volume is not modelled: the world keeps the
 //! volume's record and asks the same function that the services ask.
 //!
@@ -20,6 +20,7 @@ mod claims;
 mod controller;
 mod decide;
 mod fingerprint;
+mod gone;
 mod model;
 mod node;
 mod normal;
@@ -32,7 +33,7 @@ mod translate;
 pub mod weather;
 mod world;
 
-pub use action::{Action, Ending};
+pub use action::{Action, Ending, LateAsk};
 pub use model::Model;
-pub use scenario::{Attaches, Mutation, Placed, Scenario};
+pub use scenario::{Attaches, Mutation, Placed, Scenario, Trouble};
 pub use world::World;

@@ -46,6 +46,17 @@ impl Model {
             Action::Crash(node) => self.crash(&mut world, node),
             Action::Reboot(node) => self.reboot(&mut world, node),
             Action::LoseJournal(node) => self.lose_journal(&mut world, node),
+            Action::Off(node) => self.off(&mut world, node),
+            Action::Prove(node) => world.nodes[node].gone = true,
+            Action::Return(node, booted) => self.come_back(&mut world, node, booted),
+            Action::Undo(node) => self.undo(&mut world, node),
+            Action::Fence(node) => self.fence(&mut world, node),
+            Action::SeeProof(alloc) => world.proven[alloc] = true,
+            Action::UseProof(alloc) => self.use_proof(&mut world, alloc)?,
+            Action::Look => world.view = Some(world.record),
+            Action::Late(alloc, ask) => self.late(&mut world, alloc, ask)?,
+            Action::Register => self.register(&mut world)?,
+            Action::Deregister(force) => self.deregister(&mut world, force)?,
         }
         self.normalise(&mut world)?;
         safety::check(&self.scenario, &world)?;
@@ -64,8 +75,10 @@ impl Model {
 }
 
 fn tick(world: &mut World) {
-    for attempt in world.record.claims.iter_mut().flatten().filter_map(|c| c.attempt.as_mut()) {
-        attempt.left = (attempt.left - 1).max(LONG_AGO);
+    for record in std::iter::once(&mut world.record).chain(&mut world.view) {
+        for attempt in record.claims.iter_mut().flatten().filter_map(|c| c.attempt.as_mut()) {
+            attempt.left = (attempt.left - 1).max(LONG_AGO);
+        }
     }
     for call in world.calls.iter_mut().filter(|call| !call.at_work) {
         call.left = (call.left - 1).max(LONG_AGO);

@@ -39,7 +39,7 @@ impl Model {
     pub(crate) fn detach(&mut self, world: &mut World, call: Call) -> bool {
         let node = &mut world.nodes[self.node_of(call.alloc)];
         let newer = node.intents[call.alloc].is_some_and(|epoch| epoch > call.epoch);
-        if node.busy.is_some() || newer {
+        if node.busy.is_some() || newer || node.is_fenced() {
             return false;
         }
         if !self.scenario.is(Mutation::NoEpoch) {
@@ -62,6 +62,9 @@ impl Model {
             Self::act(world, node_at, call)?;
         }
         let goes_on = ending == Ending::Done;
+        if goes_on && self.scenario.is(Mutation::CountUses) {
+            count(&mut world.nodes[node_at], call);
+        }
         match (call.whose, call.kind) {
             (Whose::Mount, Kind::Stage) if goes_on => {
                 world.nodes[node_at].busy = Some(NodeCall { kind: Kind::Publish, ..call });
@@ -108,12 +111,15 @@ impl Model {
     fn is_last(&self, world: &World, node_at: usize, call: NodeCall) -> bool {
         let node = &world.nodes[node_at];
         let mut others = self.others_on(node_at, call.alloc);
+        if self.scenario.is(Mutation::CountUses) {
+            return node.uses == 0;
+        }
         self.scenario.is(Mutation::CarelessUnstage)
             || !others.any(|other| node.mounted[other] || node.intents[other].is_some())
     }
 
     /// The call `agent.detach` that is at work on the node is at its end, answered or not.
-    fn end_detach(&self, world: &mut World, node_at: usize, came: Option<Outcome>) {
+    pub(crate) fn end_detach(&self, world: &mut World, node_at: usize, came: Option<Outcome>) {
         let at = world.calls.iter().position(|call| {
             call.at_work && call.kind == CallKind::NodeDetach && self.node_of(call.alloc) == node_at
         });
@@ -148,5 +154,14 @@ impl Model {
         world.nodes[node_at].told = [0; ALLOCS];
         let allocs = self.scenario.allocs;
         world.grants.retain(|grant| allocs[grant.alloc].node != node_at);
+    }
+}
+
+/// What an agent does that keeps a count instead of looking.
+fn count(node: &mut Node, call: NodeCall) {
+    match call.kind {
+        Kind::Publish => node.uses = node.uses.saturating_add(1),
+        Kind::Unpublish => node.uses = node.uses.saturating_sub(1),
+        Kind::Stage | Kind::Unstage => {}
     }
 }

@@ -10,7 +10,7 @@ use berth_domain::volume::CallKind;
 use crate::model::Model;
 use crate::safety::Breach;
 use crate::scenario::Mutation;
-use crate::world::{AttemptId, World};
+use crate::world::{ALLOCS, AttemptId, Life, World};
 
 impl Model {
     pub(crate) fn normalise(&mut self, world: &mut World) -> Result<(), Breach> {
@@ -44,6 +44,15 @@ impl Model {
             let superseded = node.intents[grant.alloc].is_some_and(|epoch| epoch > grant.epoch);
             node.told[grant.alloc] < grant.epoch && !superseded
         });
+        // To a node that is away, nothing older than its newest grant makes a difference: it follows
+        // none of them when it is back.
+        let newest = |of: usize| world.grants.iter().filter(move |grant| grant.alloc == of);
+        let newest: Vec<_> =
+            (0..ALLOCS).map(|of| newest(of).map(|grant| grant.epoch).max()).collect();
+        world.grants.retain(|grant| {
+            let node = &nodes[self.scenario.allocs[grant.alloc].node];
+            node.life == Life::Here || Some(grant.epoch) == newest[grant.alloc]
+        });
         Ok(())
     }
 
@@ -53,8 +62,10 @@ impl Model {
         let claim = world.record.claims[alloc].map(|claim| claim.epoch);
         let calls = world.calls.iter().filter(move |call| call.alloc == alloc);
         let grants = world.grants.iter().filter(move |grant| grant.alloc == alloc);
+        let seen = world.view.and_then(|view| view.claims[alloc]).map(|claim| claim.epoch);
         claim
             .into_iter()
+            .chain(seen)
             .chain(node.intents[alloc])
             .chain(calls.map(|call| call.epoch))
             .chain(grants.map(|grant| grant.epoch))
@@ -75,8 +86,10 @@ impl Model {
                 u8::try_from(up_to).unwrap_or(u8::MAX)
             };
             let node = self.scenario.allocs[alloc].node;
-            if let Some(claim) = &mut world.record.claims[alloc] {
-                claim.epoch = rank(claim.epoch);
+            for record in std::iter::once(&mut world.record).chain(&mut world.view) {
+                if let Some(claim) = &mut record.claims[alloc] {
+                    claim.epoch = rank(claim.epoch);
+                }
             }
             for call in world.calls.iter_mut().filter(|call| call.alloc == alloc) {
                 call.epoch = rank(call.epoch);
@@ -118,15 +131,23 @@ fn name_attempts(world: &mut World) {
     for answer in &mut world.answers {
         answer.attempt = name(answer.alloc, answer.attempt);
     }
+    for (alloc, seen) in world.view.iter_mut().flat_map(|view| view.claims.iter_mut().enumerate()) {
+        if let Some(attempt) = seen.as_mut().and_then(|claim| claim.attempt.as_mut()) {
+            attempt.id = name(alloc, attempt.id);
+        }
+    }
     let attempts = world.record.claims.iter_mut().flatten().filter_map(|c| c.attempt.as_mut());
     attempts.for_each(|attempt| attempt.id = AttemptId::Current);
 }
 
 fn rank_tickets(world: &mut World) {
-    let mut tickets: Vec<u8> =
-        world.record.claims.iter().flatten().map(|claim| claim.ticket).filter(|t| *t > 0).collect();
+    let seen = world.view.iter().flat_map(|view| &view.claims);
+    let claims = world.record.claims.iter().chain(seen).flatten();
+    let mut tickets: Vec<u8> = claims.map(|claim| claim.ticket).filter(|t| *t > 0).collect();
     tickets.sort_unstable();
-    for claim in world.record.claims.iter_mut().flatten() {
+    tickets.dedup();
+    let seen = world.view.iter_mut().flat_map(|view| &mut view.claims);
+    for claim in world.record.claims.iter_mut().chain(seen).flatten() {
         let place = tickets.iter().position(|ticket| *ticket == claim.ticket);
         claim.ticket = place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(0);
     }

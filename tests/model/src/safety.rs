@@ -35,7 +35,8 @@ pub(crate) fn check(scenario: &Scenario, world: &World) -> Result<(), Breach> {
 /// Safety rule 1: a single-writer volume is mounted by one writer.
 fn writers(scenario: &Scenario, world: &World) -> Result<(), Breach> {
     let writes = scenario.allocs.iter().enumerate().filter(|(alloc, placed)| {
-        placed.mode == Mode::Write && world.nodes[placed.node].mounted[*alloc]
+        let node = &world.nodes[placed.node];
+        placed.mode == Mode::Write && node.mounted[*alloc] && !node.is_fenced()
     });
     if scenario.access.sharing().writers == Bound::One && writes.count() > 1 {
         return Err(Breach::new("safety 1: two writers have it mounted"));
@@ -45,7 +46,8 @@ fn writers(scenario: &Scenario, world: &World) -> Result<(), Breach> {
 
 /// Safety rule 2: an exclusive volume is on one node.
 fn nodes(scenario: &Scenario, world: &World) -> Result<(), Breach> {
-    let used = (0..NODES).filter(|at| world.attached[*at] || world.nodes[*at].in_use());
+    let in_use = |at: usize| world.nodes[at].in_use() && !world.nodes[at].is_fenced();
+    let used = (0..NODES).filter(|at| world.attached[*at] || in_use(*at));
     if scenario.access.is_exclusive() && used.count() > 1 {
         return Err(Breach::new("safety 2: an exclusive volume is on two nodes"));
     }
@@ -88,6 +90,9 @@ fn claimed(scenario: &Scenario, world: &World) -> Result<(), Breach> {
         let attached = |state: State| state != State::Waiting;
         if world.attached[node] && !claims().any(|(_, c)| c.controller && attached(c.state)) {
             return Err(Breach::new("attached where nobody claims it"));
+        }
+        if world.nodes[node].is_fenced() {
+            continue;
         }
         let granted = |state: State| matches!(state, State::Taken | State::Unpublishing);
         if world.nodes[node].staged && !claims().any(|(_, claim)| granted(claim.state)) {

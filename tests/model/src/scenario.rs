@@ -21,6 +21,8 @@ pub struct Scenario {
     pub nodes_fail: bool,
     /// Whether an agent's journal may be lost.
     pub loses_journal: bool,
+    /// What else happens.
+    pub troubles: &'static [Trouble],
     /// How many calls may be started; none for any number.
     pub attempts: Option<u8>,
     /// What is broken on purpose.
@@ -36,6 +38,21 @@ pub enum Attaches {
     Never,
     /// It says now this, now that: an upgrade, or a node that runs another version.
     Changes,
+}
+
+/// What else may happen in a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// The first node goes, somebody proves that it is gone, and it comes back.
+    NodeGone,
+    /// So does the second.
+    OtherNodeGone,
+    /// A second claim service decides on what it saw a while ago.
+    SecondService,
+    /// The volume is updated, deregistered, closed by force, and registered again.
+    Deregistered,
+    /// The plugin has no room for another publish.
+    NoRoom,
 }
 
 /// One alloc.
@@ -66,6 +83,18 @@ pub enum Mutation {
     RelyOnLeaving,
     /// An agent unstages without looking who else has the volume there (rule 11).
     CarelessUnstage,
+    /// An agent unstages when its count of uses says so (rule 11).
+    CountUses,
+    /// A service writes what it decided on an older record (rule 1).
+    NoGuard,
+    /// A proof counts for whatever claim is on the record (rule 12).
+    AnyProof,
+    /// A node that comes back is taken for good without having undone anything (rule 12).
+    NoUndo,
+    /// A node that comes back keeps what is still claimed (rule 12).
+    KeepClaimed,
+    /// A node that comes back follows grants from before (rule 12).
+    NoFence,
 }
 
 impl Scenario {
@@ -77,6 +106,15 @@ impl Scenario {
 
     pub(crate) fn is(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
+    }
+
+    /// Whether the node may go.
+    pub(crate) fn goes(&self, node: usize) -> bool {
+        self.has([Trouble::NodeGone, Trouble::OtherNodeGone][node])
+    }
+
+    pub(crate) fn has(&self, trouble: Trouble) -> bool {
+        self.troubles.contains(&trouble)
     }
 }
 

@@ -5,7 +5,8 @@ use std::fmt;
 use crate::action::{Action, Ending};
 use crate::model::Model;
 use crate::world::{
-    Answer, Attempt, AttemptId, Call, Claim, Grant, Node, NodeCall, NodeCallKind, Whose, World,
+    Answer, Attempt, AttemptId, Call, Claim, Grant, Life, Node, NodeCall, NodeCallKind, Spec,
+    Whose, World,
 };
 
 /// An alloc's name, or a node's, by its number.
@@ -49,6 +50,23 @@ impl Model {
             Action::Crash(at) => format!("the agent of {} crashes and starts again", node(at)),
             Action::Reboot(at) => format!("{} reboots", node(at)),
             Action::LoseJournal(at) => format!("the agent of {} loses its journal", node(at)),
+            Action::Off(at) => format!("{} goes off, or is fenced", node(at)),
+            Action::Prove(at) => format!("somebody proves that {} is gone", node(at)),
+            Action::Return(at, true) => format!("{} is back after a boot", node(at)),
+            Action::Return(at, false) => format!("{} is back as it went", node(at)),
+            Action::Undo(at) => format!("{} undoes what it has, or has done so", node(at)),
+            Action::Fence(at) => format!("{} learns which claims are older than this", node(at)),
+            Action::SeeProof(at) => {
+                format!("a service sees the claim of {}, and that its node is gone", alloc(at))
+            }
+            Action::UseProof(at) => format!("it uses the proof for the claim of {}", alloc(at)),
+            Action::Look => "a second service looks at the record".to_owned(),
+            Action::Late(at, ask) => {
+                format!("it decides on what it saw: {ask:?}, {}", alloc(at))
+            }
+            Action::Register => "the volume is registered or updated".to_owned(),
+            Action::Deregister(false) => "the volume is deregistered".to_owned(),
+            Action::Deregister(true) => "the volume is deregistered by force".to_owned(),
         }
     }
 
@@ -60,6 +78,12 @@ impl Model {
         }
         if parts.is_empty() {
             parts.push("no claims".to_owned());
+        }
+        if world.record.spec != Spec::Open {
+            parts.insert(0, format!("{:?}", world.record.spec));
+        }
+        for (at, _) in world.proven.iter().enumerate().filter(|(_, proven)| **proven) {
+            parts.push(format!("a proof for {}", alloc(at)));
         }
         for call in &world.calls {
             parts.push(format!("{call} {}", if call.at_work { "at work" } else { "sent" }));
@@ -78,6 +102,8 @@ impl Model {
 
 fn facts(node: &Node, attached: bool) -> Vec<String> {
     let mut facts = Vec::new();
+    facts.extend((node.life != Life::Here).then(|| format!("{:?}", node.life).to_lowercase()));
+    facts.extend(node.gone.then(|| "counts as gone".to_owned()));
     facts.extend(attached.then(|| "attached".to_owned()));
     facts.extend(node.staged.then(|| "staged".to_owned()));
     for (at, mounted) in node.mounted.iter().enumerate() {
@@ -99,6 +125,9 @@ impl fmt::Display for Name {
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.state)?;
+        if self.exhausted {
+            f.write_str(", without room")?;
+        }
         match self.attempt {
             None => Ok(()),
             Some(Attempt { kind, left: left @ 0.., .. }) => {
@@ -157,6 +186,7 @@ impl fmt::Display for Ending {
             Self::DoneButError => "with an error, though it acted",
             Self::Error => "with an error, and did nothing",
             Self::Refused => "by refusing it for good",
+            Self::NoRoom => "for want of room",
         })
     }
 }

@@ -18,10 +18,13 @@ impl Model {
             let of_allocs = here.map(|(alloc, placed)| of_alloc(world, alloc, *placed));
             let there = &world.nodes[node];
             let busy = there.busy.map(|call| (call.kind, call.whose));
-            let of_node = (world.attached[node], there.staged, busy);
+            let life = (there.life, there.gone, there.uses);
+            let of_node = (world.attached[node], there.staged, busy, life);
             fingerprint(&(of_node, of_allocs.fold(0, u64::wrapping_add)))
         });
-        fingerprint(&(nodes.fold(0, u64::wrapping_add), world.attempts_left))
+        let view = world.view.map(|view| view.spec);
+        let of_volume = (world.attempts_left, world.record.spec, view);
+        fingerprint(&(nodes.fold(0, u64::wrapping_add), of_volume))
     }
 }
 
@@ -43,5 +46,6 @@ fn of_alloc(world: &World, alloc: usize, placed: Placed) -> u64 {
         grants.fold(0, u64::wrapping_add),
         (there.intents[alloc], there.told[alloc], there.mounted[alloc]),
         there.busy.is_some_and(|call| call.alloc == alloc),
+        (world.proven[alloc], world.view.map(|view| view.claims[alloc])),
     ))
 }

@@ -9,16 +9,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_domain::access::{AttachmentMode, Capability};
+use berth_domain::proof::{Proof as DomainProof, ProofKind, Proven};
 use berth_domain::volume::{
-    Attempt as DomainAttempt, CallKind, Claim as DomainClaim, Command, MountOptions,
+    Attempt as DomainAttempt, CallKind, Claim as DomainClaim, Closing, Command, MountOptions,
     Outcome as Came, Route, State, Take, Volume, VolumeSpec,
 };
 use berth_domain::{AllocId, AttemptId as DomainId, NodeId, Timestamp, WorkerId};
 
-use crate::decide::Ask;
+use crate::decide::{Ask, Proof};
 use crate::safety::Breach;
 use crate::scenario::Scenario;
-use crate::world::{ALLOCS, Attempt, AttemptId, Claim, NODES, Outcome, Record};
+use crate::world::{ALLOCS, Attempt, AttemptId, Claim, NODES, Outcome, Record, Spec};
 
 /// A tick, as `step` sees it.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
@@ -26,6 +27,8 @@ pub(crate) const TICK: Duration = Duration::from_secs(1);
 pub(crate) const NOW: Timestamp = Timestamp::from_unix_ms(1_000_000);
 /// Epochs of claims in line begin here; those of others are lower, and compared with none.
 const IN_LINE: u64 = 100;
+/// The epoch of no claim that is on the record.
+const EARLIER: u64 = 0;
 
 /// The names of things.
 pub(crate) struct Translation {
@@ -83,7 +86,15 @@ impl Translation {
         let claims = claims.filter_map(|(alloc, claim)| {
             Some((self.allocs[alloc].clone(), self.claim(alloc, (*claim)?)))
         });
-        Volume { spec: Some(self.spec.clone()), claims: claims.collect() }
+        let spec = match record.spec {
+            Spec::Open => Some(self.spec.clone()),
+            Spec::Closing => {
+                let closing = Closing { since: NOW, reason: "by force".to_owned() };
+                Some(VolumeSpec { closing: Some(closing), ..self.spec.clone() })
+            }
+            Spec::Gone => None,
+        };
+        Volume { spec, claims: claims.collect() }
     }
 
     fn claim(&self, alloc: usize, claim: Claim) -> DomainClaim {
@@ -104,9 +115,10 @@ impl Translation {
             next_try: None,
             since: Timestamp::default(),
             reason: None,
-            place_until: None,
-            exhausted: false,
-            proof: None,
+            // Long ago: whoever asks again in time is no different from who asks for the first time.
+            place_until: (claim.state == State::Waiting).then(Timestamp::default),
+            exhausted: claim.exhausted,
+            proof: claim.proof.then(proof),
             attempt,
             epoch: epoch(alloc, claim),
             access: self.scenario.access,
@@ -124,13 +136,12 @@ impl Translation {
 
     /// What the plugin calls the alloc's node.
     fn external_node(&self, alloc: usize) -> String {
-        format!("the plugin's {}", self.nodes[self.scenario.allocs[alloc].node])
+        format!("the plugin's {}", self.node(alloc))
     }
 
     /// A publish context says where it is good: a claim never has that of another node.
     fn publish_context(&self, alloc: usize) -> BTreeMap<String, String> {
-        let node = &self.nodes[self.scenario.allocs[alloc].node];
-        BTreeMap::from([("device".to_owned(), format!("/dev/of-{node}"))])
+        BTreeMap::from([("device".to_owned(), format!("/dev/of-{}", self.node(alloc)))])
     }
 
     /// A claim as the world keeps it; a breach when `step` wrote something else than that.
@@ -153,6 +164,8 @@ impl Translation {
         let claim = Claim {
             state: written.state,
             controller: written.controller,
+            exhausted: written.exhausted,
+            proof: written.proof.is_some(),
             epoch: old.map_or(0, |old| old.epoch),
             ticket: match old {
                 Some(old) if written.state == State::Waiting => old.ticket,
@@ -168,6 +181,7 @@ impl Translation {
             next_try: written.next_try,
             since: written.since,
             reason: written.reason.clone(),
+            place_until: written.place_until,
             ..self.claim(alloc, claim)
         };
         // What was attached may stay known until the controller has detached it.
@@ -185,37 +199,54 @@ impl Translation {
 
     /// The question as `step` is asked it.
     pub(crate) fn command(&self, record: Record, ask: Ask) -> Command {
-        let at = ask.alloc();
-        let (alloc, placed) = (self.allocs[at].clone(), self.scenario.allocs[at]);
         let worker = self.worker.clone();
+        let reason = "said so".to_owned();
         match ask {
-            Ask::Take { controller, .. } => Command::Take(Take {
-                alloc,
-                node: self.nodes[placed.node].clone(),
-                mode: placed.mode,
+            Ask::Take { alloc, controller } => Command::Take(Take {
+                alloc: self.allocs[alloc].clone(),
+                node: self.node(alloc).clone(),
+                mode: self.scenario.allocs[alloc].mode,
                 capability: None,
                 wait: self.scenario.wait,
-                route: Ok(Route { controller, external_node: Some(self.external_node(at)) }),
+                route: Ok(Route { controller, external_node: Some(self.external_node(alloc)) }),
                 worker,
             }),
-            Ask::Release { .. } => {
-                Command::Release { alloc, epoch: None, reason: "released".to_owned() }
+            Ask::Release { alloc } => {
+                Command::Release { alloc: self.allocs[alloc].clone(), epoch: None, reason }
             }
-            Ask::Begin { wanted, .. } => {
-                Command::Begin { alloc, worker, wanted, early: false, proven: None }
+            Ask::Begin { alloc, wanted, proof: with } => {
+                let now = record.claims[alloc].map_or(EARLIER, |claim| epoch(alloc, claim));
+                let proven =
+                    |epoch| Proven { node: self.node(alloc).clone(), epoch, proof: proof() };
+                let proven = match with {
+                    Proof::None => None,
+                    Proof::Earlier => Some(proven(EARLIER)),
+                    Proof::Good => Some(proven(now)),
+                };
+                let alloc = self.allocs[alloc].clone();
+                Command::Begin { alloc, worker, wanted, early: false, proven }
             }
-            Ask::Answer { attempt, outcome, .. } => {
-                let on_record = record.claims[at].and_then(|claim| claim.attempt);
+            Ask::Answer { alloc, attempt, outcome } => {
+                let on_record = record.claims[alloc].and_then(|claim| claim.attempt);
                 let publishes = on_record.is_some_and(|on| on.kind == CallKind::ControllerPublish);
                 Command::Answer {
-                    alloc,
+                    alloc: self.allocs[alloc].clone(),
                     attempt: self.attempt(attempt).clone(),
-                    outcome: self.outcome(at, outcome),
+                    outcome: self.outcome(alloc, outcome),
                     // The claim service records what came of a publish, and releases nothing.
                     worker: (!publishes).then_some(worker),
                 }
             }
+            Ask::Register => {
+                let name = "another name".to_owned();
+                Command::Register(VolumeSpec { name, ..self.spec.clone() })
+            }
+            Ask::Deregister { force } => Command::Deregister { force, reason, running: Vec::new() },
         }
+    }
+
+    fn node(&self, alloc: usize) -> &NodeId {
+        &self.nodes[self.scenario.allocs[alloc].node]
     }
 
     fn outcome(&self, alloc: usize, outcome: Outcome) -> Came {
@@ -224,9 +255,16 @@ impl Translation {
             Outcome::Done => Came::Done { publish_context: self.publish_context(alloc) },
             Outcome::Refused => Came::Refused(error),
             Outcome::Failed => Came::Failed(error),
+            Outcome::Exhausted => Came::Exhausted(error),
             Outcome::Unanswered => Came::Unanswered(error),
         }
     }
+}
+
+/// That a node is gone.
+fn proof() -> DomainProof {
+    let (kind, by, note) = (ProofKind::PoweredOff, "somebody".to_owned(), String::new());
+    DomainProof { kind, by, at: NOW, note }
 }
 
 /// Epochs are compared between claims in line, which go by their places; any other number does for

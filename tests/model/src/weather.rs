@@ -11,7 +11,7 @@ use crate::fingerprint::{Quick, fingerprint};
 use crate::model::Model;
 use crate::safety::Breach;
 use crate::scenario::{Attaches, Scenario};
-use crate::world::{LONG_AGO, NODES, Node, World};
+use crate::world::{LONG_AGO, Life, NODES, Node, Spec, World};
 
 /// The longest way to rest.
 const STEPS_MAX: usize = 200;
@@ -37,10 +37,17 @@ impl Weather {
         for at in 0..self.wishes.len() {
             let wish = self.wishes[at];
             for mut world in beginnings(world) {
-                for _ in 0..STEPS_MAX {
-                    if !self.calm.insert((wish, fingerprint(&world))) {
+                let mut way = Vec::new();
+                loop {
+                    let here = fingerprint(&world);
+                    // Where a way led to rest before, it does again; where it led now, it is a circle.
+                    if way.contains(&here) || way.len() > STEPS_MAX {
+                        return Err(stuck(wish));
+                    }
+                    if !self.calm.insert((wish, here)) {
                         break;
                     }
+                    way.push(here);
                     match step(model, &world, wish)? {
                         Some((_, after)) => world = after,
                         None if is_at_rest(&world, wish) => break,
@@ -106,6 +113,17 @@ fn step(model: &mut Model, world: &World, wish: Wish) -> Result<Option<(Action, 
 /// In the order of how soon they would happen.
 fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
     let mut actions = Vec::new();
+    let wished = wish.map(|alloc| scenario.allocs[alloc].node);
+    for (at, node) in world.nodes.iter().enumerate() {
+        match node.life {
+            Life::Here => {}
+            // A node that nobody wants anything of stays away for good.
+            Life::Off if wished == Some(at) => actions.push(Action::Return(at, false)),
+            Life::Off => actions.push(Action::Prove(at)),
+            Life::Back => actions.push(Action::Undo(at)),
+            Life::Undone => actions.push(Action::Fence(at)),
+        }
+    }
     let busy = (0..NODES).filter(|node| world.nodes[*node].busy.is_some());
     actions.extend(busy.map(|node| Action::Node(node, Ending::Done)));
     for (at, call) in world.calls.iter().enumerate() {
@@ -116,16 +134,38 @@ fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
         }
     }
     actions.extend((0..world.answers.len()).map(Action::Report));
-    let idle = |alloc: usize| world.nodes[scenario.allocs[alloc].node].busy.is_none();
+    let idle = |alloc: usize| {
+        let node = &world.nodes[scenario.allocs[alloc].node];
+        node.busy.is_none() && node.life == Life::Here
+    };
     let deliverable = world.grants.iter().enumerate().filter(|(_, grant)| idle(grant.alloc));
     actions.extend(deliverable.map(|(at, _)| Action::Mount(at)));
     for alloc in 0..scenario.allocs.len() {
+        let node = &world.nodes[scenario.allocs[alloc].node];
+        let claim = world.record.claims[alloc];
+        if claim.is_some() && node.gone {
+            actions.extend([Action::SeeProof(alloc), Action::UseProof(alloc)]);
+        }
+        // An agent that will not follow a grant says that it is to be given up.
+        if claim.is_some_and(|claim| claim.epoch <= node.told[alloc]) {
+            actions.push(Action::Release(alloc));
+        }
+        if claim.is_some() && world.record.spec == Spec::Closing {
+            actions.push(Action::Begin(alloc, false));
+        }
         if wish == Some(alloc) {
             actions.push(Action::Take(alloc, scenario.attaches != Attaches::Never));
         }
-        if world.record.claims[alloc].is_some() {
+        // Whoever waits in line asks again in time.
+        let waits = claim.is_some_and(|claim| claim.state == State::Waiting);
+        if claim.is_some() && !(waits && wish == Some(alloc)) {
             actions.push(Action::Begin(alloc, wish == Some(alloc)));
         }
+    }
+    match world.record.spec {
+        Spec::Closing => actions.push(Action::Deregister(true)),
+        Spec::Gone if wish.is_some() => actions.push(Action::Register),
+        Spec::Open | Spec::Gone => {}
     }
     let attempts = world.record.claims.iter().flatten().filter_map(|claim| claim.attempt);
     if attempts.into_iter().any(|attempt| attempt.left > LONG_AGO) {
@@ -140,12 +180,13 @@ fn is_at_rest(world: &World, wish: Wish) -> bool {
         Some(claim) => wish == Some(alloc) && claim.state == State::Taken,
         None => wish != Some(alloc),
     });
-    let uses_are_wanted = world.nodes.iter().all(|node| {
+    let there = || world.nodes.iter().filter(|node| !node.is_fenced());
+    let uses_are_wanted = there().all(|node| {
         let mut uses = node.mounted.iter().zip(&node.intents).enumerate();
         uses.all(|(alloc, (mounted, intent))| wish == Some(alloc) || (!mounted && intent.is_none()))
     });
-    let is_used = world.nodes.iter().any(|node| node.mounted.contains(&true));
-    let is_left = world.attached.contains(&true) || world.nodes.iter().any(Node::in_use);
+    let is_used = there().any(|node| node.mounted.contains(&true));
+    let is_left = world.attached.contains(&true) || there().any(Node::in_use);
     let is_quiet = world.calls.is_empty() && world.nodes.iter().all(|node| node.busy.is_none());
     let as_wished = if wish.is_some() { is_used } else { !is_left };
     claims_are_wanted && uses_are_wanted && is_quiet && as_wished

@@ -33,13 +33,32 @@ pub struct World {
     pub nodes: [Node; NODES],
     /// Calls that may still be started, when they are counted.
     pub attempts_left: Option<u8>,
+    /// For whose claim somebody holds a proof: he saw the claim as it is, and then that its node is
+    /// gone. It may be so no more.
+    pub proven: [bool; ALLOCS],
+    /// The record as a second claim service saw it.
+    pub view: Option<Record>,
 }
 
-/// The volume's claims, by alloc.
+/// The volume's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Record {
+    /// Whether it is registered.
+    pub spec: Spec,
     /// One for each alloc that has one.
     pub claims: [Option<Claim>; ALLOCS],
+}
+
+/// How a volume stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Spec {
+    /// Registered.
+    #[default]
+    Open,
+    /// Deregistered by force: it goes with its last claim.
+    Closing,
+    /// Not registered.
+    Gone,
 }
 
 /// What of a claim is not the same for all claims of its alloc.
@@ -49,6 +68,10 @@ pub struct Claim {
     pub state: State,
     /// Whether the controller attaches the volume for it.
     pub controller: bool,
+    /// Whether the plugin had no room for it.
+    pub exhausted: bool,
+    /// Whether it left its node by a proof.
+    pub proof: bool,
     /// Which claim of its alloc: a rank.
     pub epoch: u8,
     /// Its place in line while it waits: a rank.
@@ -116,6 +139,8 @@ pub enum Outcome {
     Refused,
     /// It was answered with an error.
     Failed,
+    /// It was answered that there is no room.
+    Exhausted,
     /// It was not answered.
     Unanswered,
 }
@@ -142,6 +167,28 @@ pub struct Node {
     pub staged: bool,
     /// For which allocs it is published.
     pub mounted: [bool; ALLOCS],
+    /// Whether it is there.
+    pub life: Life,
+    /// Whether its record says that it is gone (rule 12).
+    pub gone: bool,
+    /// How often the volume was published, less how often it was unpublished: an agent that keeps
+    /// such a count is a mutation.
+    pub uses: u8,
+}
+
+/// Whether a node is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Life {
+    /// It is.
+    #[default]
+    Here,
+    /// Nothing on it can write: it has no power, or the storage takes nothing from it.
+    Off,
+    /// It is back, was told that it counts as gone, and undoes what it has. Nothing on it can write
+    /// yet: it booted, or the fence stands until it counts as there.
+    Back,
+    /// It has undone everything, and counts as there; it does not know yet which claims are new.
+    Undone,
 }
 
 /// A call that a plugin's node service is at.
@@ -180,6 +227,11 @@ pub enum Whose {
 }
 
 impl Node {
+    /// Whether nothing on the node can write, whatever is mounted there.
+    pub fn is_fenced(&self) -> bool {
+        matches!(self.life, Life::Off | Life::Back)
+    }
+
     /// Whether anything of the volume is on the node.
     pub fn in_use(&self) -> bool {
         self.staged || self.mounted.contains(&true)

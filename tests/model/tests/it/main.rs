@@ -18,6 +18,7 @@ const BASE: Scenario = Scenario {
     wait: false,
     nodes_fail: true,
     loses_journal: false,
+    troubles: &[],
     attempts: None,
     mutation: None,
 };

@@ -3,12 +3,12 @@
 
 use berth_domain::access::AccessMode;
 use berth_model::search::search;
-use berth_model::{Mutation, Scenario};
+use berth_model::{Attaches, Mutation, Scenario, Trouble};
 
 use crate::{BASE, W1, W2};
 
 /// The longest story that a person is asked to follow.
-const STEPS_MAX: usize = 20;
+const STEPS_MAX: usize = 24;
 
 /// The search finds out that the rule is missing, and says so in these words.
 fn is_missed(scenario: Scenario, mutation: Mutation, breach: &str) {
@@ -75,4 +75,54 @@ fn relying_on_one_that_is_leaving() {
 #[test]
 fn unstaging_without_looking_who_stays() {
     is_missed(SHARED, Mutation::CarelessUnstage, "unstage while it is published");
+}
+
+/// Rule 11: a count of uses that is one off after a call that was repeated.
+#[test]
+fn unstaging_by_a_count() {
+    is_missed(SHARED, Mutation::CountUses, "unstage while it is published");
+}
+
+/// Rule 1: two services decide on the same record, and both write.
+#[test]
+fn writes_without_a_guard() {
+    let troubles = &[Trouble::SecondService];
+    let attaches = Attaches::Never;
+    let racing = Scenario { troubles, attaches, nodes_fail: false, ..EXCLUSIVE };
+    is_missed(racing, Mutation::NoGuard, "2 claims hold the volume");
+    let troubles = &[Trouble::SecondService, Trouble::Deregistered];
+    let racing = Scenario { troubles, allocs: &[W1], nodes_fail: false, ..EXCLUSIVE };
+    is_missed(racing, Mutation::NoGuard, "on a volume that is not registered");
+}
+
+const NODES_GO: Scenario = Scenario {
+    name: "nodes go",
+    attaches: Attaches::Never,
+    nodes_fail: false,
+    troubles: &[Trouble::NodeGone],
+    ..EXCLUSIVE
+};
+
+/// Rule 12: a proof that was read for another claim.
+#[test]
+fn proofs_for_whatever_claim_there_is() {
+    is_missed(NODES_GO, Mutation::AnyProof, "nobody was granted it");
+}
+
+/// Rule 12: a node that counts as there with what it had before.
+#[test]
+fn nodes_that_come_back_and_undo_nothing() {
+    is_missed(NODES_GO, Mutation::NoUndo, "nobody was granted it");
+}
+
+/// Rule 12: what is still claimed may be claimed no more when a proof is used that was read before.
+#[test]
+fn nodes_that_come_back_and_keep_what_is_claimed() {
+    is_missed(NODES_GO, Mutation::KeepClaimed, "nobody was granted it");
+}
+
+/// Rule 12: and so may what was claimed and not mounted yet.
+#[test]
+fn nodes_that_come_back_and_follow_grants_from_before() {
+    is_missed(NODES_GO, Mutation::NoFence, "nobody was granted it");
 }

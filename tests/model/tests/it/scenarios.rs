@@ -3,13 +3,13 @@
 
 use berth_domain::access::AccessMode;
 use berth_model::search::search;
-use berth_model::{Attaches, Scenario};
+use berth_model::{Attaches, Scenario, Trouble};
 
 use crate::{BASE, R1, W1, W2};
 
 /// A search that saw all there is to see, and nothing wrong.
 fn holds(scenario: Scenario) {
-    let report = search(&scenario, 20_000_000);
+    let report = search(&scenario, if deep() > 0 { 20_000_000 } else { 1_000_000 });
     println!("{scenario}: {report}");
     if let Some(found) = report.found {
         panic!("{}", found.story);
@@ -87,7 +87,8 @@ fn three_allocs_share_a_node() {
     let access = AccessMode::MultiNodeMultiWriter;
     let allocs = &[W1, W1, W1];
     let nodes_fail = deep() > 0;
-    holds(Scenario { name: "three on one node", access, allocs, nodes_fail, ..BASE });
+    let attempts = if deep() > 0 { None } else { Some(4) };
+    holds(Scenario { name: "three on one node", access, allocs, nodes_fail, attempts, ..BASE });
 }
 
 /// Safety 2 and 3 with two allocs on one node and another elsewhere.
@@ -103,4 +104,67 @@ fn three_allocs_share_two_nodes() {
     }
     let access = AccessMode::SingleNodeMultiWriter;
     holds(Scenario { name: "one node at a time, in line", access, attempts, wait: true, ..base });
+}
+
+/// Rule 12: nodes go, are proven gone, and come back, while proofs are used that are as old as may
+/// be. In good weather a node that nobody wants anything of never comes back.
+#[test]
+fn nodes_go_and_come_back() {
+    let troubles = &[Trouble::NodeGone];
+    let attempts = |few: u8| Some(if deep() > 0 { few + 1 } else { few });
+    let base = Scenario { troubles, nodes_fail: false, attempts: attempts(4), ..BASE };
+    let allocs = &[W1, W2];
+    holds(Scenario { name: "exclusive, n1 goes", allocs, ..base.clone() });
+    let base = Scenario { attempts: attempts(3), ..base };
+    let attaches = Attaches::Never;
+    holds(Scenario { name: "exclusive, no controller, n1 goes", allocs, attaches, ..base.clone() });
+    holds(Scenario { name: "n1 fails and goes", allocs, nodes_fail: true, ..base.clone() });
+    let troubles = &[Trouble::NodeGone, Trouble::OtherNodeGone];
+    let base = Scenario { attempts: attempts(2), ..base };
+    holds(Scenario { name: "both nodes go", allocs, troubles, ..base.clone() });
+    let access = AccessMode::MultiNodeMultiWriter;
+    let allocs = &[W1, W1];
+    holds(Scenario { name: "one node that goes", access, allocs, ..base });
+}
+
+/// Rule 1: what is decided on an older record is not written, and what needs no write, harms none.
+#[test]
+fn a_second_service_is_behind() {
+    let troubles = &[Trouble::SecondService];
+    let base = Scenario { troubles, nodes_fail: false, ..BASE };
+    let attempts = Some(if deep() > 0 { 3 } else { 2 });
+    let allocs = &[W1, W2];
+    holds(Scenario {
+        name: "exclusive, two services",
+        allocs,
+        wait: true,
+        attempts,
+        ..base.clone()
+    });
+    let access = AccessMode::MultiNodeMultiWriter;
+    let allocs = &[W1, W1];
+    holds(Scenario { name: "one node, two services", access, allocs, attempts, ..base });
+}
+
+/// Rule 15: the spec is another key under the same guard.
+#[test]
+fn a_volume_is_updated_and_deregistered() {
+    let troubles = &[Trouble::Deregistered];
+    let base = Scenario { troubles, ..BASE };
+    let allocs = &[W1, W2];
+    holds(Scenario { name: "exclusive, deregistered", allocs, wait: true, ..base.clone() });
+    let troubles = &[Trouble::Deregistered, Trouble::SecondService];
+    let (attempts, nodes_fail) = (Some(2), false);
+    let base = Scenario { troubles, attempts, nodes_fail, ..base };
+    holds(Scenario { name: "deregistered by either of two", allocs, ..base });
+}
+
+/// A7: one that finds no room is in the way of others, and not for ever.
+#[test]
+fn a_plugin_is_full() {
+    let base = Scenario { troubles: &[Trouble::NoRoom], wait: true, ..BASE };
+    let access = AccessMode::MultiNodeMultiWriter;
+    holds(Scenario { name: "two nodes, no room", access, allocs: &[W1, W2], ..base.clone() });
+    let (allocs, attempts) = (&[W1, W1, W2], Some(if deep() > 0 { 3 } else { 2 }));
+    holds(Scenario { name: "three on two nodes, no room", access, allocs, attempts, ..base });
 }

@@ -1,0 +1,76 @@
+//! Nodes that go and come back, and the proofs in between (rule 12).
+//!
+//! A node that is off, or fenced, has what it has, and can write none of it. It may come back as it
+//! went. Its agent is told that it counts as gone, undoes whatever it has, and says so; only then
+//! does it count as there, and only then is a fence lifted. And it follows no grant of a claim that
+//! is older than that: a proof that was read before may still be used for any of those.
+
+use crate::model::Model;
+use crate::scenario::Mutation;
+use crate::world::{ALLOCS, Life, NODES, Node, World};
+
+impl Model {
+    /// The node goes, with whatever its agent and its plugin are at.
+    pub(crate) fn off(&self, world: &mut World, node_at: usize) {
+        self.end_detach(world, node_at, None);
+        let node = &mut world.nodes[node_at];
+        node.busy = None;
+        node.life = Life::Off;
+    }
+
+    /// The node is back.
+    pub(crate) fn come_back(&self, world: &mut World, node_at: usize, booted: bool) {
+        let node = &mut world.nodes[node_at];
+        if booted {
+            node.mounted = [false; ALLOCS];
+            node.staged = false;
+        }
+        node.life = if node.gone { Life::Back } else { Life::Here };
+        if node.gone && self.scenario.is(Mutation::NoUndo) {
+            counts_as_there(node);
+        }
+    }
+
+    /// The node undoes a use; or unstages, when none is left; or counts as there, when nothing is.
+    pub(crate) fn undo(&self, world: &mut World, node_at: usize) {
+        let is_kept = |alloc: usize| {
+            let claim = world.record.claims[alloc];
+            self.scenario.is(Mutation::KeepClaimed) && claim.is_some_and(|claim| !claim.proof)
+        };
+        let kept: Vec<bool> = (0..ALLOCS).map(is_kept).collect();
+        let node = &mut world.nodes[node_at];
+        let left = |alloc: &usize| node.mounted[*alloc] || node.intents[*alloc].is_some();
+        let next = (0..ALLOCS).filter(left).find(|alloc| !kept[*alloc]);
+        if let Some(alloc) = next {
+            node.mounted[alloc] = false;
+            node.intents[alloc] = None;
+        } else if node.staged && !kept.contains(&true) {
+            node.staged = false;
+        } else {
+            counts_as_there(node);
+            if self.scenario.is(Mutation::NoFence) {
+                node.life = Life::Here;
+            }
+        }
+    }
+
+    /// The node learns which claims there are, and were; those that come are newer.
+    pub(crate) fn fence(&self, world: &mut World, node_at: usize) {
+        for alloc in 0..self.scenario.allocs.len() {
+            if self.node_of(alloc) == node_at {
+                let newest = self.epochs_of(world, alloc).max().unwrap_or(0);
+                let told = &mut world.nodes[node_at].told[alloc];
+                *told = newest.max(*told);
+            }
+        }
+        world.nodes[node_at].life = Life::Here;
+    }
+}
+
+/// Its record says so from now on.
+fn counts_as_there(node: &mut Node) {
+    node.gone = false;
+    node.life = Life::Undone;
+}
+
+const _: () = assert!(NODES >= 2, "one node goes and another takes over");
