@@ -1,9 +1,9 @@
 //! Proofs that stand in for a node that is gone (rule 12).
 //!
 //! **Promises** that a proof is used for the claim that was seen before the proof was read, and for
-//! no later one: the node may be back meanwhile and have the volume mounted anew. What a mirror says
-//! is only a reason to ask the leader. And that the claim's alloc has ended by then: whoever looks
-//! at it later, when the node is back, must not count it as running without its volume.
+//! no later one: the node may be back meanwhile and have the volume mounted anew. What a mirror
+//! says is only a reason to ask the leader. And that the claim's alloc has ended by then: whoever
+//! looks at it later, when the node is back, must not count it as running without its volume.
 
 use berth_contract::code::Code;
 use berth_contract::message::alloc::Stop;

@@ -183,11 +183,7 @@ fn host_controllers(
     };
     for plugin in plugins.iter() {
         let hosting = hosting.clone();
-        running.controllers.spawn(controller::host(
-            plugin.clone(),
-            hosting,
-            shutdown.clone(),
-        ));
+        running.controllers.spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));
     }
     running.lanes.push(hosting.lanes);
     hosting.hosted

@@ -60,7 +60,7 @@ impl Mounter {
             async move { mounter.leave(&leaving, at_work, deadline, trace).await }
         };
         let done = self.parts.lanes.run(turn, work).await;
-        let outcome = done.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
+        let outcome = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
         tracing::info!(
             call = %call.call,
             %volume,

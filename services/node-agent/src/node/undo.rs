@@ -83,9 +83,11 @@ impl Mounter {
         let bus = &self.parts.bus;
         let everywhere = Namespace::new("*")
             .map_err(|error| Problem::new(Code::Internal, berth_service::process::chain(&error)))?;
-        let node = Some(self.parts.host.node.clone());
-        let of_this_node =
-            alloc::List { node, state: Some(AllocState::Live), ..alloc::List::default() };
+        let of_this_node = alloc::List {
+            node: Some(self.parts.host.node.clone()),
+            state: Some(AllocState::Live),
+            ..alloc::List::default()
+        };
         let call = || Call::within(trace, REQUEST_TIMEOUT);
         for _page in 0..PAGES_MAX {
             let subject = Namespaced::AllocList.subject(&everywhere);

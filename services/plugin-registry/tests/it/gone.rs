@@ -15,8 +15,8 @@ use crate::site::{PATIENCE, Site, instance, node_id, report};
 const TTL: Duration = Duration::from_secs(60);
 
 fn gone(node: &str, by: &str) -> Gone {
-    let (kind, note) = (ProofKind::PoweredOff, "PSU".to_owned());
-    Gone { node: node_id(node), kind, by: by.to_owned(), note }
+    let (kind, why) = (ProofKind::PoweredOff, "PSU".to_owned());
+    Gone { node: node_id(node), kind, by: by.to_owned(), note: why }
 }
 
 /// Says so, until the end of the lease is noticed.
@@ -32,7 +32,7 @@ async fn declare(site: &Site, gone: &Gone) -> Declared {
 async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all() {
     let site = Site::start(2).await;
     let told = || report("n1", &[("p", Half::Node, instance(true))]);
-    let lease = site.lease("n1", TTL).await;
+    let held = site.lease("n1", TTL).await;
     site.report(&told()).await;
     site.node_is("n1", "ready", PATIENCE).await;
     assert_eq!(site.report(&told()).await.state, NodeState::Ready);
@@ -41,7 +41,7 @@ async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all
     assert_eq!((problem.code, problem.retryable), (Code::NodeReady, false), "{problem}");
     assert_eq!(site.heads().await, before);
 
-    lease.release().await.unwrap();
+    held.release().await.unwrap();
     let declared = declare(&site, &gone("n1", "ada")).await;
     assert_eq!((declared.proof.kind, declared.proof.by.as_str()), (ProofKind::PoweredOff, "ada"));
     let before = site.heads().await;
@@ -89,11 +89,11 @@ async fn a_node_that_nobody_knows_may_be_gone() {
 #[tokio::test]
 async fn a_lease_that_ended_only_now_is_waited_for() {
     let site = Site::start(1).await;
-    let lease = site.lease("n1", TTL).await;
+    let held = site.lease("n1", TTL).await;
     site.report(&report("n1", &[])).await;
     site.node_is("n1", "ready", PATIENCE).await;
     site.replicas[0].pause();
-    lease.release().await.unwrap();
+    held.release().await.unwrap();
     // Asked while nobody could follow the lease yet; both are found when it goes on.
     let asked = gone("n1", "ada");
     let (declared, ()) = tokio::join!(declare(&site, &asked), async {
