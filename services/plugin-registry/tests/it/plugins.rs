@@ -148,7 +148,7 @@ async fn a_node_leaves_only_as_it_was_seen_when_its_revision_is_given() {
     let was = seen().await;
 
     // It is back before anybody has written it down.
-    let lease = site.lease("n1", TTL).await;
+    let held = site.lease("n1", TTL).await;
     let problem = site.refused(Global::NodeLeave, &leave(was)).await;
     assert!(matches!(problem.code, Code::NodeReady | Code::Changed), "{problem}");
     site.node_is("n1", "ready", PATIENCE).await;
@@ -160,7 +160,7 @@ async fn a_node_leaves_only_as_it_was_seen_when_its_revision_is_given() {
     assert_eq!(problem.code, Code::NodeReady, "{problem}");
     assert_eq!(site.plugin(PLUGIN).await.nodes, count(1, 1));
 
-    lease.release().await.unwrap();
+    held.release().await.unwrap();
     site.node_is("n1", "down", PATIENCE).await;
     let left: Left = site.ask(Global::NodeLeave, &leave(seen().await)).await.unwrap();
     assert_eq!(left, Left { known: true, instances: 1, gone: false });

@@ -1,7 +1,6 @@
 //! The registry's buckets, as plugins and nodes.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use berth_bus::Fold;
 use berth_contract::{key, record};
@@ -28,14 +27,11 @@ impl Instances {
 
 impl Instances {
     /// Changes a plugin, and forgets it when nothing is left of it (D4).
-    fn change(&mut self, plugin: PluginId, change: impl FnOnce(&mut Plugin)) {
-        let mut entry = match self.plugins.entry(plugin) {
-            Entry::Occupied(entry) => entry,
-            Entry::Vacant(entry) => entry.insert_entry(Plugin::default()),
-        };
-        change(entry.get_mut());
-        if entry.get().is_empty() {
-            entry.remove();
+    fn change(&mut self, id: PluginId, change: impl FnOnce(&mut Plugin)) {
+        let plugin = self.plugins.entry(id.clone()).or_default();
+        change(plugin);
+        if plugin.is_empty() {
+            self.plugins.remove(&id);
         }
     }
 }
@@ -44,11 +40,15 @@ impl Fold for Instances {
     fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
         if let Some((plugin, node, half)) = key::parse_instance(key) {
             if let Some(instance) = readable::<Instance>(key, value) {
-                self.change(plugin, |plugin| drop(plugin.instances.insert((node, half), instance)));
+                self.change(plugin, |plugin| {
+                    plugin.instances.insert((node, half), instance);
+                });
             }
         } else if let Some((plugin, namespace, id)) = key::parse_job(key) {
             if let Some(job) = readable::<Job>(key, value) {
-                self.change(plugin, |plugin| drop(plugin.jobs.insert((namespace, id), job)));
+                self.change(plugin, |plugin| {
+                    plugin.jobs.insert((namespace, id), job);
+                });
             }
         } else {
             tracing::warn!(key, "a key that is none of ours is in the plugins bucket");
@@ -57,9 +57,13 @@ impl Fold for Instances {
 
     fn delete(&mut self, key: &str, _revision: u64) {
         if let Some((plugin, node, half)) = key::parse_instance(key) {
-            self.change(plugin, |plugin| drop(plugin.instances.remove(&(node, half))));
+            self.change(plugin, |plugin| {
+                plugin.instances.remove(&(node, half));
+            });
         } else if let Some((plugin, namespace, id)) = key::parse_job(key) {
-            self.change(plugin, |plugin| drop(plugin.jobs.remove(&(namespace, id))));
+            self.change(plugin, |plugin| {
+                plugin.jobs.remove(&(namespace, id));
+            });
         }
     }
 }
