@@ -32,8 +32,31 @@ pub struct Site {
     daemons: BTreeMap<Target, Daemon>,
     cables: BTreeMap<Target, Vec<Proxy>>,
     nats: Nats,
-    // Last: it unmounts and removes what the processes left.
+    // Last: they undo what the processes left.
+    _loops: Loops,
     dir: Dir,
+}
+
+/// The loop devices whose images lie below a directory; detached when dropped.
+struct Loops(PathBuf);
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        for (device, _) in loops_beneath(&self.0) {
+            // One that is still mounted goes with its mount.
+            let _ = std::process::Command::new("losetup").arg("-d").arg(device).status();
+        }
+    }
+}
+
+/// Loop devices whose image lies below `root`, and the images.
+pub fn loops_beneath(root: &Path) -> Vec<(PathBuf, String)> {
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let images = devices.filter_map(|device| {
+        let image = std::fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+        Some((Path::new("/dev").join(device.file_name()), image.trim().to_owned()))
+    });
+    images.filter(|(_, image)| Path::new(image).starts_with(root)).collect()
 }
 
 enum Nats {
@@ -103,7 +126,8 @@ impl Site {
                 daemons.insert(target, program.start());
             }
         }
-        Self { shape, bus, daemons, cables, nats, dir }
+        let _loops = Loops(dir.path().to_owned());
+        Self { shape, bus, daemons, cables, nats, _loops, dir }
     }
 
     /// A process.
@@ -200,7 +224,7 @@ fn named(dir: &Dir, target: Target, program: &str) -> Program {
 fn agent(dir: &Dir, node: usize) -> String {
     let mut text = format!(
         "node = \"n{}\"\nstate_dir = \"{}\"\nlease_ttl_s = 3\nprobe_interval_ms = 300\n\
-         drain_ms = 1000\nplugin_patience_ms = {}\n",
+         drain_ms = 1000\nfinish_releases_ms = 3000\nplugin_patience_ms = {}\n",
         node + 1,
         dir.join(format!("n{}", node + 1)).display(),
         PLUGIN_PATIENCE.as_millis()

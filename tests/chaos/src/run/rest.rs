@@ -19,7 +19,7 @@ use super::Run;
 use super::client::{claims, node_id, volume_id};
 use crate::ledger::Violation;
 use crate::plan::{End, PLUGINS, Read, Target, VOLUMES, Workload};
-use crate::site::PLUGIN_PATIENCE;
+use crate::site::{PLUGIN_PATIENCE, loops_beneath};
 use crate::verdict;
 
 /// How long everything may take to come to rest: an answer that a plugin lost is waited for by its
@@ -94,7 +94,7 @@ impl Run {
         })
         .await;
         self.settles("no loop device is left", SOON, || async {
-            let left = loops_beneath(&root.display().to_string());
+            let left = loops_beneath(&root);
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
@@ -241,14 +241,4 @@ impl Run {
             }
         }
     }
-}
-
-/// Loop devices whose image lies below `root`.
-fn loops_beneath(root: &str) -> Vec<String> {
-    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let images = devices.filter_map(|device| {
-        let image = std::fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
-        Some(format!("{}: {}", device.file_name().display(), image.trim()))
-    });
-    images.filter(|line| line.contains(root)).collect()
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::collect::Sweep;
-use berth_contract::message::volume::{Deregister, Deregistered, Registered};
+use berth_contract::message::volume::{Deregister, Deregistered, Detach, Detached, Registered};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{Global, Namespaced};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::Run;
@@ -18,6 +18,8 @@ use crate::site::document;
 
 /// How long a word that must get through is repeated.
 const INSIST: Duration = Duration::from_secs(30);
+/// How long an operator tries to detach a volume.
+const DETACHES: Duration = Duration::from_secs(10);
 
 /// What is known of one volume's registration. One caller at a time changes it, as an owner would.
 #[derive(Default)]
@@ -139,13 +141,18 @@ impl Run {
     }
 
     /// An operator's `berth volume detach`: claims of ended allocs go, and a live one refuses it.
+    /// Nobody lets go by it: a live claim that went would be one that was lost.
     pub(super) async fn detach(&self, volume: usize, node: usize) -> String {
-        let body = json!({"volume": volume_id(volume), "id": volume_id(volume),
-            "node": node_id(node), "reason": "chaos"});
-        let answer = self.ask::<Value>("berth.v1.volume.detach.default", &body).await;
-        let name = VOLUMES[volume].id;
-        self.ledger.note(format!("{name} detached from n{}: {answer:?}", node + 1));
-        answer.map_or_else(|problem| problem.code.as_str().to_owned(), |_| "done".to_owned())
+        let (id, node) = (volume_id(volume), node_id(node));
+        let body = Detach { id, node: node.clone(), reason: "chaos".to_owned() };
+        let asked = self.about(Namespaced::VolumeDetach, &body, DETACHES);
+        let answer: Result<Detached, Problem> = asked.await;
+        self.ledger.note(format!("{} detached from {node}: {answer:?}", VOLUMES[volume].id));
+        match answer {
+            Ok(detached) if detached.gone => "gone".to_owned(),
+            Ok(_) => "releasing".to_owned(),
+            Err(problem) => problem.code.as_str().to_owned(),
+        }
     }
 
     /// An operator's `berth gc`.
