@@ -1,5 +1,6 @@
 //! One claim's release, from where its record says it is to where nothing more is due.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use berth_service::slots::{Slot, Slots};
 use berth_telemetry::metric::RELEASES_WOKEN_EARLY;
 use berth_telemetry::{Kind, Span, attribute};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::due::Executor;
 use crate::view::{Lane, View};
@@ -24,6 +26,8 @@ use crate::watch::ClaimKey;
 /// How long the claim service may take to record a step: an election of three NATS servers
 /// included.
 const CHECKPOINT: Duration = Duration::from_secs(15);
+/// When no answer has come by then, the question is put once more: whoever got it may have died.
+const ASK_ANOTHER: Duration = Duration::from_secs(2);
 /// When the claim service cannot be asked, it is asked again after this, give or take half.
 const UNREACHABLE: Duration = Duration::from_millis(500);
 
@@ -142,14 +146,58 @@ impl Driver {
         }
     }
 
+    /// Asks the claim service, and after a while somebody else there as well: a replica that dies
+    /// with a question never answers it. Asked twice, a call is given out once, to the question
+    /// that wrote its attempt; the other one is answered without.
     async fn checkpoint(
         &self,
-        (volume, _): &ClaimKey,
+        claim: &ClaimKey,
         question: &Checkpoint,
         trace: TraceContext,
     ) -> Result<Checkpointed, RequestError> {
         // Closed by nobody; and a question more would do no harm.
         let _room = self.questions.acquire().await.ok();
+        let mut first = pin!(self.put(claim, question, trace));
+        if let Ok(answer) = timeout(ASK_ANOTHER, &mut first).await {
+            return answer;
+        }
+        let answer = tokio::select! {
+            answer = &mut first => return answer,
+            answer = self.put_again(claim, question, trace) => answer,
+        };
+        match answer {
+            // The first may have got the call, if it was only slow.
+            Ok(Checkpointed { state: Some(_), call: None, .. }) => {
+                timeout(ASK_ANOTHER, first).await.ok().and_then(Result::ok).map_or(answer, Ok)
+            }
+            Ok(_) => answer,
+            Err(_) => first.await,
+        }
+    }
+
+    /// Asks as soon as somebody is there to answer. Dropped when the first question ends.
+    async fn put_again(
+        &self,
+        claim: &ClaimKey,
+        question: &Checkpoint,
+        trace: TraceContext,
+    ) -> Result<Checkpointed, RequestError> {
+        loop {
+            match self.put(claim, question, trace).await {
+                Err(RequestError::NoResponder { .. } | RequestError::Unavailable { .. }) => {
+                    tokio::time::sleep(UNREACHABLE).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn put(
+        &self,
+        (volume, _): &ClaimKey,
+        question: &Checkpoint,
+        trace: TraceContext,
+    ) -> Result<Checkpointed, RequestError> {
         let subject = Namespaced::ClaimCheckpoint.subject(&volume.namespace);
         // A span of ours would be lost with this process, and the service's be without a parent.
         self.bus.request(&subject, question, &Call::within(trace, CHECKPOINT).as_it_is()).await
