@@ -209,10 +209,10 @@ async fn a_follower_misses_nothing_new_when_a_killed_server_has_forgotten_the_ne
     server.restart().await;
 
     let filters = ["berth.v1.event.>".to_owned()];
-    let mut followed = follower.event_log(&EVENTS).follow_from(&filters, 1);
+    let mut feed = follower.event_log(&EVENTS).follow_from(&filters, 1);
     stored(10..20).await;
     for expected in 0..20 {
-        let event = timeout(PATIENCE, followed.next()).await.unwrap();
+        let event = timeout(PATIENCE, feed.next()).await.unwrap();
         assert_eq!(counts(&[event]), [expected]);
     }
     // With fewer new ones than were forgotten, and then with more.
@@ -225,7 +225,7 @@ async fn a_follower_misses_nothing_new_when_a_killed_server_has_forgotten_the_ne
         stored(new.clone()).await;
         cable.heal();
         for expected in new.clone() {
-            let event = timeout(PATIENCE, followed.next()).await.unwrap();
+            let event = timeout(PATIENCE, feed.next()).await.unwrap();
             assert_eq!(counts(&[event]), [expected], "of {new:?}");
         }
     }
@@ -234,7 +234,7 @@ async fn a_follower_misses_nothing_new_when_a_killed_server_has_forgotten_the_ne
     stored(300..303).await;
     cable.heal();
     for expected in 300..303 {
-        let event = timeout(PATIENCE, followed.next()).await.unwrap();
+        let event = timeout(PATIENCE, feed.next()).await.unwrap();
         assert_eq!(counts(&[event]), [expected]);
     }
 }

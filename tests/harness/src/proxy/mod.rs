@@ -216,14 +216,16 @@ async fn join(client: TcpStream, target: SocketAddr, line: Line) {
 async fn send(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> io::Result<()> {
     let mut held = Vec::new();
     loop {
-        while line.is_whole() && !line.is_lost() {
+        // Looked at once a round: what is healed right after the look is not waited for in vain.
+        let mut whole = line.is_whole();
+        while whole && !line.is_lost() {
             let Some(size) = line.next(&held) else { break };
             to.write_all(&held[..size]).await?;
             held.drain(..size);
+            whole = line.is_whole();
         }
-        let waits = !line.is_whole();
         tokio::select! {
-            () = line.whole(), if waits => {}
+            () = line.whole(), if !whole => {}
             size = from.read_buf(&mut held) => if size? == 0 {
                 return close(to, &line, &held).await;
             }
@@ -238,17 +240,17 @@ async fn send(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> io
 async fn bring(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> io::Result<()> {
     let mut held = Vec::new();
     loop {
+        let whole = line.is_whole();
         if line.is_lost() {
             held.clear();
-        } else if line.is_whole() && !held.is_empty() {
+        } else if whole {
             to.write_all(&held).await?;
             held.clear();
         } else if let Some(tap) = &line.tap {
             tap.wire.hear(&held);
         }
-        let waits = !line.is_whole();
         tokio::select! {
-            () = line.whole(), if waits => {}
+            () = line.whole(), if !whole => {}
             size = from.read_buf(&mut held) => if size? == 0 {
                 return close(to, &line, &held).await;
             }

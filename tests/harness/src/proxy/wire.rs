@@ -93,6 +93,11 @@ impl Wire {
         std::mem::take(&mut *self.laid()).passed
     }
 
+    /// Whether it was tripped: then a cable stands still.
+    pub fn is_tripped(&self) -> bool {
+        self.progress.borrow().tripped.is_some()
+    }
+
     /// Waits until it is tripped; behind a message also until that was surely handled: its answer
     /// has come as far as the cable.
     ///

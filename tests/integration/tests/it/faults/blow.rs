@@ -32,8 +32,14 @@ pub enum Blow {
 pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>) -> Option<Passed> {
     let mut flow = pin!(flow);
     let passed = tokio::select! {
-        () = &mut flow => return None,
-        passed = system.wire.tripped() => passed,
+        () = &mut flow => None,
+        passed = system.wire.tripped() => Some(passed),
+    };
+    let (passed, mut done) = match passed {
+        Some(passed) => (passed, false),
+        // The last message of a flow may end it before its sender is struck.
+        None if system.wire.is_tripped() => (system.wire.tripped().await, true),
+        None => return None,
     };
     let part = system.part_of(&passed.cable);
     match blow {
@@ -43,28 +49,24 @@ pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>)
         }
         Blow::KillLong => {
             system.kill9(part);
-            let done = timeout(ALONE, &mut flow).await.is_ok();
+            done = done || timeout(ALONE, &mut flow).await.is_ok();
             system.restart(part);
-            if done {
-                return Some(passed);
-            }
         }
         Blow::Pause => {
             system.daemon(part).pause();
-            let done = timeout(ALONE, &mut flow).await.is_ok();
+            done = done || timeout(ALONE, &mut flow).await.is_ok();
             for cable in system.cables(part) {
                 cable.heal();
             }
             system.daemon(part).resume();
-            if done {
-                return Some(passed);
-            }
         }
         Blow::Cut => system.cables(part).iter().for_each(|cable| cable.snap()),
         Blow::Lose => system.cables(part).iter().for_each(|cable| cable.lose()),
         Blow::KillBus => kill_bus(system, part).await,
     }
-    flow.await;
+    if !done {
+        flow.await;
+    }
     Some(passed)
 }
 

@@ -42,16 +42,20 @@ async fn around_each_call(fate: Fate) {
     if !or_skip("real mounts") {
         return;
     }
+    let (claims, releases) = CALLS.split_at(3);
+    tokio::join!(around(fate, claims), around(fate, releases));
+}
+
+async fn around(fate: Fate, calls: &[(Flow, &str)]) {
     let system = System::start(options()).await;
-    for (flow, rpc) in CALLS {
-        for side in ["before", "after"] {
-            if matches!(fate, Fate::AnswerLost) && side == "before" {
-                continue;
-            }
+    let sides =
+        if matches!(fate, Fate::AnswerLost) { &["after"][..] } else { &["before", "after"] };
+    for (flow, rpc) in calls {
+        for side in sides {
             let volume = format!("{rpc}-{side}").to_lowercase();
             let began = Instant::now();
             flow.prepare(&system, &volume).await;
-            befall(&system, flow, rpc, side, fate, &volume).await;
+            befall(&system, *flow, rpc, side, fate, &volume).await;
             system.healthy().await;
             flow.rest(&system, &volume).await;
             println!("{fate:?} {side} {rpc}: {:?}", began.elapsed());

@@ -25,13 +25,15 @@ mod replicas;
 mod sender;
 
 use berth_integration::Options;
+use points::Which;
 
 /// The system that faults are tried on: quick to give up on a call and to ask again.
 fn options() -> Options {
     Options { cables: true, call_timeout_ms: 1_500, patience_ms: 2_000, ..Options::default() }
 }
 
-/// Whether everything is to be tried, however long it takes.
-fn all() -> bool {
-    std::env::var("BERTH_FAULTS").is_ok_and(|what| what == "all")
+/// One point in so many; every point where everything is to be tried, however long it takes.
+fn some(step: usize) -> Which {
+    let all = std::env::var("BERTH_FAULTS").is_ok_and(|what| what == "all");
+    if all { Which::Every } else { Which::OneIn(step) }
 }

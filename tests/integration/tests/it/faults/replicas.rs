@@ -5,8 +5,8 @@ use berth_integration::Options;
 
 use super::blow::Blow;
 use super::flow::Flow;
-use super::options;
-use super::points::{Which, at_points};
+use super::points::at_points;
+use super::{options, some};
 
 fn two() -> Options {
     Options { replicas: 2, ..options() }
@@ -14,20 +14,20 @@ fn two() -> Options {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_two_is_killed_in_a_claim() {
-    at_points(Flow::Claim, Blow::KillLong, Which::Every, two()).await;
+    at_points(Flow::Claim, Blow::KillLong, some(3), two()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_two_is_killed_in_a_release() {
-    at_points(Flow::Release, Blow::KillLong, Which::Every, two()).await;
+    at_points(Flow::Release, Blow::KillLong, some(3), two()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_two_is_paused_in_a_claim_and_wakes_up_later() {
-    at_points(Flow::Claim, Blow::Pause, Which::Every, two()).await;
+    at_points(Flow::Claim, Blow::Pause, some(3), two()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_two_is_paused_in_a_release_and_wakes_up_later() {
-    at_points(Flow::Release, Blow::Pause, Which::Every, two()).await;
+    at_points(Flow::Release, Blow::Pause, some(3), two()).await;
 }
