@@ -114,8 +114,8 @@ pub async fn take(
     }
 }
 
-/// Whether what is lacking may come to be while a caller waits: a volume that is to be registered, a
-/// plugin or a node that is to be well again.
+/// Whether what is lacking may come to be while a caller waits: a volume that is to be registered,
+/// a plugin or a node that is to be well again.
 fn may_come(refusal: &Refusal) -> bool {
     use Refusal::{NoSuchVolume, NodeAway, NodeClock, NodeFull, PluginUnready};
     matches!(refusal, NoSuchVolume | PluginUnready(_) | NodeAway(_) | NodeClock(_) | NodeFull(_))
