@@ -17,6 +17,7 @@ pub const PLUGIN: &str = "dev.berth";
 
 /// What kind of system.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one switch, named where it is set")]
 pub struct Options {
     /// Nodes `n1`, `n2`, …, each with an agent and a driver.
     pub nodes: usize,
