@@ -27,8 +27,9 @@ async def every_endpoint(wire, say):
             demand(late.code == "BERTH0002", f"{endpoint.anchor} was late: {late}")
             demand(late.body["retryable"], f"{endpoint.anchor} was late: {late}")
     nodes = await wire.ask("node-status", {})
-    known = [one["id"] for one in nodes.body["nodes"]]
-    demand(known == ["n1", "n2"], f"the node of the example has left again: {known}")
+    known = {one["id"]: one.get("gone") for one in nodes.body["nodes"]}
+    demand(list(known) == ["n1", "n2", "peer.example"], f"nodes: {known}")
+    demand(known["peer.example"], "the node of the example is not remembered as gone")
     say(f"each endpoint with the page's example: {len(did)} did it, {len(refused)} refused:")
     say(f"  did: {', '.join(did)}")
     say("each endpoint with no JSON, wrong kinds and a deadline past: the code that is documented")
