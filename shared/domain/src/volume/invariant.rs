@@ -35,6 +35,12 @@ fn unsound(claim: &Claim) -> Option<&'static str> {
     if claim.exhausted && claim.state != State::Publishing {
         return Some("has no room at the plugin and is not being published");
     }
+    if claim.proof.is_some() && claim.state != State::NodeDetached {
+        return Some("left its node by a proof and is not detached from it");
+    }
+    if claim.place_until.is_some() && claim.state != State::Waiting {
+        return Some("has a place in line and is not in line");
+    }
     match claim.state {
         State::Waiting if claim.controller || !claim.publish_context.is_empty() => {
             Some("is in line and holds something")
@@ -72,12 +78,14 @@ fn too_many(volume: &Volume) -> Option<String> {
     Some(format!("{count} {what} hold the volume, more than {} allows", in_use.access))
 }
 
-/// Safety rule 3: a claim that the controller attached is never beside one that relies on nothing.
+/// Safety rule 3: a claim that the controller attached is never beside one that relies on nothing,
+/// nor, where a node is attached to read or to write, one that reads beside one that writes.
 fn attached_unlike(volume: &Volume) -> Option<String> {
-    let mut on_node: BTreeMap<&NodeId, bool> = BTreeMap::new();
+    let mut on_node: BTreeMap<&NodeId, (bool, bool)> = BTreeMap::new();
     volume.holders().find_map(|(alloc, claim)| {
-        let first = *on_node.entry(&claim.node).or_insert(claim.controller);
-        (first != claim.controller).then(|| {
+        let attached = (claim.controller, claim.access.attaches_read_only(claim.mode));
+        let first = *on_node.entry(&claim.node).or_insert(attached);
+        (first != attached).then(|| {
             format!("the claim of {alloc} is attached otherwise than its neighbours on its node")
         })
     })

@@ -5,14 +5,14 @@
 //! by number.
 //!
 //! ```text
-//!  ask ─┬─ rules not met, caller waits ──▶ waiting ─┐ no conflict ahead of it any more
-//!       ├────────────────◀──────────────────────────┘
+//!  ask ─┬─ rules not met, caller waits ──▶ waiting ─┐ no conflict ahead of it any more;
+//!       ├────────────────◀──────────────────────────┘ or nobody asks again: (key deleted)
 //!       ├─ no controller step ─────────────────────▶ taken
 //!       └─ controller step ──▶ publishing ── done ──▶ taken
 //!                                 │                     │ alloc ended, or released
 //!                                 │ undone              ▼
 //!                                 │                unpublishing    (retries stay here)
-//!                                 │                     │ agent.detach done
+//!                                 │                     │ agent.detach done, or a proof
 //!                                 └─────────────▶ node-detached    (retries stay here)
 //!                                                       │ controller.unpublish done; none needed;
 //!                                                       ▼ or another claim on the node will do it
@@ -20,7 +20,15 @@
 //! ```
 //!
 //! **Promises** one guarded write per step, then at most one call; that every prefix of a flow is a
-//! valid state; that nothing is freed but by a call that succeeded.
+//! valid state; that nothing is freed but by a call that succeeded, or in its place by a proof that
+//! the node is gone.
+//!
+//! Why two writers cannot happen, in four places: a claim that conflicts with one in *any* state but
+//! waiting is not admitted (`take`); a claim gets to node-detached by its node's own word or by a
+//! proof only, and from there is deleted by a successful unpublish only, or beside a claim that is
+//! sure to make one (`answer`, `leave`); no call begins while another may still act
+//! (`Volume::busy`); and each of these is decided on the volume as it is, or not written (the
+//! guard). [`invariant`] says what that adds up to.
 //!
 //! **Never** stores what can be derived: who holds the volume, where it is attached and in which
 //! mode are folds over the claims.
@@ -71,7 +79,7 @@ impl Volume {
         self.holders().next().map(|(_, claim)| claim.capability())
     }
 
-    /// Claims of `alloc`'s kin: all other claims on the node.
+    /// All other claims on the node.
     fn others_on<'a>(
         &'a self,
         node: &'a NodeId,
