@@ -29,6 +29,9 @@ impl Model {
         if node.gone && self.scenario.is(Mutation::NoUndo) {
             counts_as_there(node);
         }
+        if self.scenario.is(Mutation::EarlyFence) {
+            self.follow_only_newer(world, node_at);
+        }
     }
 
     /// The node undoes a use; or unstages, when none is left; or counts as there, when nothing is.
@@ -48,7 +51,7 @@ impl Model {
             node.staged = false;
         } else {
             counts_as_there(node);
-            if self.scenario.is(Mutation::NoFence) {
+            if self.scenario.is(Mutation::NoFence) || self.scenario.is(Mutation::EarlyFence) {
                 node.life = Life::Here;
             }
         }
@@ -56,6 +59,11 @@ impl Model {
 
     /// The node learns which claims there are, and were; those that come are newer.
     pub(crate) fn fence(&self, world: &mut World, node_at: usize) {
+        self.follow_only_newer(world, node_at);
+        world.nodes[node_at].life = Life::Here;
+    }
+
+    fn follow_only_newer(&self, world: &mut World, node_at: usize) {
         for alloc in 0..self.scenario.allocs.len() {
             if self.node_of(alloc) == node_at {
                 let newest = self.epochs_of(world, alloc).max().unwrap_or(0);
@@ -63,7 +71,6 @@ impl Model {
                 *told = newest.max(*told);
             }
         }
-        world.nodes[node_at].life = Life::Here;
     }
 }
 

@@ -95,6 +95,9 @@ pub enum Mutation {
     KeepClaimed,
     /// A node that comes back follows grants from before (rule 12).
     NoFence,
+    /// It follows none of those that it knew of when it came back, and counts as gone a while
+    /// longer (rule 12).
+    EarlyFence,
 }
 
 impl Scenario {

@@ -126,3 +126,9 @@ fn nodes_that_come_back_and_keep_what_is_claimed() {
 fn nodes_that_come_back_and_follow_grants_from_before() {
     is_missed(NODES_GO, Mutation::NoFence, "nobody was granted it");
 }
+
+/// Rule 12: a claim that was made while its node counted as gone is as old as those before.
+#[test]
+fn nodes_that_come_back_and_follow_grants_of_the_time_between() {
+    is_missed(NODES_GO, Mutation::EarlyFence, "nobody was granted it");
+}
