@@ -41,10 +41,11 @@ impl Newer {
     pub fn until(&self, deadline: Instant) -> Until {
         let now = Instant::now();
         let left = deadline.saturating_duration_since(now);
-        let most = left.saturating_sub(ANSWER_BEFORE.min(left / 2));
+        let kept = ANSWER_BEFORE.min(left / 2);
+        let most = left.saturating_sub(kept);
         let asked = self.wait_ms.map_or(limits::WAIT_MAX, Duration::from_millis);
         // Half of what is kept back is for the way.
-        let answer = now + left.saturating_sub((left - most) / 2);
+        let answer = now + left.saturating_sub(kept / 2);
         Until { wait: now + asked.min(most), answer }
     }
 }

@@ -10,7 +10,7 @@ mod placement;
 mod volume;
 mod wait;
 
-use berth_bus::{Bucket, Fold, Mirror, ReadError};
+use berth_bus::{Bucket, Fold, Mirror};
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::problem::Problem;
@@ -90,17 +90,15 @@ impl Shared {
         filter: &str,
     ) -> Result<(), Problem> {
         let Reader { step, until, .. } = reader;
-        let head = match timeout_at(until.answer, bucket.head(filter)).await {
-            Ok(head) => head.map_err(|error: ReadError| error.into_problem(step))?,
-            Err(_) => {
-                let said = format!(
-                    "the leader of bucket {} did not answer in time, and without it nobody knows \
-                     whether what is known here still holds",
-                    bucket.name()
-                );
-                return Err(Problem::new(Code::BusUnavailable, said).retryable());
-            }
+        let Ok(head) = timeout_at(until.answer, bucket.head(filter)).await else {
+            let said = format!(
+                "the leader of bucket {} did not answer in time, and without it nobody knows \
+                 whether what is known here still holds",
+                bucket.name()
+            );
+            return Err(Problem::new(Code::BusUnavailable, said).retryable());
         };
+        let head = head.map_err(|error| error.into_problem(step))?;
         let reached = mirror.reach(head, until.answer).await;
         reached.map_err(|error| error.into_problem(step))
     }

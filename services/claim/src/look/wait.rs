@@ -145,32 +145,33 @@ impl Around<'_> {
 
     /// The node's agent is to unmount it.
     fn on_node(&self, node: Option<&Node>, plugin: Option<(&PluginId, &Plugin)>) -> Option<String> {
-        let id = &self.claim.node;
+        let node_id = &self.claim.node;
         match node {
             Some(Node { gone: Some(_), .. }) => return None,
             Some(Node { state: NodeState::Ready, .. }) => {}
             Some(Node { state: NodeState::Down, since, .. }) => {
                 return Some(format!(
-                    "start the agent of node {id}, which is down since {since}; if the host is off \
-                     for good, say so with `berth node gone {id}`"
+                    "start the agent of node {node_id}, which is down since {since}; if the host is off \
+                     for good, say so with `berth node gone {node_id}`"
                 ));
             }
             None => {
                 return Some(format!(
-                    "nobody knows node {id}: start its agent there, or if the host is off for \
-                     good, say so with `berth node gone {id}`"
+                    "nobody knows node {node_id}: start its agent there, or if the host is off for \
+                     good, say so with `berth node gone {node_id}`"
                 ));
             }
         }
-        let here = plugin.and_then(|(plugin, found)| {
-            Some((plugin, found.instances.get(&(id.clone(), Half::Node))))
-        });
+        let here =
+            plugin.map(|(id, found)| (id, found.instances.get(&(node_id.clone(), Half::Node))));
         match here {
             Some((plugin, instance)) if !instance.is_some_and(|one| one.healthy) => Some(format!(
-                "have plugin {plugin} run on node {id}: `berth plugin status {plugin}` shows how \
+                "have plugin {plugin} run on node {node_id}: `berth plugin status {plugin}` shows how \
                  it is"
             )),
-            None => Some(format!("start the plugin on node {id} and report it: nobody knows it")),
+            None => {
+                Some(format!("start the plugin on node {node_id} and report it: nobody knows it"))
+            }
             Some(_) => self.repeated(),
         }
     }

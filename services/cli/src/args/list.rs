@@ -21,11 +21,7 @@ pub struct Page {
 fn one_of<T: Copy + Send + Sync + 'static>(
     all: &'static [T],
     name: fn(T) -> &'static str,
-) -> ValueParser
-where
-    PossibleValuesParser: TypedValueParser<Value = String>,
-    T: Clone,
-{
+) -> ValueParser {
     let names = all.iter().map(|one| name(*one)).collect::<Vec<_>>();
     PossibleValuesParser::new(names)
         .try_map(move |given| {

@@ -188,8 +188,8 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
     let nodes = system.nodes().await.unwrap().index;
     let (subject, query) = (Global::NodeStatus.subject(), json!({"newer_than": nodes}));
     let (down, ()) = tokio::join!(system.ask::<Nodes>(&subject, &query), async {
-        system.kill9(Part::Agent(0))
-    },);
+        system.kill9(Part::Agent(0));
+    });
     assert!(down.unwrap().index > nodes);
 }
 
@@ -270,9 +270,9 @@ async fn a_placement_tells_why_a_node_cannot_host() {
     system.run("web", 0, "data").await;
     // An exclusive volume is held for every node; nothing else is in the way.
     let told = placed(&system, &json!([{"source": "data"}, {"source": "gone"}])).await;
-    let (no, none) = (held, Code::NoSuchVolume.as_str());
-    let node = |node| [format!("{node} data {no}"), format!("{node} gone {none}")];
-    assert_eq!(told, [node("n1"), node("n2")].concat());
+    let missing = Code::NoSuchVolume.as_str();
+    let both = |node| [format!("{node} data {held}"), format!("{node} gone {missing}")];
+    assert_eq!(told, [both("n1"), both("n2")].concat());
 
     // A volume of each alloc's own counts, and one of another namespace.
     let take = |alloc: &str, volume: &str| json!({"alloc": alloc, "volume": volume, "node": "n1"});
@@ -294,8 +294,8 @@ async fn a_placement_tells_why_a_node_cannot_host() {
     let expected = [
         format!("n1 shard[0] {full}"),
         format!("n1 more {full}"),
-        format!("n1 data {no}"),
-        format!("n2 data {no}"),
+        format!("n1 data {held}"),
+        format!("n2 data {held}"),
         format!("n2 data {full}"),
     ];
     assert_eq!(told, expected);

@@ -115,6 +115,9 @@ fn the_step_is_named() {
     assert!(waits.starts_with("agent.detach, again at"), "{waits}");
 }
 
+/// State, tries, what is known of the node and of the plugin, and what is said.
+type Row<'a> = (State, u32, Option<&'a Node>, Option<&'a Plugin>, Option<&'a str>);
+
 /// What keeps a volume on its node, and what a person can do: one row per cause.
 #[test]
 fn a_stuck_release_says_what_to_do() {
@@ -147,16 +150,16 @@ fn a_stuck_release_says_what_to_do() {
         plugin
     };
     let (ready, down) = (node(NodeState::Ready), node(NodeState::Down));
-    let (well, ill, none) = (plugin(true), plugin(false), Plugin::default());
+    let (well, ill, absent) = (plugin(true), plugin(false), Plugin::default());
     let id = PluginId::new("p").unwrap();
     let (on, off) = (State::Unpublishing, State::NodeDetached);
-    let rows: [(State, u32, Option<&Node>, Option<&Plugin>, Option<&str>); 9] = [
+    let rows: [Row<'_>; 9] = [
         (on, 0, Some(&ready), Some(&well), None),
         (on, 3, Some(&ready), Some(&well), Some("see the last error")),
         (on, 3, Some(&down), Some(&well), Some("start the agent of node n1, which is down since")),
         (on, 3, None, Some(&well), Some("nobody knows node n1")),
         (on, 3, Some(&ready), Some(&ill), Some("have plugin p run on node n1")),
-        (on, 3, Some(&ready), Some(&none), Some("have plugin p run on node n1")),
+        (on, 3, Some(&ready), Some(&absent), Some("have plugin p run on node n1")),
         (off, 0, Some(&down), Some(&well), None),
         (off, 3, None, Some(&well), Some("see the last error")),
         (off, 3, None, Some(&ill), Some("have a controller of plugin p run")),
