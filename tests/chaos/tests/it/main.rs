@@ -1,6 +1,7 @@
 //! One run of chaos. It needs root, for the mounts.
 //!
-//! `BERTH_CHAOS_SECONDS` says for how long (20; 120 where `CI` is set), `BERTH_CHAOS_SEED` which.
+//! `BERTH_CHAOS_SECONDS` says for how long (20; 120 where `CI` is set), `BERTH_CHAOS_SEED` which;
+//! with `BERTH_CHAOS_KEEP` all logs are kept in `target/chaos`, as they are when it fails.
 
 #![expect(clippy::panic, reason = "a test must stop where its footing fails")]
 
