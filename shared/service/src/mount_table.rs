@@ -20,8 +20,9 @@ use thiserror::Error;
 const TABLE: &str = "/proc/self/mountinfo";
 /// The mount point's column (proc(5)).
 const MOUNT_POINT: usize = 4;
-/// How often the table is read in search of two equal readings.
-const READINGS_MAX: usize = 10;
+/// How often the table is read in search of two equal readings: a node that unmounts dozens of
+/// volumes at once changes it all the time.
+const READINGS_MAX: usize = 100;
 
 /// Why it is not known what is mounted.
 #[derive(Debug, Error)]

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use berth_bus::Bus;
 use berth_contract::subject::{AgentVerb, Namespaced};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::root;
@@ -29,6 +30,14 @@ const MOUNT_CALLS: [&str; 3] = ["ControllerPublishVolume", "NodeStageVolume", "N
 const FREE_CALLS: [&str; 3] =
     ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
 
+/// A volume is free so soon after the plugin's last answer.
+const FREED_WITHIN: Duration = Duration::from_millis(250);
+/// So many volumes are released at once, with calls of 50 ms.
+const CROWD: usize = 500;
+const CROWD_DELAY_MS: u64 = 50;
+/// And are all free within this.
+const CROWD_WITHIN: Duration = Duration::from_secs(2);
+
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     if !root::or_skip("the rows of mounts") {
         return Ok(Vec::new());
@@ -48,17 +57,72 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         let times = rounds(&site, &freed, delay_ms, effort.mounts).await?;
         rows.extend(times.rows(delay_ms)?);
     }
+    rows.push(crowd(&site, &freed).await?);
     Ok(rows)
+}
+
+/// Many volumes of one plugin on one node, mounted and then released all at once.
+async fn crowd(site: &Site, freed: &Freed) -> Result<Row, Fatal> {
+    let (namespace, node) = (Namespace::default(), NodeId::new(NODE)?);
+    plant(site, 0)?;
+    let name = |at: usize| format!("crowd-{at:03}");
+    let mut gone = Vec::new();
+    for at in 0..CROWD {
+        provision(&site.path("backend"), &name(at))?;
+        gone.push(freed.expect(&namespace, &name(at), &name(at))?);
+    }
+    let (bus, all) = (site.bus.clone(), namespace.clone());
+    ask::fill(CROWD, move |at| {
+        let (bus, all, node, id) = (bus.clone(), all.clone(), node.clone(), name(at));
+        async move {
+            ask::register_volume(&bus, &all, &id, PLUGIN, "single-node-writer").await?;
+            ask::register_alloc(&bus, &all, &id, &id).await?;
+            let mount = json!({"namespace": all.as_str(), "alloc": id, "volume": id});
+            mounted(&bus, &node, &mount).await
+        }
+    })
+    .await?;
+    plant(site, CROWD_DELAY_MS)?;
+    let began = Instant::now();
+    let times = tokio::spawn(async move {
+        let each = gone.into_iter().map(|gone| async move {
+            gone.gone().await?;
+            Ok::<_, Fatal>(began.elapsed())
+        });
+        futures_util::future::try_join_all(each).await
+    });
+    let bus = site.bus.clone();
+    ask::fill(CROWD, move |at| {
+        let (bus, all) = (bus.clone(), namespace.clone());
+        async move {
+            let stop = json!({"id": name(at), "state": "complete"});
+            ask::about(&bus, Namespaced::AllocStop, &all, &stop).await.map(drop)
+        }
+    })
+    .await?;
+    let times = times.await??;
+    let took = times.iter().max().copied().ok_or("nothing was mounted")?;
+    let sample = Sample::new(times, took).ok_or("nothing was mounted")?;
+    let name = format!("{CROWD} released at once, {CROWD_DELAY_MS} ms a call");
+    let row = Row::new(Part::Mounts, name, u32::try_from(CROWD)?, 1).sample(&sample);
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+    let demanded = CROWD as f64 / CROWD_WITHIN.as_secs_f64();
+    Ok(row.limit("all in 2 s", demanded))
+}
+
+fn provision(backend: &Path, volume: &str) -> Result<(), Fatal> {
+    let driver = site::beside("berth-csi-dev")?;
+    let provision = ["provision", "--volume", volume, "--backend"];
+    let made = Command::new(driver).args(provision).arg(backend).output()?;
+    if made.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&made.stderr).into())
 }
 
 fn start_node(site: &mut Site) -> Result<(), Fatal> {
     let (backend, socket) = (site.path("backend"), site.path("csi.sock"));
-    let driver = site::beside("berth-csi-dev")?;
-    let provision = ["provision", "--volume", VOLUME, "--backend"];
-    let made = Command::new(driver).args(provision).arg(&backend).output()?;
-    if !made.status.success() {
-        return Err(String::from_utf8_lossy(&made.stderr).into());
-    }
+    provision(&backend, VOLUME)?;
     let path = |path: &Path| path.as_os_str().to_owned();
     let args = [
         "serve".into(),
@@ -98,6 +162,8 @@ struct Times {
     freed: Vec<Duration>,
     mount_calls: Vec<f64>,
     free_calls: Vec<f64>,
+    /// From the end of the plugin's last call to the claim's end.
+    answered: Vec<Duration>,
 }
 
 async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Result<Times, Fatal> {
@@ -112,29 +178,32 @@ async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Resul
         let before = std::fs::metadata(&log)?.len();
         let mount = json!({"namespace": namespace.as_str(), "alloc": alloc, "volume": VOLUME});
         let asked = Instant::now();
-        mounted(site, &node, &mount).await?;
+        mounted(&site.bus, &node, &mount).await?;
         let took_mounted = asked.elapsed();
         let stop = json!({"id": alloc, "state": "complete"});
         let asked = Instant::now();
         ask::about(&site.bus, Namespaced::AllocStop, &namespace, &stop).await?;
         gone.gone().await?;
-        let took_freed = asked.elapsed();
+        let (took_freed, now) = (asked.elapsed(), since_1970());
         if at > 0 {
             times.mounted.push(took_mounted);
             times.freed.push(took_freed);
             let calls = calls_since(&log, before)?;
             times.mount_calls.push(seconds_in(&calls, &MOUNT_CALLS));
             times.free_calls.push(seconds_in(&calls, &FREE_CALLS));
+            let last = last_end(&calls).ok_or("the driver's log shows no call")?;
+            times.answered.push(now.saturating_sub(last));
         }
     }
     Ok(times)
 }
 
-/// The first time the claim service may not have seen yet that the plugin is healthy.
-async fn mounted(site: &Site, node: &NodeId, mount: &Value) -> Result<(), Fatal> {
+/// The first time the claim service may not have seen yet that the plugin is healthy; and in a
+/// crowd the mount table may change whenever the agent reads it.
+async fn mounted(bus: &Bus, node: &NodeId, mount: &Value) -> Result<(), Fatal> {
     let mut tries = 0;
     loop {
-        match ask::ask(&site.bus, &AgentVerb::Mount.subject(node), mount).await {
+        match ask::ask(bus, &AgentVerb::Mount.subject(node), mount).await {
             Ok(_) => return Ok(()),
             Err(error) if tries > 50 => return Err(error.into()),
             Err(_) => tries += 1,
@@ -162,8 +231,21 @@ fn seconds_in(calls: &[Value], which: &[&str]) -> f64 {
     Duration::from_micros(ends.map(us).sum()).as_secs_f64()
 }
 
+/// When the last of the calls that free a volume ended, since 1970.
+fn last_end(calls: &[Value]) -> Option<Duration> {
+    let ends = calls.iter().filter(|call| {
+        call["entry"] == "end" && call["rpc"].as_str().is_some_and(|rpc| FREE_CALLS.contains(&rpc))
+    });
+    ends.filter_map(|call| call["end_us"].as_u64()).max().map(Duration::from_micros)
+}
+
+fn since_1970() -> Duration {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default()
+}
+
 impl Times {
-    fn rows(self, delay_ms: u64) -> Result<[Row; 2], Fatal> {
+    fn rows(self, delay_ms: u64) -> Result<[Row; 3], Fatal> {
         let suffix = match delay_ms {
             0 => String::new(),
             ms => format!(", {ms} ms a call"),
@@ -176,9 +258,14 @@ impl Times {
             let row = Row { per_second: Some(1.0 / sample.p50.as_secs_f64()), ..row };
             Ok::<_, Fatal>(row.limit("the plugin's own calls", 1.0 / calls))
         };
+        let answered = Sample::of_sequence(self.answered).ok_or("nothing was mounted")?;
+        let name = format!("last plugin answer to free{suffix}");
+        let quarter = 1.0 / FREED_WITHIN.as_secs_f64();
+        let answered = Row::new(Part::Mounts, name, 1, 1).sample(&answered);
         Ok([
             row("claim to mounted", self.mounted, self.mount_calls)?,
             row("release to free", self.freed, self.free_calls)?,
+            answered.limit("once in 250 ms", quarter),
         ])
     }
 }
@@ -202,5 +289,6 @@ mod tests {
         ];
         assert!((seconds_in(&calls, &MOUNT_CALLS) - 0.0015).abs() < 1e-9);
         assert!((seconds_in(&calls, &FREE_CALLS) - 0.0007).abs() < 1e-9);
+        assert_eq!(last_end(&calls), Some(Duration::from_micros(3_700)));
     }
 }
