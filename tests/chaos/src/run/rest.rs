@@ -25,8 +25,8 @@ use crate::verdict;
 /// How long everything may take to come to rest: an answer that a plugin lost is waited for by its
 /// agent for so long, and what waited for that then is done within this.
 const REST: Duration = Duration::from_secs(35 + PLUGIN_PATIENCE.as_secs());
-/// How long a single thing may take then.
-const SOON: Duration = Duration::from_secs(20);
+/// How long a single thing may take then: a machine that has much else to do is not stuck.
+const SOON: Duration = Duration::from_secs(60);
 
 /// How the end went.
 #[derive(Clone, Copy, Debug)]
