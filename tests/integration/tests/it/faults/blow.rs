@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use berth_harness::proxy::Passed;
+use berth_harness::proxy::{Passed, Proxy};
 use berth_integration::{Part, System};
 use tokio::time::timeout;
 
@@ -60,8 +60,8 @@ pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>)
             }
             system.daemon(part).resume();
         }
-        Blow::Cut => system.cables(part).iter().for_each(|cable| cable.snap()),
-        Blow::Lose => system.cables(part).iter().for_each(|cable| cable.lose()),
+        Blow::Cut => system.cables(part).iter().for_each(Proxy::snap),
+        Blow::Lose => system.cables(part).iter().for_each(Proxy::lose),
         Blow::KillBus => kill_bus(system, part).await,
     }
     if !done {
@@ -77,6 +77,6 @@ async fn kill_bus(system: &System, sender: Part) {
     };
     let server = &system.servers()[leader];
     server.kill9();
-    system.cables(sender).iter().for_each(|cable| cable.snap());
+    system.cables(sender).iter().for_each(Proxy::snap);
     server.restart().await;
 }

@@ -43,7 +43,7 @@ async fn around_each_call(fate: Fate) {
         return;
     }
     let (claims, releases) = CALLS.split_at(3);
-    tokio::join!(around(fate, claims), around(fate, releases));
+    tokio::join!(Box::pin(around(fate, claims)), Box::pin(around(fate, releases)));
 }
 
 async fn around(fate: Fate, calls: &[(Flow, &str)]) {

@@ -21,6 +21,8 @@ pub enum Flow {
     Claim,
     /// An alloc ends, and its claim is released.
     Release,
+    /// An alloc ends, and a person has its volume detached from the node, while it is released.
+    Detach,
     /// An alloc has ended while nobody looked; the collector finds its claim.
     Collect,
     /// A node comes back.
@@ -58,7 +60,7 @@ impl Flow {
         match self {
             Self::Register => system.provision(volume),
             Self::Claim => drop(system.volume(volume, &["single-node-writer"]).await),
-            Self::Release | Self::Collect => {
+            Self::Release | Self::Detach | Self::Collect => {
                 system.volume(volume, &["single-node-writer"]).await;
                 let mounted = system.run(volume, 0, volume).await;
                 std::fs::write(format!("{}/f", mounted.path), volume).unwrap();
@@ -85,6 +87,13 @@ impl Flow {
                 system.stop(volume).await;
                 system.freed(volume).await;
             }
+            Self::Detach => {
+                system.stop(volume).await;
+                let subject = Namespaced::VolumeDetach.subject(&Namespace::default());
+                let detach = json!({"id": volume, "node": "n1"});
+                system.persist::<Value>(&subject, &detach).await.unwrap();
+                system.freed(volume).await;
+            }
             Self::Collect => {
                 system.stop(volume).await;
                 collected(system, volume).await;
@@ -108,7 +117,7 @@ impl Flow {
                 return;
             }
             Self::Claim => drop(system.stop(volume).await),
-            Self::Release | Self::Collect => {}
+            Self::Release | Self::Detach | Self::Collect => {}
             Self::Join => drop(system.volume(volume, &["single-node-writer"]).await),
         }
         system.settle(volume).await;

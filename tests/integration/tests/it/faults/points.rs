@@ -28,9 +28,12 @@ type Place = (usize, Side);
 /// Strikes at the points of a flow, each time with a volume of its own. Most of the time somebody
 /// waits for something, so several systems are struck side by side.
 pub async fn at_points(flow: Flow, blow: Blow, which: Which, options: Options) {
-    if !or_skip("real mounts") {
-        return;
+    if or_skip("real mounts") {
+        Box::pin(strike_all(flow, blow, which, options)).await;
     }
+}
+
+async fn strike_all(flow: Flow, blow: Blow, which: Which, options: Options) {
     let first = System::start(options).await;
     let count = count(&first, flow).await;
     let places: VecDeque<Place> = (0..count)

@@ -25,6 +25,11 @@ async fn whoever_is_killed_in_a_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_a_volume_is_detached_by_hand() {
+    killed_in(Flow::Detach).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_killed_while_garbage_is_collected() {
     killed_in(Flow::Collect).await;
 }
