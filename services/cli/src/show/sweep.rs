@@ -9,8 +9,7 @@ pub fn sweep(sweep: &Sweep) -> String {
     if sweep.collected.is_empty() && sweep.kept.is_empty() {
         return "nothing is left behind\n".to_owned();
     }
-    let told = |word: &str, lines: &[String]| -> String {
-        lines.iter().map(|line| format!("{word} {}\n", plain(line))).collect()
-    };
-    told("collected", &sweep.collected) + &told("kept     ", &sweep.kept)
+    let collected = sweep.collected.iter().map(|line| format!("collected  {}", plain(line)));
+    let kept = sweep.kept.iter().map(|line| format!("kept       {}", plain(line)));
+    collected.chain(kept).collect::<Vec<_>>().join("\n")
 }
