@@ -98,7 +98,7 @@ pub enum Conflict {
     OneNode,
     /// The access mode allows one writer, and there is one.
     OneWriter,
-    /// The access mode has each node attached either to read or to write, and this one is otherwise.
+    /// The access mode has each node attached either to read or to write, and this one otherwise.
     OneModePerNode,
 }
 

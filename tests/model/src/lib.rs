@@ -2,9 +2,9 @@
 //! [`berth_domain::volume::step`].
 //!
 //! **Owns** a small world around one volume: allocs that end and come back, calls and grants that
-//! are late or lost, executors, agents that crash, nodes that reboot or go and come back, a plugin that acts and says
-//! it did not, and time. What is decided about the volume is not modelled: the world keeps the
-//! volume's record and asks the same function that the services ask.
+//! are late or lost, executors, agents that crash, nodes that reboot or go and come back, a plugin
+//! that acts and says it did not, and time. What is decided about the volume is not modelled: the
+//! world keeps the volume's record and asks the same function that the services ask.
 //!
 //! **Promises** that each state it reports as seen was checked against the safety rules
 //! ([`safety`]) and can come to rest ([`weather`]), and that a breach comes with the shortest way

@@ -44,8 +44,8 @@ impl Model {
             let superseded = node.intents[grant.alloc].is_some_and(|epoch| epoch > grant.epoch);
             node.told[grant.alloc] < grant.epoch && !superseded
         });
-        // To a node that is away, nothing older than its newest grant makes a difference: it follows
-        // none of them when it is back.
+        // To a node that is away, nothing older than its newest grant makes a difference: it
+        // follows none of them when it is back.
         let newest = |of: usize| world.grants.iter().filter(move |grant| grant.alloc == of);
         let newest: Vec<_> =
             (0..ALLOCS).map(|of| newest(of).map(|grant| grant.epoch).max()).collect();

@@ -115,7 +115,7 @@ impl Translation {
             next_try: None,
             since: Timestamp::default(),
             reason: None,
-            // Long ago: whoever asks again in time is no different from who asks for the first time.
+            // Long ago: whoever asks again in time is no different from who asks first.
             place_until: (claim.state == State::Waiting).then(Timestamp::default),
             exhausted: claim.exhausted,
             proof: claim.proof.then(proof),

@@ -40,7 +40,8 @@ impl Weather {
                 let mut way = Vec::new();
                 loop {
                     let here = fingerprint(&world);
-                    // Where a way led to rest before, it does again; where it led now, it is a circle.
+                    // Where a way led to rest before, it does again; where this one has been, it
+                    // goes round in a circle.
                     if way.contains(&here) || way.len() > STEPS_MAX {
                         return Err(stuck(wish));
                     }

@@ -23,12 +23,12 @@
 //! valid state; that nothing is freed but by a call that succeeded, or in its place by a proof that
 //! the node is gone.
 //!
-//! Why two writers cannot happen, in four places: a claim that conflicts with one in *any* state but
-//! waiting is not admitted (`take`); a claim gets to node-detached by its node's own word or by a
-//! proof only, and from there is deleted by a successful unpublish only, or beside a claim that is
-//! sure to make one (`answer`, `leave`); no call begins while another may still act
-//! (`Volume::busy`); and each of these is decided on the volume as it is, or not written (the
-//! guard). [`invariant`] says what that adds up to.
+//! Why two writers cannot happen, in four places: a claim that conflicts with one in *any* state
+//! but waiting is not admitted (`take`); a claim that was granted gets to node-detached by its
+//! node's own word or by a proof only, and from there is deleted by a successful unpublish only, or
+//! beside a claim that is sure to make one (`answer`, `leave`); no call begins while another may
+//! still act (`Volume::busy`); and each of these is decided on the volume as it is, or not written
+//! (the guard). [`invariant`] says what that adds up to.
 //!
 //! **Never** stores what can be derived: who holds the volume, where it is attached and in which
 //! mode are folds over the claims.

@@ -27,7 +27,8 @@ fn held_by(record: &str) -> Volume {
     let claim: Claim = serde_json::from_str(record).unwrap();
     assert!(!claim.exhausted && claim.proof.is_none() && claim.place_until.is_none(), "{record}");
     let spec = serde_json::from_str(
-        r#"{"plugin":"p","capabilities":[{"access":"single-node-writer","attachment":"file-system"}]}"#,
+        r#"{"plugin":"p",
+            "capabilities":[{"access":"single-node-writer","attachment":"file-system"}]}"#,
     );
     Volume { spec: Some(spec.unwrap()), claims: [(alloc("a"), claim)].into() }
 }
