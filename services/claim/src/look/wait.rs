@@ -151,8 +151,8 @@ impl Around<'_> {
             Some(Node { state: NodeState::Ready, .. }) => {}
             Some(Node { state: NodeState::Down, since, .. }) => {
                 return Some(format!(
-                    "start the agent of node {node_id}, which is down since {since}; if the host is off \
-                     for good, say so with `berth node gone {node_id}`"
+                    "start the agent of node {node_id}, which is down since {since}; if the \
+                     host is off for good, say so with `berth node gone {node_id}`"
                 ));
             }
             None => {
@@ -166,8 +166,8 @@ impl Around<'_> {
             plugin.map(|(id, found)| (id, found.instances.get(&(node_id.clone(), Half::Node))));
         match here {
             Some((plugin, instance)) if !instance.is_some_and(|one| one.healthy) => Some(format!(
-                "have plugin {plugin} run on node {node_id}: `berth plugin status {plugin}` shows how \
-                 it is"
+                "have plugin {plugin} run on node {node_id}: `berth plugin status {plugin}` shows \
+                 how it is"
             )),
             None => {
                 Some(format!("start the plugin on node {node_id} and report it: nobody knows it"))
@@ -187,8 +187,8 @@ impl Around<'_> {
             None => Some("start a controller of its plugin: nobody knows one".to_owned()),
             Some((id, found)) if found.count(Half::Controller, ready).healthy == 0 => {
                 Some(format!(
-                    "have a controller of plugin {id} run: `berth plugin status {id}` shows how they \
-                 are"
+                    "have a controller of plugin {id} run: `berth plugin status {id}` shows how \
+                     they are"
                 ))
             }
             Some(_) => self.repeated(),

@@ -345,8 +345,8 @@ pub struct Plugins {
     pub index: u64,
     /// The plugins, by id.
     pub plugins: Vec<PluginStatus>,
-    /// Where the next page, of plugins or of one's instances, begins, as `after`; none when this was
-    /// the last.
+    /// Where the next page, of plugins or of one's instances, begins, as `after`; none when this
+    /// was the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

@@ -1,3 +1,5 @@
+//! Everything that may be wrong with a node or a volume, alone and together.
+
 use crate::access::{AccessMode, Mode};
 use crate::plugin::{Instance, NodeAbilities};
 use crate::proof::{Proof, ProofKind};
@@ -132,14 +134,20 @@ impl Host {
         let ready = |_: &NodeId| {
             self.record.as_ref().is_some_and(|record| record.state == NodeState::Ready)
         };
-        let site = |_: &VolumeId, _: &PluginId| Site {
-            node: &node,
-            record: self.record.as_ref(),
-            id: &id,
-            plugin: self.plugin.as_ref(),
-            volumes: self.volumes,
-        };
-        obstacles(&newcomer, wanted, &node, site, ready, &context())
+        obstacles(
+            &newcomer,
+            wanted,
+            &node,
+            |_, _| Site {
+                node: &node,
+                record: self.record.as_ref(),
+                id: &id,
+                plugin: self.plugin.as_ref(),
+                volumes: self.volumes,
+            },
+            ready,
+            &context(),
+        )
     }
 
     /// What is in the way of one volume, in words.

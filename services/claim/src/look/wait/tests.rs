@@ -1,3 +1,5 @@
+//! Every state with every cause that keeps it there, and what is said of it.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
