@@ -1,4 +1,4 @@
-//! Chaos: random operations and faults by a seed, over real processes, and the whole history judged.
+//! Chaos: random operations and faults by a seed, over real processes, and all of it judged.
 //!
 //! Owns: a plan by a seed ([`plan`]), the system it is carried out on ([`site`]), what the callers
 //! were told ([`ledger`]), and whether that was true ([`verdict`], and the drivers' own judge).
