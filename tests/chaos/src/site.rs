@@ -126,8 +126,8 @@ impl Site {
                 daemons.insert(target, program.start());
             }
         }
-        let _loops = Loops(dir.path().to_owned());
-        Self { shape, bus, daemons, cables, nats, _loops, dir }
+        let loops = Loops(dir.path().to_owned());
+        Self { shape, bus, daemons, cables, nats, _loops: loops, dir }
     }
 
     /// A process.
