@@ -11,6 +11,7 @@
 //! calls, and feeds the outcome back. It never calls a node, and never detaches anything: releases
 //! are the volumewatcher's, who asks for each step through `claim.checkpoint`.
 
+mod again;
 mod alloc;
 mod checkpoint;
 mod config;

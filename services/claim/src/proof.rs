@@ -13,7 +13,7 @@ use berth_contract::{key, record};
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::Node;
 use berth_domain::proof::Proven;
-use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 
 use crate::alloc;
 use crate::state::State;
@@ -37,13 +37,19 @@ pub async fn of_claim(
     if state.nodes.read(|nodes| said(nodes.get(&node))).is_none() {
         return Ok(None);
     }
-    let entry = state.node_records.get(&key::node(&node)).await;
-    let entry = entry.map_err(|error| error.into_problem(STEP))?;
+    let known = self::node(state, &node, STEP).await?;
+    Ok(said(known.as_ref()).map(|proof| Proven { node, epoch, proof }))
+}
+
+/// The node's record as the leader has it.
+pub async fn node(state: &State, node: &NodeId, step: &str) -> Result<Option<Node>, Problem> {
+    let entry = state.node_records.get(&key::node(node)).await;
+    let entry = entry.map_err(|error| error.into_problem(step))?;
     let Some(value) = entry.and_then(|entry| entry.value) else { return Ok(None) };
     let known = record::read::<Node>(&value).map_err(|error| {
-        Problem::new(Code::NewerRecord, berth_service::process::chain(&error)).at(STEP).node(&node)
+        Problem::new(Code::NewerRecord, berth_service::process::chain(&error)).at(step).node(node)
     })?;
-    Ok(said(Some(&known.body)).map(|proof| Proven { node, epoch, proof }))
+    Ok(Some(known.body))
 }
 
 /// Ends the alloc of a claim that goes by a proof, before it goes: a crash in between leaves an

@@ -140,9 +140,9 @@ impl Shared {
         })
     }
 
-    /// The call with what the plugin calls the node. Claims of an older version do not say (D9): then
-    /// it is what the plugin's instance there last said. No controller is asked without it, since
-    /// CSI takes an unpublish that names no node for one from every node.
+    /// The call with what the plugin calls the node. Claims of an older version do not say (D9):
+    /// then it is what the plugin's instance there last said. No controller is asked without it,
+    /// since CSI takes an unpublish that names no node for one from every node.
     pub fn with_external_node(&self, mut call: Call) -> Call {
         if call.external_node.is_none() {
             call.external_node = self.plugins.read(|plugins| {

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::state::State;
 use crate::transact::TransactError;
-use crate::{plan, refuse};
+use crate::{again, plan, refuse};
 
 const STEP: &str = "claim.take";
 /// A change can be missed by a replica that lags; it is looked for this often anyway.
@@ -38,6 +38,8 @@ pub async fn take(
     let volume = VolumeKey::new(namespace, request.volume.clone());
     let place = |problem: Problem| problem.at(STEP).volume(&volume).node(&request.node);
     let mut changes = state.volume_mirror.subscribe();
+    // Whether this asking had the controller attach it: then the claim is as new as can be.
+    let mut attached = false;
     loop {
         changes.mark_unchanged();
         // Looked up anew each time: the alloc may end while its claim waits (B1).
@@ -82,10 +84,16 @@ pub async fn take(
                     )
                     .await
                     .map_err(place)?;
+                    attached = true;
                     continue;
                 }
                 None => match granted(state, &volume, &request, &alloc) {
-                    Some(grant) => return Ok(grant),
+                    Some(grant) => {
+                        if done.step.write.is_none() && !attached {
+                            again::may_grant(state, &volume, &request).await.map_err(place)?;
+                        }
+                        return Ok(grant);
+                    }
                     None => None,
                 },
             },

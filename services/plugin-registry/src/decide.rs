@@ -151,6 +151,10 @@ fn node(known: Option<&Node>, arrived: &Arrived) -> Node {
     let as_before = known
         .map(|known| known.clock_skew_ms)
         .filter(|before| before.abs_diff(skew_ms) <= SKEW_STEP_MS);
+    let was_gone = known.and_then(|known| known.gone.clone());
+    // What was undone before the node was told of this proof does not count.
+    let gone = was_gone.clone().filter(|proof| arrived.report.undone != Some(proof.at));
+    let is_back = was_gone.is_some() && gone.is_none();
     Node {
         state,
         since,
@@ -159,10 +163,8 @@ fn node(known: Option<&Node>, arrived: &Arrived) -> Node {
         boot_id: boot_id.clone(),
         reported: *clock,
         attributes: attributes.clone(),
-        gone: known.and_then(|known| known.gone.clone()).filter(|proof| {
-            // What was undone before the node was told of this proof does not count.
-            arrived.report.undone != Some(proof.at)
-        }),
+        back: if is_back { Some(arrived.at) } else { known.and_then(|known| known.back) },
+        gone,
     }
 }
 

@@ -107,5 +107,6 @@ fn unknown(proof: &Proof) -> Node {
         reported: Timestamp::default(),
         attributes: BTreeMap::new(),
         gone: None,
+        back: None,
     }
 }

@@ -127,6 +127,7 @@ mod tests {
             reported: Timestamp::from_unix_ms(4),
             attributes: [("zone".to_owned(), "a".to_owned())].into(),
             gone: None,
+            back: None,
         }
     }
 

@@ -6,7 +6,7 @@
 //! forgotten: one that would come too soon comes when the bound allows it. A crowd of claims that
 //! waited for the same does not come back at the same moment.
 //!
-//! **Never** makes a call due that may not begin: of that, only the wait after a failure is skipped.
+//! **Never** makes a call due that may not begin: only the wait after a failure is skipped.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

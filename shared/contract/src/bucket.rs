@@ -51,8 +51,8 @@ pub const SECRETS: BucketSpec = BucketSpec {
     marker_ttl: HOUR,
 };
 
-/// Plugins: `<plugin>.instance.<node>.<type>` and `<plugin>.job.<ns>.<job>`; a plugin is the fold of
-/// its keys.
+/// Plugins: `<plugin>.instance.<node>.<type>` and `<plugin>.job.<ns>.<job>`; a plugin is the fold
+/// of its keys.
 pub const PLUGINS: BucketSpec = BucketSpec {
     name: "berth-plugins",
     description: "Plugins: <plugin>.instance.<node>.<type>, <plugin>.job.<ns>.<job>",

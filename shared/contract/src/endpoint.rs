@@ -205,9 +205,13 @@ impl From<Global> for Endpoint {
     fn from(verb: Global) -> Self {
         let Exchange { description, request, reply } = global(verb);
         let service = match verb {
-            Global::PluginStatus | Global::PluginExpect | Global::PluginDelete | Global::NodeStatus | Global::NodeReport | Global::NodeLeave | Global::NodeGone => {
-                service::PLUGIN_REGISTRY
-            }
+            Global::PluginStatus
+            | Global::PluginExpect
+            | Global::PluginDelete
+            | Global::NodeStatus
+            | Global::NodeReport
+            | Global::NodeLeave
+            | Global::NodeGone => service::PLUGIN_REGISTRY,
             Global::GcForce => service::GC,
             Global::SecretKey => service::CLAIM,
         };

@@ -23,6 +23,7 @@ pub mod timestamp;
 pub mod volume;
 
 pub use id::{
-    AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey, WorkerId,
+    AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey,
+    WorkerId,
 };
 pub use timestamp::Timestamp;

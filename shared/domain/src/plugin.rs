@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -166,6 +167,18 @@ pub struct Node {
     /// and has undone every mount whose claim is gone; until then it is not ready for anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<Proof>,
+    /// When it was last back from that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back: Option<Timestamp>,
+}
+
+impl Node {
+    /// Whether a claim that stands since then may go by a proof: the node counts as gone, or did
+    /// so after the claim was made, and whoever read the proof may be slow. Then it is not granted
+    /// once more, or the volume would be taken from under its new mount (rule 12).
+    pub fn may_be_proven(&self, since: Timestamp, clock_margin: Duration) -> bool {
+        self.gone.is_some() || self.back.is_some_and(|back| since <= back.after(clock_margin))
+    }
 }
 
 /// A job that provides a plugin: how many instances it is to have running (D5).

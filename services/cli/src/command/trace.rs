@@ -164,11 +164,8 @@ impl Reader<'_> {
         }
         let mut live = Vec::new();
         for (alloc, volume) in wanted.iter() {
-            let status = Status {
-                alloc: Some(alloc.clone()),
-                volume: volume.clone(),
-                ..Status::default()
-            };
+            let status =
+                Status { alloc: Some(alloc.clone()), volume: volume.clone(), ..Status::default() };
             for claim in self.claims(&status).await? {
                 if !live.contains(&claim) {
                     live.push(claim);

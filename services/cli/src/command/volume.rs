@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use berth_contract::message::secret::{Key, PublicKey};
 use berth_contract::message::volume::{
-    self as message, Deregistered, GivenSecrets, Placements, Registered, SEALED_FIELD, VolumeStatus,
-    Volumes,
+    self as message, Deregistered, GivenSecrets, Placements, Registered, SEALED_FIELD,
+    VolumeStatus, Volumes,
 };
 use berth_contract::subject::{Global, Namespaced};
 use berth_domain::alloc::VolumeRequest;

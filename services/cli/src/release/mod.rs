@@ -140,8 +140,7 @@ pub fn unfinished(alloc: &AllocStatus) -> Option<Failure> {
         return None;
     }
     let now = clock::now();
-    let claims: Vec<String> =
-        alloc.claims.iter().map(|claim| describe(claim, now)).collect();
+    let claims: Vec<String> = alloc.claims.iter().map(|claim| describe(claim, now)).collect();
     Some(Failure::Here {
         exit: exit::UNAVAILABLE,
         message: format!("not everything of {} is free yet: {}", alloc.id, claims.join("; ")),

@@ -29,6 +29,7 @@ fn down(since: Timestamp) -> Node {
         reported: since,
         attributes: std::collections::BTreeMap::new(),
         gone: None,
+        back: None,
     }
 }
 

@@ -299,6 +299,7 @@ fn an_instance_is_healthy_only_while_its_node_is_there() {
         reported: at(1),
         attributes: BTreeMap::new(),
         gone: None,
+        back: None,
     };
     let (ready, down) = (node_in(NodeState::Ready, 50), node_in(NodeState::Down, 90));
     let well = Instance { since: at(70), ..instance(true) };

@@ -1,3 +1,5 @@
+//! Which claims are asked about, and when.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

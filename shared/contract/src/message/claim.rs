@@ -215,17 +215,7 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }
-decode_struct!(Status {
-    volume,
-    alloc,
-    node,
-    plugin,
-    state,
-    limit,
-    after,
-    newer_than,
-    wait_ms,
-});
+decode_struct!(Status { volume, alloc, node, plugin, state, limit, after, newer_than, wait_ms });
 
 /// A claim as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

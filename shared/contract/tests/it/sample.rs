@@ -185,6 +185,7 @@ pub fn node() -> Node {
         reported: at(1),
         attributes: map("hostname", "host"),
         gone: None,
+        back: None,
     }
 }
 

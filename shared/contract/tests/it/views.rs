@@ -78,11 +78,14 @@ fn a_volume_and_a_list_of_them() {
         fs_type: Some("ext4".to_owned()),
         modify_index: 42,
     };
-    reply("reply-volume-list", &volume::Volumes {
-        index: 57,
-        volumes: vec![stub],
-        next: Some("team=20a.data.spec".to_owned()),
-    });
+    reply(
+        "reply-volume-list",
+        &volume::Volumes {
+            index: 57,
+            volumes: vec![stub],
+            next: Some("team=20a.data.spec".to_owned()),
+        },
+    );
     request(
         "request-volume-placement",
         &volume::Placement {
@@ -142,7 +145,14 @@ fn plugins_and_nodes() {
     };
     reply("reply-plugin-expect", &registry::Expected { changed: true });
     reply("reply-plugin-delete", &registry::Deleted { instances: 2, jobs: 1 });
-    reply("reply-plugin-status", &registry::Plugins { index: 57, plugins: vec![plugin], next: Some("ebs=2Ecsi=2Eaws=2Ecom.instance.host=2Eexample.node".to_owned()) });
+    reply(
+        "reply-plugin-status",
+        &registry::Plugins {
+            index: 57,
+            plugins: vec![plugin],
+            next: Some("ebs=2Ecsi=2Eaws=2Ecom.instance.host=2Eexample.node".to_owned()),
+        },
+    );
     let node = registry::NodeStatus {
         id: sample::node_id(),
         state: NodeState::Down,
@@ -154,7 +164,10 @@ fn plugins_and_nodes() {
         gone: Some(sample::proof()),
         instances: vec![instance(Half::Node)],
     };
-    reply("reply-node-status", &registry::Nodes { index: 57, nodes: vec![node], next: Some("host.example".to_owned()) });
+    reply(
+        "reply-node-status",
+        &registry::Nodes { index: 57, nodes: vec![node], next: Some("host.example".to_owned()) },
+    );
     let (state, gone) = (NodeState::Down, Some(sample::proof()));
     reply("reply-node-report", &registry::Reported { clock_skew_ms: -3, state, gone });
     reply("reply-node-leave", &registry::Left { known: true, instances: 2, gone: true });

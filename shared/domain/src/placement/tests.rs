@@ -83,6 +83,7 @@ fn record() -> Node {
         reported: NOW,
         attributes: BTreeMap::new(),
         gone: None,
+        back: None,
     }
 }
 

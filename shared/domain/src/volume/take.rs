@@ -17,7 +17,8 @@ pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<St
             Err(Refusal::ClaimDiffers { node: own.node.clone(), mode: own.mode })
         }
         Some(own) => match own.state {
-            State::Waiting => take_anew(volume, spec, take, Some(own), context),
+            State::Waiting => take_anew(volume, spec, take, Some(own), context)
+                .or_else(|refusal| keep_meanwhile(refusal, own, take, context)),
             State::Publishing => publish_again(volume, own, take, context),
             // Asking again is answered with the same claim and the same publish context (B4).
             State::Taken => Ok(Step::nothing()),
@@ -96,6 +97,22 @@ fn keep_place(own: &Claim, take: &Take, context: &Context) -> Step {
     }
     let claim = Claim { place_until: Some(context.now.after(kept)), ..own.clone() };
     Step::put(&take.alloc, claim, None)
+}
+
+/// What passes with time does not cost whoever waits for it the place in line.
+fn keep_meanwhile(
+    refusal: Refusal,
+    own: &Claim,
+    take: &Take,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    use Refusal::{Busy, NodeAway, NodeClock, NodeFull, PluginUnready};
+    let passes = matches!(
+        refusal,
+        Busy { .. } | PluginUnready(_) | NodeAway(_) | NodeClock(_) | NodeFull(_)
+    );
+    let kept = keep_place(own, take, context);
+    if passes && kept.write.is_some() { Ok(kept) } else { Err(refusal) }
 }
 
 /// On one node all claims are attached alike, whatever the plugin says of its controller meanwhile:

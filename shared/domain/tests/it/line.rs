@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_domain::access::AccessMode;
 use berth_domain::limits::PLACE_KEPT;
-use berth_domain::volume::{CallKind, Command, Outcome, Refusal, State, Take};
+use berth_domain::volume::{CallKind, Command, NoRoute, Outcome, Refusal, State, Take};
 
 use crate::world::{World, alloc, begin, release, take};
 
@@ -159,4 +159,21 @@ fn a7_a_release_that_finds_no_room_is_retried() {
         world.done("a").unwrap();
     }
     assert!(world.volume.claims.is_empty());
+}
+
+/// What is only for a while in the way of somebody whose turn has come does not cost the place.
+#[test]
+fn b11_a_place_is_kept_while_the_plugin_is_away() {
+    let mut world = in_line();
+    world.apply(&begin("a", false)).unwrap();
+    world.done("a").unwrap();
+    world.done("a").unwrap();
+    let away = NoRoute::Plugin("it is unhealthy".to_owned());
+    let asks = Command::Take(Take { wait: true, route: Err(away), ..take("b", "n2") });
+    let until = world.claim("b").place_until;
+    world.pass(PLACE_KEPT * 3 / 4);
+    world.apply(&asks).unwrap();
+    assert!(world.claim("b").place_until > until);
+    assert_eq!(world.claim("b").state, State::Waiting);
+    let Err(Refusal::PluginUnready(_)) = world.apply(&asks) else { panic!("{:?}", world.volume) };
 }

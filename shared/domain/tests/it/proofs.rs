@@ -1,6 +1,9 @@
 //! Rule 12: what a proof that a node is gone does to the claims there, and what it does not.
 
+use std::time::Duration;
+
 use berth_domain::access::AccessMode;
+use berth_domain::plugin::{Node, NodeState};
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::volume::{CallKind, Command, Outcome, Refusal, Route, State, Take};
 use berth_domain::{NodeId, Timestamp};
@@ -175,4 +178,31 @@ fn rule_14_an_early_look_ignores_the_next_try_and_nothing_else() {
     assert_eq!(world.claim("a").tries, 1, "what failed before is not forgotten");
     world.answer("a", Outcome::Unanswered("silence".to_owned())).unwrap();
     assert_eq!(world.claim("a").tries, 2, "and that this one failed is noted");
+}
+
+/// Whoever read a proof may use it late: a claim of before the node was back is not granted again.
+#[test]
+fn rule_12_a_claim_of_before_is_not_granted_again() {
+    let margin = Duration::from_secs(2);
+    let at = Timestamp::from_unix_ms;
+    let node = |gone, back| Node {
+        state: NodeState::Ready,
+        since: at(0),
+        clock_skew_ms: 0,
+        version: String::new(),
+        boot_id: String::new(),
+        reported: at(0),
+        attributes: [].into(),
+        gone,
+        back,
+    };
+    for (node, since, void) in [
+        (node(None, None), 1_000, false),
+        (node(Some(proof()), None), 9_000, true),
+        (node(None, Some(at(7_000))), 1_000, true),
+        (node(None, Some(at(7_000))), 9_000, true),
+        (node(None, Some(at(7_000))), 9_001, false),
+    ] {
+        assert_eq!(node.may_be_proven(at(since), margin), void, "{node:?} since {since}");
+    }
 }

@@ -41,10 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["berth-domain", "berth-contract", "berth-bus", "berth-csi", "berth-service", HARNESS],
     ),
     ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", HARNESS]),
-    (
-        "berth-chaos",
-        &["berth-domain", "berth-contract", "berth-bus", "berth-service", HARNESS],
-    ),
+    ("berth-chaos", &["berth-domain", "berth-contract", "berth-bus", "berth-service", HARNESS]),
 ];
 
 /// Crates from outside that stay behind one of ours.

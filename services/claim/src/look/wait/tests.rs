@@ -134,6 +134,7 @@ fn a_stuck_release_says_what_to_do() {
         reported: NOW,
         attributes: BTreeMap::new(),
         gone: None,
+        back: None,
     };
     let plugin = |healthy| {
         let instance = Instance {

@@ -36,7 +36,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// A time of the log, in microseconds.
 fn us(call: &Value, field: &str) -> u64 {
-    call[field].as_u64().unwrap_or_else(|| panic!("no {field} in {call}"))
+    call[field].as_u64().expect(field)
 }
 
 /// The lines of this kind (`begin`, `end`) of an RPC's calls about a volume, in order of time.

@@ -24,7 +24,7 @@ async fn s01_a_failed_workload_releases_at_once() {
         claim_is(&system, "data", "b", State::Waiting).await;
         ended(&system, "a", AllocState::Failed).await;
     };
-    let (mounted, _) = tokio::join!(mount_in_turn(&system, "b", 1, "data"), fail);
+    let (mounted, ()) = tokio::join!(mount_in_turn(&system, "b", 1, "data"), fail);
     mounted.unwrap();
 
     let detached = lines(&system, "end", "ControllerUnpublishVolume", "data");

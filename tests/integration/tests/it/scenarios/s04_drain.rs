@@ -40,7 +40,7 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
         wait::until("all are being unmounted", SOON, || async {
             let at =
                 |volume: &&str| !lines(&system, "begin", "NodeUnpublishVolume", volume).is_empty();
-            if volumes.iter().all(|volume| at(&volume)) { Ok(()) } else { Err("not yet") }
+            if volumes.iter().all(at) { Ok(()) } else { Err("not yet") }
         })
         .await;
         // The host is shut down: its agent is told to end while it unmounts.

@@ -7,6 +7,12 @@ use serde_json::{Value, json};
 
 use super::{mount_in_turn, us};
 
+/// Which flips go where: to the same node, or away; in no order.
+const ORDER: [bool; 20] = [
+    true, true, false, true, true, true, false, false, true, true, true, false, true, false, true,
+    true, true, true, false, true,
+];
+
 /// Calls of node n1's driver about a volume, by when each was at work.
 fn spans(system: &System, volume: &str) -> Vec<(u64, u64, String)> {
     let calls = system.calls();
@@ -56,10 +62,6 @@ async fn s09_flips_on_one_node_never_interleave() {
             system.stop(&name(stay.len())).await;
         }
     };
-    const ORDER: [bool; 20] = [
-        true, true, false, true, true, true, false, false, true, true, true, false, true, false,
-        true, true, true, true, false, true,
-    ];
     tokio::join!(flips("data", &ORDER), flips("other", &ORDER));
     system.freed("other").await;
     system.settle("data").await;
@@ -76,5 +78,5 @@ async fn s09_flips_on_one_node_never_interleave() {
     }
     let (data, other) = (spans(&system, "data"), spans(&system, "other"));
     let within = |one: &(u64, u64, String)| data.iter().any(|all| all.0 <= one.0 && one.1 <= all.1);
-    assert!(other.iter().any(|one| within(one)), "nothing of `other` was done beside `data`");
+    assert!(other.iter().any(within), "nothing of `other` was done beside `data`");
 }

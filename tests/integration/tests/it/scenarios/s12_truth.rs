@@ -141,10 +141,9 @@ async fn s12_a_slow_update_loses_no_claim_and_brings_none_back() {
     if !or_skip("real mounts") {
         return;
     }
-    const ACCESS: [&str; 1] = ["multi-node-multi-writer"];
     let options = Options { patience_ms: 20_000, ..Options::default() };
     let system = System::start(options).await;
-    system.volume("data", &ACCESS).await;
+    system.volume("data", &["multi-node-multi-writer"]).await;
     system.run("goes", 0, "data").await;
     system.run("stays", 1, "data").await;
     let slow = json!([{"rpc": "ValidateVolumeCapabilities", "delay_ms": 3_000, "times": 1}]);
@@ -162,7 +161,7 @@ async fn s12_a_slow_update_loses_no_claim_and_brings_none_back() {
         let ended = lines(&system, "end", "ValidateVolumeCapabilities", "data").len();
         assert_eq!(ended, 1, "the update is still being validated");
     };
-    let update = register(&system, "data", &ACCESS, json!({"name": "anew"}));
+    let update = register(&system, "data", &["multi-node-multi-writer"], json!({"name": "anew"}));
     let (updated, ()) = tokio::join!(update, meanwhile);
     assert_eq!(updated.unwrap()["changed"], true);
 

@@ -1,0 +1,44 @@
+//! A grant that is given again, to whoever asks again for a claim that stands.
+//!
+//! Nothing is written by it, so the guard does not stop one that is given on old knowledge.
+//!
+//! **Promises** that it is given only after a look at the leader: to an alloc that has not ended,
+//! on a node that has not counted as gone since the claim was made. Else a claim that is being
+//! released by a proof could be mounted anew meanwhile (rule 12).
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::Take;
+use berth_contract::problem::Problem;
+use berth_domain::VolumeKey;
+
+use crate::proof;
+use crate::state::State;
+
+const STEP: &str = "claim.take";
+
+/// Why the claim is not granted again; nothing when it is.
+pub async fn may_grant(state: &State, volume: &VolumeKey, request: &Take) -> Result<(), Problem> {
+    let since = state
+        .volume_mirror
+        .read(|volumes| Some(volumes.get(volume)?.volume.claims.get(&request.alloc)?.since));
+    let (_, alloc) = state.read_alloc(&volume.namespace, &request.alloc, STEP).await?;
+    let Some(alloc) = alloc else {
+        return Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {}", request.alloc)));
+    };
+    if alloc.state.is_terminal() {
+        let said = format!("alloc {} is {} since {}", request.alloc, alloc.state, alloc.since);
+        return Err(Problem::new(Code::AllocTerminal, said));
+    }
+    let node = proof::node(state, &request.node, STEP).await?;
+    let margin = state.policy.clock_margin;
+    let void = node.zip(since).is_some_and(|(node, since)| node.may_be_proven(since, margin));
+    if void {
+        let said = format!(
+            "the claim of alloc {} was made before node {} counted as gone, and may be released \
+             by that at any moment; stop the alloc and register another",
+            request.alloc, request.node
+        );
+        return Err(Problem::new(Code::GrantVoid, said));
+    }
+    Ok(())
+}
