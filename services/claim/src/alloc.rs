@@ -194,6 +194,7 @@ impl State {
             if changed.is_some() {
                 let value = record::write(alloc, Some(trace.trace_id()))
                     .map_err(|error| Problem::new(Code::Internal, error).at(step))?;
+                let _committing = self.alloc_mirror.committing().await;
                 let stored = self
                     .allocs
                     .commit(Write {

@@ -42,6 +42,7 @@ pub async fn forget(
         over(&id, &alloc, before)?;
         state.all_volumes(deadline).await?;
         state.volume_mirror.read(|volumes| unclaimed(volumes, &namespace, &id, &alloc))?;
+        let _committing = state.alloc_mirror.committing().await;
         let stored = state
             .allocs
             .commit(Write {

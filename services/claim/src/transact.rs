@@ -193,6 +193,7 @@ impl Shared {
         };
         let value = value.transpose().map_err(TransactError::Record)?;
         let operation = berth_service::clock::new_attempt();
+        let _committing = self.volume_mirror.committing().await;
         let stored = self
             .volumes
             .commit(BusWrite {

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use berth_contract::{code::Code, problem::Problem};
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{RwLockReadGuard, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
@@ -38,6 +38,11 @@ use crate::filter;
 
 use follow::Follower;
 use table::Table;
+
+/// How long a snapshot waits for a moment without own commits before it makes one.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How long it holds commits back at most.
+const HELD_BACK_MAX: Duration = Duration::from_millis(250);
 
 /// What a projection makes of each key.
 pub trait Fold: Send + Sync + 'static {
@@ -146,6 +151,7 @@ struct Shared<F> {
     filter: String,
     options: MirrorOptions,
     table: RwLock<Table<F>>,
+    commits: tokio::sync::RwLock<()>,
     progress: watch::Sender<Progress>,
     changes: watch::Sender<u64>,
 }
@@ -186,6 +192,7 @@ impl<F: Fold> Mirror<F> {
             filter: filter.to_owned(),
             options,
             table: RwLock::new(Table::new(fold)),
+            commits: tokio::sync::RwLock::default(),
             progress: watch::Sender::new(progress),
             changes: watch::Sender::new(0),
         });
@@ -207,24 +214,51 @@ impl<F: Fold> Mirror<F> {
 
     /// Looks at the projection when it is a picture of the bucket at one revision, which is
     /// answered too: with everything up to it, and nothing of what came after. An own commit that
-    /// was applied ahead of the watch ([`Mirror::put`]) makes it wait until the watch is there.
+    /// was applied ahead of the watch ([`Mirror::put`]) makes it wait until the watch is there; when
+    /// there is always one, they are held back for a moment ([`Mirror::committing`]).
     pub async fn snapshot<T>(
         &self,
         deadline: Instant,
         look: impl FnOnce(&F) -> T,
     ) -> Result<(u64, T), MirrorError> {
         let mut look = Some(look);
+        // Once it is taken there is an answer.
+        let mut glance = || match self.glance(|fold| look.take().map(|look| look(fold))) {
+            Ok((revision, Some(seen))) => Ok((revision, seen)),
+            Ok((wanted, None)) | Err(wanted) => Err(wanted),
+        };
+        let patient_until = Instant::now() + PATIENCE;
         loop {
-            // Once it is taken there is an answer.
-            let wanted = match self.glance(|fold| look.take().map(|look| look(fold))) {
-                Ok((revision, Some(seen))) => return Ok((revision, seen)),
-                Ok((wanted, None)) | Err(wanted) => wanted,
+            let wanted = match glance() {
+                Ok(seen) => return Ok(seen),
+                Err(wanted) if Instant::now() >= deadline => return Err(self.behind(wanted)),
+                Err(wanted) => wanted,
             };
-            if Instant::now() >= deadline {
-                return Err(self.behind(wanted));
+            if Instant::now() < patient_until {
+                self.reach(wanted, deadline).await?;
+                continue;
             }
-            self.reach(wanted, deadline).await?;
+            let held_until = deadline.min(Instant::now() + HELD_BACK_MAX);
+            let Ok(_held) = timeout_at(held_until, self.shared.commits.write()).await else {
+                continue;
+            };
+            let ahead = match glance() {
+                Ok(seen) => return Ok(seen),
+                Err(ahead) => ahead,
+            };
+            // If the watch does not come so far either, commits go on before the next try.
+            if self.reach(ahead, held_until).await.is_ok()
+                && let Ok(seen) = glance()
+            {
+                return Ok(seen);
+            }
         }
+    }
+
+    /// To be kept from before an own commit until it is put here, so that a snapshot can hold
+    /// commits back when there is no moment without one.
+    pub async fn committing(&self) -> RwLockReadGuard<'_, ()> {
+        self.shared.commits.read().await
     }
 
     /// As [`snapshot`](Self::snapshot), now or not at all: else answered with the revision that the

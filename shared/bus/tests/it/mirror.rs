@@ -1,5 +1,6 @@
 //! Mirrors stay equal to their bucket whatever happens to either.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -85,6 +86,38 @@ async fn an_own_commit_is_seen_at_once_and_never_undone() {
         let revision = unset(&bucket, "k").await;
         mirror.delete("k", revision);
         assert_eq!(held(&mirror, "k"), None, "older news brought it back");
+    }
+    agrees(&mirror, &bucket, ">").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_had_while_commits_never_cease() {
+    let (_server, _bus, bucket) = one_bucket(&STATE).await;
+    let mirror = mirror(&bucket, ">").await;
+    let busy = Arc::new(AtomicBool::new(true));
+    let writers = (0..32).map(|at| {
+        let (bucket, mirror, busy) = (bucket.clone(), mirror.clone(), Arc::clone(&busy));
+        tokio::spawn(async move {
+            let key = format!("k.{at}");
+            let (mut revision, mut count) = (0, 0_u64);
+            while busy.load(Ordering::Relaxed) {
+                let value = count.to_string();
+                let _committing = mirror.committing().await;
+                revision = bucket.commit(put(&key, &value, &key, revision)).await.unwrap();
+                mirror.put(&key, revision, value.as_bytes());
+                count += 1;
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    for _ in 0..20 {
+        let look = |keys: &Keys| keys.0.values().map(|(revision, _)| *revision).max();
+        let (shows, newest) = mirror.snapshot(Instant::now() + PATIENCE, look).await.unwrap();
+        assert!(newest.unwrap_or(0) <= shows, "{newest:?} is newer than {shows}");
+    }
+    busy.store(false, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.unwrap();
     }
     agrees(&mirror, &bucket, ">").await;
 }
