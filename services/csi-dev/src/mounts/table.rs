@@ -20,6 +20,9 @@ pub(super) fn options_at(table: &[u8], place: &Path) -> Option<Vec<String>> {
 
 /// Space, tab, line break and backslash are written as `\` and three octal digits.
 fn unescape(field: &[u8]) -> PathBuf {
+    if !field.contains(&b'\\') {
+        return OsString::from_vec(field.to_vec()).into();
+    }
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, after)) = rest.split_first() {

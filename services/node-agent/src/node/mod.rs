@@ -95,6 +95,6 @@ fn local<E: Error + 'static>(code: Code) -> impl Fn(E) -> Problem {
 }
 
 /// The mount table, read now.
-async fn mounts(code: Code) -> Result<MountTable, Problem> {
+async fn mounts(code: Code) -> Result<Arc<MountTable>, Problem> {
     MountTable::read().await.map_err(local(code))
 }
