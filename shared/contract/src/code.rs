@@ -150,7 +150,7 @@ codes! {
         "it is tried again; see `berth volume status`";
     /// The executor still works on an earlier call for this volume.
     StillBusy = "BERTH0207", "an earlier call for this volume has not been answered by the plugin",
-        "it is tried again once the plugin has answered; if it never does, restart the plugin there";
+        "it is tried again once the plugin has answered; if it never does, restart the plugin";
     /// The call is older than one already seen.
     OldCall = "BERTH0208", "a newer call for this volume was seen; this one does nothing",
         "nothing: the newer call counts";

@@ -47,7 +47,12 @@ pub(super) struct Follower<F> {
     resync_at: Instant,
     /// Whether the next reading must be of all keys.
     resync: bool,
+    /// How many times the usual silence is borne: more after each try that did not catch up, or a
+    /// bus that is slow for long would be begun with again and again.
+    patience: u32,
 }
+
+const PATIENCE_MAX: u32 = 4;
 
 /// One feed and what it was opened for.
 struct Pass {
@@ -72,6 +77,7 @@ impl<F: Fold> Follower<F> {
             anchor: None,
             resync_at: Instant::now(),
             resync: true,
+            patience: 1,
         }
     }
 
@@ -116,17 +122,19 @@ impl<F: Fold> Follower<F> {
         let shared = Arc::clone(&self.shared);
         let bucket = &shared.bucket;
         let filter = [bucket.subject(&shared.filter)];
-        let heartbeat = shared.options.heartbeat;
-        let from = |start| {
+        let heartbeat = shared.options.heartbeat * self.patience;
+        let probe_every = shared.options.probe_every * self.patience;
+        self.patience = (self.patience * 2).min(PATIENCE_MAX);
+        let from = |start, heartbeat| {
             // A filter, even one that covers everything, has the server look through the keys
             // whenever it counts what waits: at each delete. The newest of each cannot do without.
             let whole_bucket = shared.filter == ">" && !matches!(start, Start::LastOfEach);
             let subjects = if whole_bucket { &[][..] } else { &filter[..] };
             Follow { stream: &bucket.shape.stream, subjects, start, heartbeat }
         };
-        let mut feed = Feed::open(&bucket.bus, from(start)).await?;
+        let mut feed = Feed::open(&bucket.bus, from(start, heartbeat)).await?;
         let mut pending = feed.pending;
-        let mut probe_at = Instant::now() + shared.options.probe_every;
+        let mut probe_at = Instant::now() + probe_every;
         self.look_up(&mut pass, pending);
         loop {
             let item = tokio::select! {
@@ -135,7 +143,7 @@ impl<F: Fold> Follower<F> {
                 () = sleep_until(probe_at) => {
                     // Messages wait in the feed meanwhile; the leader is asked seldom.
                     pass = self.probe(pass).await?;
-                    probe_at = Instant::now() + shared.options.probe_every;
+                    probe_at = Instant::now() + probe_every;
                     continue;
                 }
             };
@@ -150,11 +158,15 @@ impl<F: Fold> Follower<F> {
                 }
             }
             self.look_up(&mut pass, pending);
+            if pass.caught_up {
+                self.patience = 1;
+            }
             if pass.whole && pass.caught_up {
                 // The server counts what waits for a consumer of the newest of each key by walking
                 // over all keys, at each delete anywhere in the bucket. One that began at a
                 // sequence costs it nothing, so the first is for the first reading only.
-                let next = from(Start::From(shared.progress.borrow().applied + 1));
+                let next = Start::From(shared.progress.borrow().applied + 1);
+                let next = from(next, shared.options.heartbeat);
                 feed = tokio::select! {
                     biased;
                     () = feed.broken() => return Err(FeedError::Link.into()),

@@ -214,8 +214,8 @@ impl<F: Fold> Mirror<F> {
 
     /// Looks at the projection when it is a picture of the bucket at one revision, which is
     /// answered too: with everything up to it, and nothing of what came after. An own commit that
-    /// was applied ahead of the watch ([`Mirror::put`]) makes it wait until the watch is there; when
-    /// there is always one, they are held back for a moment ([`Mirror::committing`]).
+    /// was applied ahead of the watch ([`Mirror::put`]) makes it wait until the watch is there;
+    /// when there is always one, they are held back for a moment ([`Mirror::committing`]).
     pub async fn snapshot<T>(
         &self,
         deadline: Instant,

@@ -352,14 +352,14 @@ async fn without_a_leader_a_read_says_so() {
             let answer = system.ask::<Value>(&subject, &body).await;
             assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());
             match answer {
+                Err(problem) if problem.code == Code::BusUnavailable => Ok(problem),
                 // The service itself may have lost its connection for a moment.
-                Err(problem) if problem.code == Code::NoResponder => Err(problem.to_string()),
-                Err(problem) => Ok(problem),
-                Ok(answer) => panic!("{subject} was answered: {answer}"),
+                Err(problem) => Err(problem.to_string()),
+                // The last server leads until it notices that it is alone; nobody else can.
+                Ok(answer) => Err(answer.to_string()),
             }
         })
         .await;
-        assert_eq!(problem.code, Code::BusUnavailable, "{subject}: {problem}");
-        assert!(problem.retryable);
+        assert!(problem.retryable, "{subject}: {problem}");
     }
 }

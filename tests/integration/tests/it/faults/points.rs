@@ -103,8 +103,11 @@ impl Struck {
             struck += usize::from(tripped.is_some());
             if tripped.is_some() && at >= self.count {
                 assert!(at < POINTS_MAX, "{flow:?} does not end");
-                let more = [(at, Side::After), (at + 1, Side::Before)];
-                self.places.lock().unwrap().extend(more);
+                let next = match side {
+                    Side::Before => (at, Side::After),
+                    Side::After => (at + 1, Side::Before),
+                };
+                self.places.lock().unwrap().push_back(next);
             }
         }
         struck
