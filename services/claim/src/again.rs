@@ -29,10 +29,11 @@ pub async fn may_grant(state: &State, volume: &VolumeKey, request: &Take) -> Res
         let said = format!("alloc {} is {} since {}", request.alloc, alloc.state, alloc.since);
         return Err(Problem::new(Code::AllocTerminal, said));
     }
+    let Some(since) = since else {
+        return Err(Problem::new(Code::GrantVoid, "the claim is gone by now").retryable());
+    };
     let node = proof::node(state, &request.node, STEP).await?;
-    let margin = state.policy.clock_margin;
-    let void = node.zip(since).is_some_and(|(node, since)| node.may_be_proven(since, margin));
-    if void {
+    if node.is_some_and(|node| node.may_be_proven(since, state.policy.clock_margin)) {
         let said = format!(
             "the claim of alloc {} was made before node {} counted as gone, and may be released \
              by that at any moment; stop the alloc and register another",
