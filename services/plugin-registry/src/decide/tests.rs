@@ -2,6 +2,7 @@
 
 use super::*;
 use berth_domain::NodeId;
+use berth_domain::proof::{Proof, ProofKind};
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_unix_ms(1_000_000 + ms)
@@ -107,6 +108,30 @@ fn what_a_report_does_not_name_has_left() {
     let writes = writes(&standing, &arrived(200, &both[..1]));
     assert_eq!(writes[1..], [Write::Delete((plugin("p"), Half::Controller))]);
     assert!(after(&standing, &arrived(300, &[])).instances.is_empty());
+}
+
+#[test]
+fn a_node_is_back_when_it_has_undone_what_was_before_this_proof() {
+    let proof = Proof {
+        kind: ProofKind::Confirmed,
+        by: "ada".to_owned(),
+        at: at(150),
+        note: String::new(),
+    };
+    let mut standing = after(&Standing::default(), &arrived(100, &[]));
+    standing.node.as_mut().unwrap().gone = Some(proof.clone());
+    let undone = |clock: u64, of: u64| {
+        let mut sent = arrived(clock, &[]);
+        sent.report.undone = Some(at(of));
+        sent
+    };
+    let node = after(&standing, &undone(200, 140)).node.unwrap();
+    assert_eq!((node.gone, node.back), (Some(proof), None), "another proof's");
+    let standing = after(&standing, &undone(300, 150));
+    let node = standing.node.as_ref().unwrap();
+    assert_eq!((&node.gone, node.back), (&None, Some(at(300))));
+    let node = after(&standing, &undone(9_000, 150)).node.unwrap();
+    assert_eq!((node.gone, node.back), (None, Some(at(300))), "it is back once");
 }
 
 #[test]
