@@ -1,5 +1,8 @@
 //! A node that is gone by a proof (rule 12): its claims leave it, wanted or not.
 
+use std::time::Duration;
+
+use berth_domain::Timestamp;
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{CallKind, State};
 use berth_service::clock;
@@ -29,4 +32,21 @@ async fn claims_leave_a_node_that_is_gone_without_asking_it() {
     assert_eq!(site.executor.seen("p", CallKind::ControllerUnpublish).len(), 2);
     let asked = site.executor.seen("p", CallKind::NodeDetach);
     assert!(asked.iter().all(|seen| seen.call.volume.as_str() == "ended"), "{asked:?}");
+}
+
+/// A grant that is given again writes nothing, so no guard stops it: whoever still holds the proof
+/// of an earlier life of the node would take the volume from under its new mount.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_before_the_node_was_gone_is_not_granted_again() {
+    const WITHIN: Duration = Duration::from_secs(5);
+    let site = Site::start(&[]).await;
+    site.plugin("p", true).await;
+    site.taken("data", "p").await;
+    assert!(site.try_take("data", WITHIN).await, "who asks again is granted what stands");
+    site.back(Timestamp::from_unix_ms(1)).await;
+    assert!(site.try_take("data", WITHIN).await, "it was made after the node was back");
+    site.back(clock::now()).await;
+    assert!(!site.try_take("data", WITHIN).await, "it was made before");
+    site.volume("new", "p").await;
+    assert!(site.try_take("new", WITHIN).await, "nothing keeps a new one");
 }

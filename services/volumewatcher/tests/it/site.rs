@@ -11,7 +11,7 @@ use berth_contract::{key, record};
 use berth_domain::plugin::{ControllerAbilities, Half, Instance, Node, NodeAbilities, NodeState};
 use berth_domain::proof::Proof;
 use berth_domain::volume::State;
-use berth_domain::{Namespace, NodeId, PluginId};
+use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::Server;
 use berth_harness::process::{Daemon, Program, binary};
@@ -91,16 +91,21 @@ impl Site {
     /// The node is there, or gone by a proof.
     pub async fn node(&self, gone: Option<Proof>) {
         let state = if gone.is_some() { NodeState::Down } else { NodeState::Ready };
-        self.stand(state, gone).await;
+        self.stand(json!({"state": state, "gone": gone})).await;
     }
 
     /// The node's agent is not there.
     pub async fn down(&self) {
-        self.stand(NodeState::Down, None).await;
+        self.stand(json!({"state": NodeState::Down})).await;
     }
 
-    async fn stand(&self, state: NodeState, gone: Option<Proof>) {
-        let node = json!({"state": state, "since": clock::now(), "gone": gone});
+    /// The node is there, and was last back from being gone then.
+    pub async fn back(&self, at: Timestamp) {
+        self.stand(json!({"state": NodeState::Ready, "back": at})).await;
+    }
+
+    async fn stand(&self, mut node: Value) {
+        node["since"] = json!(clock::now());
         let node: Node = serde_json::from_value(node).unwrap();
         self.plant(&bucket::NODES, &key::node(&node_id()), node).await;
     }
