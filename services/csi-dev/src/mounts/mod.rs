@@ -1,12 +1,13 @@
 //! Mounts of a volume's content: of its directory, its file system, or its device node.
 //!
-//! Owns: the mount table's meaning, and every change of it. Promises: whether something is mounted
-//! is read from the kernel, never from notes; doing a thing twice is doing it once; only mounts of
+//! Owns: what counts as mounted, and every change of it. Promises: whether something is mounted is
+//! asked of the kernel, never of notes; doing a thing twice is doing it once; only mounts of
 //! the volume in question are ever undone. Never: deletes anything but an empty directory
 //! or file that nothing is mounted on.
 
 mod content;
 mod place;
+mod point;
 mod table;
 
 use std::collections::BTreeSet;
@@ -89,7 +90,7 @@ impl MountError {
 
 /// What is mounted at `place`, seen from the volume that has this content.
 pub fn presence(place: &Path, content: &Content) -> Result<Presence, MountError> {
-    if table::options_at(&read_table()?, place).is_none() {
+    if !point::is_mount_point(place)? {
         return Ok(Presence::Absent);
     }
     let same = content.is_at(place).map_err(|error| MountError::io("look at", place, error))?;
