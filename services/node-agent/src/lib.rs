@@ -30,7 +30,7 @@ pub mod config;
 pub mod controller;
 pub mod finish;
 pub mod gate;
-mod host;
+pub mod host;
 pub mod identity;
 pub mod journal;
 pub mod lane;

@@ -41,6 +41,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["berth-domain", "berth-contract", "berth-bus", "berth-csi", "berth-service", HARNESS],
     ),
     ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", HARNESS]),
+    // A thousand agents that are the agent's own code.
+    (
+        "berth-fleet",
+        &[
+            "berth-domain",
+            "berth-contract",
+            "berth-bus",
+            "berth-csi",
+            "berth-service",
+            "berth-node-agent",
+        ],
+    ),
     ("berth-chaos", &["berth-domain", "berth-contract", "berth-bus", "berth-service", HARNESS]),
 ];
 

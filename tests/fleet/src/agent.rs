@@ -1,0 +1,162 @@
+//! One agent of the fleet.
+
+use std::collections::BTreeMap;
+
+use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
+use berth_contract::code::Code;
+use berth_contract::decode::{Unknown, decode};
+use berth_contract::problem::Problem;
+use berth_contract::service::NODE_AGENT;
+use berth_contract::subject::AgentVerb;
+use berth_contract::{bucket, stream};
+use berth_csi::Fingerprint;
+use berth_csi::advertised::{
+    ControllerCapabilities, NodeCapabilities, PluginServices, VolumeExpansion,
+};
+use berth_csi::fingerprint::NodeFingerprint;
+use berth_domain::NodeId;
+use berth_node_agent::controller::{self, Hosted, Hosting};
+use berth_node_agent::gate::Gate;
+use berth_node_agent::host::Host;
+use berth_node_agent::lane::Lanes;
+use berth_node_agent::lease::{Holder, Tenure};
+use berth_node_agent::plugin::{Plugin, Plugins, View};
+use berth_node_agent::report::Reporter;
+use berth_node_agent::tell::Teller;
+use berth_service::clock;
+use berth_service::shutdown::{Shutdown, Trigger};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::Fatal;
+
+/// The plugin that every agent has.
+const PLUGIN: &str = "fleet.example";
+/// So many of them also have its controller.
+const CONTROLLERS: usize = 3;
+/// As the agent itself allows.
+const MAX_IN_FLIGHT: u32 = 512;
+
+/// Where the agents are.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The bus.
+    pub nats: String,
+    /// Copies of each stream.
+    pub replicas: u8,
+}
+
+/// An agent that holds its node's lease and reports its plugin.
+#[derive(Debug)]
+pub struct Agent {
+    view: watch::Sender<View>,
+    // While these live it listens and goes on.
+    _service: Service,
+    _trigger: Trigger,
+}
+
+impl Place {
+    /// Starts the agent of this number, as `berth-node-agent` starts itself.
+    pub async fn start(&self, number: usize) -> Result<Agent, Fatal> {
+        let node = NodeId::new(format!("fleet-{number:04}"))?;
+        let config = json!({
+            "node": node.as_str(), "state_dir": "/var/lib/berth",
+            "plugin": [{"id": PLUGIN, "socket": "/run/berth/fleet.example/csi.sock"}],
+        });
+        let config: berth_node_agent::Config = decode(config, Unknown::Fault)
+            .map_err(|faults| format!("the agent's configuration: {faults:?}"))?;
+        let configured = config.plugins.first().ok_or("no plugin is configured")?;
+
+        let name = format!("node-agent/{node}/{}", std::process::id());
+        let bus = Bus::connect(berth_bus::Config::new([&self.nats], &name)).await?;
+        let host = Host::read(node.clone());
+        let gate = Gate::default();
+        let (trigger, shutdown) = Shutdown::new();
+        let tenure = Tenure {
+            bucket: bus.bucket(&bucket::LEASES, self.replicas).await?,
+            holder: Holder {
+                node: node.clone(),
+                agent: format!("{number:032x}"),
+                hostname: host.attributes.get("hostname").cloned().unwrap_or_default(),
+                boot_id: host.boot_id.clone(),
+                pid: std::process::id(),
+                since: clock::now(),
+            },
+            ttl: config.lease_ttl,
+            gate: gate.clone(),
+        };
+        let events = bus.events(&stream::EVENTS, self.replicas).await?;
+        let lease = tenure.begin(&shutdown).await.ok_or("the lease was not got")?;
+
+        let (plugin, view) = Plugin::new(configured, config.plugin_patience, clock::now());
+        view.send_replace(seen(&node, number < CONTROLLERS));
+        let hosting = Hosting {
+            bus: bus.clone(),
+            node: node.clone(),
+            lanes: Lanes::default(),
+            hosted: Hosted::default(),
+            tell: Teller::new(events, node.clone()),
+            drain: config.drain,
+        };
+        tokio::spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));
+        let service = listen(&bus, &node).await?;
+        let plugins = Plugins::new([plugin]);
+        let interval = config.report_interval;
+        let reporter = Reporter { bus, host, plugins, interval, gate };
+        tokio::spawn(reporter.run(shutdown.clone()));
+        tokio::spawn(async move { tenure.keep(lease, &shutdown).await.map(drop) });
+        Ok(Agent { view, _service: service, _trigger: trigger })
+    }
+}
+
+impl Agent {
+    /// Its plugin's health flips, and it says so in these words.
+    pub fn change(&self, description: String) {
+        self.view.send_modify(|view| {
+            view.healthy = !view.healthy;
+            view.since = clock::now();
+            view.description = description;
+        });
+    }
+}
+
+/// Listens where an agent does: a fleet's subscriptions are part of what it costs.
+async fn listen(bus: &Bus, node: &NodeId) -> Result<Service, Fatal> {
+    let facts = [("node", node.as_str())];
+    let spec = ServiceSpec::of(NODE_AGENT, env!("CARGO_PKG_VERSION"), &facts);
+    let service = bus.service(spec).await?;
+    for verb in [AgentVerb::Mount, AgentVerb::Detach, AgentVerb::Status] {
+        let spec = EndpointSpec::of(verb, verb.subject(node), MAX_IN_FLIGHT);
+        let refuse = |_| {
+            let problem = Problem::new(Code::Internal, "this node is one of a simulated fleet");
+            std::future::ready(Err::<Value, _>(problem))
+        };
+        service.endpoint(spec, refuse).await?;
+    }
+    Ok(service)
+}
+
+/// What an agent would have learned of a healthy plugin.
+fn seen(node: &NodeId, controller: bool) -> View {
+    let can = NodeCapabilities { stage_unstage_volume: true, ..NodeCapabilities::default() };
+    let attaches = ControllerCapabilities { publish_unpublish_volume: true, ..Default::default() };
+    let fingerprint = Fingerprint {
+        name: PLUGIN.to_owned(),
+        vendor_version: "1.4.2".to_owned(),
+        services: PluginServices { controller_service: true, ..PluginServices::default() },
+        expansion: VolumeExpansion::default(),
+        controller: controller.then_some(attaches),
+        node: Some(NodeFingerprint {
+            node_id: Some(format!("i-{node}")),
+            max_volumes: Some(128),
+            topology: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
+            capabilities: can,
+        }),
+    };
+    View {
+        healthy: true,
+        description: format!("{PLUGIN} 1.4.2 is ready"),
+        since: clock::now(),
+        fingerprint: Some(fingerprint),
+    }
+}

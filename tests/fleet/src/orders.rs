@@ -1,0 +1,96 @@
+//! What the bench asks of the fleet.
+//!
+//! | subject | body | answer |
+//! | --- | --- | --- |
+//! | `bench.fleet.change` | `agent`, `description` | `{}`, at once: the plugin of this agent flips |
+//! | `bench.fleet.churn` | `agents`, `per_second`, `seconds` | `{changes}`, when all were made |
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_bus::{Bus, EndpointSpec, Request, Service, ServiceSpec};
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use serde_json::{Value, json};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::Fatal;
+use crate::agent::Agent;
+
+/// Changes the plugin of one agent.
+const CHANGE: &str = "bench.fleet.change";
+/// Changes the plugins of the first agents, one after another, at a rate.
+const CHURN: &str = "bench.fleet.churn";
+
+/// Answers from now on.
+pub async fn serve(bus: &Bus, agents: Arc<Vec<Agent>>) -> Result<Service, Fatal> {
+    let spec = ServiceSpec {
+        name: "bench-fleet".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        description: "Many agents in one process".to_owned(),
+        metadata: BTreeMap::new(),
+    };
+    let service = bus.service(spec).await?;
+    let fleet = Arc::clone(&agents);
+    service
+        .endpoint(endpoint("change", CHANGE), move |request: Request| {
+            let fleet = Arc::clone(&fleet);
+            async move { change(&fleet, &read(&request)?) }
+        })
+        .await?;
+    service
+        .endpoint(endpoint("churn", CHURN), move |request: Request| {
+            let agents = Arc::clone(&agents);
+            async move { churn(&agents, &read(&request)?).await }
+        })
+        .await?;
+    Ok(service)
+}
+
+fn endpoint(name: &str, subject: &str) -> EndpointSpec {
+    EndpointSpec {
+        name: name.to_owned(),
+        subject: subject.to_owned(),
+        max_in_flight: 64,
+        ..EndpointSpec::default()
+    }
+}
+
+fn change(agents: &[Agent], asked: &Value) -> Result<Value, Problem> {
+    let agent = agents.get(number(asked, "agent")?).ok_or_else(|| wrong("agent"))?;
+    let description = asked["description"].as_str().ok_or_else(|| wrong("description"))?;
+    agent.change(description.to_owned());
+    Ok(json!({}))
+}
+
+async fn churn(agents: &[Agent], asked: &Value) -> Result<Value, Problem> {
+    let [among, rate, seconds] =
+        ["agents", "per_second", "seconds"].map(|name| number(asked, name));
+    let (among, rate, seconds) = (among?, rate?, seconds?);
+    let agents = agents.get(..among).filter(|some| !some.is_empty() && rate > 0);
+    let agents = agents.ok_or_else(|| wrong("agents or per_second"))?;
+    let every = Duration::from_secs(1) / u32::try_from(rate).map_err(|_| wrong("per_second"))?;
+    let mut ticks = interval(every);
+    // What could not be done in time is done at once after that: the rate is kept.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let changes = rate * seconds;
+    for (at, agent) in agents.iter().cycle().take(changes).enumerate() {
+        ticks.tick().await;
+        agent.change(format!("change {at}"));
+    }
+    Ok(json!({"changes": changes}))
+}
+
+fn read(request: &Request) -> Result<Value, Problem> {
+    serde_json::from_slice(&request.body).map_err(|error| Problem::new(Code::BadInput, error))
+}
+
+fn number(asked: &Value, name: &str) -> Result<usize, Problem> {
+    let number = asked[name].as_u64().and_then(|number| usize::try_from(number).ok());
+    number.ok_or_else(|| wrong(name))
+}
+
+fn wrong(name: &str) -> Problem {
+    Problem::new(Code::BadInput, format!("{name} is missing or wrong"))
+}
