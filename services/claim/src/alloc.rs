@@ -1,6 +1,6 @@
 //! Allocs: registering, stopping, and looking one up for a claim.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_bus::{Change, CommitError, Guard, Write};
 use berth_contract::code::Code;
@@ -12,9 +12,11 @@ use berth_contract::problem::Problem;
 use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
 use berth_contract::{key, record};
-use berth_domain::access::Mode;
-use berth_domain::alloc::{Alloc, AllocState, RequestFault, VolumeRequest, differing_fields};
-use berth_domain::{AllocId, Namespace};
+use berth_domain::access::{AttachmentMode, Mode};
+use berth_domain::alloc::{
+    Alloc, AllocState, RequestFault, TaskDriverMounts, VolumeRequest, differing_fields,
+};
+use berth_domain::{AllocId, Namespace, VolumeId};
 use berth_service::clock;
 
 use crate::look;
@@ -41,6 +43,7 @@ pub async fn register(
     };
     check(&wanted.volumes, wanted.index)
         .map_err(|faults| Problem::bad_input("alloc.register", faults))?;
+    mountable(&wanted, request.task_driver_mounts)?;
     let decide = |known: Option<&Alloc>| match known {
         None => Ok(Some(wanted.clone())),
         Some(known) if known.state.is_terminal() => Err(Problem::new(
@@ -58,10 +61,24 @@ pub async fn register(
     state.change_alloc(&namespace, &request.id, "alloc.register", trace, decide).await
 }
 
+/// Whether the workload's runner can mount what it asks for (E7).
+fn mountable(wanted: &Alloc, mounts: TaskDriverMounts) -> Result<(), Problem> {
+    let lacking = |request: &VolumeRequest| {
+        let why = mounts.lacks(request.kind)?;
+        Some(format!("volume {}: {why}", request.name()))
+    };
+    let lacking: Vec<String> = wanted.volumes.iter().filter_map(lacking).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::new(Code::RunnerCannotMount, lacking.join("; ")).at("alloc.register"))
+}
+
 /// What is wrong with the volumes that a workload of this index asks for.
 pub fn check(volumes: &[VolumeRequest], index: Option<u32>) -> Result<(), Vec<Fault>> {
     let mut faults = Vec::new();
-    let (mut known, mut names) = (BTreeSet::new(), BTreeSet::new());
+    let mut known: BTreeMap<VolumeId, &VolumeRequest> = BTreeMap::new();
+    let mut names = BTreeSet::new();
     for (at, request) in volumes.iter().enumerate() {
         let mut fault = |field: &str, problem: String| {
             let path = format!("volumes[{at}].{field}");
@@ -71,11 +88,21 @@ pub fn check(volumes: &[VolumeRequest], index: Option<u32>) -> Result<(), Vec<Fa
             Err(why @ RequestFault::NoIndex) => fault("per_alloc", why.to_string()),
             Err(why @ RequestFault::Id(_)) => fault("source", why.to_string()),
             Ok(volume) => {
-                if known.contains(&volume) {
-                    fault("source", format!("{volume} is asked for twice"));
+                if let Some(first) = known.get(&volume) {
+                    for field in differing_for_one_claim(first, request) {
+                        let first = first.name();
+                        let problem = format!(
+                            "differs from that of {first}: an alloc has one claim on {volume}, \
+                             and uses it in one way"
+                        );
+                        fault(field, problem);
+                    }
                 }
-                known.insert(volume);
+                known.entry(volume).or_insert(request);
             }
+        }
+        if request.attachment == Some(AttachmentMode::BlockDevice) && !request.mount.is_empty() {
+            fault("mount", "is of file systems, and a block device has none".to_owned());
         }
         if request.alias.as_deref().is_some_and(str::is_empty) {
             fault("alias", "is empty; leave it out to use the source".to_owned());
@@ -84,6 +111,20 @@ pub fn check(volumes: &[VolumeRequest], index: Option<u32>) -> Result<(), Vec<Fa
         }
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// In what two requests of one alloc for one volume must agree (E6). They may differ in what they
+/// are called, in whether they only read, and in mount flags.
+fn differing_for_one_claim(one: &VolumeRequest, other: &VolumeRequest) -> Vec<&'static str> {
+    [
+        ("access", one.access != other.access),
+        ("attachment", one.attachment != other.attachment),
+        ("mount.fs_type", one.mount.fs_type != other.mount.fs_type),
+        ("mount.group", one.mount.group != other.mount.group),
+    ]
+    .into_iter()
+    .filter_map(|(field, differs)| differs.then_some(field))
+    .collect()
 }
 
 /// Says that an alloc has ended. From here on its claims are work for the watcher. An alloc nobody
@@ -134,8 +175,10 @@ impl State {
             let said = format!("alloc {id} is placed on node {}, not {}", alloc.node, request.node);
             return Err(Problem::new(Code::AllocForeign, said));
         }
-        let Some(asked) = alloc.request_for(&request.volume) else {
-            let said = format!("alloc {id} did not ask for volume {}", request.volume);
+        let alias = request.alias.as_deref();
+        let Some((_, asked)) = alloc.request_named(&request.volume, alias) else {
+            let name = alias.map(|alias| format!(" as {alias}")).unwrap_or_default();
+            let said = format!("alloc {id} did not ask for volume {}{name}", request.volume);
             return Err(Problem::new(Code::VolumeNotRequested, said));
         };
         if asked.read_only && request.mode == Some(Mode::Write) {

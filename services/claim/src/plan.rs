@@ -1,14 +1,15 @@
 //! Calls as their executors need them: what the record says, put together; pure.
 
 use berth_contract::message::call::Call;
-use berth_contract::message::claim::Grant;
+use berth_contract::message::claim::{Grant, Take, View};
+use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Attempt, Claim, MountOptions, VolumeSpec};
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::projection::Subtree;
 
 /// The volume's mount options with those of the alloc's request over them (A11).
-fn mount(spec: &VolumeSpec, volume: &VolumeKey, alloc: Option<&Alloc>) -> MountOptions {
+pub fn mount(spec: &VolumeSpec, volume: &VolumeKey, alloc: Option<&Alloc>) -> MountOptions {
     match alloc.and_then(|alloc| alloc.request_for(&volume.volume)) {
         Some(request) => spec.mount.merged_with(&request.mount),
         None => spec.mount.clone(),
@@ -54,21 +55,21 @@ pub fn call(
     })
 }
 
-/// The grant of a claim that is taken.
+/// The grant of a claim that is taken, for the name by which the alloc asks.
 pub fn grant(
     volume: &VolumeKey,
     spec: &VolumeSpec,
-    alloc_id: &AllocId,
     claim: &Claim,
     alloc: &Alloc,
 ) -> Grant {
+    take: &Take,
     Grant {
         epoch: claim.epoch,
         namespace: volume.namespace.clone(),
         volume: volume.volume.clone(),
         external_id: external_id(volume, spec),
         plugin: spec.plugin.clone(),
-        alloc: alloc_id.clone(),
+        alloc: take.alloc.clone(),
         mode: claim.mode,
         access: claim.access,
         attachment: claim.attachment,
@@ -77,4 +78,16 @@ pub fn grant(
         publish_context: claim.publish_context.clone(),
         secrets: spec.secrets.clone(),
     }
+        view: view(spec, claim, alloc, take),
+}
+
+/// How the volume is seen under a name that the claim does not rest on.
+fn view(spec: &VolumeSpec, claim: &Claim, alloc: &Alloc, take: &Take) -> Option<View> {
+    let (place, request) = alloc.request_named(&take.volume, take.alias.as_deref())?;
+    let base = alloc.request_for(&take.volume)?;
+    (!std::ptr::eq(request, base)).then(|| View {
+        place,
+        mode: if request.read_only { Mode::Read } else { claim.mode },
+        mount: spec.mount.merged_with(&request.mount),
+    })
 }

@@ -12,6 +12,7 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::access::{Capability, Mode};
 use berth_domain::alloc::Alloc;
+use berth_domain::plugin::Half;
 use berth_domain::volume::{Attempt, Command, NoRoute, Outcome, Refusal, State as ClaimState};
 use berth_domain::volume::{Route, Take as TakeCommand};
 use berth_domain::{Namespace, VolumeKey};
@@ -44,6 +45,7 @@ pub async fn take(
         changes.mark_unchanged();
         // Looked up anew each time: the alloc may end while its claim waits (B1).
         let alloc = state.alloc_of(&volume.namespace, &request).await.map_err(place)?;
+        has_mount_group(state, &volume, &request, &alloc).map_err(place)?;
         // Takes of other volumes for a node that has little room left wait for each other, so that
         // it is not given twice. Another replica's do not: then the plugin itself refuses (A7).
         let bounded = state.is_bounded(&volume, &request.node);
@@ -122,6 +124,36 @@ pub async fn take(
     }
 }
 
+/// A group that the plugin cannot mount the volume for is refused before anything is attached. Who
+/// has a claim is past that; and what is not known of the plugin, the node's agent will say.
+fn has_mount_group(
+    state: &State,
+    volume: &VolumeKey,
+    request: &Take,
+    alloc: &Alloc,
+) -> Result<(), Problem> {
+    let plugin = state.volume_mirror.read(|volumes| {
+        let now = &volumes.get(volume)?.volume;
+        let spec = now.spec.as_ref().filter(|_| !now.claims.contains_key(&request.alloc))?;
+        plan::mount(spec, volume, Some(alloc)).group.map(|_| spec.plugin.clone())
+    });
+    let Some(plugin) = plugin else { return Ok(()) };
+    let can = state.plugins.read(|plugins| {
+        let instances = &plugins.get(&plugin)?.instances;
+        let abilities = instances.get(&(request.node.clone(), Half::Node))?.node.as_ref()?;
+        Some(abilities.volume_mount_group)
+    });
+    if can != Some(false) {
+        return Ok(());
+    }
+    let said = format!(
+        "a group is asked for, and plugin {plugin} on node {} cannot mount a volume for one \
+         (VOLUME_MOUNT_GROUP)",
+        request.node
+    );
+    Err(Problem::new(Code::MountOptionsRefused, said))
+}
+
 /// Whether what is lacking may come to be while a caller waits: a volume that is to be registered,
 /// a plugin or a node that is to be well again.
 fn may_come(refusal: &Refusal) -> bool {
@@ -155,8 +187,7 @@ fn granted(state: &State, volume: &VolumeKey, request: &Take, alloc: &Alloc) -> 
         let now = &volumes.get(volume)?.volume;
         let claim = now.claims.get(&request.alloc)?;
         let spec = now.spec.as_ref()?;
-        (claim.state == ClaimState::Taken)
-            .then(|| plan::grant(volume, spec, &request.alloc, claim, alloc))
+        (claim.state == ClaimState::Taken).then(|| plan::grant(volume, spec, claim, alloc, request))
     })
 }
 
@@ -174,7 +205,8 @@ async fn publish(
 ) -> Result<(), Problem> {
     let call = state.volume_mirror.read(|volumes| {
         let subtree = volumes.get(volume)?;
-        plan::call(volume, subtree, &request.alloc, Some(alloc), &attempt, revision)
+        let call = plan::call(volume, subtree, &request.alloc, Some(alloc), &attempt, revision)?;
+        Some(state.addressed(call, subtree.volume.spec.as_ref()))
     });
     // Somebody else undid the reservation already; the next look says what is so now.
     let Some(call) = call else { return Ok(()) };

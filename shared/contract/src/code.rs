@@ -184,6 +184,12 @@ codes! {
     /// The volume cannot be reached from the node.
     OutOfReach = "BERTH0218", "the volume cannot be reached from where the node is",
         "use a node within the volume's topology; `berth volume placement` shows which";
+    /// The path that a volume is to be seen at will not do.
+    PathRefused = "BERTH0219", "the volume cannot be put at that path",
+        "choose another path, or leave it out and use the one that the agent answers";
+    /// The mount options that are asked for cannot be had.
+    MountOptionsRefused = "BERTH0220", "the volume cannot be mounted with these options",
+        "leave the option out that the message names, or use a plugin that has it";
 
     // 03xx: allocs.
     /// No such alloc.
@@ -207,6 +213,9 @@ codes! {
 }
 
 impl Code {
+    /// The workload's runner cannot mount what it asks for.
+    RunnerCannotMount = "BERTH0307", "the workload's runner cannot mount this volume",
+        "run it with a runner that can, or without the volume; nothing was claimed or attached";
     /// Whether the same request may succeed later without anybody changing it. Where it is false, a
     /// place that knows better may still say so in its reply.
     pub const fn retryable(self) -> bool {

@@ -33,7 +33,7 @@ pub fn volume_capability(
         AttachmentMode::FileSystem => AccessType::Mount(MountVolume {
             fs_type: mount.fs_type.clone().unwrap_or_default(),
             mount_flags: mount.flags.clone(),
-            volume_mount_group: String::new(),
+            volume_mount_group: mount.group.clone().unwrap_or_default(),
         }),
     };
     let mode = mode_of(capability.access, single_node_multi_writer);
@@ -101,7 +101,11 @@ mod tests {
 
     #[test]
     fn mount_options_go_to_file_systems_only() {
-        let mount = MountOptions { fs_type: Some("xfs".into()), flags: vec!["noatime".into()] };
+        let mount = MountOptions {
+            fs_type: Some("xfs".into()),
+            flags: vec!["noatime".into()],
+            group: Some("4711".into()),
+        };
         let ask = |attachment| {
             let access = AccessMode::SingleNodeWriter;
             volume_capability(Capability { access, attachment }, &mount, false).access_type
@@ -110,7 +114,7 @@ mod tests {
         let expected = MountVolume {
             fs_type: "xfs".into(),
             mount_flags: vec!["noatime".into()],
-            volume_mount_group: String::new(),
+            volume_mount_group: "4711".into(),
         };
         assert_eq!(ask(AttachmentMode::FileSystem), Some(AccessType::Mount(expected)));
     }

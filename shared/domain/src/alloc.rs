@@ -76,6 +76,40 @@ pub enum VolumeType {
     Csi,
 }
 
+/// What a workload's runner can have mounted for it (E7): `task_driver_mounts`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TaskDriverMounts {
+    /// Nothing.
+    None,
+    /// Directories of the host itself, and no volume of a plugin.
+    Host,
+    /// Every volume.
+    #[default]
+    All,
+}
+
+impl TaskDriverMounts {
+    /// Why its workload cannot have a volume of this type; none when it can.
+    pub const fn lacks(self, kind: VolumeType) -> Option<&'static str> {
+        match (self, kind) {
+            (Self::All, VolumeType::Csi) => None,
+            (Self::None, VolumeType::Csi) => {
+                Some("the runner of this workload can mount no volumes (task_driver_mounts = none)")
+            }
+            (Self::Host, VolumeType::Csi) => Some(
+                "the runner of this workload can mount directories of its host only, and this is a \
+                 CSI volume (task_driver_mounts = host)",
+            ),
+        }
+    }
+
+    /// Whether it is what nobody needs to say.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A volume that an alloc asks for (E8).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRequest {
@@ -150,17 +184,51 @@ pub enum RequestFault {
     Id(IdFault),
 }
 
+/// Each volume that is asked for once, with the request that its claim and its publication rest on:
+/// of several for one volume the first that writes, or else the first (E6). What names no volume
+/// was refused when it was registered.
+pub fn each_volume(
+    requests: &[VolumeRequest],
+    index: Option<u32>,
+) -> Vec<(VolumeId, &VolumeRequest)> {
+    let mut each: Vec<(VolumeId, &VolumeRequest)> = Vec::new();
+    for request in requests {
+        let Ok(volume) = request.volume(index) else { continue };
+        match each.iter_mut().find(|(known, _)| *known == volume) {
+            None => each.push((volume, request)),
+            Some((_, base)) if base.read_only && !request.read_only => *base = request,
+            Some(_) => {}
+        }
+    }
+    each
+}
+
 impl Alloc {
-    /// The volumes it asks for, each with its request. What names no volume was refused when it was
-    /// registered.
+    /// The volumes it asks for, each once, with the request that its claim rests on.
     pub fn requests(&self) -> impl Iterator<Item = (VolumeId, &VolumeRequest)> {
-        let volume = |request: &VolumeRequest| request.volume(self.index).ok();
-        self.volumes.iter().filter_map(move |request| Some((volume(request)?, request)))
+        each_volume(&self.volumes, self.index).into_iter()
     }
 
-    /// Its request for this volume.
+    /// The request for this volume that its claim rests on.
     pub fn request_for(&self, volume: &VolumeId) -> Option<&VolumeRequest> {
         self.requests().find(|(asked, _)| asked == volume).map(|(_, request)| request)
+    }
+
+    /// Its request for this volume under this name, or the one that its claim rests on; and which
+    /// of its requests for the volume that is, from 0.
+    pub fn request_named(
+        &self,
+        volume: &VolumeId,
+        name: Option<&str>,
+    ) -> Option<(u32, &VolumeRequest)> {
+        let base = self.request_for(volume)?;
+        let of_it = |request: &&VolumeRequest| request.volume(self.index).as_ref() == Ok(volume);
+        let is_meant = |request: &VolumeRequest| match name {
+            Some(name) => request.name() == name,
+            None => std::ptr::eq(request, base),
+        };
+        let mut numbered = (0..).zip(self.volumes.iter().filter(of_it));
+        numbered.find(|(_, request)| is_meant(request))
     }
 }
 
@@ -191,6 +259,44 @@ mod tests {
         assert_eq!(shared.volume(Some(3)), id("data"));
         let long = VolumeRequest { source: VolumeId::new("x".repeat(254)).unwrap(), ..own };
         assert!(matches!(long.volume(Some(0)), Err(RequestFault::Id(_))));
+    }
+
+    #[test]
+    fn a_volume_under_several_names_is_one_volume_and_is_claimed_to_write_when_one_writes() {
+        let named = |alias: &str, read_only| VolumeRequest {
+            alias: Some(alias.to_owned()),
+            read_only,
+            ..VolumeRequest::of(VolumeId::new("data").unwrap())
+        };
+        let other = VolumeRequest::of(VolumeId::new("other").unwrap());
+        let alloc = Alloc {
+            state: AllocState::Live,
+            node: NodeId::new("n1").unwrap(),
+            index: None,
+            volumes: vec![named("look", true), other, named("work", false), named("too", false)],
+            since: Timestamp::from_unix_ms(0),
+            note: None,
+        };
+        let data = VolumeId::new("data").unwrap();
+        let each: Vec<_> = alloc.requests().map(|(id, base)| (id, base.name())).collect();
+        let other = VolumeId::new("other").unwrap();
+        assert_eq!(each, [(data.clone(), "work"), (other.clone(), "other")]);
+        let place = |name| alloc.request_named(&data, name).map(|(at, it)| (at, it.name()));
+        assert_eq!(place(None), Some((1, "work")));
+        assert_eq!(place(Some("look")), Some((0, "look")));
+        assert_eq!(place(Some("too")), Some((2, "too")));
+        assert_eq!(place(Some("other")), None);
+        assert_eq!(alloc.request_named(&other, None).map(|(at, _)| at), Some(0));
+    }
+
+    #[test]
+    fn a_runner_that_mounts_nothing_or_only_its_host_says_so() {
+        assert_eq!(TaskDriverMounts::default().lacks(VolumeType::Csi), None);
+        for (mounts, word) in
+            [(TaskDriverMounts::None, "no volumes"), (TaskDriverMounts::Host, "host")]
+        {
+            assert!(mounts.lacks(VolumeType::Csi).unwrap().contains(word), "{mounts:?}");
+        }
     }
 
     #[test]

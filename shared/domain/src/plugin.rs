@@ -115,6 +115,9 @@ pub struct NodeAbilities {
     #[serde(default)]
     pub single_node_multi_writer: bool,
     /// How many volumes the node takes; unlimited when absent.
+    /// `VOLUME_MOUNT_GROUP`.
+    #[serde(default)]
+    pub volume_mount_group: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_volumes: Option<u64>,
     /// Where the node is.

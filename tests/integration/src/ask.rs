@@ -10,7 +10,7 @@ use berth_contract::message::registry::{Nodes, Plugins};
 use berth_contract::message::volume::{self, Deregistered, Registered, VolumeStatus, Volumes};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Global, Namespaced};
-use berth_domain::alloc::{AllocState, VolumeRequest};
+use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::process::binary;
 use berth_harness::wait;
@@ -100,6 +100,7 @@ impl System {
             index: None,
             volumes: vec![VolumeRequest { read_only, ..VolumeRequest::of(volume_id(volume)) }],
             note: None,
+            task_driver_mounts: TaskDriverMounts::All,
         };
         self.about(Namespaced::AllocRegister, &register).await.expect("the alloc is registered")
     }
@@ -111,6 +112,8 @@ impl System {
             alloc: alloc_id(alloc),
             volume: volume_id(volume),
             wait: false,
+            alias: None,
+            path: None,
         };
         self.persist(&AgentVerb::Mount.subject(&node_id(node)), &mount).await
     }

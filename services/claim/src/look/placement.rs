@@ -6,6 +6,7 @@
 use berth_contract::code::Code;
 use berth_contract::message::volume::{NodePlacement, Obstacle, Placement, Placements};
 use berth_contract::problem::Problem;
+use berth_domain::alloc::each_volume;
 use berth_domain::placement::{Newcomer, Wanted, obstacles};
 use berth_domain::volume::Context;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
@@ -60,9 +61,7 @@ impl Asked {
     fn of(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
         let Placement { volumes: requests, index, node, limit, .. } = &self.query;
         let key = |id: &VolumeId| VolumeKey::new(self.namespace.clone(), id.clone());
-        // A request that names no volume was refused before.
-        let ids = requests.iter().filter_map(|asked| Some((asked.volume(*index).ok()?, asked)));
-        let ids: Vec<_> = ids.collect();
+        let ids = each_volume(requests, *index);
         let wanted: Vec<Wanted<'_>> = ids
             .iter()
             .map(|(id, request)| {

@@ -62,6 +62,7 @@ fn status(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) 
         in_use: now.in_use(),
         fs_type: spec.mount.fs_type.clone(),
         mount_flags: spec.mount.flags.len(),
+        mount_group: spec.mount.group.clone(),
         topologies: spec.topologies.clone(),
         capacity_bytes: spec.capacity_bytes,
         parameters: spec.parameters.clone(),

@@ -45,6 +45,8 @@ pub async fn all(
             alloc: plan.alloc.clone(),
             volume: volume.clone(),
             wait,
+            alias: None,
+            path: None,
         };
         let again = |problem: &Problem| may_pass(problem, wait);
         let reply: Reply = session.pursue(&question, &body, patience, again).await?;

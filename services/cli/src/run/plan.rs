@@ -6,7 +6,7 @@ use std::process::Command;
 
 use berth_contract::message::alloc::Register;
 use berth_domain::access::AttachmentMode;
-use berth_domain::alloc::VolumeRequest;
+use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
 use berth_domain::{AllocId, NodeId, VolumeId, limits};
 
 use super::VolumeArg;
@@ -107,6 +107,7 @@ impl Plan {
             index: self.index,
             volumes: self.requests.clone(),
             note: Some(self.note.clone()),
+            task_driver_mounts: TaskDriverMounts::All,
         }
     }
 

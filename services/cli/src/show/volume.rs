@@ -70,6 +70,9 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
         let fs_type = volume.fs_type.as_deref().unwrap_or("the plugin's file system");
         lines.push(("mounted as", format!("{fs_type}, {} mount flags", volume.mount_flags)));
     }
+    if let Some(group) = &volume.mount_group {
+        lines.push(("mounted for", format!("group {group}")));
+    }
     for segments in &volume.topologies {
         lines.push(("reachable in", listed(segments)));
     }

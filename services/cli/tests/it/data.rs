@@ -120,6 +120,7 @@ pub fn volume() -> VolumeStatus {
         in_use: Some(WRITER),
         fs_type: Some("ext4".to_owned()),
         mount_flags: 2,
+        mount_group: None,
         topologies: vec![text("zone", "a"), text("zone", "b")],
         capacity_bytes: Some(10_000_000_000),
         parameters: text("type", "gp3"),

@@ -37,6 +37,7 @@ pub(super) async fn take(
         node: node.clone(),
         mode: None,
         wait: mount.wait,
+        alias: mount.alias.clone(),
     };
     let mut tries = 0;
     let mut last = None;

@@ -60,6 +60,7 @@ fn node(known: &Fingerprint) -> Option<NodeAbilities> {
         expand_volume: can.expand_volume,
         volume_condition: can.volume_condition,
         single_node_multi_writer: can.single_node_multi_writer,
+        volume_mount_group: can.volume_mount_group,
         max_volumes: node.max_volumes,
         topology: node.topology.clone(),
     })

@@ -165,6 +165,8 @@ impl World {
             alloc: id(alloc),
             volume: volume(),
             wait: false,
+            alias: None,
+            path: None,
         };
         self.ask(&AgentVerb::Mount.subject(&node()), &request, within).await
     }
@@ -279,6 +281,7 @@ pub fn grant(alloc: &str, epoch: u64, publish_context: &BTreeMap<String, String>
         context: BTreeMap::new(),
         publish_context: publish_context.clone(),
         secrets: None,
+        view: None,
     }
 }
 

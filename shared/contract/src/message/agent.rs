@@ -17,13 +17,20 @@ pub struct Mount {
     /// Get in line rather than be refused when others hold it.
     #[serde(default)]
     pub wait: bool,
+    /// Under which of the names that it asked for it by, when it asked several times (E6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// Where on the node the volume is to be seen besides: an absolute path of a directory that is
+    /// empty, or of a file for a block device. It must be there, below the agent's `bind_below`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
 }
-decode_struct!(Mount { namespace, alloc, volume, wait = false });
+decode_struct!(Mount { namespace, alloc, volume, wait = false, alias, path });
 
 /// `agent.mount` was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounted {
-    /// Where the workload finds it, on the node.
+    /// Where the workload finds it, on the node: the path that was asked for, or the agent's own.
     pub path: String,
     /// Whether it can only read.
     pub read_only: bool,

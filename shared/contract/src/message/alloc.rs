@@ -1,6 +1,6 @@
 //! Allocs: registering, stopping, looking.
 
-use berth_domain::alloc::{AllocState, VolumeRequest, VolumeType};
+use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest, VolumeType};
 use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,19 @@ pub struct Register {
     /// What it is, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// What the runner of the workload can mount: `none`, `host` or `all`. Volumes that it cannot
+    /// are refused here, before anything is attached (E7).
+    #[serde(default, skip_serializing_if = "TaskDriverMounts::is_default")]
+    pub task_driver_mounts: TaskDriverMounts,
 }
-decode_struct!(Register { id, node, index, volumes, note });
+decode_struct!(Register {
+    id,
+    node,
+    index,
+    volumes,
+    note,
+    task_driver_mounts = TaskDriverMounts::All,
+});
 
 impl Decode for VolumeRequest {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
@@ -69,7 +80,7 @@ pub struct Stop {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
-decode_leaf!(AllocState, VolumeType);
+decode_leaf!(AllocState, VolumeType, TaskDriverMounts);
 decode_struct!(Stop { id, state = AllocState::Stopped, note });
 
 fn stopped() -> AllocState {

@@ -130,7 +130,7 @@ pub struct Validated {
 
 decode_leaf!(AccessMode, AttachmentMode, CallKind, TraceContext);
 decode_struct!(Capability { access, attachment = AttachmentMode::FileSystem });
-decode_struct!(MountOptions { fs_type, flags });
+decode_struct!(MountOptions { fs_type, flags, group });
 decode_struct!(Call {
     call,
     attempt,

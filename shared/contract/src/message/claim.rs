@@ -28,8 +28,11 @@ pub struct Take {
     /// Get in line rather than be refused when others hold it (B11).
     #[serde(default)]
     pub wait: bool,
+    /// Under which of the names that the alloc asked for it by, when it asked several times (E6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
 }
-decode_struct!(Take { alloc, volume, node, mode, wait = false });
+decode_struct!(Take { alloc, volume, node, mode, wait = false, alias });
 
 /// `claim.take` was granted: good once, here, now (rule 10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +67,23 @@ pub struct Grant {
     /// Which secrets the plugin is called with; the agent asks for them (A9).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretsId>,
+    /// How it is to be seen under the name that was asked for, when that is not the one the claim
+    /// rests on: beside the volume's publication, with options of its own (E6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<View>,
+}
+
+/// A volume under another of the names that its alloc asked for it by (E6). It is published once
+/// for the alloc, and seen in several places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// Which of the alloc's requests for the volume, from 0.
+    pub place: u32,
+    /// What the workload may do there.
+    pub mode: Mode,
+    /// Mount options, volume's and request's merged.
+    #[serde(default, skip_serializing_if = "MountOptions::is_empty")]
+    pub mount: MountOptions,
 }
 
 /// `claim.release`.

@@ -64,6 +64,7 @@ decode_struct!(NodeAbilities {
     expand_volume = false,
     volume_condition = false,
     single_node_multi_writer = false,
+    volume_mount_group = false,
     max_volumes,
     topology,
 });

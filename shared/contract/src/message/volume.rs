@@ -330,6 +330,9 @@ pub struct VolumeStatus {
     /// How many mount flags there are; the flags may be sensitive.
     #[serde(default)]
     pub mount_flags: usize,
+    /// The group that is to be able to read and write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_group: Option<String>,
     /// Where it can be reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topologies: Vec<BTreeMap<String, String>>,

@@ -11,7 +11,7 @@ use berth_contract::message::{agent, alloc, call, claim, collect, registry, volu
 use berth_contract::problem::Problem;
 use berth_contract::service;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
-use berth_domain::alloc::AllocState;
+use berth_domain::alloc::{AllocState, TaskDriverMounts};
 use berth_domain::plugin::{Half, NodeState};
 use berth_domain::proof::ProofKind;
 use berth_domain::volume::{CallKind, State, VolumeSpec};
@@ -189,6 +189,7 @@ fn claims() {
             mode: Some(Mode::Read),
             wait: true,
         },
+            alias: Some("models".to_owned()),
     );
     request(
         "request-claim-release",
@@ -245,6 +246,7 @@ fn claims() {
             publish_context: sample::map("device", "/dev/xvdba"),
             secrets: Some(sample::secrets_id()),
         },
+            view: Some(claim::View { place: 1, mode: Mode::Read, mount: sample::mount() }),
     );
     reply("reply-claim-release", &claim::Released { state: Some(State::Unpublishing) });
     reply(
@@ -334,6 +336,7 @@ fn allocs() {
     request(
         "request-alloc-stop",
         &alloc::Stop {
+            task_driver_mounts: TaskDriverMounts::Host,
             id: sample::alloc_id(),
             state: AllocState::Failed,
             note: Some("exit code 1".to_owned()),
@@ -438,6 +441,8 @@ fn registry_agents_and_collection() {
     request("request-gc-force", &{
         let kinds = vec![collect::Kind::Claims, collect::Kind::Nodes];
         collect::Force { kinds, grace_ms: Some(86_400_000) }
+            alias: Some("models".to_owned()),
+            path: Some("/srv/models".to_owned()),
     });
     reply(
         "reply-agent-mount",

@@ -73,7 +73,11 @@ pub fn map(key: &str, value: &str) -> BTreeMap<String, String> {
 }
 
 pub fn mount() -> MountOptions {
-    MountOptions { fs_type: Some("ext4".to_owned()), flags: vec!["noatime".to_owned()] }
+    MountOptions {
+        fs_type: Some("ext4".to_owned()),
+        flags: vec!["noatime".to_owned()],
+        group: Some("1000".to_owned()),
+    }
 }
 
 pub fn capability() -> Capability {

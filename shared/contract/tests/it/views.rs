@@ -45,6 +45,7 @@ fn a_volume_and_a_list_of_them() {
             fs_type: Some("ext4".to_owned()),
             // How many, and not which: they may be secret.
             mount_flags: 1,
+            mount_group: Some("1000".to_owned()),
             topologies: spec.topologies,
             capacity_bytes: spec.capacity_bytes,
             parameters: spec.parameters,

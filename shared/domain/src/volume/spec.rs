@@ -64,6 +64,10 @@ pub struct MountOptions {
     /// Mount flags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
+    /// The group that is to be able to read and write (`VolumeCapability.volume_mount_group`), as
+    /// the plugin takes it: a number to most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 impl MountOptions {
@@ -73,12 +77,13 @@ impl MountOptions {
         Self {
             fs_type: request.fs_type.clone().or_else(|| self.fs_type.clone()),
             flags: if request.flags.is_empty() { &self.flags } else { &request.flags }.clone(),
+            group: request.group.clone().or_else(|| self.group.clone()),
         }
     }
 
     /// Whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
-        self.fs_type.is_none() && self.flags.is_empty()
+        self.fs_type.is_none() && self.flags.is_empty() && self.group.is_none()
     }
 }
 
@@ -87,6 +92,7 @@ impl std::fmt::Debug for MountOptions {
         f.debug_struct("MountOptions")
             .field("fs_type", &self.fs_type)
             .field("flags", &format_args!("[{} struck out]", self.flags.len()))
+            .field("group", &self.group)
             .finish()
     }
 }

@@ -133,7 +133,7 @@ pub fn spec() -> impl Strategy<Value = VolumeSpec> {
             external_id: names.2,
             closing: names.3.map(|(since, reason)| Closing { since, reason }),
             capabilities,
-            mount: MountOptions { fs_type: flags.0, flags: flags.1 },
+            mount: MountOptions { fs_type: flags.0, flags: flags.1, group: None },
             topologies: rest.0,
             capacity_bytes: rest.1,
             parameters: rest.2,

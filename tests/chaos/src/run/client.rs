@@ -9,7 +9,7 @@ use berth_contract::message::alloc;
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Namespaced};
 use berth_contract::{key, record};
-use berth_domain::alloc::{AllocState, VolumeRequest};
+use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
 use berth_domain::volume::Claim;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
 use berth_service::clock;
@@ -155,6 +155,7 @@ pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
         index: None,
         volumes: vec![VolumeRequest { read_only: workload.read_only, ..request }],
         note: None,
+        task_driver_mounts: TaskDriverMounts::All,
     }
 }
 
@@ -165,6 +166,8 @@ pub(super) fn mount(alloc: &str, workload: &Workload) -> Mount {
         alloc: alloc_id(alloc),
         volume: volume_id(workload.volume),
         wait: workload.wait,
+        alias: None,
+        path: None,
     }
 }
 

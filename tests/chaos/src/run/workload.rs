@@ -195,6 +195,7 @@ impl Run {
                     node: node_id(workload.node),
                     mode: None,
                     wait: workload.wait,
+                    alias: None,
                 };
                 let subject = Namespaced::ClaimTake.subject(&namespace);
                 self.ask::<Grant>(&subject, &take).await.map(|grant| format!("{grant:?}"))

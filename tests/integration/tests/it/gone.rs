@@ -85,6 +85,8 @@ async fn try_mount(
         alloc: AllocId::new(alloc).unwrap(),
         volume: VolumeId::new(volume).unwrap(),
         wait: false,
+        alias: None,
+        path: None,
     };
     let node = NodeId::new(format!("n{}", node + 1)).unwrap();
     system.ask(&AgentVerb::Mount.subject(&node), &mount).await

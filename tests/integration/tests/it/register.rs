@@ -8,7 +8,7 @@ use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{AllocStatus, Register};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Namespaced};
-use berth_domain::alloc::VolumeRequest;
+use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
 use berth_domain::volume::{MountOptions, State};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
@@ -141,13 +141,14 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
     assert!(refused.message.contains("parameters"), "A8, it was told of them: {refused}");
     register(&system, fields).await.unwrap();
     let volume = VolumeId::new("data").unwrap();
-    let mount = MountOptions { fs_type: None, flags: vec!["noatime".to_owned()] };
+    let mount = MountOptions { flags: vec!["noatime".to_owned()], ..MountOptions::default() };
     let alloc = Register {
         id: AllocId::new("a").unwrap(),
         node: NodeId::new("n1").unwrap(),
         index: None,
         volumes: vec![VolumeRequest { mount, ..VolumeRequest::of(volume) }],
         note: None,
+        task_driver_mounts: TaskDriverMounts::All,
     };
     let subject = Namespaced::AllocRegister.subject(&Namespace::default());
     let _: AllocStatus = system.persist(&subject, &alloc).await.unwrap();
@@ -212,6 +213,8 @@ async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
             alloc: AllocId::new(alloc).unwrap(),
             volume: VolumeId::new("data").unwrap(),
             wait: false,
+            alias: None,
+            path: None,
         };
         let subject = AgentVerb::Mount.subject(&NodeId::new(node).unwrap());
         let system = &system;

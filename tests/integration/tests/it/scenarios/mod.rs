@@ -96,6 +96,8 @@ async fn mount_in_turn(
         alloc: AllocId::new(alloc).unwrap(),
         volume: VolumeId::new(volume).unwrap(),
         wait: true,
+        alias: None,
+        path: None,
     };
     let node = NodeId::new(format!("n{}", node + 1)).unwrap();
     system.persist(&AgentVerb::Mount.subject(&node), &mount).await

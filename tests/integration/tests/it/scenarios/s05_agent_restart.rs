@@ -2,7 +2,7 @@
 
 use berth_contract::message::alloc::{AllocStatus, Register};
 use berth_contract::subject::Namespaced;
-use berth_domain::alloc::VolumeRequest;
+use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
 use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
@@ -13,13 +13,14 @@ use super::{begun, mount_in_turn};
 /// An alloc on n1 that asks for the volume with mount options of its own.
 async fn alloc(system: &System, id: &str) {
     let source = VolumeId::new("data").unwrap();
-    let mount = MountOptions { fs_type: None, flags: vec!["noatime".to_owned()] };
+    let mount = MountOptions { flags: vec!["noatime".to_owned()], ..MountOptions::default() };
     let register = Register {
         id: AllocId::new(id).unwrap(),
         node: NodeId::new("n1").unwrap(),
         index: None,
         volumes: vec![VolumeRequest { mount, ..VolumeRequest::of(source) }],
         note: None,
+        task_driver_mounts: TaskDriverMounts::All,
     };
     let subject = Namespaced::AllocRegister.subject(&Namespace::default());
     let _: AllocStatus = system.persist(&subject, &register).await.unwrap();

@@ -6,7 +6,7 @@ use berth_contract::message::alloc::{AllocStatus, Register};
 use berth_contract::message::claim::Claims;
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Namespaced};
-use berth_domain::alloc::VolumeRequest;
+use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -57,6 +57,7 @@ impl Asking<'_> {
             index: self.index,
             volumes: vec![self.request()],
             note: None,
+            task_driver_mounts: TaskDriverMounts::All,
         };
         let subject = Namespaced::AllocRegister.subject(&self.namespace());
         let _: AllocStatus = system.persist(&subject, &placed).await.unwrap();
@@ -64,7 +65,14 @@ impl Asking<'_> {
 
     fn body(self) -> Mount {
         let alloc = AllocId::new(self.alloc).unwrap();
-        Mount { namespace: self.namespace(), alloc, volume: self.volume(), wait: false }
+        Mount {
+            namespace: self.namespace(),
+            alloc,
+            volume: self.volume(),
+            wait: false,
+            alias: None,
+            path: None,
+        }
     }
 
     async fn mount(self, system: &System) -> Mounted {
