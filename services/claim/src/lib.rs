@@ -42,6 +42,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     let state = state::State::open(&config, &process).await?;
     let service = endpoints::serve(&state, &process).await?;
+    berth_service::notify::ready();
     let sweep = tokio::spawn(secrets::sweep(state.clone()));
     let counting = tokio::spawn(measure::waiting(state.clone()));
     shutdown.requested().await;

@@ -20,7 +20,7 @@ use berth_contract::key;
 use berth_contract::message::collect::{Force, Kind, Sweep};
 use berth_contract::problem::Problem;
 use berth_contract::subject::Global;
-use berth_service::clock;
+use berth_service::{clock, notify};
 use berth_service::process::{Fatal, Process, chain};
 use berth_telemetry::metric::LEASES;
 use serde_json::json;
@@ -47,6 +47,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub async fn stand_by(collector: &Collector, process: &Process) -> Result<(), Fatal> {
     let service = process.announce().await?;
     tracing::info!("standing by");
+    // One that stands by answers nothing yet, and is all that it can be.
+    notify::ready();
     loop {
         let lease = tokio::select! {
             lease = elected(collector, process) => Arc::new(lease),

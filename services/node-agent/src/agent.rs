@@ -99,6 +99,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let mounter =
         Mounter::new(Parts { bus, host, paths, journal, plugins, lanes, hosted, tell, gate });
     let service = node::serve(&mounter, &process.bus).await?;
+    berth_service::notify::ready();
 
     let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
     let coming_back = tokio::spawn(comeback::keep(mounter, at_gate, shutdown.clone()));

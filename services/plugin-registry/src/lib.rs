@@ -44,6 +44,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let state = state::State::open(&process).await?;
     let service = endpoints::serve(&state, &process).await?;
     tracing::info!("serving");
+    berth_service::notify::ready();
     presence::keep(&state, config.rescan, shutdown).await;
     service.stop(DRAIN).await;
     state.events.flush(DRAIN).await;

@@ -30,6 +30,7 @@ impl Shutdown {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
+            crate::notify::stopping();
             trigger.request();
         });
         Ok(shutdown)

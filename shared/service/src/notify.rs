@@ -1,0 +1,101 @@
+//! Telling the service manager how it stands (`sd_notify(3)`), where one asks.
+//!
+//! **Owns** the datagrams to `NOTIFY_SOCKET`. **Promises** that without a service manager nothing
+//! happens, and that one that does not listen delays and ends nothing. **Never** says that a service
+//! is ready: each says so itself, once it answers on the bus.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// The service answers. From here on the watchdog is fed too, where the manager has one: for as long
+/// as this process still gets to its work.
+pub fn ready() {
+    tell("READY=1");
+    let Some(every) = watchdog(|name| std::env::var(name).ok(), std::process::id()) else { return };
+    tokio::spawn(async move {
+        let mut beat = tokio::time::interval(every);
+        loop {
+            beat.tick().await;
+            tell("WATCHDOG=1");
+        }
+    });
+}
+
+/// The service was told to end, and finishes what is under way.
+pub fn stopping() {
+    tell("STOPPING=1");
+}
+
+/// How often the watchdog is fed: twice in the time that it waits.
+fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
+    // The variables are inherited by children whom nobody watches.
+    if variable("WATCHDOG_PID").is_some_and(|pid| pid != own.to_string()) {
+        return None;
+    }
+    let micros: u64 = variable("WATCHDOG_USEC")?.parse().ok()?;
+    Some(Duration::from_micros(micros / 2)).filter(|every| !every.is_zero())
+}
+
+fn tell(state: &str) {
+    let Ok(socket) = std::env::var("NOTIFY_SOCKET") else { return };
+    if let Err(error) = send(&socket, state) {
+        tracing::warn!(%error, socket, state, "the service manager was not told");
+    }
+}
+
+/// A name with `@` is an abstract one.
+fn send(name: &str, state: &str) -> io::Result<()> {
+    let to = match name.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(state.as_bytes(), &to)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(socket: &UnixDatagram) -> String {
+        let mut text = [0; 64];
+        let length = socket.recv(&mut text).unwrap();
+        String::from_utf8(text[..length].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_state_arrives_at_a_path_and_at_an_abstract_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        send(path.to_str().unwrap(), "READY=1").unwrap();
+        assert_eq!(received(&socket), "READY=1");
+
+        let name = format!("berth-notify-{}", std::process::id());
+        let socket =
+            UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        send(&format!("@{name}"), "STOPPING=1").unwrap();
+        assert_eq!(received(&socket), "STOPPING=1");
+        drop(socket);
+        send(&format!("@{name}"), "STOPPING=1").unwrap_err();
+    }
+
+    #[test]
+    fn the_watchdog_is_fed_twice_in_its_time_and_only_by_whom_it_watches() {
+        let asked = |usec: Option<&str>, pid: Option<&str>| {
+            let (usec, pid) = (usec.map(str::to_owned), pid.map(str::to_owned));
+            watchdog(move |name| if name == "WATCHDOG_PID" { pid.clone() } else { usec.clone() }, 7)
+        };
+        assert_eq!(asked(Some("30000000"), Some("7")), Some(Duration::from_secs(15)));
+        assert_eq!(asked(Some("30000000"), None), Some(Duration::from_secs(15)));
+        assert_eq!(asked(Some("30000000"), Some("8")), None);
+        assert_eq!(asked(None, Some("7")), None);
+        for nothing in ["0", "1", "soon"] {
+            assert_eq!(asked(Some(nothing), None), None, "{nothing}");
+        }
+    }
+}
