@@ -179,6 +179,8 @@ exchanges! { AGENT, agent_verb, AgentVerb {
         "Claim a volume for an alloc of this node, and mount it: namespace, alloc, volume, wait";
     Detach(call::Call) -> call::Called:
         "For volumewatchers: take the volume down for an alloc; wholly, after the last";
+    Republish(agent::Republish) -> agent::Republished:
+        "Take dead mounts of a volume down and bring them back at the same paths: alloc, or all";
     Status(agent::Status) -> agent::AgentStatus:
         "Show what is mounted on this node, for whom, and which controllers it serves";
 }}

@@ -50,6 +50,8 @@ events! {
     VolumeMounted = "volume.mounted", "A node mounted a volume for an alloc.";
     VolumeMountFailed = "volume.mount-failed", "A node could not mount a volume for an alloc.";
     VolumeUnmounted = "volume.unmounted", "A node took a volume down for an alloc.";
+    VolumeMountDead = "volume.mount-dead", "A mount is gone, fails or hangs; see the detail.";
+    VolumeMountWell = "volume.mount-well", "A mount that did not answer answers again.";
 
     ClaimWaiting = "claim.waiting", "A claim waits in line for its volume.";
     ClaimPublishing = "claim.publishing", "The controller is asked to attach the volume.";

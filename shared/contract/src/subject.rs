@@ -165,6 +165,8 @@ pub enum AgentVerb {
     Mount,
     /// Unpublish, and unstage when it is the last on the node.
     Detach,
+    /// Take dead mounts down and bring them back.
+    Republish,
     /// What is mounted, journalled and hosted here.
     Status,
 }
@@ -175,6 +177,7 @@ impl AgentVerb {
         match self {
             Self::Mount => "mount",
             Self::Detach => "detach",
+            Self::Republish => "republish",
             Self::Status => "status",
         }
     }

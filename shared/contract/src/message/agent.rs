@@ -1,6 +1,6 @@
 //! What a node's agent is asked; `agent.detach` is a [`Call`](super::call::Call).
 
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::decode_struct;
@@ -48,8 +48,23 @@ decode_struct!(Status {});
 pub struct AgentStatus {
     /// The node.
     pub node: NodeId,
+    /// Which boot of the host this is, as the kernel says.
+    #[serde(default)]
+    pub boot_id: String,
+    /// Since when this process of the agent runs.
+    #[serde(default)]
+    pub since: Timestamp,
     /// What its journal says is, or may be, mounted.
     pub mounts: Vec<MountStatus>,
+    /// What is mounted below its directory though its journal does not know of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strays: Vec<String>,
+    /// What is under way for volumes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub work: Vec<WorkStatus>,
+    /// What did not succeed when it was tried last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailureStatus>,
     /// The plugins whose controllers it serves now.
     pub controllers: Vec<PluginId>,
 }
@@ -65,8 +80,141 @@ pub struct MountStatus {
     pub alloc: AllocId,
     /// Which claim of the alloc.
     pub epoch: u64,
+    /// Who mounts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<PluginId>,
     /// Where it is published.
     pub path: String,
     /// Whether the mount table shows it there.
     pub mounted: bool,
+    /// Where it is staged; none when the plugin does not stage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging: Option<String>,
+    /// Whether the mount table shows it there. Many plugins mount nothing to stage a volume.
+    #[serde(default)]
+    pub staged: bool,
+    /// How far it has got.
+    #[serde(default)]
+    pub state: MountState,
+    /// Since when.
+    #[serde(default)]
+    pub since: Timestamp,
+    /// Whether it was brought here before the host was booted last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub earlier_boot: bool,
+    /// How the mount is.
+    #[serde(default)]
+    pub health: MountHealth,
+    /// What is wrong with it, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// Since when it is so, as far as this process of the agent has seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_since: Option<Timestamp>,
+}
+
+/// How far a use of a volume has got on its node, by the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MountState {
+    /// Begun: any of its plugin calls may have been made.
+    Begun,
+    /// Every call succeeded.
+    Published,
+    /// Told to go: any of the calls that take it down may have been made.
+    Leaving,
+    /// Something that this version does not know.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// How a mount is, looked at by the agent now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MountHealth {
+    /// It answers.
+    Well,
+    /// It is published, and the mount table does not show it.
+    Missing,
+    /// It is there, and everything that is asked of it fails.
+    Dead,
+    /// It is there, and does not answer.
+    Hung,
+    /// It was not looked at, or this version does not know the word.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// Something that an agent does for a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkStatus {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// For whom.
+    pub alloc: AllocId,
+    /// What, such as `agent.detach`.
+    pub step: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// The plugin call that has not been answered yet, such as `NodeUnpublishVolume`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpc: Option<String>,
+    /// Since when that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpc_since: Option<Timestamp>,
+    /// Whether it is past its deadline: whoever asked for it was told that it hangs.
+    pub hung: bool,
+}
+
+/// Something that an agent tried for a volume, and that has not succeeded since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureStatus {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// For whom.
+    pub alloc: AllocId,
+    /// What, such as `agent.detach`.
+    pub step: String,
+    /// How often in a row, by this process of the agent.
+    pub tries: u32,
+    /// What the last try came to.
+    pub error: String,
+    /// When that was.
+    pub at: Timestamp,
+}
+
+/// `agent.republish`: take a volume down for allocs of this node whose mount is dead, and bring it
+/// back at the same paths. Their workloads must not hold the mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Republish {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// For whom; none is everybody who uses it on this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alloc: Option<AllocId>,
+}
+decode_struct!(Republish { namespace, volume, alloc = None });
+
+/// `agent.republish` was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Republished {
+    /// For whom, and where it is again.
+    pub mounts: Vec<RepublishedMount>,
+}
+
+/// One mount that was brought back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepublishedMount {
+    /// For whom.
+    pub alloc: AllocId,
+    /// Where it is published.
+    pub path: String,
 }

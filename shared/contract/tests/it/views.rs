@@ -183,17 +183,56 @@ fn agents_and_allocs() {
         volume: sample::volume(),
         alloc: sample::alloc_id(),
         epoch: 41,
+        plugin: Some(sample::plugin()),
         path: "/var/lib/berth/csi/0a/target".to_owned(),
         mounted: true,
+        staging: Some("/var/lib/berth/csi/0a/staging".to_owned()),
+        staged: true,
+        state: agent::MountState::Published,
+        since: sample::at(0),
+        earlier_boot: true,
+        health: agent::MountHealth::Dead,
+        trouble: Some("Transport endpoint is not connected".to_owned()),
+        health_since: Some(sample::at(5)),
+    };
+    let work = agent::WorkStatus {
+        namespace: sample::namespace(),
+        volume: sample::volume(),
+        alloc: sample::alloc_id(),
+        step: "agent.detach".to_owned(),
+        since: sample::at(1),
+        rpc: Some("NodeUnpublishVolume".to_owned()),
+        rpc_since: Some(sample::at(2)),
+        hung: true,
+    };
+    let failure = agent::FailureStatus {
+        namespace: sample::namespace(),
+        volume: sample::volume(),
+        alloc: sample::alloc_id(),
+        step: "agent.detach".to_owned(),
+        tries: 3,
+        error: "no answer of plugin ebs.csi.aws.com yet".to_owned(),
+        at: sample::at(3),
     };
     reply(
         "reply-agent-status",
         &agent::AgentStatus {
             node: sample::node_id(),
+            boot_id: "aaae2d42".to_owned(),
+            since: sample::at(0),
             mounts: vec![mount],
+            strays: vec!["/var/lib/berth/csi/0b/target".to_owned()],
+            work: vec![work],
+            failures: vec![failure],
             controllers: vec![sample::plugin()],
         },
     );
+    let (namespace, volume) = (sample::namespace(), sample::volume());
+    let alloc = Some(sample::alloc_id());
+    request("request-agent-republish", &agent::Republish { namespace, volume, alloc });
+    let path = "/var/lib/berth/csi/0a/target".to_owned();
+    let mounts = vec![agent::RepublishedMount { alloc: sample::alloc_id(), path }];
+    reply("reply-agent-republish", &agent::Republished { mounts });
     let ended = alloc::AllocStub {
         id: sample::alloc_id(),
         namespace: sample::namespace(),
