@@ -162,7 +162,8 @@ async fn checkpointed(
         let call = done.step.call.as_ref().zip(subtree).and_then(|(attempt, subtree)| {
             plan::call(volume, subtree, alloc, record.as_ref(), attempt, done.revision)
         });
-        let call = call.map(|call| state.with_external_node(call));
+        let spec = subtree.and_then(|subtree| subtree.volume.spec.as_ref());
+        let call = call.map(|call| state.addressed(state.with_external_node(call), spec));
         Checkpointed {
             state: claim.map(|claim| claim.state),
             call,

@@ -45,6 +45,7 @@ pub fn call(
         epoch: claim.epoch,
         node: claim.node.clone(),
         external_node: claim.external_node.clone(),
+        controller: None,
         access: claim.access,
         mode: claim.mode,
         attachment: claim.attachment,

@@ -14,9 +14,11 @@ use berth_contract::message::volume::{Register, Registered};
 use berth_contract::problem::Problem;
 use berth_contract::subject::ControllerRpc;
 use berth_contract::trace::TraceContext;
+use berth_domain::limits::LIST_MAX;
 use berth_domain::plugin::Half;
 use berth_domain::volume::{Command, Volume, VolumeSpec, step};
-use berth_domain::{Namespace, PluginId, SecretsId, VolumeKey};
+use berth_domain::{Namespace, NodeId, PluginId, SecretsId, VolumeKey};
+use berth_service::projection::Instances;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -204,11 +206,64 @@ async fn validate(
         parameters: spec.parameters.clone(),
         secrets: spec.secrets.clone(),
     };
+    let Asked::Unknown(mut said) = ask(state, &question, None, trace, deadline).await? else {
+        return Ok(());
+    };
+    // Its controllers may each know the volumes of their own node only.
+    let others = state.nodes.read(|nodes| {
+        let able = |plugins: &Instances| {
+            let plugin = plugins.get(&spec.plugin)?;
+            Some(plugin.controllers(&spec.topologies, |node| nodes.is_ready(node)))
+        };
+        state.plugins.read(able).unwrap_or_default()
+    });
+    let asked = others.len().min(LIST_MAX);
+    for node in others.iter().filter(|_| others.len() > 1).take(LIST_MAX) {
+        match ask(state, &question, Some(node), trace, deadline).await {
+            Ok(Asked::Confirmed) => return Ok(()),
+            Ok(Asked::Unknown(again)) => said = again,
+            // It was one of many, and it is not there.
+            Err(problem) if problem.code == Code::PluginUnhealthy => {}
+            Err(problem) => return Err(problem),
+        }
+    }
+    let message = match others.len() {
+        0 | 1 => said,
+        all => format!("{asked} of {all} controllers of the plugin were asked, and {said}"),
+    };
+    Err(Problem::new(Code::PluginFailed, message).retryable().next(
+        "check that the volume's id at the plugin is right and that it still exists; where each of \
+         the plugin's controllers has volumes of its own, name the volume's topology",
+    ))
+}
+
+/// What a controller said of a volume.
+enum Asked {
+    /// It can be used so.
+    Confirmed,
+    /// It does not know the volume; in words.
+    Unknown(String),
+}
+
+/// Asks the controller on this node, or any.
+async fn ask(
+    state: &State,
+    question: &Validate,
+    node: Option<&NodeId>,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Asked, Problem> {
     let left = deadline.saturating_duration_since(Instant::now());
     let within = left.mul_f64(0.9).max(Duration::from_millis(100));
-    let subject = ControllerRpc::Validate.subject(&spec.plugin);
-    match state.bus.request::<Validated>(&subject, &question, &Call::within(trace, within)).await {
-        Ok(Validated { confirmed: true, .. }) => Ok(()),
+    let subject = match node {
+        Some(node) => ControllerRpc::Validate.subject_on(&question.plugin, node),
+        None => ControllerRpc::Validate.subject(&question.plugin),
+    };
+    match state.bus.request::<Validated>(&subject, question, &Call::within(trace, within)).await {
+        Ok(Validated { confirmed: true, .. }) => Ok(Asked::Confirmed),
+        Ok(Validated { unknown: true, message, .. }) => {
+            Ok(Asked::Unknown(message.unwrap_or_else(|| "the volume is not known".to_owned())))
+        }
         Ok(Validated { message, .. }) => Err(Problem::new(
             Code::PluginRefused,
             format!(
@@ -218,7 +273,7 @@ async fn validate(
         )),
         Err(RequestError::NoResponder { .. }) => Err(Problem::new(
             Code::PluginUnhealthy,
-            format!("plugin {} has no healthy controller", spec.plugin),
+            format!("plugin {} has no healthy controller", question.plugin),
         )
         .retryable()),
         Err(error) => Err(error.into_problem("controller.validate")),

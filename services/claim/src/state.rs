@@ -154,6 +154,21 @@ impl Shared {
         call
     }
 
+    /// The call, to the controller that has to be the one to get it, if it is one to a controller.
+    pub fn addressed(&self, mut call: Call, spec: Option<&VolumeSpec>) -> Call {
+        if !call.call.is_controller() {
+            return call;
+        }
+        let topologies = spec.map_or(&[][..], |spec| &spec.topologies);
+        call.controller = self.nodes.read(|nodes| {
+            self.plugins.read(|plugins| {
+                let plugin = plugins.get(&call.plugin)?;
+                plugin.controller_beside(&call.node, topologies, |node| nodes.is_ready(node))
+            })
+        });
+        call
+    }
+
     /// Whether the alloc has not ended, and so wants its claims.
     pub fn is_wanted(&self, namespace: &Namespace, alloc: &AllocId) -> bool {
         self.alloc_mirror.read(|allocs| allocs.is_live(namespace, alloc))

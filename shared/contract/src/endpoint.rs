@@ -47,8 +47,21 @@ impl Endpoint {
         let global = GLOBAL.iter().map(|verb| Self::from(*verb));
         let agent = AGENT.iter().map(|verb| Self::from(*verb));
         let controller = CONTROLLER.iter().map(|rpc| Self::from(*rpc));
+        let on_node = CONTROLLER.iter().map(|rpc| Self::on_node(*rpc));
+        let controller = controller.chain(on_node);
         let secret_open = std::iter::once(Self::secret_open());
         namespaced.chain(global).chain(secret_open).chain(agent).chain(controller).collect()
+    }
+
+    /// A controller's call at the subject where only the one on a certain node gets it.
+    pub fn on_node(rpc: ControllerRpc) -> Self {
+        let any = Self::from(rpc);
+        Self {
+            name: format!("{}-on-node", any.name),
+            step: format!("{}-on-node", any.step),
+            subject: format!("berth.v1.agent.<node>.controller.<plugin>.{}", any.name),
+            ..any
+        }
     }
 
     /// `secret.open`: its subject names the node that asks.
@@ -277,4 +290,6 @@ mod tests {
             assert_eq!(subject, verb.subject(&berth_domain::Namespace::default()));
         }
     }
+            let on_node = Endpoint::on_node(*rpc).subject.replace("<node>", "n1");
+            assert_eq!(on_node.replace("<plugin>", "p1"), rpc.subject_on(&plugin, &node));
 }

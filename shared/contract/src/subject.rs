@@ -1,8 +1,8 @@
 //! Subjects (blueprint 3), written and read here only.
 //!
 //! **Owns** `berth.v1.…`. A namespaced request ends in the namespace, so that permissions can be
-//! given per namespace; a call to a plugin's controller names the plugin and never a node: the bus
-//! finds the node by queue group.
+//! given per namespace; a call to a plugin's controller names the plugin, and the bus finds the node
+//! by queue group; one to the controller beside a volume names its node, too.
 //!
 //! **Promises** a constructor and a parser for each subject with an id in it, with round-trip
 //! tests.
@@ -216,8 +216,12 @@ pub fn step(subject: &str) -> Option<(&str, &str)> {
         "agent" | "controller" => tokens.nth(1),
         "event" => None,
         _ => tokens.next(),
-    };
-    Some((noun, verb?))
+    }?;
+    match (noun, verb) {
+        // `agent.<node>.controller.<plugin>.<rpc>`
+        ("agent", "controller") => Some((verb, tokens.nth(1)?)),
+        known => Some(known),
+    }
 }
 
 /// What a plugin's controller does: `berth.v1.controller.<plugin>.<rpc>`, in the plugin's queue
@@ -255,6 +259,13 @@ pub fn controller_queue(plugin: &PluginId) -> String {
 
 /// `berth.v1.event.<ns>.<kind>.<id>`; plugins and nodes are in no namespace: `_`.
 pub fn event(namespace: Option<&Namespace>, kind: &str, id: &str) -> String {
+
+    /// Where to send it so that the controller on this node gets it and no other: a plugin's
+    /// controllers may each know the volumes of their own node only.
+    pub fn subject_on(self, plugin: &PluginId, node: &NodeId) -> String {
+        let (node, plugin) = (encode(node), encode(plugin));
+        format!("berth.v1.agent.{node}.controller.{plugin}.{}", self.as_str())
+    }
     let namespace = namespace.map_or_else(|| "_".to_owned(), encode);
     format!("berth.v1.event.{namespace}.{kind}.{}", encode(id))
 }
@@ -313,6 +324,7 @@ mod tests {
         }
     }
 
+            (ControllerRpc::Publish.subject_on(&plugin, &node), Some(("controller", "publish"))),
     #[test]
     fn subjects_as_a_person_sees_them() {
         let namespace = Namespace::default();

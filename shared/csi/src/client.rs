@@ -36,6 +36,11 @@ use crate::rpc::{Rpc, Unary};
 /// The largest answer taken, in bytes: gRPC's own 4 MiB are too few for long listings.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// The largest headers taken with an answer, in bytes. A plugin's error text travels in them, and
+/// some quote a program's whole output; HTTP/2 libraries take 16 KiB, and drop the code with the
+/// text.
+pub const HEADER_BYTES_MAX: u32 = 1024 * 1024;
+
 /// Some HTTP/2 servers refuse a socket's path as authority, so all are given this.
 const AUTHORITY: &str = "http://localhost";
 
@@ -58,7 +63,9 @@ impl Client {
         let socket: Arc<Path> = socket.into().into();
         let path = Arc::clone(&socket);
         let connector = service_fn(move |_| connect(Arc::clone(&path)));
-        let channel = Endpoint::from_static(AUTHORITY).connect_with_connector_lazy(connector);
+        let channel = Endpoint::from_static(AUTHORITY)
+            .http2_max_header_list_size(HEADER_BYTES_MAX)
+            .connect_with_connector_lazy(connector);
         Self { socket, channel, trace: None }
     }
 

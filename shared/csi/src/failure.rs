@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::code::Code;
 use crate::outcome::{Answer, Class, classify};
+use crate::redact::Secrets;
 use crate::rpc::Rpc;
 
 /// A call that did not succeed.
@@ -82,6 +83,12 @@ impl CallError {
     pub const fn class(&self) -> Class {
         classify(self.rpc, self.answer())
     }
+}
+
+/// What a plugin said beside an answer, as it may be shown: on one line, and without the secrets of
+/// the request it answers.
+pub fn in_words(text: &str, secrets: &Secrets) -> String {
+    one_line(&secrets.strike(text))
 }
 
 /// A stranger's text on one line: control characters become spaces, and what is beyond

@@ -106,17 +106,20 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
         Ok(name) => String::from(name),
         Err(fault) => return Err(IdentifyError::Name { socket, fault }),
     };
-    let capabilities = inquiry.ask(v1::GetPluginCapabilitiesRequest {}).await?;
-    // An answer without the flag means ready (CSI, Probe).
-    if !inquiry.ask(v1::ProbeRequest {}).await?.ready.unwrap_or(true) {
+    let listed = inquiry.ask_if_served(v1::GetPluginCapabilitiesRequest {}).await?;
+    if !probe(client, inquiry.left()).await? {
         return Err(IdentifyError::Starting { name, socket });
     }
-    let services = PluginServices::from(&capabilities);
-    let controller = if services.controller_service {
+    let is_listed = listed.is_some();
+    let capabilities = listed.unwrap_or_default();
+    let mut services = PluginServices::from(&capabilities);
+    // One that does not list its services is asked for each.
+    let controller = if services.controller_service || !is_listed {
         inquiry.ask_if_served(v1::ControllerGetCapabilitiesRequest {}).await?
     } else {
         None
     };
+    services.controller_service |= controller.is_some();
     let node = inquiry.node().await?;
     if let Some(what) = node.as_ref().and_then(oversized) {
         return Err(IdentifyError::Oversized { name, socket, what });
@@ -131,6 +134,17 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
     })
 }
 
+/// Whether a plugin that is well is ready; one that is not well answers with an error.
+pub async fn probe(client: &Client, timeout: Duration) -> Result<bool, CallError> {
+    match client.call(v1::ProbeRequest {}, timeout).await {
+        // An answer without the flag means ready (CSI, Probe).
+        Ok(answer) => Ok(answer.ready.unwrap_or(true)),
+        // CSI wants the call of every plugin. One that does not have it has answered all the same.
+        Err(error) if error.code() == Some(Code::Unimplemented) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 /// Questions that share one deadline.
 struct Inquiry<'a> {
     client: &'a Client,
@@ -138,9 +152,12 @@ struct Inquiry<'a> {
 }
 
 impl Inquiry<'_> {
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
     async fn ask<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        self.client.call(request, left).await
+        self.client.call(request, self.left()).await
     }
 
     /// `None` when the plugin, or this instance of it, does not serve the call.
@@ -154,11 +171,13 @@ impl Inquiry<'_> {
 
     /// No plugin capability says whether there is a node service: asking it does.
     async fn node(&self) -> Result<Option<NodeFingerprint>, CallError> {
-        let request = v1::NodeGetCapabilitiesRequest {};
-        let Some(capabilities) = self.ask_if_served(request).await? else {
+        let capabilities = self.ask_if_served(v1::NodeGetCapabilitiesRequest {}).await?;
+        let info = self.ask_if_served(v1::NodeGetInfoRequest {}).await?;
+        if capabilities.is_none() && info.is_none() {
             return Ok(None);
-        };
-        let info = self.ask_if_served(v1::NodeGetInfoRequest {}).await?.unwrap_or_default();
+        }
+        // A node service with nothing to say of itself can publish and unpublish.
+        let (capabilities, info) = (capabilities.unwrap_or_default(), info.unwrap_or_default());
         Ok(Some(NodeFingerprint {
             node_id: Some(info.node_id).filter(|id| !id.is_empty()),
             // Zero leaves the limit to us; a negative one is not allowed, and no limit either.

@@ -25,6 +25,6 @@ pub mod v1;
 pub use client::Client;
 pub use code::Code;
 pub use failure::{CallError, Failure};
-pub use fingerprint::{Fingerprint, IdentifyError, identify};
+pub use fingerprint::{Fingerprint, IdentifyError, identify, probe};
 pub use outcome::{Answer, Class, Remedy, classify};
 pub use rpc::{Effect, Rpc, Service};

@@ -9,10 +9,14 @@ pub const ID_BYTES_MAX: usize = 256;
 /// The longest text taken from a user or a plugin into a record (an error message, a name), in
 /// bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
-/// The most entries in a map of parameters, context or topology segments.
-pub const MAP_ENTRIES_MAX: usize = 64;
+/// The most entries in a map of parameters, context or topology segments. CSI bounds their bytes
+/// only, which leaves room for no more than this.
+pub const MAP_ENTRIES_MAX: usize = 2048;
 /// The most bytes of all keys and values of such a map (CSI 1.12, size limits: 4 KiB).
 pub const MAP_BYTES_MAX: usize = 4096;
+/// The most bytes of what a controller says a node needs (`publish_context`): four times what CSI
+/// allows, since the volume is attached by then, and refusing it helps nobody.
+pub const PUBLISH_CONTEXT_BYTES_MAX: usize = 4 * MAP_BYTES_MAX;
 /// The most capabilities, mount flags or topologies a volume may list.
 pub const LIST_MAX: usize = 64;
 /// The most claims of one volume.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::placement::reaches;
 use crate::proof::Proof;
 use crate::volume::Route;
 use crate::{JobId, Namespace, NodeId, Timestamp};
@@ -114,10 +115,10 @@ pub struct NodeAbilities {
     /// `SINGLE_NODE_MULTI_WRITER`.
     #[serde(default)]
     pub single_node_multi_writer: bool,
-    /// How many volumes the node takes; unlimited when absent.
     /// `VOLUME_MOUNT_GROUP`.
     #[serde(default)]
     pub volume_mount_group: bool,
+    /// How many volumes the node takes; unlimited when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_volumes: Option<u64>,
     /// Where the node is.
@@ -291,6 +292,50 @@ impl Plugin {
         said.map(|controller| controller.publish_unpublish_volume).reduce(|one, other| one || other)
     }
 
+    /// The node whose own controller is to be asked about a volume there; none when any will do.
+    ///
+    /// CSI does not say whether a plugin's controllers stand for one backend, or each for the
+    /// volumes of its own host. Asking the one beside the volume is right for both. Where it cannot
+    /// be asked, another will do for the first kind only: so not for a volume that can be reached
+    /// from that node alone, which is how the second kind says where its volumes are.
+    pub fn controller_beside(
+        &self,
+        node: &NodeId,
+        volume: &[BTreeMap<String, String>],
+        ready: impl Fn(&NodeId) -> bool,
+    ) -> Option<NodeId> {
+        let own = self.instances.get(&(node.clone(), Half::Controller))?;
+        let can_be_asked = own.healthy && ready(node);
+        (can_be_asked || self.is_only_reached_from(node, volume)).then(|| node.clone())
+    }
+
+    fn is_only_reached_from(&self, node: &NodeId, volume: &[BTreeMap<String, String>]) -> bool {
+        !volume.is_empty()
+            && self.instances.iter().all(|((other, _), instance)| {
+                let elsewhere = || instance.node.as_ref().map(|abilities| &abilities.topology);
+                other == node || elsewhere().is_none_or(|there| !reaches(volume, there))
+            })
+    }
+
+    /// The nodes with a controller that can be asked, those first from where a volume with this
+    /// topology can be reached.
+    pub fn controllers(
+        &self,
+        volume: &[BTreeMap<String, String>],
+        ready: impl Fn(&NodeId) -> bool,
+    ) -> Vec<NodeId> {
+        let able = self.instances.iter().filter(|((node, half), instance)| {
+            *half == Half::Controller && instance.healthy && ready(node)
+        });
+        let mut nodes: Vec<NodeId> = able.map(|((node, _), _)| node.clone()).collect();
+        nodes.sort_by_key(|node| {
+            let beside = self.instances.get(&(node.clone(), Half::Node));
+            let abilities = beside.and_then(|instance| instance.node.as_ref());
+            !abilities.is_some_and(|abilities| reaches(volume, &abilities.topology))
+        });
+        nodes
+    }
+
     /// How a volume gets to a node, or the reason why it cannot now (B3, B9).
     pub fn route(&self, node: &NodeId, ready: impl Fn(&NodeId) -> bool) -> Result<Route, String> {
         let Some(instance) = self.instances.get(&(node.clone(), Half::Node)) else {
@@ -355,6 +400,33 @@ mod tests {
             plugin.jobs.insert((Namespace::default(), job), Job { controllers, nodes, since });
         }
         plugin
+    }
+
+    #[test]
+    fn the_controller_beside_a_volume_is_asked_and_another_only_where_it_may_know_the_volume() {
+        let zone = |zone: &str| BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+        let nodes = ["n1", "n2"].map(|node| NodeId::new(node).unwrap());
+        let mut plugin = Plugin::default();
+        for (node, at) in nodes.iter().zip(["a", "b"]) {
+            let abilities = NodeAbilities { topology: zone(at), ..NodeAbilities::default() };
+            let half = Instance { node: Some(abilities), ..instance(true) };
+            plugin.instances.insert((node.clone(), Half::Node), half);
+            plugin.instances.insert((node.clone(), Half::Controller), instance(true));
+        }
+        let [first, second] = &nodes;
+        let beside =
+            |plugin: &Plugin, volume: &[_]| plugin.controller_beside(first, volume, |_| true);
+        assert_eq!(beside(&plugin, &[]), Some(first.clone()));
+        assert_eq!(plugin.controllers(&[zone("b")], |_| true), [second.clone(), first.clone()]);
+
+        let own = (first.clone(), Half::Controller);
+        plugin.instances.get_mut(&own).unwrap().healthy = false;
+        assert_eq!(beside(&plugin, &[]), None, "any other may know it");
+        assert_eq!(beside(&plugin, &[zone("a"), zone("b")]), None, "it is reached from both");
+        assert_eq!(beside(&plugin, &[zone("a")]), Some(first.clone()), "nobody else knows it");
+        assert_eq!(plugin.controllers(&[], |_| true), [second.clone()]);
+        plugin.instances.remove(&own);
+        assert_eq!(beside(&plugin, &[zone("a")]), None, "its controllers are elsewhere");
     }
 
     #[test]

@@ -7,19 +7,31 @@ use berth_bus::{Bus, Request};
 use berth_contract::code::Code;
 use berth_contract::message::call::{Call, Called, Validate, Validated};
 use berth_contract::problem::Problem;
+use berth_contract::subject::ControllerRpc;
 use berth_csi::capability::volume_capability;
+use berth_csi::redact::Secrets;
 use berth_csi::v1;
 use berth_domain::access::Capability;
-use berth_domain::limits::{MAP_BYTES_MAX, MAP_ENTRIES_MAX};
+use berth_domain::limits::{MAP_BYTES_MAX, PUBLISH_CONTEXT_BYTES_MAX};
 use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
+use serde::Serialize;
 use tokio::time::Instant;
 
+use super::confirm::{not_validated, validated};
 use crate::lane::{Lane, Lanes, Turn, check_time};
 use crate::plugin::{self, Plugin};
 use crate::secret::Asking;
 use crate::tell::{Executed, Teller};
+
+/// What came of a call.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Answer {
+    Called(Called),
+    Validated(Validated),
+}
 
 /// Makes calls to one plugin's controller.
 #[derive(Debug, Clone)]
@@ -32,8 +44,30 @@ pub(super) struct Executor {
 }
 
 impl Executor {
+    /// Makes the call that is asked for.
+    pub(super) async fn answer(
+        self,
+        rpc: ControllerRpc,
+        request: Request,
+    ) -> Result<Answer, Problem> {
+        match rpc {
+            ControllerRpc::Publish => {
+                let call = request.decode("controller.publish")?;
+                self.publish(call, &request).await.map(Answer::Called)
+            }
+            ControllerRpc::Unpublish => {
+                let call = request.decode("controller.unpublish")?;
+                self.unpublish(call, &request).await.map(Answer::Called)
+            }
+            ControllerRpc::Validate => {
+                let asked = request.decode("controller.validate")?;
+                self.validate(asked, &request).await.map(Answer::Validated)
+            }
+        }
+    }
+
     /// `ControllerPublishVolume`.
-    pub(super) async fn publish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
+    async fn publish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerPublish).map_err(told)?;
         let plugin = self.plugin.at_work(request.trace);
@@ -56,7 +90,7 @@ impl Executor {
 
     /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no
     /// success: a plugin that is sure that nothing is attached answers OK.
-    pub(super) async fn unpublish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
+    async fn unpublish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerUnpublish).map_err(told)?;
         let plugin = self.plugin.at_work(request.trace);
@@ -81,7 +115,7 @@ impl Executor {
     }
 
     /// `ValidateVolumeCapabilities` (A3).
-    pub(super) async fn validate(
+    async fn validate(
         &self,
         asked: Validate,
         request: &Request,
@@ -104,8 +138,11 @@ impl Executor {
         let work = async move {
             wanted.secrets = secrets.await?;
             let capabilities = wanted.volume_capabilities.clone();
-            let answer = plugin.call(wanted).await.map_err(|error| plugin::problem(&error))?;
-            Ok(validated(&capabilities, answer))
+            let secrets = Secrets::of(&wanted);
+            match plugin.call(wanted).await {
+                Ok(answer) => Ok(validated(&capabilities, &answer, &secrets)),
+                Err(error) => not_validated(&error),
+            }
         };
         self.lanes.run(turn, work).await.map_err(told)
     }
@@ -239,73 +276,25 @@ fn external_node(call: &Call) -> Result<String, Problem> {
 /// It goes into a record, and from there into every mount.
 fn check_context(context: &BTreeMap<String, String>) -> Result<(), Problem> {
     let bytes: usize = context.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if context.len() <= MAP_ENTRIES_MAX && bytes <= MAP_BYTES_MAX {
+    if bytes <= PUBLISH_CONTEXT_BYTES_MAX {
         return Ok(());
     }
     let message = format!(
-        "the plugin attached the volume, and answered with a publish_context of {} entries and \
-         {bytes} bytes; at most {MAP_ENTRIES_MAX} and {MAP_BYTES_MAX} are taken",
-        context.len()
+        "the plugin attached the volume, and answered with a publish_context of {bytes} bytes; at \
+         most {PUBLISH_CONTEXT_BYTES_MAX} are taken (CSI: {MAP_BYTES_MAX})"
     );
     Err(Problem::new(Code::PluginFailed, message).retryable())
 }
 
-/// Confirmed, when every capability asked for is among those confirmed: older plugins ignore fields
-/// that they do not know, and confirm the rest.
-fn validated(
-    asked: &[v1::VolumeCapability],
-    answer: v1::ValidateVolumeCapabilitiesResponse,
-) -> Validated {
-    let confirmed = answer.confirmed.is_some_and(|confirmed| {
-        asked.iter().all(|capability| confirmed.volume_capabilities.contains(capability))
-    });
-    let message = match answer.message.as_str() {
-        _ if confirmed => None,
-        "" => Some("the plugin did not confirm each of them, and does not say why".to_owned()),
-        _ => Some(answer.message),
-    };
-    Validated { confirmed, message }
-}
-
 #[cfg(test)]
 mod tests {
-    use berth_domain::access::{AccessMode, AttachmentMode};
-    use berth_domain::volume::MountOptions;
-
     use super::*;
 
     #[test]
-    fn a_confirmation_counts_when_it_repeats_what_was_asked() {
-        let one = |access| {
-            let capability = Capability { access, attachment: AttachmentMode::FileSystem };
-            volume_capability(capability, &MountOptions::default(), false)
-        };
-        let (writer, reader) =
-            (one(AccessMode::SingleNodeWriter), one(AccessMode::MultiNodeReaderOnly));
-        let answer = |confirmed: Option<Vec<v1::VolumeCapability>>, message: &str| {
-            let confirmed = confirmed.map(|volume_capabilities| {
-                v1::validate_volume_capabilities_response::Confirmed {
-                    volume_capabilities,
-                    ..Default::default()
-                }
-            });
-            v1::ValidateVolumeCapabilitiesResponse { confirmed, message: message.to_owned() }
-        };
-        let asked = [writer.clone(), reader.clone()];
-        let all = validated(&asked, answer(Some(vec![reader, writer.clone()]), ""));
-        assert_eq!(all, Validated { confirmed: true, message: None });
-        let some = validated(&asked, answer(Some(vec![writer]), ""));
-        assert!(!some.confirmed && some.message.is_some());
-        let no = validated(&asked, answer(None, "not for several nodes"));
-        let message = Some("not for several nodes".to_owned());
-        assert_eq!(no, Validated { confirmed: false, message });
-    }
-
-    #[test]
     fn a_context_too_large_for_a_record_is_not_taken() {
-        let small = [("device".to_owned(), "/dev/x".to_owned())].into();
-        assert!(check_context(&small).is_ok());
-        let large = [("device".to_owned(), "x".repeat(MAP_BYTES_MAX))].into();
+        let entry = |at: usize| (format!("key-{at}"), "v".to_owned());
+        assert!(check_context(&(0..100).map(entry).collect()).is_ok());
+        let large = [("device".to_owned(), "x".repeat(PUBLISH_CONTEXT_BYTES_MAX))].into();
         assert_eq!(check_context(&large).unwrap_err().code, Code::PluginFailed);
     }
 }

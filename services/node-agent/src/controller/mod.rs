@@ -2,13 +2,15 @@
 //!
 //! **Owns** when this agent answers for a plugin's controller: only while its instance here is
 //! healthy and has a controller service (E9). The bus spreads the calls over the agents that
-//! answer, and "no responders" is how a caller learns that no controller is healthy.
+//! answer, and "no responders" is how a caller learns that no controller is healthy. Beside that it
+//! answers at a subject of its own, for calls that have to get to the controller of this node.
 //!
 //! **Promises** that an unhealthy controller takes nothing new at once, and that what it has taken
 //! is still answered.
 //!
 //! **Never** knows which volume is attached where: a call carries all that it needs.
 
+mod confirm;
 mod execute;
 
 use std::collections::BTreeSet;
@@ -17,7 +19,7 @@ use std::time::Duration;
 
 use berth_bus::serve::ServeError;
 use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
-use berth_contract::message::call::{Call, Validate};
+use berth_contract::endpoint::Endpoint;
 use berth_contract::service::CONTROLLER;
 use berth_contract::subject::{ControllerRpc, controller_queue};
 use berth_domain::limits::WAIT_MAX;
@@ -136,41 +138,17 @@ async fn serve(plugin: &Plugin, hosting: &Hosting) -> Result<Service, ServeError
         bus: hosting.bus.clone(),
         tell: hosting.tell.clone(),
     };
-    let spec = |rpc: ControllerRpc| EndpointSpec {
-        queue_group: Some(controller_queue(&plugin.id)),
-        ..EndpointSpec::of(rpc, rpc.subject(&plugin.id), MAX_IN_FLIGHT)
-    };
-
-    let publish = executor.clone();
-    let make_available = spec(ControllerRpc::Publish);
-    service
-        .endpoint(make_available, move |request| {
-            let executor = publish.clone();
-            async move {
-                executor.publish(request.decode::<Call>("controller.publish")?, &request).await
-            }
-        })
-        .await?;
-    let unpublish = executor.clone();
-    let take_away = spec(ControllerRpc::Unpublish);
-    service
-        .endpoint(take_away, move |request| {
-            let executor = unpublish.clone();
-            async move {
-                executor.unpublish(request.decode::<Call>("controller.unpublish")?, &request).await
-            }
-        })
-        .await?;
-    let can_be_used = spec(ControllerRpc::Validate);
-    service
-        .endpoint(can_be_used, move |request| {
+    for rpc in [ControllerRpc::Publish, ControllerRpc::Unpublish, ControllerRpc::Validate] {
+        let shared = EndpointSpec {
+            queue_group: Some(controller_queue(&plugin.id)),
+            ..EndpointSpec::of(rpc, rpc.subject(&plugin.id), MAX_IN_FLIGHT)
+        };
+        let own = rpc.subject_on(&plugin.id, &hosting.node);
+        let own = EndpointSpec::of(Endpoint::on_node(rpc), own, MAX_IN_FLIGHT);
+        for spec in [shared, own] {
             let executor = executor.clone();
-            async move {
-                executor
-                    .validate(request.decode::<Validate>("controller.validate")?, &request)
-                    .await
-            }
-        })
-        .await?;
+            service.endpoint(spec, move |request| executor.clone().answer(rpc, request)).await?;
+        }
+    }
     Ok(service)
 }

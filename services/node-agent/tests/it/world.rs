@@ -300,6 +300,7 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
         epoch,
         node: node(),
         external_node: Some("node-1".to_owned()),
+        controller: None,
         access: AccessMode::SingleNodeMultiWriter,
         mode: Mode::Write,
         attachment: AttachmentMode::FileSystem,

@@ -42,6 +42,10 @@ pub struct Call {
     /// What the plugin calls the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_node: Option<String>,
+    /// The node whose own controller is to be called, when it has to be that one; else whichever
+    /// agent hosts a healthy one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<NodeId>,
     /// How the volume is used.
     pub access: AccessMode,
     /// What the claim may do with it; writes, when it does not say.
@@ -69,12 +73,16 @@ impl Call {
         VolumeKey::new(self.namespace.clone(), self.volume.clone())
     }
 
-    /// Where it is sent: to the node, or to whichever agent hosts a healthy controller.
+    /// Where it is sent: to the node, or to an agent that hosts a healthy controller.
     pub fn subject(&self) -> String {
-        match self.call {
-            CallKind::ControllerPublish => ControllerRpc::Publish.subject(&self.plugin),
-            CallKind::ControllerUnpublish => ControllerRpc::Unpublish.subject(&self.plugin),
-            CallKind::NodeDetach => AgentVerb::Detach.subject(&self.node),
+        let rpc = match self.call {
+            CallKind::ControllerPublish => ControllerRpc::Publish,
+            CallKind::ControllerUnpublish => ControllerRpc::Unpublish,
+            CallKind::NodeDetach => return AgentVerb::Detach.subject(&self.node),
+        };
+        match &self.controller {
+            Some(node) => rpc.subject_on(&self.plugin, node),
+            None => rpc.subject(&self.plugin),
         }
     }
 }
@@ -123,6 +131,10 @@ pub struct Validate {
 pub struct Validated {
     /// Whether every capability was confirmed.
     pub confirmed: bool,
+    /// Whether this controller does not know the volume at all. Another of the same plugin may,
+    /// where each knows the volumes of its own node only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
     /// The plugin's words, when not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -144,6 +156,7 @@ decode_struct!(Call {
     epoch,
     node,
     external_node,
+    controller,
     access,
     mode = writes(),
     attachment,

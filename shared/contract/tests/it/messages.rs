@@ -58,6 +58,7 @@ fn a_call() -> call::Call {
         epoch: 41,
         node: sample::node_id(),
         external_node: Some("i-0abc".to_owned()),
+        controller: Some(sample::node_id()),
         access: AccessMode::SingleNodeWriter,
         mode: Mode::Write,
         attachment: AttachmentMode::FileSystem,
@@ -281,7 +282,11 @@ fn calls() {
     reply("reply-call", &call::Called { publish_context: sample::map("device", "/dev/xvdba") });
     reply(
         "reply-controller-validate",
-        &call::Validated { confirmed: false, message: Some("no such mode".to_owned()) },
+        &call::Validated {
+            confirmed: false,
+            unknown: true,
+            message: Some("no such volume".to_owned()),
+        },
     );
 }
 
