@@ -7,7 +7,8 @@ use berth_contract::code::Code;
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
-use berth_csi::{Class, Remedy, v1};
+use berth_csi::rpc::Unary;
+use berth_csi::{Class, Remedy, Rpc, v1};
 use berth_domain::Timestamp;
 use berth_domain::access::{AttachmentMode, Capability, Mode};
 use berth_domain::volume::MountOptions;
@@ -148,8 +149,7 @@ impl Caller {
             volume_id: self.external_id.clone(),
             target_path: text(target),
         };
-        self.plugin.call(request).await.map_err(|error| at(plugin::problem(&error)))?;
-        self.confirm_gone(target, "NodeUnpublishVolume").await.map_err(at)
+        self.undo(request, target).await.map_err(at)
     }
 
     async fn unstage(&self, staging: &Path) -> Result<(), Problem> {
@@ -159,12 +159,28 @@ impl Caller {
             volume_id: self.external_id.clone(),
             staging_target_path: text(staging),
         };
-        self.plugin.call(request).await.map_err(|error| at(plugin::problem(&error)))?;
-        self.confirm_gone(staging, "NodeUnstageVolume").await.map_err(at)
+        self.undo(request, staging).await.map_err(at)
     }
 
-    /// The kernel's word counts, not the plugin's (rule 11).
-    async fn confirm_gone(&self, path: &Path, rpc: &str) -> Result<(), Problem> {
+    /// The kernel's word counts, not the plugin's (rule 11): neither that something is gone, nor
+    /// that it was never there.
+    async fn undo<R: Unary>(&self, request: R, path: &Path) -> Result<(), Problem> {
+        match self.plugin.call(request).await {
+            Ok(_) => self.confirm_gone(path, R::RPC).await,
+            // A plugin that has lost the volume says so for ever. That is no success; that nothing
+            // is mounted there, and nothing lies there, is one.
+            Err(error) if error.code() == Some(berth_csi::Code::NotFound) => {
+                if mounts(Code::UnmountFailed).await?.has(path) || !is_bare(path).await {
+                    return Err(plugin::problem(&error));
+                }
+                tracing::warn!(%error, path = %path.display(), "nothing is there: taken as undone");
+                Ok(())
+            }
+            Err(error) => Err(plugin::problem(&error)),
+        }
+    }
+
+    async fn confirm_gone(&self, path: &Path, rpc: Rpc) -> Result<(), Problem> {
         if mounts(Code::UnmountFailed).await?.has(path) {
             let message = format!(
                 "plugin {} answered {rpc} with OK, but {} is still mounted",
@@ -195,6 +211,15 @@ impl From<NotPublished> for Problem {
         match error {
             NotPublished::Unstaged(problem) | NotPublished::Failed(problem) => problem,
         }
+    }
+}
+
+/// Whether nothing is at the path but a directory with nothing in it and nothing upon it, which is
+/// removed: the kernel refuses all else.
+async fn is_bare(path: &Path) -> bool {
+    match tokio::fs::remove_dir(path).await {
+        Ok(()) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
 
