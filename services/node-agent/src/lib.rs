@@ -20,7 +20,10 @@
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
+//! | [`look`] | whether what is mounted still answers |
 //! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
+//! | [`runs`] | commands that use what is mounted, watched to their end |
+//! | [`docker`] | Docker's volumes |
 //! | [`secret`] | the secrets of a call |
 //! | [`tell`] | events |
 
@@ -28,6 +31,7 @@ pub mod agent;
 pub mod comeback;
 pub mod config;
 pub mod controller;
+pub mod docker;
 pub mod finish;
 pub mod gate;
 pub mod host;
@@ -35,11 +39,13 @@ pub mod identity;
 pub mod journal;
 pub mod lane;
 pub mod lease;
+pub mod look;
 pub mod node;
 pub mod paths;
 pub mod plan;
 pub mod plugin;
 pub mod report;
+pub mod runs;
 pub mod secret;
 pub mod tell;
 

@@ -23,6 +23,7 @@ pub mod page;
 pub mod process;
 pub mod projection;
 pub mod reconcile;
+pub mod runs;
 pub mod seal;
 pub mod shutdown;
 pub mod slots;

@@ -67,6 +67,10 @@ pub struct AgentStatus {
     pub failures: Vec<FailureStatus>,
     /// The plugins whose controllers it serves now.
     pub controllers: Vec<PluginId>,
+    /// Where a command with volumes is announced that runs on this node, so that its volumes are
+    /// given back when whoever runs it is killed; a directory of the node's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<String>,
 }
 
 /// One journalled use of a volume by an alloc.

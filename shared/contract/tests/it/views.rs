@@ -225,6 +225,7 @@ fn agents_and_allocs() {
             work: vec![work],
             failures: vec![failure],
             controllers: vec![sample::plugin()],
+            runs: Some("/var/lib/berth/runs".to_owned()),
         },
     );
     let (namespace, volume) = (sample::namespace(), sample::volume());

@@ -1,0 +1,168 @@
+//! Commands that `berth run` started on this node, watched to their end.
+//!
+//! **Owns** the end of a run whose runner was killed: what it left running is ended, and then, and
+//! only then, its alloc is told to have ended. So a volume goes to nobody else while a process of
+//! the run may write to it, and does not stay claimed because a process was killed that was to give
+//! it back.
+//!
+//! **Promises** that nothing is unpublished under a run that is not over ([`check`]), whoever asks
+//! for it; that after a restart of the agent and of the host it goes on where it was: what there is
+//! to know is in files and in the locks on them ([`berth_service::runs`]).
+//!
+//! **Never** ends a process whose runner is there.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use berth_bus::{Bus, Call};
+use berth_contract::code::Code;
+use berth_contract::message::alloc::{AllocStatus, Stop};
+use berth_contract::problem::Problem;
+use berth_contract::subject::Namespaced;
+use berth_domain::alloc::AllocState;
+use berth_domain::limits::REQUEST_TIMEOUT;
+use berth_domain::{AllocId, VolumeKey};
+use berth_service::Shutdown;
+use berth_service::clock;
+use berth_service::process::chain;
+use berth_service::runs::{Ended, Runs, Seen, is_inherited, is_of};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+/// How often is looked.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long at most until the next look, when nobody could be told.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+/// How long a registration that was on its way when its runner was killed may take to arrive: so
+/// long an alloc that nobody knows is asked about again.
+const LATE: Duration = Duration::from_secs(60);
+/// Processes that a message names.
+const NAMED: usize = 5;
+
+/// Watches until told to end.
+pub async fn watch(runs: Runs, bus: Bus, shutdown: Shutdown) {
+    let mut pause = LOOK;
+    loop {
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = shutdown.requested() => return,
+        }
+        pause = match look(&runs, &bus).await {
+            Ok(()) => LOOK,
+            Err(problem) => {
+                tracing::info!(%problem, "a run that is over could not be told");
+                (pause * 2).min(LOOK_MAX)
+            }
+        };
+    }
+}
+
+async fn look(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
+    let (seen, unread) = blocking(runs, |runs| runs.all()).await?;
+    for (name, error) in unread {
+        tracing::warn!(name, %error, "the file of a run cannot be read; its claims stay");
+    }
+    for one in seen.into_iter().filter(|one| !one.has_runner) {
+        if one.run.ended.is_none() {
+            let name = one.name.clone();
+            let left = blocking(runs, move |_| processes(&name)).await?;
+            for pid in &left {
+                tracing::warn!(run = one.name, pid, "its `berth run` is gone; it is ended too");
+                // It may just have ended by itself.
+                let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+            }
+            if one.is_held || !left.is_empty() {
+                continue;
+            }
+        }
+        finish(runs, bus, one).await?;
+    }
+    Ok(())
+}
+
+/// Says that a run's alloc has ended.
+async fn finish(runs: &Runs, bus: &Bus, over: Seen) -> Result<(), Problem> {
+    let Seen { run, name, age, .. } = over;
+    let killed = || Ended {
+        state: AllocState::Failed,
+        note: "its `berth run` ended without a word".to_owned(),
+    };
+    let Ended { state, note } = run.ended.unwrap_or_else(killed);
+    let stop = Stop { id: run.alloc.clone(), state, note: Some(note.clone()) };
+    let call = Call::within(clock::begin_trace(), REQUEST_TIMEOUT);
+    let subject = Namespaced::AllocStop.subject(&run.namespace);
+    let stopped = bus.request::<AllocStatus>(&subject, &stop, &call).await;
+    match stopped.map_err(|error| error.into_problem("alloc.stop")) {
+        Err(problem) if problem.code != Code::NoSuchAlloc => return Err(problem),
+        Err(_) if age < LATE => return Ok(()),
+        _ => {}
+    }
+    tracing::info!(namespace = %run.namespace, alloc = %run.alloc, note, "a run is over");
+    blocking(runs, move |runs| runs.forget(&name)).await
+}
+
+/// Refuses while a command of the alloc may use its volumes.
+pub async fn check(runs: &Runs, volume: &VolumeKey, alloc: &AllocId) -> Result<(), Problem> {
+    let (namespace, id) = (volume.namespace.clone(), alloc.clone());
+    let still = blocking(runs, move |runs| {
+        let Some(seen) = runs.of(&namespace, &id)? else { return Ok(None) };
+        if seen.run.ended.is_some() {
+            return Ok(None);
+        }
+        let left = processes(&seen.name)?;
+        Ok((!seen.is_over() || !left.is_empty()).then_some((seen, left)))
+    });
+    let Some((seen, left)) = still.await? else { return Ok(()) };
+    let runner = if seen.has_runner {
+        format!(", started by `berth run`, pid {}", seen.run.pid)
+    } else {
+        String::new()
+    };
+    let pids: Vec<String> = left.iter().take(NAMED).map(ToString::to_string).collect();
+    let processes =
+        if left.is_empty() { String::new() } else { format!(": processes {}", pids.join(", ")) };
+    let message = format!("the command of alloc {alloc} still runs{runner}{processes}");
+    let next = "end the command; the release goes on by itself then";
+    Err(Problem::new(Code::UnmountFailed, message).retryable().next(next))
+}
+
+/// The processes that belong to a run: they have open what the command inherited, or are in a mount
+/// namespace with the run's mark.
+fn processes(name: &str) -> io::Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let Some(pid) = path.file_name().and_then(|pid| pid.to_str()?.parse().ok()) else {
+            continue;
+        };
+        // A process that ends meanwhile, or is nobody's business, has nothing to read.
+        let marked = || {
+            fs::read_to_string(path.join("mountinfo")).is_ok_and(|mounts| is_of(name, &mounts))
+        };
+        let inherited = || {
+            let files = fs::read_dir(path.join("fd")).into_iter().flatten().flatten();
+            let mut files = files.filter_map(|file| fs::read_link(file.path()).ok());
+            files.any(|file| is_inherited(name, &file))
+        };
+        if inherited() || marked() {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+/// Files and `/proc` are read where waiting for them keeps nobody.
+async fn blocking<T: Send + 'static>(
+    runs: &Runs,
+    work: impl FnOnce(&Runs) -> io::Result<T> + Send + 'static,
+) -> Result<T, Problem> {
+    let runs = runs.clone();
+    let done = spawn_blocking(move || work(&runs)).await.map_err(io::Error::other).flatten();
+    done.map_err(|error| {
+        let message = format!("what runs here cannot be looked up: {}", chain(&error));
+        Problem::new(Code::UnmountFailed, message).retryable()
+    })
+}

@@ -1,0 +1,364 @@
+//! The runs of a node: commands with volumes that `berth run` started there, and how it is known
+//! that one is over, whoever was killed.
+//!
+//! **Owns** `<state_dir>/runs`, two files for each run. `<run>.json` says whose it is; its lock
+//! (flock) is the runner's. `<run>.held` is empty; its lock is inherited by the command and by what
+//! that starts. The kernel gives a lock up when the last process that has it is gone, however it
+//! ended: by kill -9, by a crash of the host.
+//!
+//! **Promises** that a run can be seen from before its alloc is registered until somebody was told
+//! that the alloc has ended, and that it never looks over while its runner or a process with the
+//! inherited lock is there.
+//!
+//! **Never** sees a process that closed what it inherited: whoever needs to know that none is left
+//! looks for [`is_of`] too.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_contract::token;
+use berth_domain::alloc::AllocState;
+use berth_domain::{AllocId, Namespace};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+const DIR: &str = "runs";
+const JSON: &str = "json";
+const HELD: &str = "held";
+/// The longest name of a file that leaves room for what is appended to it (`NAME_MAX`).
+const NAME_BYTES_MAX: usize = 240;
+/// How often a file is opened anew that was replaced between opening and locking it.
+const REPLACED_MAX: usize = 8;
+
+/// Whose run it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// The alloc's namespace.
+    pub namespace: Namespace,
+    /// The alloc that has the volumes.
+    pub alloc: AllocId,
+    /// The runner's process id, for people.
+    pub pid: u32,
+    /// How it ended, once it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// What the alloc's state becomes.
+    pub state: AllocState,
+    /// Why, for people.
+    pub note: String,
+}
+
+/// Why a run was not announced.
+#[derive(Debug, Error)]
+pub enum AnnounceError {
+    /// A run of that alloc is there already.
+    #[error("a command of that alloc runs here, or its end has not been told yet")]
+    Taken,
+    /// The ids are too long for the name of a file.
+    #[error("the names of namespace and alloc together are too long to be watched")]
+    TooLong,
+    /// The directory or a file in it cannot be written.
+    #[error("{} cannot be written: {source}", path.display())]
+    Write {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The directory of a node's runs.
+#[derive(Debug, Clone)]
+pub struct Runs {
+    dir: PathBuf,
+}
+
+/// A run as somebody else sees it.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Whose it is.
+    pub run: Run,
+    /// What its files are called.
+    pub name: String,
+    /// Whether its runner is there.
+    pub has_runner: bool,
+    /// Whether a process has what the command inherited.
+    pub is_held: bool,
+    /// Since when its file says what it says.
+    pub age: Duration,
+}
+
+impl Seen {
+    /// Whether it is over, as far as locks tell; its runner may be about to say so.
+    pub fn is_over(&self) -> bool {
+        self.run.ended.is_some() || !(self.has_runner || self.is_held)
+    }
+}
+
+/// One's own run.
+#[derive(Debug)]
+pub struct Announced {
+    runs: Runs,
+    run: Run,
+    name: String,
+    /// Locked for as long as it is open.
+    file: File,
+    held: Option<File>,
+}
+
+impl Runs {
+    /// The runs of the agent with this state directory.
+    pub fn below(state_dir: &Path) -> Self {
+        Self::at(state_dir.join(DIR))
+    }
+
+    /// The runs in this directory.
+    pub fn at(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    /// Where they are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Makes the directory.
+    pub fn make(&self) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
+    }
+
+    fn path(&self, name: &str, what: &str) -> PathBuf {
+        self.dir.join(format!("{name}.{what}"))
+    }
+
+    /// Says that a command of this alloc is about to run, before the alloc is registered.
+    pub fn announce(&self, run: Run) -> Result<Announced, AnnounceError> {
+        let name = name(&run.namespace, &run.alloc);
+        if name.len() > NAME_BYTES_MAX {
+            return Err(AnnounceError::TooLong);
+        }
+        let write = |path: &Path| {
+            let path = path.to_owned();
+            move |source| AnnounceError::Write { path, source }
+        };
+        let new = self.path(&name, &format!("{}.new", run.pid));
+        let path = self.path(&name, JSON);
+        let file = locked(&new, &run).map_err(write(&new))?;
+        // A link is not made where there is a file, so nobody's place is taken; and the file is
+        // whole and locked when it appears.
+        let linked = fs::hard_link(&new, &path);
+        let _ = fs::remove_file(&new);
+        match linked {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(AnnounceError::Taken);
+            }
+            linked => linked.map_err(write(&path))?,
+        }
+        let held_path = self.path(&name, HELD);
+        let held = OpenOptions::new().write(true).create(true).truncate(true).open(&held_path);
+        let held = held.and_then(|held| Ok(held.try_lock().map(|()| held)?));
+        let synced = held.and_then(|held| File::open(&self.dir)?.sync_all().map(|()| held));
+        let held = Some(synced.map_err(write(&held_path))?);
+        Ok(Announced { runs: self.clone(), run, name, file, held })
+    }
+
+    /// The run of this alloc, if there is one.
+    pub fn of(&self, namespace: &Namespace, alloc: &AllocId) -> io::Result<Option<Seen>> {
+        self.look(&name(namespace, alloc))
+    }
+
+    /// Every run; one that cannot be read is left out, and told by its name.
+    pub fn all(&self) -> io::Result<(Vec<Seen>, Vec<(String, io::Error)>)> {
+        let (mut seen, mut unread) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|extension| extension != JSON) {
+                continue;
+            }
+            let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
+            match self.look(name) {
+                Ok(found) => seen.extend(found),
+                Err(error) => unread.push((name.to_owned(), error)),
+            }
+        }
+        Ok((seen, unread))
+    }
+
+    fn look(&self, name: &str) -> io::Result<Option<Seen>> {
+        let path = self.path(name, JSON);
+        for _ in 0..REPLACED_MAX {
+            let Some(file) = found(File::open(&path))? else { return Ok(None) };
+            let has_runner = is_locked(&file)?;
+            // Its owner may have put another in its place, locked, before letting this one go.
+            let Some(there) = found(fs::metadata(&path))? else { return Ok(None) };
+            let opened = file.metadata()?;
+            if (opened.dev(), opened.ino()) != (there.dev(), there.ino()) {
+                continue;
+            }
+            let age = opened.modified()?.elapsed().unwrap_or_default();
+            let run: Run = serde_json::from_reader(&file)?;
+            let held = found(File::open(self.path(name, HELD)))?;
+            let is_held = held.map_or(Ok(false), |held| is_locked(&held))?;
+            return Ok(Some(Seen { run, name: name.to_owned(), has_runner, is_held, age }));
+        }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is replaced all the time"))
+    }
+
+    /// Removes what there is of a run that is over and was told.
+    pub fn forget(&self, name: &str) -> io::Result<()> {
+        // The file that makes it a run goes last.
+        for what in [HELD, JSON] {
+            found(fs::remove_file(self.path(name, what)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Announced {
+    /// What the command is to inherit: the open file, and where it is.
+    pub fn held(&self) -> Option<(&File, PathBuf)> {
+        Some((self.held.as_ref()?, self.runs.path(&self.name, HELD)))
+    }
+
+    /// Says how it ended. To be said once the command, and all that it started, is gone.
+    pub fn ended(&mut self, ended: Ended) -> io::Result<()> {
+        self.run.ended = Some(ended);
+        let new = self.runs.path(&self.name, &format!("{}.new", self.run.pid));
+        let file = locked(&new, &self.run)?;
+        fs::rename(&new, self.runs.path(&self.name, JSON))?;
+        self.file = file;
+        self.held = None;
+        Ok(())
+    }
+
+    /// Its end was told: nobody needs to know any more.
+    pub fn told(self) -> io::Result<()> {
+        self.runs.forget(&self.name)
+    }
+}
+
+/// Whether the process has this run's mark: a mount of the file that was inherited, in a mount
+/// namespace that the runner made, or one that was made from that.
+pub fn is_of(name: &str, mountinfo: &str) -> bool {
+    let file = format!("/{name}.{HELD}");
+    // The fourth field is what of its file system is mounted (proc(5)).
+    mountinfo.lines().any(|line| line.split(' ').nth(3).is_some_and(|root| root.ends_with(&file)))
+}
+
+/// Whether a process's open file of this path is what this run's command inherited.
+pub fn is_inherited(name: &str, path: &Path) -> bool {
+    path.file_name().is_some_and(|file| file == format!("{name}.{HELD}").as_str())
+}
+
+/// What the files of an alloc's run are called: its key, without slashes.
+fn name(namespace: &Namespace, alloc: &AllocId) -> String {
+    let name = format!("{}.{}", token::encode(namespace), token::encode(alloc));
+    // A token never holds these three characters: there a slash stands for itself.
+    name.replace('/', "=2F")
+}
+
+/// A new file with this content, locked and on the disk.
+fn locked(path: &Path, run: &Run) -> io::Result<File> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    file.try_lock()?;
+    file.write_all(&serde_json::to_vec(run)?)?;
+    file.sync_all()?;
+    Ok(file)
+}
+
+/// Whether somebody else has it locked. Those who look do not see each other.
+fn is_locked(file: &File) -> io::Result<bool> {
+    match file.try_lock_shared() {
+        Ok(()) => file.unlock().map(|()| false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn run(alloc: &str) -> Run {
+        let (namespace, alloc) = (Namespace::default(), AllocId::new(alloc).unwrap());
+        Run { namespace, alloc, pid: std::process::id(), ended: None }
+    }
+
+    fn seen(runs: &Runs, alloc: &str) -> Option<Seen> {
+        runs.of(&Namespace::default(), &AllocId::new(alloc).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_run_is_over_when_runner_and_command_are_gone_or_when_it_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = Runs::below(dir.path());
+        runs.make().unwrap();
+        assert!(seen(&runs, "a/b").is_none());
+        let announced = runs.announce(run("a/b")).unwrap();
+        assert!(!seen(&runs, "a/b").unwrap().is_over());
+        assert!(matches!(runs.announce(run("a/b")), Err(AnnounceError::Taken)));
+        assert!(!seen(&runs, "a/b").unwrap().is_over(), "who came too late changed nothing");
+
+        // The runner is gone, and a process of the command's is not.
+        let held = announced.held().unwrap().0.try_clone().unwrap();
+        let mut command = Command::new("cat").stdin(Stdio::piped()).stdout(held).spawn().unwrap();
+        drop(announced);
+        let left = seen(&runs, "a/b").unwrap();
+        assert!(!left.has_runner && left.is_held && !left.is_over(), "{left:?}");
+        drop(command.stdin.take());
+        command.wait().unwrap();
+        let over = seen(&runs, "a/b").unwrap();
+        assert!(over.is_over() && !over.is_held, "{over:?}");
+        assert_eq!(runs.all().unwrap().0.len(), 1);
+        runs.forget(&over.name).unwrap();
+        assert_eq!(fs::read_dir(runs.dir()).unwrap().count(), 0);
+
+        let mut announced = runs.announce(run("a/b")).unwrap();
+        let ended = Ended { state: AllocState::Complete, note: "exit code 0".to_owned() };
+        announced.ended(ended.clone()).unwrap();
+        let over = seen(&runs, "a/b").unwrap();
+        assert!(over.is_over() && over.has_runner, "{over:?}");
+        assert_eq!(over.run.ended, Some(ended));
+        announced.told().unwrap();
+        assert_eq!(fs::read_dir(runs.dir()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_watched_is_not_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = Runs::below(dir.path());
+        assert!(matches!(runs.announce(run("a")), Err(AnnounceError::Write { .. })));
+        runs.make().unwrap();
+        assert!(matches!(runs.announce(run(&"é".repeat(100))), Err(AnnounceError::TooLong)));
+        fs::write(runs.dir().join("x.json"), "{").unwrap();
+        let (seen, unread) = runs.all().unwrap();
+        assert!(seen.is_empty() && unread.len() == 1, "{seen:?} {unread:?}");
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_mounts() {
+        let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            41 22 8:1 /var/lib/berth/runs/default.a=2Fb.held /x rw - ext4 /dev/sda1 rw\n";
+        assert!(is_of("default.a=2Fb", mounts));
+        assert!(!is_of("default.b", mounts) && !is_of("b", mounts));
+        assert!(is_inherited("default.b", Path::new("/r/default.b.held")));
+        assert!(!is_inherited("b", Path::new("/r/default.b.held")));
+    }
+}
