@@ -73,6 +73,7 @@ pub fn of(code: Code) -> u8 {
         | C::Waiting
         | C::Changed
         | C::PluginInUse
+        | C::PluginHeld
         | C::AllocKept
         | C::StillBusy
         | C::NodeReady => CONFLICT,

@@ -190,6 +190,9 @@ codes! {
     /// The mount options that are asked for cannot be had.
     MountOptionsRefused = "BERTH0220", "the volume cannot be mounted with these options",
         "leave the option out that the message names, or use a plugin that has it";
+    /// Mounts need the plugin that is to be stopped.
+    PluginHeld = "BERTH0221", "mounts on the node need this plugin",
+        "stop the allocs that use them, or say it with `--even-with-mounts`: they may end with it";
 
     // 03xx: allocs.
     /// No such alloc.
@@ -210,12 +213,12 @@ codes! {
     /// The alloc's record is still needed.
     AllocKept = "BERTH0306", "the alloc's record is still needed",
         "stop it with `berth alloc stop`, and wait until its claims are released";
-}
-
-impl Code {
     /// The workload's runner cannot mount what it asks for.
     RunnerCannotMount = "BERTH0307", "the workload's runner cannot mount this volume",
         "run it with a runner that can, or without the volume; nothing was claimed or attached";
+}
+
+impl Code {
     /// Whether the same request may succeed later without anybody changing it. Where it is false, a
     /// place that knows better may still say so in its reply.
     pub const fn retryable(self) -> bool {

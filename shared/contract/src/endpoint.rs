@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::decode::Decode;
-use crate::message::{agent, alloc, call, claim, collect, registry, secret, volume};
+use crate::message::{agent, alloc, call, claim, collect, plugin, registry, secret, volume};
 use crate::service::{self, ServiceName};
 use crate::subject::{
     AgentVerb, ControllerRpc, Global, Namespaced, SECRET_OPEN_ALL, SECRET_OPEN_STEP,
@@ -196,6 +196,12 @@ exchanges! { AGENT, agent_verb, AgentVerb {
         "Take dead mounts of a volume down and bring them back at the same paths: alloc, or all";
     Status(agent::Status) -> agent::AgentStatus:
         "Show what is mounted on this node, for whom, and which controllers it serves";
+    Plugins(plugin::Query) -> plugin::Here:
+        "Show each plugin instance of this node, its process, and files that are no plugin";
+    PluginStop(plugin::Stop) -> plugin::Ordered:
+        "End the process of a plugin that the agent runs: plugin, instance, even_with_mounts, by";
+    PluginStart(plugin::Start) -> plugin::Ordered:
+        "Run a plugin again that was stopped: plugin, instance";
 }}
 
 exchanges! { CONTROLLER, controller, ControllerRpc {
@@ -284,12 +290,12 @@ mod tests {
         for rpc in CONTROLLER {
             let subject = Endpoint::from(*rpc).subject.replace("<plugin>", "p1");
             assert_eq!(subject, rpc.subject(&plugin));
+            let on_node = Endpoint::on_node(*rpc).subject.replace("<node>", "n1");
+            assert_eq!(on_node.replace("<plugin>", "p1"), rpc.subject_on(&plugin, &node));
         }
         for verb in NAMESPACED {
             let subject = Endpoint::from(*verb).subject.replace("<ns>", "default");
             assert_eq!(subject, verb.subject(&berth_domain::Namespace::default()));
         }
     }
-            let on_node = Endpoint::on_node(*rpc).subject.replace("<node>", "n1");
-            assert_eq!(on_node.replace("<plugin>", "p1"), rpc.subject_on(&plugin, &node));
 }

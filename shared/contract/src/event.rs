@@ -73,6 +73,11 @@ events! {
     PluginHealthy = "plugin.healthy", "A plugin instance became healthy.";
     PluginUnhealthy = "plugin.unhealthy", "A plugin instance became unhealthy.";
     PluginInstanceLeft = "plugin.instance-left", "A node no longer has this plugin instance.";
+    PluginStarted = "plugin.started", "An agent started the process of a plugin.";
+    PluginEnded = "plugin.ended", "The process of a plugin ended; it is started again.";
+    PluginStopped = "plugin.stopped", "An agent stopped a plugin; the detail says why.";
+    PluginHeld = "plugin.held", "A plugin was taken away and still runs: mounts need it.";
+    PluginMoved = "plugin.moved", "Calls go to another instance of a plugin on this node.";
     PluginExpected = "plugin.expected", "A job says how many instances of a plugin it is to have.";
 
     NodeReady = "node.ready", "A node's agent is there.";

@@ -169,6 +169,12 @@ pub enum AgentVerb {
     Republish,
     /// What is mounted, journalled and hosted here.
     Status,
+    /// Each plugin instance, its process, and where it comes from.
+    Plugins,
+    /// End the process of a plugin that the agent runs.
+    PluginStop,
+    /// Run a plugin again that was stopped.
+    PluginStart,
 }
 
 impl AgentVerb {
@@ -179,6 +185,9 @@ impl AgentVerb {
             Self::Detach => "detach",
             Self::Republish => "republish",
             Self::Status => "status",
+            Self::Plugins => "plugins",
+            Self::PluginStop => "plugin-stop",
+            Self::PluginStart => "plugin-start",
         }
     }
 
@@ -250,6 +259,13 @@ impl ControllerRpc {
     pub fn subject(self, plugin: &PluginId) -> String {
         format!("berth.v1.controller.{}.{}", encode(plugin), self.as_str())
     }
+
+    /// Where to send it so that the controller on this node gets it and no other: a plugin's
+    /// controllers may each know the volumes of their own node only.
+    pub fn subject_on(self, plugin: &PluginId, node: &NodeId) -> String {
+        let (node, plugin) = (encode(node), encode(plugin));
+        format!("berth.v1.agent.{node}.controller.{plugin}.{}", self.as_str())
+    }
 }
 
 /// The queue group in which the hosts of a plugin's controller share its calls.
@@ -259,13 +275,6 @@ pub fn controller_queue(plugin: &PluginId) -> String {
 
 /// `berth.v1.event.<ns>.<kind>.<id>`; plugins and nodes are in no namespace: `_`.
 pub fn event(namespace: Option<&Namespace>, kind: &str, id: &str) -> String {
-
-    /// Where to send it so that the controller on this node gets it and no other: a plugin's
-    /// controllers may each know the volumes of their own node only.
-    pub fn subject_on(self, plugin: &PluginId, node: &NodeId) -> String {
-        let (node, plugin) = (encode(node), encode(plugin));
-        format!("berth.v1.agent.{node}.controller.{plugin}.{}", self.as_str())
-    }
     let namespace = namespace.map_or_else(|| "_".to_owned(), encode);
     format!("berth.v1.event.{namespace}.{kind}.{}", encode(id))
 }
@@ -315,6 +324,7 @@ mod tests {
             (Global::NodeReport.subject(), Some(("node", "report"))),
             (AgentVerb::Mount.subject(&node), Some(("agent", "mount"))),
             (ControllerRpc::Publish.subject(&plugin), Some(("controller", "publish"))),
+            (ControllerRpc::Publish.subject_on(&plugin, &node), Some(("controller", "publish"))),
             (secret_open(&node), Some(("secret", "open"))),
             (event(None, "node", "n1"), None),
             ("$JS.API.INFO".to_owned(), None),
@@ -324,7 +334,6 @@ mod tests {
         }
     }
 
-            (ControllerRpc::Publish.subject_on(&plugin, &node), Some(("controller", "publish"))),
     #[test]
     fn subjects_as_a_person_sees_them() {
         let namespace = Namespace::default();

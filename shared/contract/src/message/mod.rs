@@ -11,6 +11,7 @@ pub mod alloc;
 pub mod call;
 pub mod claim;
 pub mod collect;
+pub mod plugin;
 pub mod registry;
 pub mod secret;
 pub mod volume;
