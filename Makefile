@@ -49,9 +49,9 @@ chaos: nats-server build ## random operations and faults: SECONDS=600 SEED=1
 
 # What is measured is what a user runs: release builds, each a process of its own.
 BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatcher berth-gc \
-	berth-node-agent berth-csi-dev
+	berth-node-agent berth-csi-dev berth-fleet
 
-# 8 minutes, with BENCH=quick one and a half; mounting needs root.
+# 12 minutes, with BENCH=quick three; mounting needs root.
 bench: nats-server ## measure: claims beside raw writes and a bare service, mounts, size
 	$(call section,release build)
 	cargo build $(CARGO_LOCKED) --release $(addprefix -p ,$(BENCH_PROGRAMS)) --bins

@@ -20,6 +20,7 @@ mod measure;
 mod nomad;
 mod plot;
 mod row;
+mod shares;
 mod site;
 mod stand_in;
 mod stats;
@@ -115,6 +116,7 @@ async fn run(options: Run) -> Result<(), Fatal> {
     let rows = measure::all(&effort, &options.part, options.servers).await?;
     say(&table::terminal(&rows))?;
     say(&table::work(&rows))?;
+    say(&shares::terminal(&rows))?;
     std::fs::create_dir_all(&options.out)?;
     let write = |name: &str, text: String| std::fs::write(options.out.join(name), text);
     write("bench.json", row::to_json(&rows)?)?;

@@ -19,6 +19,10 @@ pub enum Part {
     Shared,
     /// Claim to mounted and release to free, with a driver.
     Mounts,
+    /// Many volumes of one node released at once.
+    ManyReleases,
+    /// Many agents: what they cost while little happens.
+    Fleet,
     /// Many volumes: memory, start-up, registering.
     Size,
 }
@@ -53,6 +57,12 @@ pub struct Row {
     /// What each process worked per operation, in microseconds of a processor.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cpu_us: BTreeMap<String, f64>,
+    /// What each process worked all the time, in hundredths of one core.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub core_percent: BTreeMap<String, f64>,
+    /// How many changes waited to be worked in, at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<u64>,
 }
 
 impl Row {
@@ -72,6 +82,8 @@ impl Row {
             writes: None,
             rss_bytes: None,
             cpu_us: BTreeMap::new(),
+            core_percent: BTreeMap::new(),
+            waiting: None,
         }
     }
 

@@ -62,7 +62,7 @@ impl Site {
 
     /// Where everybody connects to: the first server. On three that is the leader of every stream
     /// that is measured (see [`Self::lead_from_the_first`]), for raw writes and services alike.
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.nats.all()[0].url()
     }
 

@@ -6,12 +6,15 @@ use crate::machine::Machine;
 use crate::measure::{LEVELS, SERVERS};
 use crate::nomad::{self, Figure};
 use crate::row::{Part, Row};
+use crate::shares;
 
-const PARTS: [(Part, &str); 5] = [
+const PARTS: [(Part, &str); 7] = [
     (Part::Claims, "claims, each on its own volume"),
     (Part::Releases, "claims and releases, until free, each on its own volume"),
     (Part::Shared, "claims on one shared volume, one after another"),
     (Part::Mounts, "with agent, driver and mounts, one after another"),
+    (Part::ManyReleases, "many volumes of one node released at once"),
+    (Part::Fleet, "a fleet of agents with one plugin each"),
     (Part::Size, "many volumes"),
 ];
 const HEAD: [&str; 10] = [
@@ -139,6 +142,19 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
             .collect(),
     );
     table(
+        "| many volumes of one node | all free after | p50 / p99 | aim |",
+        of(Part::ManyReleases)
+            .map(|row| {
+                let all = |rate: Option<f64>| {
+                    rate.map_or(String::new(), |rate| ms(f64::from(row.at_once) * 1e6 / rate))
+                };
+                let (took, aim) = (all(row.per_second), all(row.limit_per_second));
+                format!("| {} | {took} ms | {} ms | {aim} ms |", row.name, times(row))
+            })
+            .collect(),
+    );
+    table(shares::HEAD, shares::markdown(rows));
+    table(
         "| many volumes | |",
         of(Part::Size)
             .map(|row| {
@@ -205,7 +221,8 @@ impl std::fmt::Display for Figure {
     }
 }
 
-fn times(row: &Row) -> String {
+/// The median and the p99, in milliseconds.
+pub fn times(row: &Row) -> String {
     match (row.p50_us, row.p99_us) {
         (Some(p50), Some(p99)) => format!("{}/{}", ms(p50), ms(p99)),
         _ => String::new(),

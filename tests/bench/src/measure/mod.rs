@@ -1,6 +1,8 @@
 //! The measurements, one module each.
 
 mod claims;
+mod fleet;
+mod many_releases;
 mod mounts;
 mod releases;
 mod shared_volume;
@@ -37,6 +39,10 @@ pub struct Effort {
     pub shared_rounds: usize,
     /// How often a volume is mounted and freed.
     pub mounts: usize,
+    /// How often many volumes are released at once.
+    pub crowds: usize,
+    /// How long a fleet is looked at, each time; whole seconds.
+    pub idle: Duration,
     /// How many volumes are many.
     pub volumes: usize,
     /// How often each service starts over them.
@@ -44,7 +50,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Within 8 minutes.
+    /// Within 12 minutes.
     pub fn full() -> Self {
         let ms = Duration::from_millis;
         Self {
@@ -52,12 +58,14 @@ impl Effort {
             rounds: 3,
             shared_rounds: 3,
             mounts: 100,
+            crowds: 3,
+            idle: Duration::from_secs(60),
             volumes: 100_000,
             starts: 3,
         }
     }
 
-    /// Within 90 seconds.
+    /// Within two and a half minutes.
     pub fn quick() -> Self {
         let ms = Duration::from_millis;
         Self {
@@ -65,6 +73,8 @@ impl Effort {
             rounds: 1,
             shared_rounds: 1,
             mounts: 10,
+            crowds: 1,
+            idle: Duration::from_secs(10),
             volumes: 10_000,
             starts: 1,
         }
@@ -97,6 +107,14 @@ pub async fn all(effort: &Effort, parts: &[Part], servers: Option<u32>) -> Resul
     if wanted(Part::Mounts) {
         tell(&format!("{:?}: mounts", began.elapsed()));
         rows.extend(mounts::measure(effort).await?);
+    }
+    if wanted(Part::ManyReleases) {
+        tell(&format!("{:?}: many releases", began.elapsed()));
+        rows.extend(many_releases::measure(effort).await?);
+    }
+    if wanted(Part::Fleet) {
+        tell(&format!("{:?}: a fleet", began.elapsed()));
+        rows.extend(fleet::measure(effort).await?);
     }
     if wanted(Part::Size) {
         tell(&format!("{:?}: many volumes", began.elapsed()));

@@ -22,7 +22,8 @@ use crate::row::{Part, Row};
 use crate::site::{self, Site};
 use crate::stats::{Sample, median};
 
-const PLUGIN: &str = "dev.berth";
+/// What the driver calls itself.
+pub(super) const PLUGIN: &str = "dev.berth";
 const VOLUME: &str = "data";
 /// Every call that mounts or unmounts, made slow.
 const DELAY_MS: u64 = 20;
@@ -32,11 +33,6 @@ const FREE_CALLS: [&str; 3] =
 
 /// A volume is free so soon after the plugin's last answer.
 const FREED_WITHIN: Duration = Duration::from_millis(250);
-/// So many volumes are released at once, with calls of 50 ms.
-const CROWD: usize = 500;
-const CROWD_DELAY_MS: u64 = 50;
-/// And are all free within this.
-const CROWD_WITHIN: Duration = Duration::from_secs(2);
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     if !root::or_skip("the rows of mounts") {
@@ -57,60 +53,11 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         let times = rounds(&site, &freed, delay_ms, effort.mounts).await?;
         rows.extend(times.rows(delay_ms)?);
     }
-    rows.push(crowd(&site, &freed).await?);
     Ok(rows)
 }
 
-/// Many volumes of one plugin on one node, mounted and then released all at once.
-async fn crowd(site: &Site, freed: &Freed) -> Result<Row, Fatal> {
-    let (namespace, node) = (Namespace::default(), NodeId::new(NODE)?);
-    plant(site, 0)?;
-    let name = |at: usize| format!("crowd-{at:03}");
-    let mut gone = Vec::new();
-    for at in 0..CROWD {
-        provision(&site.path("backend"), &name(at))?;
-        gone.push(freed.expect(&namespace, &name(at), &name(at))?);
-    }
-    let (bus, all) = (site.bus.clone(), namespace.clone());
-    ask::fill(CROWD, move |at| {
-        let (bus, all, node, id) = (bus.clone(), all.clone(), node.clone(), name(at));
-        async move {
-            ask::register_volume(&bus, &all, &id, PLUGIN, "single-node-writer").await?;
-            ask::register_alloc(&bus, &all, &id, &id).await?;
-            let mount = json!({"namespace": all.as_str(), "alloc": id, "volume": id});
-            mounted(&bus, &node, &mount).await
-        }
-    })
-    .await?;
-    plant(site, CROWD_DELAY_MS)?;
-    let began = Instant::now();
-    let times = tokio::spawn(async move {
-        let each = gone.into_iter().map(|gone| async move {
-            gone.gone().await?;
-            Ok::<_, Fatal>(began.elapsed())
-        });
-        futures_util::future::try_join_all(each).await
-    });
-    let bus = site.bus.clone();
-    ask::fill(CROWD, move |at| {
-        let (bus, all) = (bus.clone(), namespace.clone());
-        async move {
-            let stop = json!({"id": name(at), "state": "complete"});
-            ask::about(&bus, Namespaced::AllocStop, &all, &stop).await.map(drop)
-        }
-    })
-    .await?;
-    let times = times.await??;
-    let took = times.iter().max().copied().ok_or("nothing was mounted")?;
-    let sample = Sample::new(times, took).ok_or("nothing was mounted")?;
-    let name = format!("{CROWD} released at once, {CROWD_DELAY_MS} ms a call");
-    let row = Row::new(Part::Mounts, name, u32::try_from(CROWD)?, 1).sample(&sample);
-    #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
-    let demanded = CROWD as f64 / CROWD_WITHIN.as_secs_f64();
-    Ok(row.limit("all in 2 s", demanded))
-}
-
-fn provision(backend: &Path, volume: &str) -> Result<(), Fatal> {
+/// Makes a volume in the driver's backend.
+pub(super) fn provision(backend: &Path, volume: &str) -> Result<(), Fatal> {
     let driver = site::beside("berth-csi-dev")?;
     let provision = ["provision", "--volume", volume, "--backend"];
     let made = Command::new(driver).args(provision).arg(backend).output()?;
@@ -120,7 +67,8 @@ fn provision(backend: &Path, volume: &str) -> Result<(), Fatal> {
     Err(String::from_utf8_lossy(&made.stderr).into())
 }
 
-fn start_node(site: &mut Site) -> Result<(), Fatal> {
+/// Starts the driver, and an agent that hosts it.
+pub(super) fn start_node(site: &mut Site) -> Result<(), Fatal> {
     let (backend, socket) = (site.path("backend"), site.path("csi.sock"));
     provision(&backend, VOLUME)?;
     let path = |path: &Path| path.as_os_str().to_owned();
@@ -142,8 +90,8 @@ fn start_node(site: &mut Site) -> Result<(), Fatal> {
     site.service("berth-node-agent", "agent", &config)
 }
 
-/// The file is read at each call: put in place whole.
-fn plant(site: &Site, delay_ms: u64) -> Result<(), Fatal> {
+/// Makes every call that mounts or unmounts so slow. The file is read at each: put in place whole.
+pub(super) fn plant(site: &Site, delay_ms: u64) -> Result<(), Fatal> {
     let faults: Vec<Value> = MOUNT_CALLS
         .iter()
         .chain(&FREE_CALLS)
@@ -200,7 +148,7 @@ async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Resul
 
 /// The first time the claim service may not have seen yet that the plugin is healthy; and in a
 /// crowd the mount table may change whenever the agent reads it.
-async fn mounted(bus: &Bus, node: &NodeId, mount: &Value) -> Result<(), Fatal> {
+pub(super) async fn mounted(bus: &Bus, node: &NodeId, mount: &Value) -> Result<(), Fatal> {
     let mut tries = 0;
     loop {
         match ask::ask(bus, &AgentVerb::Mount.subject(node), mount).await {

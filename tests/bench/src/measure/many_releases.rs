@@ -1,0 +1,137 @@
+//! Many volumes of one plugin on one node, mounted and then released all at once.
+//!
+//! With a real agent, a real driver and real mounts; every service as it comes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_contract::subject::Namespaced;
+use berth_domain::{Namespace, NodeId};
+use berth_harness::root;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::Effort;
+use super::mounts::{PLUGIN, mounted, plant, provision, start_node};
+use crate::Fatal;
+use crate::ask::{self, NODE};
+use crate::freed::Freed;
+use crate::row::{Part, Row};
+use crate::site::Site;
+use crate::stats::{Sample, count, median};
+
+/// So many volumes.
+const MANY: usize = 500;
+/// Every call that unmounts, made slow.
+const DELAY_MS: u64 = 50;
+/// All are free within this.
+const WITHIN: Duration = Duration::from_secs(2);
+
+pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
+    if !root::or_skip("the row of many releases") {
+        return Ok(Vec::new());
+    }
+    let mut site = Site::start(1).await?;
+    site.start_claims().await?;
+    site.start_releases().await?;
+    start_node(&mut site)?;
+    site.healthy(PLUGIN).await;
+    let freed = Freed::watch(&site.volumes().await?, &Namespace::default()).await?;
+    register(&site).await?;
+    let mut samples = Vec::new();
+    let mut worked: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for round in 0..effort.crowds {
+        let (sample, cpu_us) = once(&site, &freed, round).await?;
+        samples.push(sample);
+        for (process, us) in cpu_us {
+            worked.entry(process).or_default().push(us);
+        }
+    }
+    let sample = Sample::median(&samples).ok_or("nothing was mounted")?;
+    let cpu_us = worked.into_iter().filter_map(|(process, us)| Some((process, median(us)?)));
+    let name = format!("{MANY} released at once, {DELAY_MS} ms a call");
+    let row = Row::new(Part::ManyReleases, name, u32::try_from(MANY)?, 1).sample(&sample);
+    let row = Row { cpu_us: cpu_us.filter(|(_, us)| *us >= 1.0).collect(), ..row };
+    Ok(vec![row.limit("all in 2 s", count(MANY) / WITHIN.as_secs_f64())])
+}
+
+fn volume(at: usize) -> String {
+    format!("many-{at:03}")
+}
+
+fn alloc(round: usize, at: usize) -> String {
+    format!("many-{round}-{at:03}")
+}
+
+async fn register(site: &Site) -> Result<(), Fatal> {
+    for at in 0..MANY {
+        provision(&site.path("backend"), &volume(at))?;
+    }
+    let bus = site.bus.clone();
+    ask::fill(MANY, move |at| {
+        let bus = bus.clone();
+        async move {
+            let namespace = Namespace::default();
+            let access = "single-node-writer";
+            ask::register_volume(&bus, &namespace, &volume(at), PLUGIN, access).await
+        }
+    })
+    .await
+}
+
+/// Mounts all, then ends their allocs all at once. The rate is that of the last to be free.
+async fn once(
+    site: &Site,
+    freed: &Freed,
+    round: usize,
+) -> Result<(Sample, BTreeMap<String, f64>), Fatal> {
+    let namespace = Namespace::default();
+    plant(site, 0)?;
+    mount_all(site, round).await?;
+    plant(site, DELAY_MS)?;
+    let gone: Vec<_> = (0..MANY)
+        .map(|at| freed.expect(&namespace, &volume(at), &alloc(round, at)))
+        .collect::<Result<_, _>>()?;
+    let (began, before) = (Instant::now(), site.worked()?);
+    let times = tokio::spawn(async move {
+        let each = gone.into_iter().map(|gone| async move {
+            gone.gone().await?;
+            Ok::<_, Fatal>(began.elapsed())
+        });
+        futures_util::future::try_join_all(each).await
+    });
+    let bus = site.bus.clone();
+    ask::fill(MANY, move |at| {
+        let bus = bus.clone();
+        async move {
+            let stop = json!({"id": alloc(round, at), "state": "complete"});
+            let namespace = Namespace::default();
+            ask::about(&bus, Namespaced::AllocStop, &namespace, &stop).await.map(drop)
+        }
+    })
+    .await?;
+    let times = times.await??;
+    let mut cpu_us = BTreeMap::new();
+    for (process, after) in site.worked()? {
+        let before = before.get(&process).copied().unwrap_or_default();
+        let each = after.saturating_sub(before).as_secs_f64() * 1e6 / count(MANY);
+        cpu_us.insert(process, each);
+    }
+    let took = times.iter().max().copied().ok_or("nothing was mounted")?;
+    Ok((Sample::new(times, took).ok_or("nothing was mounted")?, cpu_us))
+}
+
+async fn mount_all(site: &Site, round: usize) -> Result<(), Fatal> {
+    let (bus, node) = (site.bus.clone(), NodeId::new(NODE)?);
+    ask::fill(MANY, move |at| {
+        let (bus, node) = (bus.clone(), node.clone());
+        let (volume, alloc) = (volume(at), alloc(round, at));
+        async move {
+            let namespace = Namespace::default();
+            ask::register_alloc(&bus, &namespace, &alloc, &volume).await?;
+            let mount = json!({"namespace": namespace.as_str(), "alloc": alloc, "volume": volume});
+            mounted(&bus, &node, &mount).await
+        }
+    })
+    .await
+}

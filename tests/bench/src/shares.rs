@@ -1,0 +1,67 @@
+//! What a fleet costs, in words and as a table.
+
+use std::fmt::Write as _;
+
+use crate::row::{Part, Row};
+
+/// What the bus and the registry may work together for a fleet that is idle, in hundredths of a
+/// core.
+const AIM_PERCENT: f64 = 5.0;
+/// The process whose work is the bus's, and the one that is told of every node.
+const SERVER: &str = "nats-server";
+const REGISTRY: &str = "registry";
+
+/// A line for each row of a fleet.
+pub fn terminal(rows: &[Row]) -> String {
+    let mut out = String::new();
+    for row in rows.iter().filter(|row| !row.core_percent.is_empty()) {
+        // Writing to a string does not fail.
+        let _ = write!(out, "\n{}, in % of a core:", row.name);
+        for (process, percent) in row.core_percent.iter().filter(|(_, percent)| **percent >= 0.05) {
+            let _ = write!(out, " {process} {percent:.1}");
+        }
+        let _ = write!(out, "; {}", together(row));
+    }
+    out
+}
+
+/// The table as the README has it.
+pub fn markdown(rows: &[Row]) -> Vec<String> {
+    let rows = rows.iter().filter(|row| row.part == Part::Fleet);
+    rows.map(|row| {
+        let cost = if row.core_percent.is_empty() { String::new() } else { together(row) };
+        format!("| {} | {cost} | {} |", row.name, crate::table::times(row))
+    })
+    .collect()
+}
+
+/// The head of it.
+pub const HEAD: &str = "| a fleet | nats-server and registry, of one core | p50 / p99 ms |";
+
+fn together(row: &Row) -> String {
+    let of = |process| row.core_percent.get(process).copied().unwrap_or(0.0);
+    let (server, registry) = (of(SERVER), of(REGISTRY));
+    let mut text = format!("{server:.1} % + {registry:.1} % = **{:.1} %**", server + registry);
+    match row.waiting {
+        // Writing to a string does not fail.
+        Some(waiting) => _ = write!(text, ", at most {waiting} waiting"),
+        None => _ = write!(text, " (aim: {AIM_PERCENT} %)"),
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_bus_and_the_registry_work_is_added_up() {
+        let share = [(SERVER, 2.25), (REGISTRY, 1.5), ("claim", 9.0)];
+        let core_percent = share.map(|(process, percent)| (process.to_owned(), percent)).into();
+        let row = Row { core_percent, ..Row::new(Part::Fleet, "idle", 1000, 1) };
+        let said = terminal(std::slice::from_ref(&row));
+        assert!(said.contains("claim 9.0") && said.contains("= **3.8 %**"), "{said}");
+        let flips = Row { waiting: Some(7), ..row };
+        assert!(markdown(&[flips])[0].contains("at most 7 waiting"), "{said}");
+    }
+}
