@@ -22,6 +22,7 @@ use thiserror::Error;
 
 use crate::cause::Cause;
 use crate::connect::Bus;
+use crate::group::Group;
 use crate::stream::Drift;
 use crate::version::Version;
 
@@ -82,6 +83,8 @@ pub(crate) struct Shape {
     pub(crate) handle: jetstream::stream::Stream<()>,
     pub(crate) history: u8,
     pub(crate) marker_ttl: Duration,
+    /// The writes that are under way.
+    pub(crate) group: Arc<Group>,
     drift: Vec<Drift>,
 }
 
@@ -105,6 +108,7 @@ impl Bus {
             handle,
             history: spec.history,
             marker_ttl: spec.marker_ttl,
+            group: Group::new(self.clone(), spec.name, replicas),
             drift,
         };
         Ok(Bucket { bus: self.clone(), shape: Arc::new(shape) })

@@ -47,6 +47,7 @@ use tokio::time::Instant;
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::exchange::{ApiError, ExchangeError, pause, refusal};
+use crate::group::{Fate, Message};
 use crate::link::Watch;
 use crate::read::chain;
 use crate::resolve::Trace;
@@ -167,7 +168,7 @@ struct Tries {
 }
 
 /// How one sending of the write ended.
-enum Sent {
+pub(crate) enum Sent {
     Stored(u64),
     /// This copy was not stored, nor would another be.
     Refused(Cause),
@@ -257,7 +258,11 @@ impl Bucket {
         let (mut doubtful, mut loose) = (false, false);
         loop {
             tries.sent += 1;
-            let sent = self.send(write, &copy, ttl).await;
+            let sent = match ttl {
+                // What was not stored with others is pursued alone.
+                None if tries.sent == 1 => self.send_in_turn(write, &copy).await,
+                _ => self.send(write, &copy, ttl).await,
+            };
             let cause = match sent {
                 Sent::Stored(revision) => return Ok(revision),
                 Sent::Refused(source) if !doubtful => {
@@ -300,6 +305,23 @@ impl Bucket {
         }
     }
 
+    /// Sends it alone, or with others where many are under way.
+    async fn send_in_turn(&self, write: &Write<'_>, copy: &str) -> Sent {
+        let filter = write.guard.filter;
+        if filter.contains('*') {
+            return self.send(write, copy, None).await;
+        }
+        let message = || {
+            let (headers, body) = self.compose(write, copy, None);
+            let scope = self.subject(filter.trim_end_matches('>'));
+            Message { subject: self.subject(write.key), scope, headers, body }
+        };
+        match self.shape.group.join(message).await {
+            Fate::Sent(sent) => sent,
+            Fate::Alone(_turn) => self.send(write, copy, None).await,
+        }
+    }
+
     async fn send(&self, write: &Write<'_>, copy: &str, ttl: Option<Duration>) -> Sent {
         let (headers, body) = self.compose(write, copy, ttl);
         let mut connection = Watch::new(&self.bus);
@@ -323,8 +345,8 @@ impl Bucket {
                 return Sent::Lost(Cause::new(error));
             }
         };
-        match serde_json::from_slice(&answer.payload) {
-            Ok(Ack { error: Some(error), .. }) => judge(refusal(&error)),
+        match read_ack(&answer) {
+            Ok(Ack { error: Some(error), .. }) => judge(error),
             Ok(Ack { seq: Some(revision), .. }) => Sent::Stored(revision),
             Ok(_) => Sent::Lost(Cause::new("an acknowledgement without a revision")),
             Err(error) => Sent::Lost(Cause::new(error)),
@@ -359,9 +381,21 @@ impl Bucket {
 
 /// An acknowledgement, or its opposite.
 #[derive(Deserialize)]
-struct Ack {
-    seq: Option<u64>,
-    error: Option<Value>,
+pub(crate) struct Ack {
+    /// The revision; of a batch the last one.
+    pub(crate) seq: Option<u64>,
+    /// Of a batch: its messages.
+    pub(crate) count: Option<u64>,
+    #[serde(default, deserialize_with = "error")]
+    pub(crate) error: Option<ApiError>,
+}
+
+pub(crate) fn read_ack(answer: &async_nats::Message) -> Result<Ack, serde_json::Error> {
+    serde_json::from_slice(&answer.payload)
+}
+
+fn error<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<ApiError>, D::Error> {
+    Ok(Option::<Value>::deserialize(from)?.as_ref().map(refusal))
 }
 
 /// The guard did not hold where the write arrived.
@@ -370,7 +404,7 @@ const WRONG_LAST_SEQUENCE: u64 = 10071;
 /// It also comes to a single writer with the right revision, about once in 200 000 writes.
 const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
 
-fn judge(refusal: ApiError) -> Sent {
+pub(crate) fn judge(refusal: ApiError) -> Sent {
     match refusal {
         // From a leader, or from one that was: only the leader's stream tells.
         ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. } => {

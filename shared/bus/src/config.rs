@@ -53,6 +53,8 @@ pub struct Config {
     pub start_timeout: Duration,
     /// How long one exchange with the server may take before it counts as lost.
     pub request_timeout: Duration,
+    /// Whether writes that come at once may be stored in one step; without, each is one message.
+    pub group_commit: bool,
     /// How long a write is pursued in all, lost acknowledgements and elections (4 to 9 s) included.
     pub commit_timeout: Duration,
 }
@@ -77,6 +79,7 @@ impl Config {
             inbox_prefix: None,
             start_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(2),
+            group_commit: true,
             commit_timeout: Duration::from_secs(12),
         }
     }

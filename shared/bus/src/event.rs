@@ -5,9 +5,10 @@
 //! **Promises** that [`Events::publish`] takes no time: it hands the event to a bounded queue, and
 //! a full queue loses it, counted ([`Events::lost`]). Events may be lost; nothing decides by them.
 //!
-//! **Never** waits for the stream's acknowledgement, nor makes a claim wait.
+//! **Never** makes a claim wait.
 
 mod log;
+mod send;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 pub use self::log::{EventError, EventFeed, EventLog, LAST_MAX, Query, Stored};
 use crate::bucket::{OpenError, nanoseconds};
@@ -59,8 +60,16 @@ impl Drop for Inner {
 }
 
 enum Outgoing {
-    Event { subject: String, headers: HeaderMap, body: Bytes },
+    Event(Told),
     Flush(tokio::sync::oneshot::Sender<()>),
+}
+
+/// One event on its way.
+#[derive(Clone)]
+struct Told {
+    subject: String,
+    headers: HeaderMap,
+    body: Bytes,
 }
 
 /// One event as it was stored.
@@ -83,7 +92,7 @@ impl Bus {
     pub async fn events(&self, spec: &StreamSpec, replicas: u8) -> Result<Events, OpenError> {
         let drift = self.ensure(spec.name, &config(spec, replicas)).await?;
         let (queue, outgoing) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(send(self.clone(), outgoing));
+        let task = tokio::spawn(send::send(self.clone(), outgoing, replicas > 1));
         let inner = Inner {
             bus: self.clone(),
             stream: spec.name.to_owned(),
@@ -105,7 +114,7 @@ impl Events {
         };
         let mut all = HeaderMap::new();
         headers::set(&mut all, header::TRACEPARENT, trace);
-        let outgoing = Outgoing::Event { subject: subject.to_owned(), headers: all, body };
+        let outgoing = Outgoing::Event(Told { subject: subject.to_owned(), headers: all, body });
         if let Err(error) = self.inner.queue.try_send(outgoing) {
             self.lose(subject, &error);
         }
@@ -176,27 +185,6 @@ impl From<Delivery> for Event {
     }
 }
 
-/// Hands events to the client one after another, while it is connected.
-async fn send(bus: Bus, mut outgoing: mpsc::Receiver<Outgoing>) {
-    while let Some(next) = outgoing.recv().await {
-        // What is queued in the client while it is away would stand in the way of everything else.
-        while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
-        match next {
-            Outgoing::Event { subject, headers, body } => {
-                let sent = bus.client().publish_with_headers(subject, headers, body).await;
-                if let Err(error) = sent {
-                    tracing::warn!(%error, "an event is lost");
-                }
-            }
-            Outgoing::Flush(done) => {
-                let _: Result<_, _> = timeout(HEARTBEAT, bus.client().flush()).await;
-                // Whoever waited may have given up.
-                let _: Result<(), ()> = done.send(());
-            }
-        }
-    }
-}
-
 fn config(spec: &StreamSpec, replicas: u8) -> Map<String, Value> {
     let mut config = json!({
         "name": spec.name,
@@ -210,6 +198,7 @@ fn config(spec: &StreamSpec, replicas: u8) -> Map<String, Value> {
         "max_bytes": spec.max_bytes,
         "discard": "old",
         "allow_direct": true,
+        "allow_atomic": replicas > 1,
         "max_consumers": -1,
     });
     // The server takes this with one replica only, where it pays.

@@ -160,19 +160,23 @@ impl Feed {
             }
             several => config["filter_subjects"] = several.into(),
         }
-        let created: Created = bus
-            .api(create, &json!({ "stream_name": stream, "config": config, "action": "create" }))
-            .await?;
-        Ok(Self {
+        // Before the consumer is asked for: who gives up meanwhile has it deleted all the same.
+        let mut feed = Self {
             bus: bus.clone(),
             subscriber,
             name: format!("{stream}.{name}"),
             connection,
-            pending: created.num_pending,
+            pending: 0,
             count: 0,
             silence: heartbeat.mul_f64(2.5),
             heard: Instant::now(),
-        })
+        };
+        let created: Created = bus
+            .api(create, &json!({ "stream_name": stream, "config": config, "action": "create" }))
+            .await?;
+        feed.pending = created.num_pending;
+        feed.heard = Instant::now();
+        Ok(feed)
     }
 
     /// The next message or heartbeat. May be dropped while it waits.

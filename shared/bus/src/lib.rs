@@ -13,6 +13,7 @@
 //! | a watch falls silent, starts over, or goes deaf after a restore | [`mirror`] |
 //! | a lease over an expired one never expires | [`lease`] |
 //! | a line break in an error ends an endpoint | [`serve`] |
+//! | each write costs a sync of the disk | `group` |
 //! | a refused permission looks like an outage | [`connect`] |
 //! | a bucket's settings are dropped by another tool | [`bucket`] |
 //!
@@ -39,6 +40,7 @@ mod cause;
 mod exchange;
 mod feed;
 mod filter;
+mod group;
 mod headers;
 mod resolve;
 mod stream;

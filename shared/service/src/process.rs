@@ -16,6 +16,10 @@ use crate::config::{self, Config, NatsConfig};
 use crate::shutdown::Shutdown;
 use crate::telemetry;
 
+/// A quarter of what a claim costs a service is to allocate and free: this one is quicker at it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How long the last messages may take to leave.
 const DRAIN: Duration = Duration::from_secs(3);
 
@@ -62,7 +66,9 @@ where
         complain(name, &error);
         return ExitCode::from(EXIT_CONFIG);
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    // One thread: a request is handed from task to task six times on its way, and to wake another
+    // thread for each costs more than what the tasks do. What may block has threads of its own.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             complain(name, &error);

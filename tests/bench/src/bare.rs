@@ -55,7 +55,7 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
     let value = Bytes::from(std::fs::read(&args.value)?);
     let answer: serde_json::Value = serde_json::from_slice(&std::fs::read(&args.answer)?)?;
     let name = format!("bare/bench/{}", std::process::id());
-    let bus = Bus::connect(Config::new([args.nats], &name)).await?;
+    let bus = Bus::connect(plain(Config::new([args.nats], &name))).await?;
     let bucket = bus.bucket(&BUCKET, args.replicas).await?;
     let spec = ServiceSpec {
         name: "bench-bare".to_owned(),
@@ -85,6 +85,11 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
         })
         .await?;
     std::future::pending().await
+}
+
+/// As the bus is by itself: one message for each write, however many come at once.
+pub fn plain(config: Config) -> Config {
+    Config { group_commit: false, ..config }
 }
 
 /// The guarded write that a claim is.

@@ -36,6 +36,9 @@ use crate::machine::Machine;
 use crate::measure::Effort;
 use crate::row::Row;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Any error that ends a run.
 type Fatal = Box<dyn std::error::Error + Send + Sync>;
 
@@ -77,6 +80,9 @@ struct Run {
     /// Only on so many servers, 1 or 3; both unless given
     #[arg(long, value_name = "N")]
     servers: Option<u32>,
+    /// Only with so many callers, 1, 16 or 128; all of them unless given
+    #[arg(long, value_name = "N")]
+    at_once: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -88,7 +94,12 @@ struct Written {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    // The bare service gets what the services have: one thread, and the same allocator.
+    let mut builder = match command {
+        Command::Bare(_) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = match builder.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into()),
     };
@@ -113,6 +124,7 @@ async fn run(options: Run) -> Result<(), Fatal> {
     let machine = Machine::look()?;
     say(&machine.to_string())?;
     let effort = if options.quick { Effort::quick() } else { Effort::full() };
+    let effort = Effort { at_once: options.at_once, ..effort };
     let rows = measure::all(&effort, &options.part, options.servers).await?;
     say(&table::terminal(&rows))?;
     say(&table::work(&rows))?;

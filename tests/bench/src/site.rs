@@ -56,7 +56,8 @@ impl Site {
             3 => Nats::Three(Cluster::start(3).await),
             other => return Err(format!("{other} servers: it is 1 or 3").into()),
         };
-        let bus = Bus::connect(Config::new([nats.all()[0].url()], "load/bench/1")).await?;
+        let bus =
+            Bus::connect(bare::plain(Config::new([nats.all()[0].url()], "load/bench/1"))).await?;
         Ok(Self { servers, bus, running: BTreeMap::new(), nats, dir: Dir::new("bench") })
     }
 

@@ -11,6 +11,7 @@ use berth_harness::wait;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
+use crate::group::batched;
 use crate::loss::{Told, is_true, write_until};
 use crate::support::{
     Flag, LEASES, PATIENCE, STATE, agrees, is_conflict, mirror, plain, put, set, text, trace,
@@ -122,7 +123,8 @@ async fn a_leader_killed_under_writes_loses_nothing_and_no_result_lies(
     let leases = open(buses, &LEASES).await;
     let mirrors = join_all(buckets.iter().map(|bucket| mirror(bucket, ">"))).await;
     let stop = Flag::new(AtomicBool::new(false));
-    let writers: Vec<_> = (0..6)
+    // Enough for each bus to store some together.
+    let writers: Vec<_> = (0..36)
         .map(|writer| {
             let (bucket, stop) = (buckets[writer % 3].clone(), Flag::clone(&stop));
             tokio::spawn(async move {
@@ -162,6 +164,7 @@ async fn a_leader_killed_under_writes_loses_nothing_and_no_result_lies(
         count(|told| told.unknown.len())
     );
     is_true(&told, &cluster.url(), "state").await;
+    assert!(batched(&cluster.url(), "state").await > 0, "nothing went together");
     for mirror in &mirrors {
         agrees(mirror, &buckets[1], ">").await;
     }

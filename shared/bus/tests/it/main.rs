@@ -13,6 +13,7 @@ mod cluster;
 mod commit;
 mod connect;
 mod event;
+mod group;
 mod lease;
 mod list;
 mod loss;

@@ -59,6 +59,8 @@ registry! {
     Histogram COMMITS_DURATION = "berth.commits.duration", "s", [bucket], SHORT;
     /// Writes sent once more, because their acknowledgement was lost or nobody led.
     Counter COMMITS_SENT_AGAIN = "berth.commits.sent_again", "{write}", [bucket];
+    /// Writes that were stored with others in one step, because many came at once.
+    Counter COMMITS_TOGETHER = "berth.commits.together", "{write}", [bucket];
 
     /// Whether the bus is connected: 0 or 1.
     Gauge BUS_CONNECTED = "berth.bus.connected", "{connection}", [];

@@ -7,7 +7,7 @@ use berth_domain::Namespace;
 use bytes::Bytes;
 
 use super::turns::{self, Lane, Turned};
-use super::{BARE, CLAIM, CLAIM_ATTACHED, Effort, LEVELS, RAW};
+use super::{BARE, CLAIM, CLAIM_ATTACHED, Effort, RAW};
 use crate::Fatal;
 use crate::bare::BUCKET;
 use crate::load::Supply;
@@ -17,7 +17,7 @@ use crate::stand_in::{ATTACHING, PLAIN};
 
 pub async fn measure(site: &Site, value: &[u8], effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let mut rows = Vec::new();
-    for at_once in LEVELS {
+    for at_once in effort.levels() {
         rows.extend(level(site, at_once, value, effort).await?);
     }
     Ok(rows)

@@ -31,6 +31,8 @@ pub const SERVERS: [u32; 2] = [1, 3];
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
+    /// How many callers, when it is not each of [`LEVELS`].
+    pub at_once: Option<u32>,
     /// One round of one row.
     pub round: Round,
     /// How often all rows take their turn.
@@ -54,6 +56,7 @@ impl Effort {
     pub fn full() -> Self {
         let ms = Duration::from_millis;
         Self {
+            at_once: None,
             round: Round { warm_up: ms(200), measured: ms(1_200) },
             rounds: 3,
             shared_rounds: 3,
@@ -69,6 +72,7 @@ impl Effort {
     pub fn quick() -> Self {
         let ms = Duration::from_millis;
         Self {
+            at_once: None,
             round: Round { warm_up: ms(50), measured: ms(300) },
             rounds: 1,
             shared_rounds: 1,
@@ -78,6 +82,12 @@ impl Effort {
             volumes: 10_000,
             starts: 1,
         }
+    }
+
+    /// The numbers of callers that are measured.
+    pub fn levels(&self) -> impl Iterator<Item = u32> {
+        let only = self.at_once;
+        LEVELS.into_iter().filter(move |level| only.is_none_or(|only| only == *level))
     }
 }
 

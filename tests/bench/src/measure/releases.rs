@@ -41,7 +41,7 @@ pub async fn measure(site: &mut Site, value: &[u8], effort: &Effort) -> Result<V
     let attached = turns::register_pairs(site, &namespace, ATTACHING, "attached", many).await?;
     let (plain, attached) = (Arc::new(plain), Arc::new(attached));
     let mut rows = Vec::new();
-    for at_once in LEVELS {
+    for at_once in effort.levels() {
         let many = turns::enough(&bucket, &value, at_once, effort).await?;
         let bare = turns::prepare_bare(&bucket, &value, &format!("beside{at_once}"), many).await?;
         let lanes = [

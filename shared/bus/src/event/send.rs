@@ -1,0 +1,93 @@
+//! The way of events to the stream.
+//!
+//! On a cluster each message is an entry of the stream's log, which three servers write: there the
+//! events that come while one is being stored go together in the next batch, so that many events
+//! cost as little as one. On one server the stream is written without a sync, and a batch would
+//! cost more than it saves.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::RngExt as _;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::{Instant, timeout};
+
+use super::{HEARTBEAT, Outgoing, Told};
+use crate::commit::{Ack, read_ack};
+use crate::connect::Bus;
+use crate::headers;
+
+/// Events that go together.
+const TOGETHER_MAX: usize = 256;
+/// How long the next ones wait for the last ones to be stored.
+const PACE: Duration = Duration::from_millis(500);
+
+/// Hands events to the client in order, while it is connected.
+pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, replicated: bool) {
+    while let Some(next) = outgoing.recv().await {
+        // What is queued in the client while it is away would stand in the way of everything else.
+        while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
+        let (mut events, mut then) = (Vec::new(), Some(next));
+        while let Some(Outgoing::Event(event)) = then {
+            events.push(event);
+            let more = replicated && events.len() < TOGETHER_MAX;
+            then = if more { outgoing.try_recv().ok() } else { None };
+        }
+        if replicated {
+            store(&bus, events).await;
+        } else {
+            publish(&bus, events).await;
+        }
+        if let Some(Outgoing::Flush(done)) = then {
+            let _: Result<_, _> = timeout(HEARTBEAT, bus.client().flush()).await;
+            // Whoever waited may have given up.
+            let _: Result<(), ()> = done.send(());
+        }
+    }
+}
+
+/// Each for itself, and none waited for.
+async fn publish(bus: &Bus, events: Vec<Told>) {
+    for Told { subject, headers, body } in events {
+        if let Err(error) = bus.client().publish_with_headers(subject, headers, body).await {
+            tracing::warn!(%error, "an event is lost");
+        }
+    }
+}
+
+/// All in one step, and waited for, so that more may gather meanwhile.
+async fn store(bus: &Bus, events: Vec<Told>) {
+    let count = events.len();
+    let Some((last, others)) = events.split_last() else { return };
+    let id = format!("{:016x}", rand::rng().random::<u64>());
+    let batched = |event: &Told, at: usize| {
+        let Told { subject, mut headers, body } = event.clone();
+        if count > 1 {
+            headers::set(&mut headers, headers::BATCH_ID, &id);
+            headers::set(&mut headers, headers::BATCH_SEQUENCE, at);
+        }
+        (subject, headers, body)
+    };
+    for (at, event) in others.iter().enumerate() {
+        let (subject, headers, body) = batched(event, at + 1);
+        if let Err(error) = bus.client().publish_with_headers(subject, headers, body).await {
+            tracing::warn!(%error, "an event is lost");
+        }
+    }
+    let (subject, mut headers, body): (_, _, Bytes) = batched(last, count);
+    if count > 1 {
+        headers::set(&mut headers, headers::BATCH_COMMIT, 1);
+    }
+    match bus.exchange(subject, headers, body, PACE).await {
+        Ok(answer) => match read_ack(&answer) {
+            Ok(Ack { error: Some(error), .. }) if count > 1 => {
+                tracing::debug!(%error, "events go one by one");
+                publish(bus, events).await;
+            }
+            Ok(Ack { error: Some(error), .. }) => tracing::warn!(%error, "an event is lost"),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "events were acknowledged in other words"),
+        },
+        Err(error) => tracing::debug!(%error, count, "events are not known to be stored"),
+    }
+}

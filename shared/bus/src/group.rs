@@ -1,0 +1,334 @@
+//! Group commit: writes that would wait for each other are stored in one step.
+//!
+//! **Owns** who writes alone and who with others. A server syncs its disk once for each write, or
+//! once for each batch: under load that is most of what a write costs. While few writes of a bucket
+//! are under way each goes alone, since a batch has a price of its own (on one server it is staged
+//! in files first); what comes beyond them waits for the batch that is under way, and then goes
+//! with all others that wait.
+//!
+//! **Promises** that each write keeps its own guard and its own outcome. A batch is stored whole or
+//! not at all: when the server refuses it, which one failed guard is enough for, each of its writes
+//! is made alone and finds out for itself. When its acknowledgement is lost, each is resolved for
+//! itself, as [`commit`](crate::commit) does.
+//!
+//! **Never** puts two writes into a batch whose guards cover a key of each other, and never makes a
+//! write wait longer than the batches before it, each of which has a deadline.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_nats::HeaderMap;
+use berth_telemetry::metric::{BUCKETS, COMMITS_TOGETHER};
+use bytes::Bytes;
+use rand::RngExt as _;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::cause::Cause;
+use crate::commit::{Ack, Sent, judge, read_ack};
+use crate::connect::Bus;
+use crate::exchange::ExchangeError;
+use crate::headers;
+use crate::link::Watch;
+
+/// Below so many at once, each goes alone. On one server a batch costs three syncs and its staging,
+/// as much as 30 writes; on three it is one entry of the log, which pays at once (measured).
+const FEW: usize = 32;
+const FEW_REPLICATED: usize = 4;
+/// A batch has no more messages (the server takes 1000), and no more bytes.
+const MESSAGES_MAX: usize = 256;
+const BYTES_MAX: usize = 1 << 20;
+
+/// The writes of one bucket that are under way in this process.
+pub(crate) struct Group {
+    bus: Bus,
+    bucket: String,
+    few: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many go alone.
+    alone: usize,
+    /// Whether a batch is under way.
+    together: bool,
+    waiting: VecDeque<Member>,
+}
+
+/// One write on its way.
+pub(crate) struct Message {
+    pub(crate) subject: String,
+    /// The subject its guard covers, without a last `>`.
+    pub(crate) scope: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+struct Member {
+    message: Message,
+    told: oneshot::Sender<Fate>,
+}
+
+/// How a write is to go, or went.
+pub(crate) enum Fate {
+    /// It is to be sent alone; the turn lasts until it is answered.
+    Alone(Turn),
+    /// It went with others.
+    Sent(Sent),
+}
+
+/// The right to write alone.
+pub(crate) struct Turn(Arc<Group>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.lock().alone -= 1;
+        self.0.go_on();
+    }
+}
+
+/// A batch under way; the next one may go when it ends, however it ends.
+struct Batch(Arc<Group>);
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.0.lock().together = false;
+        self.0.go_on();
+    }
+}
+
+impl Group {
+    pub(crate) fn new(bus: Bus, bucket: &str, replicas: u8) -> Arc<Self> {
+        let few = match replicas {
+            _ if !bus.config().group_commit => usize::MAX,
+            1 => FEW,
+            _ => FEW_REPLICATED,
+        };
+        Arc::new(Self { bus, bucket: bucket.to_owned(), few, state: Mutex::default() })
+    }
+
+    /// Waits until the write may go alone, or has gone with others.
+    pub(crate) async fn join(self: &Arc<Self>, message: impl FnOnce() -> Message) -> Fate {
+        let told = {
+            let mut state = self.lock();
+            if !state.together && state.waiting.is_empty() && state.alone < self.few {
+                state.alone += 1;
+                return Fate::Alone(Turn(Arc::clone(self)));
+            }
+            let (tell, told) = oneshot::channel();
+            state.waiting.push_back(Member { message: message(), told: tell });
+            told
+        };
+        self.go_on();
+        let gone = || Fate::Sent(Sent::Lost(Cause::new("the batch was given up")));
+        told.await.unwrap_or_else(|_| gone())
+    }
+
+    /// Lets those go who may.
+    fn go_on(self: &Arc<Self>) {
+        let mut alone = Vec::new();
+        {
+            let mut state = self.lock();
+            if state.together {
+                return;
+            }
+            state.waiting.retain(|member| !member.told.is_closed());
+            if state.waiting.len() >= self.few {
+                let members = state.disjoint();
+                if members.len() >= self.few {
+                    state.together = true;
+                    tokio::spawn(Arc::clone(self).store(members));
+                    return;
+                }
+                // They stand in each other's way: most of them will lose, and are told so soonest.
+                alone = members;
+                state.alone += alone.len();
+            }
+            while state.alone < self.few
+                && let Some(member) = state.waiting.pop_front()
+            {
+                state.alone += 1;
+                alone.push(member);
+            }
+        }
+        self.release(alone);
+    }
+
+    /// Has each go alone; its place was counted.
+    fn release(self: &Arc<Self>, members: Vec<Member>) {
+        for member in members {
+            // Who does not wait any more gives the turn back.
+            let _: Result<(), Fate> = member.told.send(Fate::Alone(Turn(Arc::clone(self))));
+        }
+    }
+
+    async fn store(self: Arc<Self>, members: Vec<Member>) {
+        let _batch = Batch(Arc::clone(&self));
+        match self.send(&members).await {
+            Outcome::Stored(last) => {
+                let count = members.len() as u64;
+                COMMITS_TOGETHER.add(count, [BUCKETS.label(&self.bucket)]);
+                for (revision, member) in (last + 1 - count..).zip(members) {
+                    let _: Result<(), Fate> = member.told.send(Fate::Sent(Sent::Stored(revision)));
+                }
+            }
+            Outcome::Refused(cause) => {
+                tracing::debug!(bucket = self.bucket, %cause, "each write of a batch goes alone");
+                self.lock().alone += members.len();
+                self.release(members);
+            }
+            Outcome::NotSent(cause) => tell(members, Sent::NotStored, &cause),
+            Outcome::Lost(cause) => tell(members, Sent::Lost, &cause),
+        }
+    }
+
+    async fn send(&self, members: &[Member]) -> Outcome {
+        let within = self.bus.config().request_timeout;
+        let mut connection = Watch::new(&self.bus);
+        let sent = timeout(within, self.publish(members));
+        let answer = tokio::select! {
+            // In this order: what finds no connection to begin with was not sent.
+            biased;
+            answer = sent => answer.unwrap_or(Err(ExchangeError::TimedOut(within))),
+            () = connection.broken() => return Outcome::Lost(Cause::new("the connection broke")),
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error @ (ExchangeError::Disconnected | ExchangeError::NoResponder)) => {
+                return Outcome::NotSent(Cause::new(error));
+            }
+            Err(error @ (ExchangeError::TooLarge | ExchangeError::Subject)) => {
+                return Outcome::Refused(Cause::new(error));
+            }
+            Err(error @ (ExchangeError::TimedOut(_) | ExchangeError::Broken(_))) => {
+                return Outcome::Lost(Cause::new(error));
+            }
+        };
+        match read_ack(&answer) {
+            Ok(Ack { seq: Some(last), count: Some(count), error: None })
+                if count == members.len() as u64 && last >= count =>
+            {
+                Outcome::Stored(last)
+            }
+            Ok(Ack { error: Some(error), .. }) => match judge(error) {
+                Sent::Lost(cause) => Outcome::Lost(cause),
+                Sent::Refused(cause) | Sent::Contradicted(cause) | Sent::NotStored(cause) => {
+                    Outcome::Refused(cause)
+                }
+                Sent::Stored(_) => Outcome::Lost(Cause::new("an error that is none")),
+            },
+            Ok(_) => Outcome::Lost(Cause::new("an acknowledgement of another batch")),
+            Err(error) => Outcome::Lost(Cause::new(error)),
+        }
+    }
+
+    /// Sends all of them, and waits for the answer to the last, which has the server store them.
+    async fn publish(&self, members: &[Member]) -> Result<async_nats::Message, ExchangeError> {
+        if !self.bus.connected() {
+            return Err(ExchangeError::Disconnected);
+        }
+        let id = format!("{:016x}", rand::rng().random::<u64>());
+        let within = self.bus.config().request_timeout;
+        for (at, member) in members.iter().enumerate() {
+            let Message { subject, headers, body, .. } = &member.message;
+            let (subject, mut headers, body) = (subject.clone(), headers.clone(), body.clone());
+            headers::set(&mut headers, headers::BATCH_ID, &id);
+            headers::set(&mut headers, headers::BATCH_SEQUENCE, at + 1);
+            if at + 1 == members.len() {
+                headers::set(&mut headers, headers::BATCH_COMMIT, 1);
+                return self.bus.exchange(subject, headers, body, within).await;
+            }
+            let sent = self.bus.client().publish_with_headers(subject, headers, body).await;
+            // Without one of its messages the server refuses the batch.
+            sent.map_err(|error| ExchangeError::Broken(Cause::new(error)))?;
+        }
+        Err(ExchangeError::Subject)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Outcome {
+    /// All are stored, the last one at this revision.
+    Stored(u64),
+    /// None is stored: the server said so.
+    Refused(Cause),
+    /// None is stored: it was not sent.
+    NotSent(Cause),
+    /// All are stored, or none, now or later.
+    Lost(Cause),
+}
+
+fn tell(members: Vec<Member>, sent: impl Fn(Cause) -> Sent, cause: &Cause) {
+    for member in members {
+        let sent = sent(Cause::new(cause.to_string()));
+        let _: Result<(), Fate> = member.told.send(Fate::Sent(sent));
+    }
+}
+
+impl State {
+    /// Takes those out who may go together, in the order in which they came.
+    fn disjoint(&mut self) -> Vec<Member> {
+        let (mut taken, mut left) = (Vec::new(), VecDeque::new());
+        let (mut scopes, mut bytes) = (BTreeSet::new(), 0);
+        for member in self.waiting.drain(..) {
+            let size = member.message.body.len();
+            let fits = taken.len() < MESSAGES_MAX && bytes + size <= BYTES_MAX;
+            if fits && is_apart(&scopes, &member.message.scope) {
+                bytes += size;
+                scopes.insert(member.message.scope.clone());
+                taken.push(member);
+            } else {
+                left.push_back(member);
+            }
+        }
+        self.waiting = left;
+        taken
+    }
+}
+
+/// Whether no scope of these begins with this one, nor this one with one of them.
+fn is_apart(scopes: &BTreeSet<String>, scope: &str) -> bool {
+    let before = scopes.range::<str, _>((Bound::Unbounded, Bound::Included(scope))).next_back();
+    let after = scopes.range::<str, _>((Bound::Included(scope), Bound::Unbounded)).next();
+    !before.is_some_and(|before| scope.starts_with(before.as_str()))
+        && !after.is_some_and(|after| after.starts_with(scope))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_goes_together_is_apart(scopes in prop::collection::vec("[ab.]{1,6}", 0..12)) {
+            let mut taken = BTreeSet::new();
+            for scope in &scopes {
+                let apart = taken
+                    .iter()
+                    .all(|other: &String| !other.starts_with(scope) && !scope.starts_with(other));
+                prop_assert_eq!(is_apart(&taken, scope), apart, "{} {:?}", scope, taken);
+                if apart {
+                    taken.insert(scope.clone());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_volume_is_apart_from_another_and_not_from_its_own_keys() {
+        let taken = BTreeSet::from(["$KV.v.ns.v1.".to_owned(), "$KV.v.ns.v3.spec".to_owned()]);
+        for apart in ["$KV.v.ns.v10.", "$KV.v.ns.v2.", "$KV.v.ns.v3.claim"] {
+            assert!(is_apart(&taken, apart), "{apart}");
+        }
+        for not in ["$KV.v.ns.v1.", "$KV.v.ns.v1.spec", "$KV.v.ns.v3.", "$KV.v.ns.", "$KV.v."] {
+            assert!(!is_apart(&taken, not), "{not}");
+        }
+    }
+}
