@@ -17,6 +17,7 @@ use crate::driver::{Profile, Serves, chain};
 use crate::faults;
 use crate::judge::{Finding, Summary, judge};
 use crate::log::Recorder;
+use crate::mute::Speaks;
 use crate::serve::{self, Config, ServeError};
 
 /// Everything went well; `judge` found nothing.
@@ -53,8 +54,9 @@ const FAULTS_HELP: &str = r#"A JSON file with faults to plant, read again whenev
 A fault hits calls of one rpc, about one volume (without them: any), "before" or "after" the work
 ("when"), at most so many "times", with a "probability" (0 to 1, by a "seed"). It waits "delay_ms",
 and then does one thing more, or nothing: "code": answer so; "hang": true; "crash": true (SIGKILL);
-"lose_answer": true; or "wrong": one of unknown-enum, no-ready, empty-topology, unknown-error,
-no-next-token"#;
+"lose_answer": true; or "wrong": one of unknown-enum, no-ready, empty-topology, no-topology,
+negative-limit, other-name, other-version, no-capabilities, chatty, unknown-error, no-next-token,
+repeat-token"#;
 
 /// The keys and values are read in `driver/controller/parameters.rs`.
 const PARAMETERS_HELP: &str = "\
@@ -84,6 +86,12 @@ struct ServeArgs {
     /// The plugin's name
     #[arg(long, value_name = "NAME", default_value = "dev.berth")]
     driver_name: String,
+    /// The plugin's version
+    #[arg(long, value_name = "TEXT", default_value = env!("CARGO_PKG_VERSION"))]
+    vendor_version: String,
+    /// Be no plugin at all, but something else at its socket
+    #[arg(long, value_name = "WHAT", default_value = "grpc")]
+    speak: Speaks,
     /// How many volumes can be attached to this node; 0 means no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_volumes: i64,
@@ -102,6 +110,9 @@ struct ServeArgs {
     /// Where the node is, as topological segments; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
     topology: Vec<(String, String)>,
+    /// Answer `ControllerPublishVolume` without a `publish_context`
+    #[arg(long)]
+    no_publish_context: bool,
     /// How many bytes all volumes and snapshots may have together; without it, no limit
     #[arg(long, value_name = "N")]
     pool_bytes: Option<i64>,
@@ -240,12 +251,14 @@ fn run_serve(args: ServeArgs) -> u8 {
     let off = shorthands.into_iter().filter(|(off, _)| *off).map(|(_, ability)| ability);
     let profile = Profile {
         driver_name: args.driver_name,
+        vendor_version: args.vendor_version,
         node_id: args.node_id,
         max_volumes: args.max_volumes,
         abilities: Abilities::without(off.chain(args.without)),
         topology: args.topology.into_iter().collect(),
         serves: args.serve,
         bound: args.bound,
+        publish_context: !args.no_publish_context,
         pool_bytes: args.pool_bytes,
         secret: args.secret.filter(|secret| !secret.is_empty()),
     };
@@ -253,7 +266,8 @@ fn run_serve(args: ServeArgs) -> u8 {
         Ok(runtime) => runtime,
         Err(error) => return fail(format_args!("no runtime: {error}")),
     };
-    let config = Config { endpoint, profile, backend, log, faults, control };
+    let speaks = args.speak;
+    let config = Config { endpoint, profile, backend, log, faults, control, speaks };
     let served = runtime.block_on(serve::serve(config));
     // Work that outlived the drain is left to itself; the next instance copes with what it leaves.
     runtime.shutdown_background();

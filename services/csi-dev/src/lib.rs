@@ -10,6 +10,7 @@
 //! cli, serve, socket      the binary: settings, start, drain
 //! driver                  the calls, one file per pair that undo each other
 //! backend                 the shared directory: volumes, their state, who is working on them
+//! mute                    what may sit at the socket instead
 //! mounts, loops           mounts and loop devices, as the kernel has them
 //! tool                    the system's programs for file systems, devices and copies
 //! ability                 what the plugin can do, and how much of that is switched off
@@ -30,6 +31,7 @@ pub mod judge;
 pub mod log;
 pub mod loops;
 pub mod mounts;
+pub mod mute;
 pub mod rules;
 pub mod serve;
 pub mod socket;

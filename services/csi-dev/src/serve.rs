@@ -31,6 +31,7 @@ use crate::driver::node::NodeService;
 use crate::driver::{Driver, Profile, Serves};
 use crate::faults::{Faults, control};
 use crate::log::Recorder;
+use crate::mute::{self, Speaks};
 use crate::socket::{self, SocketError};
 
 /// How long running calls may take to end after SIGTERM.
@@ -54,6 +55,8 @@ pub struct Config {
     pub faults: Option<PathBuf>,
     /// The socket that faults are planted by.
     pub control: Option<PathBuf>,
+    /// What is at the endpoint.
+    pub speaks: Speaks,
 }
 
 /// Why an instance did not serve.
@@ -79,6 +82,9 @@ pub enum ServeError {
     /// Signals cannot be received.
     #[error("signals cannot be received")]
     Signal(#[source] io::Error),
+    /// Nobody can connect any more.
+    #[error("connections cannot be taken")]
+    Accept(#[source] io::Error),
     /// Serving broke off.
     #[error("serving broke off")]
     Transport(#[from] tonic::transport::Error),
@@ -131,6 +137,9 @@ impl Config {
 /// Serves until SIGTERM or SIGINT.
 pub async fn serve(config: Config) -> Result<(), ServeError> {
     let path = config.check().map_err(ServeError::Config)?;
+    if config.speaks != Speaks::Grpc {
+        return mute::sit(&path, config.speaks).await;
+    }
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signal)?;
 
@@ -216,18 +225,21 @@ mod tests {
     fn all_wrong_settings_are_named_at_once() {
         let profile = Profile {
             driver_name: "-".into(),
+            vendor_version: "1".into(),
             node_id: String::new(),
             max_volumes: -1,
             abilities: Abilities::without([Ability::Controller]),
             topology: Segments::new(),
             serves: Serves::Controller,
             bound: false,
+            publish_context: true,
             pool_bytes: Some(-1),
             secret: None,
         };
         let (backend, log) = ("/b".into(), "/l".into());
         let (faults, control) = (None, None);
-        let config = Config { endpoint: "csi".into(), profile, backend, log, faults, control };
+        let (endpoint, speaks) = ("csi".into(), Speaks::Grpc);
+        let config = Config { endpoint, profile, backend, log, faults, control, speaks };
         let faults = config.check().unwrap_err();
         assert_eq!(faults.0.len(), 6, "{faults}");
     }

@@ -30,7 +30,7 @@ impl Identity for IdentityService {
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
         let work = |driver: &Driver, _: &_| {
             let name = driver.profile.driver_name.clone();
-            let vendor_version = env!("CARGO_PKG_VERSION").to_owned();
+            let vendor_version = driver.profile.vendor_version.clone();
             Ok(GetPluginInfoResponse { name, vendor_version, manifest: BTreeMap::new() })
         };
         self.0.serve(request, work).await

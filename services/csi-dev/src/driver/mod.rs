@@ -176,6 +176,9 @@ impl Driver {
 
     /// What a CO has to hand from `ControllerPublishVolume` to the calls on the node.
     fn publish_context(&self, attachment: &Attachment) -> BTreeMap<String, String> {
+        if !self.profile.publish_context {
+            return BTreeMap::new();
+        }
         // Differs from one attachment to the next, as a device path may.
         BTreeMap::from([(self.device_key(), format!("disk-{}", attachment.number))])
     }
@@ -198,6 +201,9 @@ impl Driver {
         let attachment = rules::attached(state, self.node_id());
         let attachment =
             attachment.map_err(|broken| Refusal::violation(&meta.volume_id, broken))?;
+        if !self.profile.publish_context {
+            return Ok(Some(attachment));
+        }
         let key = self.device_key();
         let current = self.publish_context(attachment);
         let wrong = match publish_context.get(&key) {

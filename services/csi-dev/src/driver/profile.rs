@@ -22,6 +22,8 @@ pub enum Serves {
 pub struct Profile {
     /// The plugin's name (CSI `GetPluginInfoResponse.name`).
     pub driver_name: String,
+    /// Its version (CSI `GetPluginInfoResponse.vendor_version`).
+    pub vendor_version: String,
     /// The node it serves.
     pub node_id: String,
     /// How many volumes can be attached to the node; 0 means no limit.
@@ -35,6 +37,9 @@ pub struct Profile {
     /// Whether each instance is a storage system of its own: what one node made, others do not
     /// know.
     pub bound: bool,
+    /// Whether attaching answers with a `publish_context`, which the calls on the node have to bring
+    /// along.
+    pub publish_context: bool,
     /// How many bytes all volumes and snapshots may have together; `None` is what the file system
     /// has.
     pub pool_bytes: Option<i64>,

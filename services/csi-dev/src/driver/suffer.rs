@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::Driver;
 use super::call::blocking;
 use super::refusal::Refusal;
-use crate::faults::{Fate, Fault, Planted, Wrong, distort};
+use crate::faults::{Fate, Fault, Planted, Wrong, chatter, distort};
 
 /// How soon a call that hangs notices that its fault was taken away.
 const HANG_POLL: Duration = Duration::from_millis(50);
@@ -92,6 +92,10 @@ fn lie<R: Any>(wrong: Wrong, mut result: Result<R, Refusal>) -> Suffered<R> {
         Ok(answer) => distort(wrong, answer),
         Err(refusal) if wrong == Wrong::UnknownError => {
             refusal.code = Code::Unknown;
+            true
+        }
+        Err(refusal) if wrong == Wrong::Chatty => {
+            refusal.message = format!("{}\n{}", refusal.message, chatter());
             true
         }
         Err(_) => false,

@@ -63,16 +63,32 @@ pub enum When {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wrong {
-    /// Capabilities of which one is not known to CSI 1.12; a volume's usage in an unknown unit.
+    /// Capabilities and access modes of which one is not known to CSI 1.12; a volume's usage in an
+    /// unknown unit.
     UnknownEnum,
     /// `Probe` without `ready`, which CSI takes for ready.
     NoReady,
     /// A topology without segments, from `NodeGetInfo` and of a created volume.
     EmptyTopology,
+    /// No topology at all, from `NodeGetInfo` and of a created volume.
+    NoTopology,
+    /// A negative `max_volumes_per_node`, which CSI forbids.
+    NegativeLimit,
+    /// Another `name` from `GetPluginInfo`.
+    OtherName,
+    /// Another `vendor_version` from `GetPluginInfo`.
+    OtherVersion,
+    /// Lists of capabilities, or confirmed ones, that are empty.
+    NoCapabilities,
+    /// A hundred entries more in each map of an answer; texts, also of errors, of 64 KiB, with line
+    /// breaks, control characters and what looks like passwords.
+    Chatty,
     /// Every error has the code `UNKNOWN`; its text stays.
     UnknownError,
     /// Lists end early, and no token tells so.
     NoNextToken,
+    /// Lists never end: the last page's token leads to the first.
+    RepeatToken,
 }
 
 /// What a fault made of a call, as the log tells it.

@@ -42,7 +42,7 @@ use list::{Listed, Lists};
 
 pub use entry::{Fate, Fault, Planted, When, Wrong};
 pub use parse::parse;
-pub(crate) use wrong::distort;
+pub(crate) use wrong::{AGAIN, chatter, distort};
 
 /// The faults of one instance.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! it is; the calls themselves know nothing of this. Never: touches an error; that is the code's.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 
 use berth_csi::v1;
 
@@ -11,16 +12,70 @@ use super::Wrong;
 
 /// A number that no enum of CSI 1.12 has.
 const UNKNOWN: i32 = 999;
+/// How long a chatty plugin's texts are, at least.
+const CHATTER_BYTES: usize = 64 * 1024;
+/// The token of the first page, for lists without an end.
+pub(crate) const AGAIN: &str = "again";
 
 /// Makes `answer` wrong; false where it is no answer that this can be done to.
 pub(crate) fn distort(wrong: Wrong, answer: &mut dyn Any) -> bool {
     match wrong {
         Wrong::UnknownEnum => unknown_enum(answer),
         Wrong::NoReady => change(answer, |probe: &mut v1::ProbeResponse| probe.ready = None),
-        Wrong::EmptyTopology => empty_topology(answer),
+        Wrong::EmptyTopology => topology(answer, Some(v1::Topology::default())),
+        Wrong::NoTopology => topology(answer, None),
+        Wrong::NegativeLimit => change(answer, |node: &mut v1::NodeGetInfoResponse| {
+            node.max_volumes_per_node = -1;
+        }),
+        Wrong::OtherName => change(answer, |plugin: &mut v1::GetPluginInfoResponse| {
+            plugin.name.insert_str(0, "other.");
+        }),
+        Wrong::OtherVersion => change(answer, |plugin: &mut v1::GetPluginInfoResponse| {
+            plugin.vendor_version.push_str("-other");
+        }),
+        Wrong::NoCapabilities => no_capabilities(answer),
+        Wrong::Chatty => chatty(answer),
         Wrong::NoNextToken => no_next_token(answer),
+        Wrong::RepeatToken => repeat_token(answer),
         Wrong::UnknownError => false,
     }
+}
+
+/// Text as some plugins put into their errors: a program's output, with its arguments.
+pub(crate) fn chatter() -> String {
+    const LINE: &str = "\u{1b}[31mE1122\u{1b}[0m mount failed: exit status 32\r\n\targuments: \
+                        [-o username=admin,password=p4ssw0rd]\u{0}\n";
+    LINE.repeat(CHATTER_BYTES.div_ceil(LINE.len()))
+}
+
+fn chatty(answer: &mut dyn Any) -> bool {
+    let more = |map: &mut BTreeMap<String, String>| {
+        map.extend((0..100).map(|at| (format!("dev.berth/more-{at}"), "x".repeat(20))));
+    };
+    change(answer, |plugin: &mut v1::GetPluginInfoResponse| {
+        more(&mut plugin.manifest);
+        plugin.vendor_version.push_str(&chatter());
+    }) || change(answer, |attached: &mut v1::ControllerPublishVolumeResponse| {
+        more(&mut attached.publish_context);
+    }) || change(answer, |said: &mut v1::ValidateVolumeCapabilitiesResponse| {
+        said.message.push_str(&chatter());
+        if let Some(confirmed) = &mut said.confirmed {
+            more(&mut confirmed.volume_context);
+        }
+    })
+}
+
+fn no_capabilities(answer: &mut dyn Any) -> bool {
+    change(answer, |plugin: &mut v1::GetPluginCapabilitiesResponse| plugin.capabilities.clear())
+        || change(answer, |controller: &mut v1::ControllerGetCapabilitiesResponse| {
+            controller.capabilities.clear();
+        })
+        || change(answer, |node: &mut v1::NodeGetCapabilitiesResponse| node.capabilities.clear())
+        || change(answer, |said: &mut v1::ValidateVolumeCapabilitiesResponse| {
+            if let Some(confirmed) = &mut said.confirmed {
+                confirmed.volume_capabilities.clear();
+            }
+        })
 }
 
 /// Changes the answer, if it is of this type.
@@ -47,15 +102,21 @@ fn unknown_enum(answer: &mut dyn Any) -> bool {
         node.capabilities.push(v1::NodeServiceCapability { r#type: kind });
     }) || change(answer, |stats: &mut v1::NodeGetVolumeStatsResponse| {
         stats.usage.iter_mut().for_each(|usage| usage.unit = UNKNOWN);
+    }) || change(answer, |said: &mut v1::ValidateVolumeCapabilitiesResponse| {
+        if let Some(confirmed) = &mut said.confirmed {
+            let mode = v1::volume_capability::AccessMode { mode: UNKNOWN };
+            let unknown = v1::VolumeCapability { access_type: None, access_mode: Some(mode) };
+            confirmed.volume_capabilities.insert(0, unknown);
+        }
     })
 }
 
-fn empty_topology(answer: &mut dyn Any) -> bool {
+fn topology(answer: &mut dyn Any, topology: Option<v1::Topology>) -> bool {
     change(answer, |node: &mut v1::NodeGetInfoResponse| {
-        node.accessible_topology = Some(v1::Topology::default());
+        node.accessible_topology.clone_from(&topology);
     }) || change(answer, |created: &mut v1::CreateVolumeResponse| {
         if let Some(volume) = &mut created.volume {
-            volume.accessible_topology = vec![v1::Topology::default()];
+            volume.accessible_topology = topology.iter().cloned().collect();
         }
     })
 }
@@ -74,6 +135,17 @@ fn no_next_token(answer: &mut dyn Any) -> bool {
     })
 }
 
+/// The last page, which has no token, gets one.
+fn repeat_token(answer: &mut dyn Any) -> bool {
+    fn repeat(token: &mut String) {
+        if token.is_empty() {
+            AGAIN.clone_into(token);
+        }
+    }
+    change(answer, |list: &mut v1::ListVolumesResponse| repeat(&mut list.next_token))
+        || change(answer, |list: &mut v1::ListSnapshotsResponse| repeat(&mut list.next_token))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +162,16 @@ mod tests {
         let mut info = v1::NodeGetInfoResponse::default();
         assert!(distort(Wrong::EmptyTopology, &mut info));
         assert_eq!(info.accessible_topology, Some(v1::Topology::default()));
+    }
+
+    #[test]
+    fn a_chatty_answer_is_long_and_keeps_what_it_said() {
+        let mut attached = v1::ControllerPublishVolumeResponse::default();
+        attached.publish_context.insert("device".into(), "disk-1".into());
+        assert!(distort(Wrong::Chatty, &mut attached));
+        assert_eq!(attached.publish_context.len(), 101);
+        assert_eq!(attached.publish_context["device"], "disk-1");
+        assert!(chatter().len() >= CHATTER_BYTES);
     }
 
     #[test]
@@ -114,5 +196,7 @@ mod tests {
         assert_eq!((page.entries.len(), page.next_token.as_str()), (3, ""));
         assert!(distort(Wrong::NoNextToken, &mut page));
         assert_eq!(page.entries.len(), 2);
+        assert!(distort(Wrong::RepeatToken, &mut page));
+        assert_eq!(page.next_token, AGAIN);
     }
 }

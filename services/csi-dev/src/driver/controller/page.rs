@@ -9,6 +9,7 @@ use berth_csi::Code;
 
 use crate::backend::encoding;
 use crate::driver::refusal::Refusal;
+use crate::faults::AGAIN;
 
 /// Starts a token; the rest is the id of the last entry, encoded.
 const AFTER: &str = "after:";
@@ -24,7 +25,7 @@ pub(super) fn page<T>(
         let message = format!("max_entries: 0 (no limit) or more, not {max_entries}");
         return Err(Refusal::new(Code::InvalidArgument, message));
     };
-    if !starting_token.is_empty() {
+    if !starting_token.is_empty() && starting_token != AGAIN {
         let last = starting_token.strip_prefix(AFTER).map(Path::new).and_then(encoding::decode);
         let last = last.ok_or_else(|| unknown(starting_token))?;
         all.retain(|entry| id(entry) > last.as_str());
