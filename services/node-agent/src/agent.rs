@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::comeback;
 use crate::config::Config;
 use crate::controller::{self, Hosted, Hosting};
+use crate::docker;
 use crate::finish;
 use crate::gate::Gate;
 use crate::host::Host;
@@ -64,6 +65,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     node::log_what_is_here(&journal, &paths).await?;
 
     let host = Host::read(config.node.clone());
+    let (node, boot_id) = (host.node.clone(), host.boot_id.clone());
     let gate = Gate::default();
     let tenure = Tenure {
         bucket: process.bus.bucket(&bucket::LEASES, process.replicas).await?,
@@ -99,11 +101,15 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let mounter =
         Mounter::new(Parts { bus, host, paths, journal, plugins, lanes, hosted, tell, gate });
     let service = node::serve(&mounter, &process.bus).await?;
+    let docker = docker::Place { state_dir: &state_dir, node, boot_id, drain: config.drain };
+    let (bus, asked) = (process.bus.clone(), shutdown.clone());
+    let docker = docker::serve(config.docker.as_ref(), docker, bus, asked).await?;
     berth_service::notify::ready();
 
     let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
     let coming_back = tokio::spawn(comeback::keep(mounter, at_gate, shutdown.clone()));
     let lease = tenure.keep(lease, &shutdown).await?;
+    docker.ended().await;
     end.abort();
     reporting.abort();
     coming_back.abort();

@@ -18,12 +18,13 @@ use berth_contract::decode_struct;
 use berth_domain::{NodeId, PluginId};
 use serde_json::{Map, Value};
 
+use crate::docker::{self, DockerConfig};
 use crate::paths::STATE_DIR_BYTES_MAX;
 
 /// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
 const SOCKET_BYTES_MAX: usize = 107;
 /// Every field at the top level.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 16] = [
     "node",
     "state_dir",
     "plugin",
@@ -37,6 +38,9 @@ const KNOWN: [&str; 13] = [
     "nats",
     "log",
     "telemetry",
+    "docker_socket",
+    "docker_engine",
+    "docker_mount_timeout_ms",
 ];
 
 /// What may be configured.
@@ -65,6 +69,8 @@ pub struct Config {
     pub finish_releases: Duration,
     /// How long requests under way may go on after the shutdown.
     pub drain: Duration,
+    /// Docker's volumes, where they are served.
+    pub docker: Option<DockerConfig>,
 }
 
 /// One plugin: a socket, and the id that volumes name it by.
@@ -92,6 +98,7 @@ impl Decode for Config {
         let plugin_patience = ms("plugin_patience_ms", 600_000, 1_000..=86_400_000);
         let finish_releases = ms("finish_releases_ms", 20_000, 0..=3_600_000);
         let drain = ms("drain_ms", 10_000, 0..=3_600_000);
+        let docker = docker::decode(decoder, &mut object);
         decoder.finish(&object, &KNOWN);
         let state_dir = state_dir.and_then(|dir| check_state_dir(decoder, dir));
         let plugins = plugins.and_then(|plugins| check_plugins(decoder, plugins));
@@ -106,6 +113,7 @@ impl Decode for Config {
             plugin_patience: plugin_patience?,
             finish_releases: finish_releases?,
             drain: drain?,
+            docker: docker?,
         })
     }
 }

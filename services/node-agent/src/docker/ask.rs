@@ -1,0 +1,147 @@
+//! What the adapter asks of the claim service and of its own agent, as any client would.
+
+use std::time::Duration;
+
+use berth_bus::{Bus, Call};
+use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::alloc::{self, AllocStatus};
+use berth_contract::message::volume::{self, VolumeStatus, VolumeStub, Volumes};
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_domain::access::{AttachmentMode, Mode};
+use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
+use berth_domain::limits::{PAGE_MAX, REQUEST_TIMEOUT};
+use berth_domain::volume::MountOptions;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
+use berth_service::clock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::record::{Session, Target};
+
+/// How long one asking for a mount may take; whoever asks again joins what is under way.
+const MOUNT: Duration = Duration::from_secs(30);
+/// How long a list may take: Docker's own commands wait for it.
+const LIST: Duration = Duration::from_secs(2);
+/// Pages of a list that are read.
+const PAGES_MAX: usize = 10;
+
+/// Asks in the name of one node. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Asker {
+    bus: Bus,
+    node: NodeId,
+}
+
+impl Asker {
+    /// Asks in the name of `node`.
+    pub(super) fn new(bus: Bus, node: NodeId) -> Self {
+        Self { bus, node }
+    }
+
+    /// Registers the alloc of a session; again is nothing.
+    pub(super) async fn register(&self, name: &str, session: &Session) -> Result<(), Problem> {
+        let Target { namespace, volume, mode, access } = &session.target;
+        let request = VolumeRequest {
+            read_only: *mode == Mode::Read,
+            access: *access,
+            attachment: Some(AttachmentMode::FileSystem),
+            mount: MountOptions::default(),
+            ..VolumeRequest::of(volume.clone())
+        };
+        let register = alloc::Register {
+            id: session.alloc.clone(),
+            node: self.node.clone(),
+            index: None,
+            volumes: vec![request],
+            note: Some(format!("Docker volume {name}")),
+            task_driver_mounts: TaskDriverMounts::All,
+        };
+        let verb = Namespaced::AllocRegister;
+        self.about::<AllocStatus>(verb, namespace, &register, REQUEST_TIMEOUT).await.map(drop)
+    }
+
+    /// Has the session's volume claimed and mounted; where it is already, that is looked at again.
+    pub(super) async fn mount(&self, session: &Session) -> Result<Mounted, Problem> {
+        let mount = Mount {
+            namespace: session.target.namespace.clone(),
+            alloc: session.alloc.clone(),
+            volume: session.target.volume.clone(),
+            wait: false,
+            alias: None,
+            path: None,
+        };
+        self.request(&AgentVerb::Mount.subject(&self.node), "agent.mount", &mount, MOUNT).await
+    }
+
+    /// Says that the session has ended.
+    pub(super) async fn stop(&self, session: &Session) -> Result<AllocStatus, Problem> {
+        let stop = alloc::Stop {
+            id: session.alloc.clone(),
+            state: AllocState::Complete,
+            note: Some("no container uses it any more".to_owned()),
+        };
+        let namespace = &session.target.namespace;
+        self.about(Namespaced::AllocStop, namespace, &stop, REQUEST_TIMEOUT).await
+    }
+
+    /// What is left of a session that has ended.
+    pub(super) async fn status(&self, session: &Session) -> Result<AllocStatus, Problem> {
+        let namespace = &session.target.namespace;
+        let of = alloc::Status::of(session.alloc.clone());
+        self.about(Namespaced::AllocStatus, namespace, &of, REQUEST_TIMEOUT).await
+    }
+
+    /// A volume with its claims.
+    pub(super) async fn volume(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
+        let of = volume::Status::of(key.volume.clone());
+        self.about(Namespaced::VolumeStatus, &key.namespace, &of, REQUEST_TIMEOUT).await
+    }
+
+    /// The volumes of a namespace.
+    pub(super) async fn volumes(&self, namespace: &Namespace) -> Result<Vec<VolumeStub>, Problem> {
+        let (mut all, mut after) = (Vec::new(), None);
+        for _page in 0..PAGES_MAX {
+            let list = volume::List {
+                limit: u32::try_from(PAGE_MAX).ok(),
+                after: after.take(),
+                ..volume::List::default()
+            };
+            let page: Volumes = self.about(Namespaced::VolumeList, namespace, &list, LIST).await?;
+            all.extend(page.volumes);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    async fn about<T: DeserializeOwned>(
+        &self,
+        verb: Namespaced,
+        namespace: &Namespace,
+        body: &impl Serialize,
+        within: Duration,
+    ) -> Result<T, Problem> {
+        self.request(&verb.subject(namespace), &verb.step(), body, within).await
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        step: &str,
+        body: &impl Serialize,
+        within: Duration,
+    ) -> Result<T, Problem> {
+        let call = Call::within(clock::begin_trace(), within);
+        self.bus.request(subject, body, &call).await.map_err(|error| error.into_problem(step))
+    }
+}
+
+/// An id for the alloc of a session that begins: a new one each time.
+pub(super) fn alloc_id(name: &str, random: u64) -> Option<AllocId> {
+    // A name is bounded by Docker, not by us; the random part alone tells sessions apart.
+    let name: String = name.chars().take(128).collect();
+    AllocId::new(format!("docker/{name}/{random:016x}")).ok()
+}

@@ -1,0 +1,128 @@
+//! The engine, asked who uses a volume.
+//!
+//! **Never** changes anything there.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use thiserror::Error;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// How long the engine may take; one that starts answers nothing for a while.
+const ANSWER: Duration = Duration::from_secs(10);
+/// The longest answer that is read: some thousand containers.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The states in which a container uses its volumes.
+const USING: [&str; 4] = ["running", "paused", "restarting", "removing"];
+
+/// Why it is not known.
+#[derive(Debug, Error)]
+pub(super) enum EngineError {
+    /// Nobody listens there.
+    #[error("the engine is not reached")]
+    Connect(#[source] std::io::Error),
+    /// It did not speak HTTP, or stopped.
+    #[error("the engine did not answer")]
+    Http(#[source] hyper::Error),
+    /// It answered something else.
+    #[error("the engine answered {0}")]
+    Status(StatusCode),
+    /// The answer cannot be read.
+    #[error("the engine's answer cannot be read")]
+    Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It took too long.
+    #[error("the engine did not answer within {ANSWER:?}")]
+    Late,
+}
+
+/// A container in the engine's list.
+#[derive(Debug, Deserialize)]
+struct Container {
+    #[serde(rename = "Id")]
+    id: String,
+    #[serde(rename = "State", default)]
+    state: String,
+    #[serde(rename = "Mounts", default)]
+    mounts: Vec<MountPoint>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MountPoint {
+    #[serde(rename = "Type", default)]
+    kind: String,
+    #[serde(rename = "Name", default)]
+    name: String,
+}
+
+/// The containers that use the volume of this name now, by their ids.
+pub(super) async fn users(engine: &Path, volume: &str) -> Result<Vec<String>, EngineError> {
+    let asked = timeout(ANSWER, list(engine, volume)).await.map_err(|_| EngineError::Late)?;
+    let uses = |container: &Container| {
+        USING.contains(&container.state.as_str())
+            && container.mounts.iter().any(|at| at.kind == "volume" && at.name == volume)
+    };
+    let using = asked?.into_iter().filter(uses);
+    Ok(using.map(|container| container.id.chars().take(12).collect()).collect())
+}
+
+async fn list(engine: &Path, volume: &str) -> Result<Vec<Container>, EngineError> {
+    let stream = UnixStream::connect(engine).await.map_err(EngineError::Connect)?;
+    let (mut ask, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(EngineError::Http)?;
+    // It ends with the question: nothing is sent after it.
+    let connection = tokio::spawn(connection);
+    let filters = serde_json::json!({"volume": [volume]}).to_string();
+    let request = Request::get(format!("/containers/json?all=1&filters={}", escape(&filters)))
+        .header("Host", "docker")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| EngineError::Answer(Box::new(error)))?;
+    let response = ask.send_request(request).await.map_err(EngineError::Http);
+    let response = match response {
+        Ok(response) if response.status() == StatusCode::OK => response,
+        Ok(response) => return Err(EngineError::Status(response.status())),
+        Err(error) => return Err(error),
+    };
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(EngineError::Answer)?.to_bytes();
+    connection.abort();
+    serde_json::from_slice(&body).map_err(|error| EngineError::Answer(Box::new(error)))
+}
+
+/// As a part of a query (RFC 3986).
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() * 3);
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_holds_what_a_query_may_hold() {
+        assert_eq!(escape(r#"{"volume":["a-b.c_1"]}"#), "%7B%22volume%22%3A%5B%22a-b.c_1%22%5D%7D");
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_is_not_there_is_an_error_and_not_an_absence() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = users(&dir.path().join("none.sock"), "data").await.unwrap_err();
+        assert!(matches!(error, EngineError::Connect(_)), "{error}");
+    }
+}

@@ -1,0 +1,172 @@
+//! Who else on this host has a volume mounted, or a file of it open.
+//!
+//! **Owns** the reading of other processes' `/proc/PID/mountinfo`. A container has the volume under
+//! a path of its own in a mount namespace of its own; what tells that it is the same is the device
+//! and the root of the mount within it (proc(5)).
+//!
+//! **Promises** that what cannot be read is an error, never an absence (unknown is in use), except a
+//! process that has ended meanwhile.
+//!
+//! **Never** touches a mount: a look at a dead one hangs for ever. Counts nobody who has the mount
+//! at the very path where we have it: that is our mount, as its namespace inherited it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// Holders that are named at most.
+const NAMED_MAX: usize = 4;
+/// `ESRCH`: the process ended while it was looked at.
+const NO_SUCH_PROCESS: i32 = 3;
+
+/// What the host shows of a mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Nobody else has it.
+    Nobody,
+    /// Some have, in words.
+    By(Vec<String>),
+    /// It is not mounted here, so that nobody can be told by it.
+    NotMounted,
+}
+
+/// Whether anybody has what is mounted at `target`; with `open`, also whether any process has a
+/// file below it open. Reads all of /proc, on this thread.
+pub(super) fn of(target: &Path, open: bool) -> io::Result<Use> {
+    let own = lines(&fs::read("/proc/self/mountinfo")?);
+    let Some(ours) = own.iter().rfind(|line| line.point == target.as_os_str().as_bytes()) else {
+        return Ok(Use::NotMounted);
+    };
+    let same: BTreeSet<&[u8]> =
+        own.iter().filter(|line| line.shows(ours)).map(|line| line.point.as_slice()).collect();
+    let mut seen = BTreeSet::from([fs::read_link("/proc/self/ns/mnt")?]);
+    let mut holders = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let dir = entry?.path();
+        let is_process = dir.file_name().is_some_and(|name| name.as_bytes()[0].is_ascii_digit());
+        if !is_process || holders.len() >= NAMED_MAX {
+            continue;
+        }
+        if open && let Some(file) = opened(&dir, target)? {
+            holders.push(format!("{} has {} open", process(&dir), file.display()));
+        }
+        let Some(namespace) = still_there(fs::read_link(dir.join("ns/mnt")))? else { continue };
+        if !seen.insert(namespace.clone()) {
+            continue;
+        }
+        let Some(table) = still_there(fs::read(dir.join("mountinfo")))? else {
+            // Another process may show the same namespace.
+            seen.remove(&namespace);
+            continue;
+        };
+        let elsewhere = |line: &Line| line.shows(ours) && !same.contains(line.point.as_slice());
+        if let Some(line) = lines(&table).into_iter().find(elsewhere) {
+            let point = String::from_utf8_lossy(&line.point).into_owned();
+            holders.push(format!("{} has it mounted at {point}", process(&dir)));
+        }
+    }
+    Ok(if holders.is_empty() { Use::Nobody } else { Use::By(holders) })
+}
+
+/// A process, for people.
+fn process(dir: &Path) -> String {
+    let pid = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match fs::read_to_string(dir.join("comm")) {
+        Ok(name) => format!("process {pid} ({})", name.trim_end()),
+        Err(_) => format!("process {pid}"),
+    }
+}
+
+/// A file at or below `target` that the process has open, or where it stands.
+fn opened(process: &Path, target: &Path) -> io::Result<Option<PathBuf>> {
+    let within = |link: PathBuf| link.starts_with(target).then_some(link);
+    for name in ["cwd", "root"] {
+        if let Some(link) = still_there(fs::read_link(process.join(name)))?.and_then(within) {
+            return Ok(Some(link));
+        }
+    }
+    let Some(files) = still_there(fs::read_dir(process.join("fd")))? else { return Ok(None) };
+    for file in files {
+        let Some(file) = still_there(file)? else { break };
+        if let Some(link) = still_there(fs::read_link(file.path()))?.and_then(within) {
+            return Ok(Some(link));
+        }
+    }
+    Ok(None)
+}
+
+/// None when the process has ended meanwhile, or is a thread of the kernel's.
+fn still_there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error)
+            if error.kind() == ErrorKind::NotFound
+                || error.kind() == ErrorKind::InvalidInput
+                || error.raw_os_error() == Some(NO_SUCH_PROCESS) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A line of a mount table, as far as it tells one mount from another. As the kernel writes it:
+/// lines are compared with each other, and a path with one that needs no escapes.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    device: Vec<u8>,
+    root: Vec<u8>,
+    point: Vec<u8>,
+}
+
+impl Line {
+    /// Whether it shows what `other` shows, or a part of it.
+    fn shows(&self, other: &Self) -> bool {
+        let (root, others) = (Path::new(OsStr::from_bytes(&self.root)), &other.root);
+        self.device == other.device && root.starts_with(OsStr::from_bytes(others))
+    }
+}
+
+fn lines(table: &[u8]) -> Vec<Line> {
+    let line = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ').skip(2).map(<[u8]>::to_vec);
+        Some(Line { device: fields.next()?, root: fields.next()?, point: fields.next()? })
+    };
+    table.split(|byte| *byte == b'\n').filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_told_by_its_device_and_its_root() {
+        let table = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            30 22 8:1 /b/data /s/target rw - ext4 /dev/sda1 rw\n\
+            31 22 8:1 /b/data/part /data rw - ext4 /dev/sda1 rw\n\
+            32 22 8:1 /b/database /data rw - ext4 /dev/sda1 rw\n\
+            33 22 8:2 /b/data /data rw - ext4 /dev/sdb1 rw\n";
+        let lines = lines(table);
+        let shown: Vec<bool> = lines.iter().map(|line| line.shows(&lines[1])).collect();
+        assert_eq!(shown, [false, true, true, false, false]);
+        assert_eq!(lines[2].point, b"/data");
+    }
+
+    #[test]
+    fn what_is_not_mounted_tells_nobody() {
+        assert_eq!(of(Path::new("/nowhere/at/all"), true).unwrap(), Use::NotMounted);
+    }
+
+    #[test]
+    fn a_file_that_is_open_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = Path::new("/proc/self");
+        assert_eq!(opened(own, dir.path()).unwrap(), None);
+        let file = fs::File::create(dir.path().join("open")).unwrap();
+        assert_eq!(opened(own, dir.path()).unwrap(), Some(dir.path().join("open")));
+        drop(file);
+    }
+}
