@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_contract::trace::TraceContext;
@@ -52,6 +53,7 @@ const TRACEPARENT: &str = "traceparent";
 pub struct Client {
     socket: Arc<Path>,
     channel: Channel,
+    connections: Arc<AtomicU64>,
     /// None for calls that belong to nobody's work, such as probes.
     trace: Option<TraceContext>,
 }
@@ -62,16 +64,31 @@ impl Client {
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         let socket: Arc<Path> = socket.into().into();
         let path = Arc::clone(&socket);
-        let connector = service_fn(move |_| connect(Arc::clone(&path)));
+        let connections = Arc::new(AtomicU64::new(0));
+        let opened = Arc::clone(&connections);
+        let connector = service_fn(move |_| {
+            let (path, opened) = (Arc::clone(&path), Arc::clone(&opened));
+            async move {
+                let stream = connect(path).await?;
+                opened.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, io::Error>(stream)
+            }
+        });
         let channel = Endpoint::from_static(AUTHORITY)
             .http2_max_header_list_size(HEADER_BYTES_MAX)
             .connect_with_connector_lazy(connector);
-        Self { socket, channel, trace: None }
+        Self { socket, channel, connections, trace: None }
     }
 
     /// Where the plugin is.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// How often a connection was opened: behind another one there may be another process, of
+    /// another version.
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// The same client, for calls that are steps of this trace: each makes a span, and the plugin

@@ -14,7 +14,6 @@ use berth_domain::PluginId;
 use berth_domain::id::IdFault;
 use berth_domain::limits::{ID_BYTES_MAX, MAP_BYTES_MAX, MAP_ENTRIES_MAX};
 use thiserror::Error;
-use tokio::time::Instant;
 
 use crate::advertised::{
     ControllerCapabilities, NodeCapabilities, PluginServices, VolumeExpansion,
@@ -93,12 +92,13 @@ pub enum IdentifyError {
     },
 }
 
-/// Asks a plugin who it is and what it can do, within `timeout` for all questions together.
+/// Asks a plugin who it is and what it can do, with `timeout` for each question: there are plugins
+/// that take seconds for any answer.
 ///
 /// Up to six calls, none of which changes anything: plugin info, plugin capabilities, probe, then
 /// the controller's capabilities if the plugin claims to have one, the node's, and the node's info.
 pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint, IdentifyError> {
-    let inquiry = Inquiry { client, deadline: Instant::now() + timeout };
+    let inquiry = Inquiry { client, timeout };
     let socket = client.socket().display().to_string();
 
     let info = inquiry.ask(v1::GetPluginInfoRequest {}).await?;
@@ -107,7 +107,7 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
         Err(fault) => return Err(IdentifyError::Name { socket, fault }),
     };
     let listed = inquiry.ask_if_served(v1::GetPluginCapabilitiesRequest {}).await?;
-    if !probe(client, inquiry.left()).await? {
+    if !probe(client, timeout).await? {
         return Err(IdentifyError::Starting { name, socket });
     }
     let is_listed = listed.is_some();
@@ -145,19 +145,15 @@ pub async fn probe(client: &Client, timeout: Duration) -> Result<bool, CallError
     }
 }
 
-/// Questions that share one deadline.
+/// Questions to one plugin.
 struct Inquiry<'a> {
     client: &'a Client,
-    deadline: Instant,
+    timeout: Duration,
 }
 
 impl Inquiry<'_> {
-    fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
-    }
-
     async fn ask<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
-        self.client.call(request, self.left()).await
+        self.client.call(request, self.timeout).await
     }
 
     /// `None` when the plugin, or this instance of it, does not serve the call.
