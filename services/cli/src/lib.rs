@@ -97,6 +97,9 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Volume(VolumeCommand::Detach(args)) => {
             command::detach::detach(&args, &session().await?).await?;
         }
+        Command::Volume(VolumeCommand::Republish(args)) => {
+            command::republish::republish(&args, &session().await?).await?;
+        }
         Command::Plugin(PluginCommand::Status(args)) => {
             command::plugin::status(&args, &session().await?).await?;
         }

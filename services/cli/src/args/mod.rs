@@ -31,7 +31,7 @@ pub use list::Page;
 pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus};
 pub use plugin::{PluginDelete, PluginExpect};
 pub use run::Run;
-pub use volume::{Deregister, Detach, Init, List, Placement, Register, VolumeCommand};
+pub use volume::{Deregister, Detach, Init, List, Placement, Register, Republish, VolumeCommand};
 
 use crate::{exit, span};
 

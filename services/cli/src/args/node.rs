@@ -15,6 +15,10 @@ pub enum NodeCommand {
     /// A node is ready while its agent holds its lease. SKEW is how far the node's clock is from
     /// the registry's; too far, and the node gets no new claims. A node that somebody said is gone
     /// is shown so, with who said it and when, until it is back and has undone its mounts.
+    ///
+    /// Of one node it is also shown what its agent has mounted, for whom, whether the mount table
+    /// shows it and it answers, what is under way or hangs and since when, what failed last and
+    /// when it is tried again, and which claims stand behind it.
     #[command(after_long_help = "EXAMPLES
     berth node status
     berth node status n1")]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use berth_domain::access::AccessMode;
 use berth_domain::volume::State;
-use berth_domain::{NodeId, PluginId, VolumeId};
+use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 use clap::{Args, Subcommand};
 
 use super::list::{self, Page};
@@ -75,6 +75,20 @@ pub enum VolumeCommand {
     berth volume detach data n7
     berth volume detach data n7 --timeout 5m --reason 'stuck since the upgrade'")]
     Detach(Detach),
+    /// Bring dead mounts of a volume on a node back, at the same paths
+    ///
+    /// For mounts that `berth node status NODE` shows as missing or dead: a FUSE server that died,
+    /// a device that vanished, a mount that somebody unmounted. The plugin unpublishes and, where
+    /// nobody else uses it, unstages the volume there, then stages and publishes it again. The
+    /// claims stay as they are.
+    ///
+    /// Refused where an alloc has ended, and told where a workload still holds the dead mount: end
+    /// it, then ask again. A workload that runs sees the new mount only if it opens the path anew
+    /// and shares the host's mounts.
+    #[command(after_long_help = "EXAMPLES
+    berth volume republish data --node n7
+    berth volume republish data --node n7 --alloc web-1")]
+    Republish(Republish),
 }
 
 /// `berth volume init`
@@ -144,6 +158,19 @@ pub struct Detach {
     /// Why, for the history
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub reason: String,
+}
+
+/// `berth volume republish`
+#[derive(Debug, Args)]
+pub struct Republish {
+    /// Which volume
+    pub id: VolumeId,
+    /// On which node
+    #[arg(long, value_name = "ID")]
+    pub node: NodeId,
+    /// Only for this alloc, not for all that use it there
+    #[arg(long, value_name = "ID")]
+    pub alloc: Option<AllocId>,
 }
 
 /// `berth volume deregister`

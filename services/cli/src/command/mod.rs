@@ -12,6 +12,7 @@ pub mod gc;
 pub mod keygen;
 pub mod node;
 pub mod plugin;
+pub mod republish;
 pub mod spec;
 pub mod trace;
 pub mod volume;

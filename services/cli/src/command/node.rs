@@ -1,25 +1,37 @@
 //! `berth node …`
 
+use std::time::Duration;
+
 use berth_contract::code::Code;
+use berth_contract::message::agent::{self, AgentStatus};
+use berth_contract::message::claim::{self, ClaimStatus, Claims};
 use berth_contract::message::registry::{
     Declared, Gone, Leave, Left, NodeQuery, NodeStatus, Nodes,
 };
 use berth_contract::problem::Problem;
-use berth_contract::subject::Global as Verb;
-use berth_domain::NodeId;
+use berth_contract::subject::{AgentVerb, Global as Verb, Namespaced};
+use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
+use tokio::time::Instant;
 
 use crate::args;
 use crate::failure::Failure;
 use crate::output::{more, say};
 use crate::session::{Question, Session};
-use crate::show;
+use crate::show::{self, NodeTruth};
+
+/// How long a node's agent may take to say what is mounted.
+const AGENT: Duration = Duration::from_secs(3);
+/// Whoever asks there is told of all namespaces.
+const ALL: &str = "*";
+/// A node has a few hundred volumes at most.
+const PAGES_MAX: usize = 100;
 
 /// Lists nodes, or shows one.
 pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
-        let node = find(session, id).await?;
-        session.output.reply(&node, |node| show::node(node, clock::now()));
+        let known = truth(session, id).await?;
+        session.output.reply(&known, |known| show::truth(known, clock::now()));
         return Ok(());
     }
     let body = NodeQuery {
@@ -34,6 +46,42 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
     session.output.reply(&nodes, |nodes| show::nodes(nodes, clock::now()));
     more(nodes.next.as_ref());
     Ok(())
+}
+
+/// All that is known of a node: by the registry, by its agent, and by the claims. Each is asked at
+/// the same time, and of one that does not answer the others say what they can.
+async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
+    let question = Question::agent(AgentVerb::Status, id);
+    let (node, agent, claims) =
+        tokio::join!(find(session, id), ask_agent(session, &question), claims(session, id));
+    let (agent, agent_error) = match agent {
+        Ok(agent) => (Some(agent), None),
+        Err(problem) => (None, Some(problem.to_string())),
+    };
+    Ok(NodeTruth { node: node?, agent, agent_error, claims: claims.ok() })
+}
+
+/// A node's agent may be away: it is asked once.
+async fn ask_agent(session: &Session, question: &Question) -> Result<AgentStatus, Problem> {
+    session.once(question, &agent::Status {}, Instant::now() + AGENT).await
+}
+
+/// Every claim for a node, of all namespaces.
+async fn claims(session: &Session, id: &NodeId) -> Result<Vec<ClaimStatus>, Failure> {
+    let all = Namespace::new(ALL)
+        .map_err(|error| Problem::new(Code::Internal, error).at("claim.status"))?;
+    let question = Question::namespaced(Namespaced::ClaimStatus, &all);
+    let mut body = claim::Status { node: Some(id.clone()), ..claim::Status::default() };
+    let mut found = Vec::new();
+    for _page in 0..PAGES_MAX {
+        let page: Claims = session.ask(&question, &body).await?;
+        found.extend(page.claims);
+        match page.next {
+            Some(next) => body.after = Some(next),
+            None => break,
+        }
+    }
+    Ok(found)
 }
 
 /// Refuses what was not said with `--yes`, and says what would be.

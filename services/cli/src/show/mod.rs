@@ -14,6 +14,7 @@ mod registry;
 mod sweep;
 mod time;
 pub mod trace;
+mod truth;
 mod volume;
 
 pub use alloc::{alloc, allocs};
@@ -22,6 +23,7 @@ pub use events::{Told, event};
 pub use registry::{declared, left, node, nodes, plugin, plugins};
 pub use sweep::sweep;
 pub use time::Zone;
+pub use truth::{NodeTruth, truth};
 pub use volume::{placements, volume, volumes};
 
 /// `key=value` pairs, sorted as they are; nothing for none.

@@ -1,0 +1,297 @@
+//! What is on a node: by its agent, and by the claims.
+
+use std::collections::BTreeMap;
+
+use berth_contract::message::agent::{AgentStatus, MountHealth, MountStatus, WorkStatus};
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::registry::NodeStatus;
+use berth_domain::volume::State;
+use berth_domain::{AllocId, Namespace, Timestamp, VolumeId};
+use serde::Serialize;
+
+use super::{registry, within};
+use crate::span::{ago, until};
+use crate::table::{Table, plain};
+
+/// All that is known of a node. As JSON it is the node's record, and beside it what else is known.
+#[derive(Debug, Serialize)]
+pub struct NodeTruth {
+    /// By the registry.
+    #[serde(flatten)]
+    pub node: NodeStatus,
+    /// By its agent; none when it did not answer.
+    pub agent: Option<AgentStatus>,
+    /// Why it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_error: Option<String>,
+    /// Every claim for the node; none when nobody could say.
+    pub claims: Option<Vec<ClaimStatus>>,
+}
+
+type Key<'a> = (&'a Namespace, &'a VolumeId, &'a AllocId);
+
+/// One node, with what is on it.
+pub fn truth(truth: &NodeTruth, now: Timestamp) -> String {
+    let claims = truth.claims.as_deref().unwrap_or_default();
+    let claimed: BTreeMap<Key<'_>, &ClaimStatus> = claims
+        .iter()
+        .map(|claim| ((&claim.namespace, &claim.volume, &claim.alloc), claim))
+        .collect();
+    let mut parts = vec![registry::node(&truth.node, now)];
+    match &truth.agent {
+        Some(agent) => parts.extend(agent_parts(agent, &claimed, truth.claims.is_some(), now)),
+        None => parts.push(format!(
+            "what is mounted is not known: {}\n",
+            plain(truth.agent_error.as_deref().unwrap_or("its agent was not asked"))
+        )),
+    }
+    let mounted = |claim: &&ClaimStatus| {
+        let mounts = truth.agent.iter().flat_map(|agent| &agent.mounts);
+        mounts.into_iter().any(|mount| key(mount) == claim_key(claim))
+    };
+    let others: Vec<ClaimStatus> = claims.iter().filter(|claim| !mounted(claim)).cloned().collect();
+    if truth.claims.is_none() {
+        parts.push("the claims of the node are not known: nobody answers for them\n".to_owned());
+    } else if !others.is_empty() {
+        parts.push(format!("claimed, and not mounted:\n{}", super::claims(&others, now)));
+    }
+    parts.join("\n")
+}
+
+fn key(mount: &MountStatus) -> Key<'_> {
+    (&mount.namespace, &mount.volume, &mount.alloc)
+}
+
+fn claim_key(claim: &ClaimStatus) -> Key<'_> {
+    (&claim.namespace, &claim.volume, &claim.alloc)
+}
+
+fn agent_parts(
+    agent: &AgentStatus,
+    claims: &BTreeMap<Key<'_>, &ClaimStatus>,
+    claims_known: bool,
+    now: Timestamp,
+) -> Vec<String> {
+    let mut parts = Vec::new();
+    let name = within(agent.mounts.iter().map(|mount| &mount.namespace));
+    if agent.mounts.is_empty() {
+        parts.push("nothing is mounted\n".to_owned());
+    } else {
+        let mut table =
+            Table::new(["VOLUME", "ALLOC", "STATE", "SINCE", "HEALTH", "CLAIM", "PATH"]);
+        for mount in &agent.mounts {
+            let claim = claims.get(&key(mount));
+            table.row([
+                name(&mount.namespace, &mount.volume),
+                mount.alloc.to_string(),
+                word(&mount.state),
+                ago(mount.since, now),
+                health(mount),
+                match claim {
+                    Some(claim) => claim.state.to_string(),
+                    None if claims_known => "none".to_owned(),
+                    None => "unknown".to_owned(),
+                },
+                mount.path.clone(),
+            ]);
+        }
+        let notes = agent.mounts.iter().filter_map(|mount| {
+            notes(agent, mount, claims.get(&key(mount)).copied(), claims_known, now)
+        });
+        parts.push(format!("{table}{}", notes.collect::<String>()));
+    }
+    if !agent.strays.is_empty() {
+        let strays: String =
+            agent.strays.iter().map(|path| format!("  {}\n", plain(path))).collect();
+        parts.push(format!("mounted, and known to nobody:\n{strays}"));
+    }
+    parts
+}
+
+/// How a mount is, in a word.
+fn health(mount: &MountStatus) -> String {
+    match mount.health {
+        MountHealth::Unknown if mount.mounted => "mounted".to_owned(),
+        MountHealth::Unknown => "not mounted".to_owned(),
+        health => word(&health),
+    }
+}
+
+/// A word of the contract's, as it is written there.
+fn word<T: Serialize>(value: &T) -> String {
+    let written = serde_json::to_value(value).ok();
+    written.as_ref().and_then(|word| word.as_str()).unwrap_or_default().to_owned()
+}
+
+/// What does not fit a column.
+fn notes(
+    agent: &AgentStatus,
+    mount: &MountStatus,
+    claim: Option<&ClaimStatus>,
+    claims_known: bool,
+    now: Timestamp,
+) -> Option<String> {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    if let Some(trouble) = &mount.trouble {
+        let since = mount.health_since.map(|since| format!(", for {}", ago(since, now)));
+        lines.push(("trouble", format!("{trouble}{}", since.unwrap_or_default())));
+    }
+    if mount.earlier_boot {
+        lines.push(("from before", "it was mounted before the host was booted last".to_owned()));
+    }
+    let of = (&mount.namespace, &mount.volume, &mount.alloc);
+    let work = agent.work.iter().filter(|work| (&work.namespace, &work.volume, &work.alloc) == of);
+    lines.extend(work.map(|work| ("under way", under_way(work, now))));
+    let failed = agent.failures.iter().find(|one| (&one.namespace, &one.volume, &one.alloc) == of);
+    if let Some(failed) = failed {
+        let tries = format!("{} times", failed.tries);
+        let what = format!("{} failed {tries}, {} ago", failed.step, ago(failed.at, now));
+        lines.push(("last here", format!("{what}: {}", failed.error)));
+    }
+    match claim {
+        Some(claim) if claim.state != State::Taken || claim.tries > 0 => {
+            let tries =
+                format!("{} for {}, {} tries", claim.state, ago(claim.since, now), claim.tries);
+            let next = claim.next_try.map(|at| format!(", next in {}", until(at, now)));
+            lines.push(("its claim", format!("{tries}{}", next.unwrap_or_default())));
+            lines.extend(claim.error.clone().map(|error| ("last error", error)));
+            lines.extend(claim.hint.clone().map(|hint| ("what to do", hint)));
+        }
+        Some(_) => {}
+        None if claims_known => {
+            let told = "no claim stands behind this mount: its workload must not write any more";
+            lines.push(("unclaimed", told.to_owned()));
+        }
+        None => {}
+    }
+    if matches!(mount.health, MountHealth::Missing | MountHealth::Dead) && claim.is_some() {
+        let again = format!(
+            "berth volume republish {} --node {} --alloc {}",
+            mount.volume, agent.node, mount.alloc
+        );
+        lines.push(("bring it back", again));
+    }
+    if lines.is_empty() {
+        return None;
+    }
+    let told: String =
+        lines.iter().map(|(what, text)| format!("    {what}: {}\n", plain(text))).collect();
+    Some(format!("\n  {} on {}\n{told}", mount.alloc, mount.volume))
+}
+
+fn under_way(work: &WorkStatus, now: Timestamp) -> String {
+    let call = work.rpc.as_ref().map(|rpc| {
+        let since = work.rpc_since.map(|since| format!(" for {}", ago(since, now)));
+        format!("; {rpc} not answered{}", since.unwrap_or_default())
+    });
+    let hung = if work.hung { "hung: " } else { "" };
+    let since = ago(work.since, now);
+    format!("{hung}{} for {since}{}", work.step, call.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn known() -> NodeTruth {
+        let node = json!({
+            "id": "n1", "state": "ready", "since": Timestamp::from_unix_ms(1_000),
+            "clock_skew_ms": 0, "version": "0.1.0", "boot_id": "b1", "attributes": {},
+            "instances": [],
+        });
+        let mount = |alloc: &str, more: serde_json::Value| {
+            let mut mount = json!({
+                "namespace": "default", "volume": "data", "alloc": alloc, "epoch": 7,
+                "path": format!("/s/{alloc}/target"), "mounted": true, "state": "published",
+                "since": Timestamp::from_unix_ms(2_000), "health": "well",
+            });
+            let (Some(mount_fields), Some(more)) = (mount.as_object_mut(), more.as_object()) else {
+                panic!("objects")
+            };
+            mount_fields.extend(more.clone());
+            mount
+        };
+        let at = Timestamp::from_unix_ms;
+        let agent = json!({
+            "node": "n1", "boot_id": "b1", "since": at(1_500), "controllers": [],
+            "mounts": [
+                mount("well", json!({})),
+                mount("dead", json!({
+                    "health": "dead", "trouble": "Transport endpoint is not connected",
+                    "health_since": at(5_000),
+                })),
+                mount("hung", json!({"state": "leaving", "health": "unknown"})),
+                mount("orphan", json!({"earlier_boot": true, "mounted": false,
+                    "health": "missing", "trouble": "the host was booted since"})),
+            ],
+            "strays": ["/s/stray"],
+            "work": [{
+                "namespace": "default", "volume": "data", "alloc": "hung", "step": "agent.detach",
+                "since": at(3_000), "rpc": "NodeUnpublishVolume", "rpc_since": at(4_000),
+                "hung": true,
+            }],
+            "failures": [{
+                "namespace": "default", "volume": "data", "alloc": "hung", "step": "agent.detach",
+                "tries": 3, "error": "no answer of plugin p yet", "at": at(9_000),
+            }],
+        });
+        let claim = |alloc: &str, state: &str, tries: u32| {
+            json!({
+                "namespace": "default", "volume": "data", "alloc": alloc, "node": "n1",
+                "state": state, "mode": "write", "since": at(2_000), "tries": tries, "epoch": 7,
+                "error": (tries > 0).then_some("no answer"),
+                "next_try": (tries > 0).then(|| at(14_000)),
+            })
+        };
+        let claims = json!([
+            claim("well", "taken", 0),
+            claim("dead", "taken", 0),
+            claim("hung", "unpublishing", 3),
+            claim("new", "publishing", 0),
+        ]);
+        NodeTruth {
+            node: serde_json::from_value(node).unwrap(),
+            agent: Some(serde_json::from_value(agent).unwrap()),
+            agent_error: None,
+            claims: Some(serde_json::from_value(claims).unwrap()),
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_age_and_what_to_do() {
+        let shown = truth(&known(), Timestamp::from_unix_ms(10_000));
+        for part in [
+            "trouble: Transport endpoint is not connected, for 5",
+            "bring it back: berth volume republish data --node n1 --alloc dead",
+            "under way: hung: agent.detach for 7",
+            "NodeUnpublishVolume not answered for 6",
+            "last here: agent.detach failed 3 times, 1",
+            "its claim: unpublishing for 8",
+            "next in 4",
+            "unclaimed: no claim stands behind this mount",
+            "before the host was booted last",
+            "known to nobody:\n  /s/stray",
+            "claimed, and not mounted:",
+        ] {
+            assert!(shown.contains(part), "{part:?} is not in\n{shown}");
+        }
+        let well: Vec<&str> = shown.lines().filter(|line| line.contains("well")).collect();
+        assert_eq!(well.len(), 1, "nothing more is said of what is well:\n{shown}");
+    }
+
+    #[test]
+    fn what_nobody_answers_for_is_not_taken_for_nothing() {
+        let known = NodeTruth {
+            agent: None,
+            agent_error: Some("no service answers there".to_owned()),
+            claims: None,
+            ..known()
+        };
+        let shown = truth(&known, Timestamp::from_unix_ms(10_000));
+        assert!(shown.contains("what is mounted is not known: no service answers"), "{shown}");
+        assert!(shown.contains("claims of the node are not known"), "{shown}");
+        assert!(!shown.contains("nothing is mounted"), "{shown}");
+    }
+}
