@@ -76,7 +76,7 @@ fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
         let holding: Vec<(&AllocId, ClaimState)> =
             holding.map(|(alloc, claim)| (alloc, claim.state)).collect();
         let first = &holding[..holding.len().min(limits::LIST_MAX)];
-        let shown = |alloc: &AllocId| first.iter().any(|(shown, _)| *shown == alloc);
+        let shown = first.iter().map(|(alloc, _)| *alloc);
         let on_node = holding.iter().any(|(_, state)| *state == ClaimState::Unpublishing);
         (holding.len(), look::claims_in(state, volume, subtree, shown), on_node)
     });

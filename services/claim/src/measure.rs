@@ -62,8 +62,8 @@ fn outcome(command: &Command, ended: &Attempt) -> &'static str {
 pub async fn waiting(state: State) {
     loop {
         let waiting = state.volume_mirror.read(|volumes| {
-            let claims = volumes.iter().flat_map(|(_, subtree)| subtree.volume.claims.values());
-            claims.filter(|claim| claim.state == ClaimState::Waiting).count()
+            let volumes = volumes.iter().map(|(_, subtree)| &subtree.volume);
+            volumes.map(|volume| volume.claims.count(ClaimState::Waiting)).sum::<usize>()
         });
         CLAIMS_WAITING.set(waiting as u64, []);
         tokio::time::sleep(LOOK).await;

@@ -21,7 +21,6 @@ use berth_contract::trace::TraceContext;
 use berth_contract::{key, record};
 use berth_domain::limits::WAIT_MAX;
 use berth_domain::plugin::Half;
-use berth_domain::volume::State as ClaimState;
 use berth_domain::{NodeId, SecretsId, VolumeKey};
 use berth_service::seal::{Keys, seal};
 use berth_service::{clock, process};
@@ -204,10 +203,7 @@ pub async fn open(state: &State, node: &NodeId, request: Open) -> Result<Sealed,
 fn concerns(state: &State, volume: &VolumeKey, node: &NodeId, secrets: &SecretsId) -> bool {
     let (claimed, plugin) = state.volume_mirror.read(|volumes| {
         let now = volumes.get(volume).map(|subtree| &subtree.volume);
-        let claimed = now.is_some_and(|now| {
-            let mut claims = now.claims.values();
-            claims.any(|claim| claim.node == *node && claim.state != ClaimState::Waiting)
-        });
+        let claimed = now.is_some_and(|now| now.claims.held_on(node));
         let spec = now.and_then(|now| now.spec.as_ref());
         let in_use = spec.filter(|spec| spec.secrets.as_ref() == Some(secrets));
         (claimed, in_use.map(|spec| spec.plugin.clone()))

@@ -199,6 +199,6 @@ fn others_on(
     plugin: &PluginId,
     node: &NodeId,
 ) -> Option<u64> {
-    let here = volumes.get(volume).is_some_and(|subtree| subtree.held.on(node));
+    let here = volumes.get(volume).is_some_and(|subtree| subtree.volume.claims.held_on(node));
     (!here).then(|| volumes.load().of(plugin, node))
 }

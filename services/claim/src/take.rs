@@ -272,11 +272,8 @@ fn standing(state: &State, volume: &VolumeKey, request: &Take) -> Problem {
         let claim = now.claims.get(&request.alloc)?;
         Some(match (&claim.error, claim.state) {
             (_, ClaimState::Waiting) => {
-                let ahead = now
-                    .claims
-                    .values()
-                    .filter(|other| other.state == ClaimState::Waiting && other.epoch < claim.epoch)
-                    .count();
+                let line = now.claims.in_line();
+                let ahead = line.take_while(|(_, other)| other.epoch < claim.epoch).count();
                 Problem::new(Code::Waiting, format!("in line for the volume, {ahead} ahead"))
             }
             (Some(error), _) if claim.exhausted => Problem::new(Code::PluginExhausted, error),

@@ -56,13 +56,17 @@ impl<'a> Look<'a> {
     pub fn at(volume: &'a Volume, now: Timestamp) -> Option<Self> {
         let plugin = volume.spec.as_ref()?.plugin.clone();
         let mut look = Self { volume, plugin, now, controller: None, nodes: HashMap::new() };
-        for (alloc, claim) in &volume.claims {
-            let live = claim.attempt.as_ref().filter(|attempt| attempt.deadline >= now);
-            let Some(attempt) = live else { continue };
+        let attempts = volume.claims.calling().filter_map(|(alloc, claim)| {
+            let attempt = claim.attempt.as_ref()?;
+            Some((alloc, claim, attempt))
+        });
+        // The latest deadline comes first: what comes after one that has passed has passed too.
+        let live = attempts.take_while(|(_, _, attempt)| attempt.deadline >= now);
+        for (alloc, claim, attempt) in live {
             if attempt.call.is_controller() {
-                look.controller = Some((alloc, attempt.deadline));
+                look.controller.get_or_insert((alloc, attempt.deadline));
             } else {
-                look.nodes.insert(&claim.node, (alloc, attempt.deadline));
+                look.nodes.entry(&claim.node).or_insert((alloc, attempt.deadline));
             }
         }
         Some(look)
@@ -73,11 +77,8 @@ impl<'a> Look<'a> {
     /// all ask whenever one of them has moved.
     pub fn may_go_on(mut self, known: impl Fn(&AllocId, &Claim) -> Known) -> Vec<&'a AllocId> {
         let mut found = Vec::new();
-        for (alloc, claim) in &self.volume.claims {
-            // Whether a claim that is granted, or in line, is wanted is the allocs' to say.
-            if matches!(claim.state, State::Taken | State::Waiting) {
-                continue;
-            }
+        // Whether a claim that is granted, or in line, is wanted is the allocs' to say.
+        for (alloc, claim) in self.volume.claims.moving() {
             let Due::Now(executor) = self.due(alloc, claim, known(alloc, claim)) else { continue };
             match executor {
                 Executor::Controller(_) => self.controller = Some((alloc, self.now)),
@@ -153,16 +154,7 @@ impl<'a> Look<'a> {
 
     /// Rule 9: the claim goes without a call of its own.
     fn others_will_unpublish(&self, alloc: &AllocId, claim: &Claim) -> bool {
-        self.volume.claims.iter().any(|(other, their)| {
-            other != alloc
-                && their.node == claim.node
-                && their.controller
-                && match their.state {
-                    State::Waiting => false,
-                    State::Publishing | State::Taken | State::Unpublishing => true,
-                    State::NodeDetached => their.attempt.is_none(),
-                }
-        })
+        self.volume.claims.others_will_unpublish(alloc, &claim.node)
     }
 }
 

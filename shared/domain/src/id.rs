@@ -4,11 +4,12 @@
 //! spaces and any script are allowed, because plugins and schedulers use them (`ebs.csi.aws.com`).
 //!
 //! **Promises** that an id that exists is valid: the constructors are the only way in, and
-//! deserializing goes through them.
+//! deserializing goes through them. To clone one costs nothing, and its text is there once.
 //!
 //! **Never** knows how an id is written in a subject or key: that is `contract::token`.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -47,14 +48,14 @@ macro_rules! ids {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Takes the id if it is one.
             pub fn new(id: impl Into<String>) -> Result<Self, IdFault> {
                 let id = id.into();
                 check(&id)?;
-                Ok(Self(id))
+                Ok(Self(id.into()))
             }
 
             /// The id as it was given.
@@ -79,7 +80,7 @@ macro_rules! ids {
 
         impl From<$name> for String {
             fn from(id: $name) -> String {
-                id.0
+                id.as_str().to_owned()
             }
         }
 
@@ -126,7 +127,7 @@ ids! {
 
 impl Default for Namespace {
     fn default() -> Self {
-        Self("default".to_owned())
+        Self("default".into())
     }
 }
 

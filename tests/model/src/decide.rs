@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use berth_domain::AllocId;
 use berth_domain::retry::Schedule;
-use berth_domain::volume::{CallKind, Context, Policy, State, Step, Write, invariant, step};
+use berth_domain::volume::{CallKind, Claim, Context, Policy, State, Step, Write, invariant, step};
 
 use crate::fingerprint::Quick;
 use crate::safety::Breach;
@@ -106,7 +107,10 @@ impl Decider {
             && is_release(ask)
         {
             let own = self.translation.alloc(alloc);
-            volume.claims.retain(|alloc, claim| alloc == own || claim.state != State::Taken);
+            let stays =
+                |alloc: &AllocId, claim: &Claim| alloc == own || claim.state != State::Taken;
+            let stay = volume.claims.iter().filter(|(alloc, claim)| stays(alloc, claim));
+            volume.claims = stay.map(|(alloc, claim)| (alloc.clone(), claim.clone())).collect();
         }
         let context = Context {
             now: NOW,

@@ -99,21 +99,20 @@ pub fn claims_of(
     asked.sort();
     state.volume_mirror.read(|volumes| {
         let known = asked.iter().filter_map(|key| Some((key, volumes.get(key)?)));
-        known
-            .flat_map(|(key, subtree)| claims_in(state, key, subtree, |claiming| claiming == id))
-            .collect()
+        known.flat_map(|(key, subtree)| claims_in(state, key, subtree, [id])).collect()
     })
 }
 
-/// Claims of one volume.
-pub fn claims_in(
+/// The claims of these allocs on one volume.
+pub fn claims_in<'a>(
     state: &Shared,
     key: &VolumeKey,
     subtree: &Subtree,
-    wanted: impl Fn(&AllocId) -> bool,
+    allocs: impl IntoIterator<Item = &'a AllocId>,
 ) -> Vec<ClaimStatus> {
     let line = Line::of(&subtree.volume);
-    let claims = subtree.volume.claims.iter().filter(|(alloc, _)| wanted(alloc));
+    let claims = &subtree.volume.claims;
+    let claims = allocs.into_iter().filter_map(|alloc| claims.get_key_value(alloc));
     claims.map(|(alloc, claim)| shown(state, key, subtree, &line, alloc, claim)).collect()
 }
 

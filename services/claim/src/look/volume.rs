@@ -49,7 +49,7 @@ pub async fn volume(
 
 fn status(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) -> VolumeStatus {
     let now = &subtree.volume;
-    let full = now.claims.values().find(|claim| claim.exhausted);
+    let full = now.claims.exhausted().next().map(|(_, claim)| claim);
     let health = health(state, &spec.plugin);
     let mut shown = VolumeStatus {
         id: key.volume.clone(),
@@ -138,29 +138,30 @@ pub async fn volumes(
 
 fn matches(query: &List, key: &VolumeKey, subtree: &Subtree) -> bool {
     let Some(spec) = &subtree.volume.spec else { return false };
-    let claimed = |state| subtree.volume.claims.values().any(|claim| claim.state == state);
+    let claimed = |state| subtree.volume.claims.count(state) > 0;
     key.volume.as_str().starts_with(&query.prefix)
         && query.plugin.as_ref().is_none_or(|plugin| *plugin == spec.plugin)
-        && query.node.as_ref().is_none_or(|node| subtree.held.on(node))
+        && query.node.as_ref().is_none_or(|node| subtree.volume.claims.held_on(node))
         && query.state.is_none_or(claimed)
 }
 
 fn stub(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) -> VolumeStub {
     let now = &subtree.volume;
-    let count = |wanted: &dyn Fn(&Claim) -> bool| now.claims.values().filter(|c| wanted(c)).count();
-    let held = |claim: &Claim| matches!(claim.state, ClaimState::Taken | ClaimState::Publishing);
+    let held = |mode| {
+        let held = [ClaimState::Publishing, ClaimState::Taken];
+        held.into_iter().map(|state| now.claims.count_of(state, mode)).sum()
+    };
+    let releasing = [ClaimState::Unpublishing, ClaimState::NodeDetached];
     VolumeStub {
         id: key.volume.clone(),
         namespace: key.namespace.clone(),
         name: spec.name.clone(),
         plugin: spec.plugin.clone(),
         in_use: now.in_use(),
-        readers: count(&|claim| held(claim) && claim.mode == Mode::Read),
-        writers: count(&|claim| held(claim) && claim.mode == Mode::Write),
-        releasing: count(&|claim| {
-            matches!(claim.state, ClaimState::Unpublishing | ClaimState::NodeDetached)
-        }),
-        waiting: count(&|claim| claim.state == ClaimState::Waiting),
+        readers: held(Mode::Read),
+        writers: held(Mode::Write),
+        releasing: releasing.into_iter().map(|state| now.claims.count(state)).sum(),
+        waiting: now.claims.count(ClaimState::Waiting),
         healthy: health(state, &spec.plugin).healthy,
         fs_type: spec.mount.fs_type.clone(),
         modify_index: subtree.head,

@@ -20,9 +20,7 @@ pub struct Line<'a> {
 impl<'a> Line<'a> {
     /// The line for a volume.
     pub fn of(volume: &'a Volume) -> Self {
-        let is_waiting = |(_, claim): &(&AllocId, &Claim)| claim.state == State::Waiting;
-        let mut waiting: Vec<_> = volume.claims.iter().filter(is_waiting).collect();
-        waiting.sort_by_key(|(_, claim)| claim.epoch);
+        let waiting: Vec<_> = volume.claims.in_line().collect();
         let holders = volume.claims.len() - waiting.len();
         Self { first: volume.holders().take(NAMED_MAX).collect(), holders, waiting }
     }

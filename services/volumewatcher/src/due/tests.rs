@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::volume::{
-    Attempt, CallKind, Command, Context, Outcome, Policy, Route, Step, Take, VolumeSpec, Write,
-    step,
+    Attempt, CallKind, Claims, Command, Context, Outcome, Policy, Route, Step, Take, VolumeSpec,
+    Write, step,
 };
 use berth_domain::{AttemptId, WorkerId};
 
@@ -43,7 +43,7 @@ impl Site {
         };
         let spec = serde_json::json!({"plugin": "p", "capabilities": [capability]});
         let spec: VolumeSpec = serde_json::from_value(spec).unwrap();
-        let volume = Volume { spec: Some(spec), claims: BTreeMap::new() };
+        let volume = Volume { spec: Some(spec), claims: Claims::default() };
         let mut site = Self(volume, 1_000_000);
         for (at, on) in claims {
             let route = Route { controller: true, external_node: None };
@@ -103,7 +103,7 @@ impl Site {
 
     fn due(&self, at: usize, known: Known) -> Due {
         let look = Look::at(&self.0, Timestamp::from_unix_ms(self.1 + 10)).unwrap();
-        look.due(&alloc(at), &self.0.claims[&alloc(at)], known)
+        look.due(&alloc(at), self.0.claims.get(&alloc(at)).unwrap(), known)
     }
 
     fn going(&self) -> BTreeSet<&str> {
@@ -139,7 +139,7 @@ fn a_failed_call_waits_for_its_time_unless_something_changed() {
     let mut site = Site::new(&[(1, 1)]);
     let detach = site.begin(1);
     site.outcome(1, &detach, Outcome::Failed("no".to_owned()));
-    let next_try = site.0.claims[&alloc(1)].next_try.unwrap();
+    let next_try = site.0.claims.get(&alloc(1)).unwrap().next_try.unwrap();
     assert_eq!(site.due(1, ENDED), Due::At(next_try));
     assert_eq!(site.due(1, Known { early: true, ..ENDED }), on_node(1));
 }
@@ -167,8 +167,9 @@ fn what_is_on_a_node_that_is_gone_leaves_it_wanted_or_not() {
 fn a_place_in_line_ends_with_its_time() {
     let mut site = Site::new(&[(1, 1)]);
     let until = Timestamp::from_unix_ms(site.1 + 500);
-    let claim = site.0.claims.get_mut(&alloc(1)).unwrap();
+    let mut claim = site.0.claims.remove(&alloc(1)).unwrap();
     (claim.state, claim.controller, claim.place_until) = (State::Waiting, false, Some(until));
+    site.0.claims.insert(alloc(1), claim);
     assert_eq!(site.due(1, WANTED), Due::At(until));
     assert_eq!(site.due(1, ENDED), controller());
     site.1 += 500 + u64::try_from(Duration::from_secs(1).as_millis()).unwrap();

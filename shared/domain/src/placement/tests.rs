@@ -3,7 +3,7 @@
 use crate::access::{AccessMode, Mode};
 use crate::plugin::{Instance, NodeAbilities};
 use crate::proof::{Proof, ProofKind};
-use crate::volume::{Claim, Closing, MountOptions, Policy, State};
+use crate::volume::{Claim, Claims, Closing, MountOptions, Policy, State};
 use crate::{AttemptId, Timestamp};
 
 use super::*;
@@ -45,7 +45,7 @@ fn spec(access: AccessMode) -> VolumeSpec {
 }
 
 fn volume(access: AccessMode) -> Volume {
-    Volume { spec: Some(spec(access)), claims: BTreeMap::new() }
+    Volume { spec: Some(spec(access)), claims: Claims::default() }
 }
 
 fn held(access: AccessMode, state: State, node: &str) -> Volume {
@@ -69,7 +69,7 @@ fn held(access: AccessMode, state: State, node: &str) -> Volume {
         external_node: None,
         publish_context: BTreeMap::new(),
     };
-    let claims = BTreeMap::from([(alloc_id("holder"), claim)]);
+    let claims = Claims::from([(alloc_id("holder"), claim)]);
     Volume { claims, ..volume(access) }
 }
 
@@ -231,7 +231,9 @@ fn every_reason_of_a_volume_is_told() {
     };
     let exhausted = {
         let mut volume = held(AccessMode::MultiNodeMultiWriter, State::Publishing, "n2");
-        volume.claims.values_mut().for_each(|claim| claim.exhausted = true);
+        let holder = alloc_id("holder");
+        let claim = volume.claims.get(&holder).unwrap().clone();
+        volume.claims.insert(holder, Claim { exhausted: true, ..claim });
         volume
     };
     let block = VolumeRequest {

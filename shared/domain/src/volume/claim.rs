@@ -115,6 +115,18 @@ impl Claim {
         Capability { access: self.access, attachment: self.attachment }
     }
 
+    /// Rule 9: whether this one is sure to make a *fresh* controller unpublish later. One whose own
+    /// unpublish is under way or uncertain is not: between its call and its late answer, a third
+    /// claim may have attached the node again.
+    pub fn will_unpublish(&self) -> bool {
+        self.controller
+            && match self.state {
+                State::Waiting => false,
+                State::Publishing | State::Taken | State::Unpublishing => true,
+                State::NodeDetached => self.attempt.is_none(),
+            }
+    }
+
     /// This claim with a call under way: until it is answered there is no next try.
     #[must_use]
     pub(super) fn attempting(self, attempt: &Attempt) -> Self {

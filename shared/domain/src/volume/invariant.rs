@@ -1,6 +1,6 @@
 //! What must hold of every volume record, whatever happened: checked after each step by the
 //! property tests and the model, and fit to be checked by a service before it writes (a defect must
-//! not reach the bucket). One pass over the claims.
+//! not reach the bucket). It looks at each claim, and relies on no count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +10,9 @@ use crate::access::{Bound, Mode};
 
 /// The first rule a volume breaks, in words; none for a sound one.
 pub fn broken(volume: &Volume) -> Option<String> {
+    if !volume.claims.is_summed() {
+        return Some("its claims are not what they are counted as".to_owned());
+    }
     if volume.spec.is_none() && !volume.claims.is_empty() {
         return Some("there are claims on a volume that is not registered".to_owned());
     }
@@ -55,7 +58,7 @@ fn unsound(claim: &Claim) -> Option<&'static str> {
 /// Safety rules 1 and 2: no more claims, nodes and writers than the access mode allows, and one
 /// access mode at a time.
 fn too_many(volume: &Volume) -> Option<String> {
-    let in_use = volume.in_use()?;
+    let in_use = volume.holders().next().map(|(_, claim)| claim.capability())?;
     let other = volume.holders().find(|(_, claim)| claim.capability() != in_use);
     if let Some((alloc, _)) = other {
         return Some(format!("the claim of {alloc} is of another capability than the rest"));

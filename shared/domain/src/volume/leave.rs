@@ -56,13 +56,13 @@ pub(super) fn controller(
     if own.is_some_and(|attempt| attempt.may_still_act(context.now, margin)) {
         return Step::put(alloc, claim, None);
     }
-    if !claim.controller || volume.others_on(&claim.node, alloc).any(will_unpublish) {
+    if !claim.controller || volume.claims.others_will_unpublish(alloc, &claim.node) {
         return Step::free(alloc);
     }
-    let busy_elsewhere = volume
-        .live_attempts(context.now, &context.policy)
-        // The claim as it is to be, not as it was: its own answered attempt is no obstacle.
-        .any(|(other, _, _)| other != alloc);
+    // The claim as it is to be, not as it was: its own answered attempt is no obstacle.
+    let mut others = volume.claims.calling().filter(|(other, _)| *other != alloc);
+    let last = others.next().and_then(|(_, other)| other.attempt.as_ref());
+    let busy_elsewhere = last.is_some_and(|last| last.may_still_act(context.now, margin));
     match worker {
         Some(worker) if !busy_elsewhere => {
             let attempt = Attempt::new(CallKind::ControllerUnpublish, worker, context);
@@ -70,16 +70,4 @@ pub(super) fn controller(
         }
         _ => Step::put(alloc, claim, None),
     }
-}
-
-/// Rule 9: whether a claim on the same node is sure to make a *fresh* controller unpublish later.
-/// One whose own unpublish is under way or uncertain is not: between its call and its late answer,
-/// a third claim may have attached the node again.
-fn will_unpublish(other: &Claim) -> bool {
-    other.controller
-        && match other.state {
-            State::Waiting => false,
-            State::Publishing | State::Taken | State::Unpublishing => true,
-            State::NodeDetached => other.attempt.is_none(),
-        }
 }

@@ -31,12 +31,14 @@
 //! (the guard). [`invariant`] says what that adds up to.
 //!
 //! **Never** stores what can be derived: who holds the volume, where it is attached and in which
-//! mode are folds over the claims.
+//! mode are folds over the claims. [`Claims`] keeps them current while claims come and go, so that
+//! the ten-thousandth is decided as quickly as the first.
 
 mod answer;
 mod attempt;
 mod begin;
 mod claim;
+mod claims;
 mod command;
 pub mod invariant;
 mod leave;
@@ -45,19 +47,20 @@ mod register;
 mod release;
 mod spec;
 mod step;
+mod summary;
 mod take;
-
-use std::collections::BTreeMap;
 
 pub use attempt::{Attempt, CallKind};
 pub use claim::{Claim, State};
+pub use claims::{Claims, Iter};
 pub use command::{Command, Context, NoRoute, Outcome, Policy, Route, Step, Take, Write};
-pub use refusal::{Holder, Refusal};
+pub use refusal::{Holder, Holders, Refusal};
 pub use spec::{Closing, MountOptions, VolumeSpec};
 pub use step::step;
 
 use crate::access::Capability;
 use crate::{AllocId, NodeId, Timestamp};
+use claims::Calls;
 
 /// A volume as its subtree holds it: a spec, and a claim for each alloc that has one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -65,7 +68,7 @@ pub struct Volume {
     /// None when it was never registered, or deregistered.
     pub spec: Option<VolumeSpec>,
     /// The claims, by alloc.
-    pub claims: BTreeMap<AllocId, Claim>,
+    pub claims: Claims,
 }
 
 impl Volume {
@@ -76,24 +79,12 @@ impl Volume {
 
     /// The capability in use, fixed by the first claim until the last is gone.
     pub fn in_use(&self) -> Option<Capability> {
-        self.holders().next().map(|(_, claim)| claim.capability())
-    }
-
-    /// All other claims on the node.
-    fn others_on<'a>(
-        &'a self,
-        node: &'a NodeId,
-        alloc: &'a AllocId,
-    ) -> impl Iterator<Item = &'a Claim> {
-        self.claims
-            .iter()
-            .filter(move |(other, claim)| *other != alloc && claim.node == *node)
-            .map(|(_, claim)| claim)
+        self.claims.in_use()
     }
 
     /// Rule 3 for controller calls: the claim whose call may still act, if any does.
     fn busy(&self, now: Timestamp, policy: &Policy) -> Option<(&AllocId, &Attempt)> {
-        self.live_attempts(now, policy).map(|(alloc, _, attempt)| (alloc, attempt)).next()
+        self.live(Calls::All, now, policy)
     }
 
     /// Rule 3 for node calls: a controller call anywhere, or a node call on this node.
@@ -103,20 +94,15 @@ impl Volume {
         now: Timestamp,
         policy: &Policy,
     ) -> Option<(&AllocId, &Attempt)> {
-        self.live_attempts(now, policy)
-            .find(|(_, claim, attempt)| attempt.call.is_controller() || claim.node == *node)
-            .map(|(alloc, _, attempt)| (alloc, attempt))
+        let controller = self.live(Calls::Controller, now, policy);
+        controller.or_else(|| self.live(Calls::Node(node), now, policy))
     }
 
-    fn live_attempts(
-        &self,
-        now: Timestamp,
-        policy: &Policy,
-    ) -> impl Iterator<Item = (&AllocId, &Claim, &Attempt)> {
-        let margin = policy.clock_margin;
-        self.claims.iter().filter_map(move |(alloc, claim)| {
-            let attempt = claim.attempt.as_ref()?;
-            attempt.may_still_act(now, margin).then_some((alloc, claim, attempt))
-        })
+    /// The last of these calls that may still act: none may when the one with the latest deadline
+    /// may not.
+    fn live(&self, of: Calls<'_>, now: Timestamp, policy: &Policy) -> Option<(&AllocId, &Attempt)> {
+        let (alloc, claim) = self.claims.get_key_value(self.claims.last_call(of)?)?;
+        let attempt = claim.attempt.as_ref()?;
+        attempt.may_still_act(now, policy.clock_margin).then_some((alloc, attempt))
     }
 }

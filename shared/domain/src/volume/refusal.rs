@@ -5,7 +5,7 @@ use std::fmt;
 use thiserror::Error;
 
 use super::attempt::CallKind;
-use super::claim::State;
+use super::claim::{Claim, State};
 use super::command::NoRoute;
 use crate::access::{Capability, Conflict, Mode};
 use crate::{AllocId, NodeId, Timestamp};
@@ -23,6 +23,37 @@ pub struct Holder {
     pub state: State,
     /// Since when.
     pub since: Timestamp,
+}
+
+/// Those in the way: all are counted, and as many kept as a message names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holders {
+    /// The first of them.
+    pub named: Vec<Holder>,
+    /// How many there are besides.
+    pub more: usize,
+}
+
+impl<'a> FromIterator<(&'a AllocId, &'a Claim)> for Holders {
+    fn from_iter<I: IntoIterator<Item = (&'a AllocId, &'a Claim)>>(claims: I) -> Self {
+        let mut claims = claims.into_iter();
+        let named = claims.by_ref().take(NAMED_MAX).map(|(alloc, claim)| Holder::of(alloc, claim));
+        Self { named: named.collect(), more: claims.count() }
+    }
+}
+
+impl fmt::Display for Holders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&joined(&self.named, self.more))
+    }
+}
+
+impl Holder {
+    pub(super) fn of(alloc: &AllocId, claim: &Claim) -> Self {
+        let Claim { node, mode, state, since, .. } = claim;
+        let (alloc, node) = (alloc.clone(), node.clone());
+        Self { alloc, node, mode: *mode, state: *state, since: *since }
+    }
 }
 
 impl From<NoRoute> for Refusal {
@@ -67,14 +98,14 @@ pub enum Refusal {
         offered: Vec<Capability>,
     },
     /// It is in use otherwise.
-    #[error("the volume is in use as {in_use}, not {asked}: held by {}", list(holders))]
+    #[error("the volume is in use as {in_use}, not {asked}: held by {holders}")]
     AccessInUse {
         /// What was asked for.
         asked: Capability,
         /// How it is used.
         in_use: Capability,
         /// By whom.
-        holders: Vec<Holder>,
+        holders: Holders,
     },
     /// Nobody may write it.
     #[error("the volume cannot be claimed for writing: {asked} allows no writer")]
@@ -83,12 +114,12 @@ pub enum Refusal {
         asked: Capability,
     },
     /// Others hold it.
-    #[error("the volume is held by {}; {conflict}", list(holders))]
+    #[error("the volume is held by {holders}; {conflict}")]
     Held {
         /// The rule that is in the way.
         conflict: Conflict,
         /// Those in the way.
-        holders: Vec<Holder>,
+        holders: Holders,
     },
     /// The plugin has no room for it, as it said of another claim (A7).
     #[error(
@@ -170,10 +201,10 @@ pub enum Refusal {
         next_try: Option<Timestamp>,
     },
     /// Claims remain.
-    #[error("still claimed by {}", list(holders))]
+    #[error("still claimed by {holders}")]
     ClaimsLive {
         /// Whose.
-        holders: Vec<Holder>,
+        holders: Holders,
     },
     /// Claims of running allocs remain, which even force does not take away.
     #[error("still running with it: {}", list(allocs))]
@@ -182,12 +213,12 @@ pub enum Refusal {
         allocs: Vec<AllocId>,
     },
     /// The update would change what may not change.
-    #[error("cannot change {} of a volume that is claimed by {}", fields.join(", "), list(holders))]
+    #[error("cannot change {} of a volume that is claimed by {holders}", fields.join(", "))]
     UnsafeUpdate {
         /// The fields.
         fields: Vec<&'static str>,
         /// The claims.
-        holders: Vec<Holder>,
+        holders: Holders,
     },
 }
 
@@ -195,8 +226,12 @@ pub enum Refusal {
 const NAMED_MAX: usize = 5;
 
 fn list<T: fmt::Display>(things: &[T]) -> String {
-    let named: Vec<String> = things.iter().take(NAMED_MAX).map(ToString::to_string).collect();
-    let more = things.len().saturating_sub(NAMED_MAX);
+    let named = &things[..things.len().min(NAMED_MAX)];
+    joined(named, things.len() - named.len())
+}
+
+fn joined<T: fmt::Display>(named: &[T], more: usize) -> String {
+    let named: Vec<String> = named.iter().map(ToString::to_string).collect();
     let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
     named.join(", ") + &tail
 }

@@ -1,10 +1,9 @@
 //! Registering and deregistering: rule 15, A3 to A5.
 
+use super::Volume;
 use super::command::{Context, Step, Write};
 use super::refusal::Refusal;
 use super::spec::{Closing, VolumeSpec};
-use super::take::holder;
-use super::{Holder, Volume};
 use crate::AllocId;
 
 /// Fields that may change while the volume is claimed: they take effect at the next claim, or are
@@ -28,7 +27,7 @@ pub(super) fn register(volume: &Volume, spec: &VolumeSpec) -> Result<Step, Refus
     if !volume.claims.is_empty() {
         fields.retain(|field| !SAFE_WHILE_CLAIMED.contains(field));
         if !fields.is_empty() {
-            return Err(Refusal::UnsafeUpdate { fields, holders: holders(volume) });
+            return Err(Refusal::UnsafeUpdate { fields, holders: volume.claims.iter().collect() });
         }
     }
     Ok(write(VolumeSpec { closing: None, create_index: current.create_index, ..spec.clone() }))
@@ -48,7 +47,7 @@ pub(super) fn deregister(
         return Ok(Step { write: Some(Write::DeleteSpec), call: None });
     }
     if !force && spec.closing.is_none() {
-        return Err(Refusal::ClaimsLive { holders: holders(volume) });
+        return Err(Refusal::ClaimsLive { holders: volume.claims.iter().collect() });
     }
     if !running.is_empty() {
         return Err(Refusal::StillRunning { allocs: running.to_vec() });
@@ -58,10 +57,6 @@ pub(super) fn deregister(
     }
     let closing = Some(Closing { since: context.now, reason: reason.to_owned() });
     Ok(write(VolumeSpec { closing, ..spec.clone() }))
-}
-
-fn holders(volume: &Volume) -> Vec<Holder> {
-    volume.claims.iter().map(|(alloc, claim)| holder(alloc, claim)).collect()
 }
 
 fn write(spec: VolumeSpec) -> Step {

@@ -4,6 +4,7 @@ use super::attempt::{Attempt, CallKind};
 use super::claim::{Claim, State};
 use super::command::{Context, Route, Step, Take};
 use super::refusal::{Holder, Refusal};
+use super::summary::Newcomer;
 use super::{Volume, VolumeSpec};
 use crate::access::{Bound, Capability, Conflict, Mode, admit};
 use crate::{AllocId, limits};
@@ -48,15 +49,16 @@ fn take_anew(
     if in_line.is_none() && volume.claims.len() >= limits::CLAIMS_MAX {
         return Err(Refusal::TooManyClaims(volume.claims.len()));
     }
-    if let Err(refusal) = admitted(volume, take, capability, in_line) {
-        return match in_line {
-            Some(own) => Ok(keep_place(own, take, context)),
+    if !is_admitted(volume, take, capability, in_line) {
+        match in_line {
+            Some(own) => return Ok(keep_place(own, take, context)),
             None if take.wait => {
                 let claim = new_claim(State::Waiting, take, capability, &Route::default(), context);
-                Ok(keep_place(&claim, take, context))
+                return Ok(keep_place(&claim, take, context));
             }
-            None => Err(refusal),
-        };
+            // Those in the way are looked for, to be named.
+            None => looked_through(volume, take, capability, None)?,
+        }
     }
     let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
     // A claim that was in line keeps its ticket.
@@ -75,9 +77,7 @@ fn take_anew(
         });
     }
     // Rule 8: the volume is published on this node, and no call that may still act can undo that.
-    let beside = volume
-        .others_on(&take.node, &take.alloc)
-        .find(|other| other.state == State::Taken && other.controller);
+    let beside = volume.claims.taken_on(&take.node).find(|other| other.controller);
     if let Some(beside) = beside {
         claim.publish_context.clone_from(&beside.publish_context);
         return Ok(Step::put(&take.alloc, claim, None));
@@ -118,9 +118,8 @@ fn keep_meanwhile(
 /// On one node all claims are attached alike, whatever the plugin says of its controller meanwhile:
 /// else the unpublish that ends one would take the volume from under another (safety rule 3).
 fn as_beside(volume: &Volume, take: &Take, route: &Route) -> Route {
-    let beside =
-        volume.others_on(&take.node, &take.alloc).find(|other| other.state != State::Waiting);
-    let controller = beside.map_or(route.controller, |beside| beside.controller);
+    let beside = volume.claims.on(&take.node).filter(|beside| beside.is_held());
+    let controller = beside.map_or(route.controller, |beside| beside.attached > 0);
     Route { controller, ..route.clone() }
 }
 
@@ -167,45 +166,57 @@ fn offered(spec: &VolumeSpec, take: &Take) -> Result<Capability, Refusal> {
 }
 
 /// Rules 7 and 13: no conflict with those who hold the volume, in whatever state, nor with those
-/// who are ahead in line for it. Whoever is not in line yet is behind all who are.
-fn admitted(
+/// who are ahead in line for it. Whoever is not in line yet is behind all who are. And A7: while
+/// the plugin has no room for one claim it is not asked for another, but a claim beside one that is
+/// published already asks for nothing.
+///
+/// Answered by what the claims come to: a volume may have thousands. [`looked_through`] asks the
+/// same of each of them.
+fn is_admitted(
+    volume: &Volume,
+    take: &Take,
+    capability: Capability,
+    in_line: Option<&Claim>,
+) -> bool {
+    let claims = &volume.claims;
+    let has_room = || {
+        claims.taken_on(&take.node).next().is_some()
+            || claims.exhausted().all(|(alloc, _)| *alloc == take.alloc)
+    };
+    let newcomer = Newcomer { node: &take.node, mode: take.mode, capability };
+    let admitted = has_room() && claims.admit(&newcomer, in_line);
+    debug_assert_eq!(admitted, looked_through(volume, take, capability, in_line).is_ok());
+    admitted
+}
+
+/// The same, claim by claim, with those in the way.
+fn looked_through(
     volume: &Volume,
     take: &Take,
     capability: Capability,
     in_line: Option<&Claim>,
 ) -> Result<(), Refusal> {
-    // Looked through and not gathered: a volume may have thousands of claims.
+    let others = || volume.claims.iter().filter(|(alloc, _)| **alloc != take.alloc);
     let ahead = || {
-        volume.claims.iter().filter(|(alloc, claim)| {
-            **alloc != take.alloc
-                && (claim.state != State::Waiting
-                    || in_line.is_none_or(|own| claim.epoch < own.epoch))
+        others().filter(|(_, claim)| {
+            claim.state != State::Waiting || in_line.is_none_or(|own| claim.epoch < own.epoch)
         })
     };
     let in_use = ahead().map(|(_, claim)| claim.capability()).find(|used| *used != capability);
     if let Some(in_use) = in_use {
-        let holders = ahead().map(|(alloc, claim)| holder(alloc, claim)).collect();
-        return Err(Refusal::AccessInUse { asked: capability, in_use, holders });
+        return Err(Refusal::AccessInUse { asked: capability, in_use, holders: ahead().collect() });
     }
-    let others = ahead().map(|(_, claim)| (&claim.node, claim.mode));
-    admit(capability.access, take.mode, &&take.node, others).map_err(|conflict| Refusal::Held {
-        conflict,
-        holders: in_the_way(ahead(), take, conflict),
+    let held_by = ahead().map(|(_, claim)| (&claim.node, claim.mode));
+    admit(capability.access, take.mode, &&take.node, held_by).map_err(|conflict| {
+        Refusal::Held { conflict, holders: in_the_way(ahead(), take, conflict).collect() }
     })?;
-    has_room(volume, take)
-}
-
-/// A7: while the plugin has no room for one claim it is not asked for another. A claim beside one
-/// that is published already asks for nothing.
-fn has_room(volume: &Volume, take: &Take) -> Result<(), Refusal> {
-    let beside = || volume.others_on(&take.node, &take.alloc);
-    if beside().any(|other| other.state == State::Taken) {
+    if others().any(|(_, claim)| claim.node == take.node && claim.state == State::Taken) {
         return Ok(());
     }
-    let full = volume.claims.iter().find(|(alloc, claim)| claim.exhausted && **alloc != take.alloc);
+    let full = others().find(|(_, claim)| claim.exhausted);
     full.map_or(Ok(()), |(alloc, claim)| {
         Err(Refusal::Exhausted {
-            holder: holder(alloc, claim),
+            holder: Holder::of(alloc, claim),
             error: claim.error.clone(),
             next_try: claim.next_try,
         })
@@ -216,26 +227,13 @@ fn in_the_way<'a>(
     ahead: impl Iterator<Item = (&'a AllocId, &'a Claim)>,
     take: &Take,
     conflict: Conflict,
-) -> Vec<Holder> {
-    ahead
-        .filter(|(_, claim)| match conflict {
-            Conflict::OneClaim | Conflict::NoWriters => true,
-            Conflict::OneNode => claim.node != take.node,
-            Conflict::OneWriter => claim.mode == Mode::Write,
-            Conflict::OneModePerNode => claim.node == take.node && claim.mode != take.mode,
-        })
-        .map(|(alloc, claim)| holder(alloc, claim))
-        .collect()
-}
-
-pub(super) fn holder(alloc: &AllocId, claim: &Claim) -> Holder {
-    Holder {
-        alloc: alloc.clone(),
-        node: claim.node.clone(),
-        mode: claim.mode,
-        state: claim.state,
-        since: claim.since,
-    }
+) -> impl Iterator<Item = (&'a AllocId, &'a Claim)> {
+    ahead.filter(move |(_, claim)| match conflict {
+        Conflict::OneClaim | Conflict::NoWriters => true,
+        Conflict::OneNode => claim.node != take.node,
+        Conflict::OneWriter => claim.mode == Mode::Write,
+        Conflict::OneModePerNode => claim.node == take.node && claim.mode != take.mode,
+    })
 }
 
 fn new_claim(

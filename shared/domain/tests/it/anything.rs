@@ -146,7 +146,7 @@ pub fn spec() -> impl Strategy<Value = VolumeSpec> {
 
 fn volume() -> impl Strategy<Value = Volume> {
     (option::of(spec()), btree_map(name('a', 4), claim(), 0..4))
-        .prop_map(|(spec, claims)| Volume { spec, claims })
+        .prop_map(|(spec, claims)| Volume { spec, claims: claims.into_iter().collect() })
 }
 
 pub fn outcome() -> impl Strategy<Value = Outcome> {
@@ -166,7 +166,7 @@ pub fn route() -> impl Strategy<Value = Result<Route, NoRoute>> {
     prop_oneof![5 => reachable, 1 => why.prop_map(Err)]
 }
 
-fn command() -> impl Strategy<Value = Command> {
+pub fn command() -> impl Strategy<Value = Command> {
     let alloc = || name::<AllocId>('a', 4);
     let take = (alloc(), name('n', 2), mode(), option::of(capability()), any::<bool>(), route());
     let proven = (name('n', 2), 0..9_u64, proof()).prop_map(|(node, epoch, proof)| Proven {
@@ -207,7 +207,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     })
 }
 
-fn context() -> impl Strategy<Value = Context> {
+pub fn context() -> impl Strategy<Value = Context> {
     (any_time(), any::<u32>(), policy()).prop_map(|(now, jitter, policy)| Context {
         now,
         attempt: AttemptId::new("new").unwrap(),

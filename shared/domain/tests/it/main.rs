@@ -9,6 +9,7 @@ mod line;
 mod proofs;
 mod round_trip;
 mod rules;
+mod summed;
 mod table;
 mod total;
 mod world;

@@ -122,7 +122,7 @@ impl World {
     }
 
     pub fn claim(&self, name: &str) -> &Claim {
-        &self.volume.claims[&alloc(name)]
+        self.volume.claims.get(&alloc(name)).unwrap()
     }
 
     /// The answer to the call that is under way for a claim.

@@ -1,10 +1,10 @@
 //! How many volumes each node has, by plugin: kept while claims come and go, so that a claim need
 //! not look through all volumes to learn whether there is room for it (E10).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use berth_domain::volume::{Claim, State};
-use berth_domain::{NodeId, PluginId};
+use berth_domain::volume::{Claim, Claims, State};
+use berth_domain::{AllocId, NodeId, PluginId};
 
 /// How many volumes of each plugin have a claim that holds them, or may, by node. A volume counts
 /// once, however many claims it has there, and in whichever namespace it is.
@@ -22,7 +22,7 @@ impl Load {
         &mut self,
         (before, after): (Option<PluginId>, Option<&PluginId>),
         moved: Moved,
-        held: &Held,
+        claims: &Claims,
     ) {
         if before.as_ref() == after {
             let Some(plugin) = before else { return };
@@ -31,10 +31,10 @@ impl Load {
             return;
         }
         if let Some(plugin) = before {
-            held.before(&moved).for_each(|node| self.less(&plugin, node));
+            moved.before(claims).for_each(|node| self.less(&plugin, node));
         }
         if let Some(plugin) = after {
-            held.0.keys().for_each(|node| self.more(plugin, node));
+            claims.nodes().for_each(|node| self.more(plugin, node));
         }
     }
 
@@ -57,56 +57,33 @@ impl Load {
     }
 }
 
-/// The nodes that hold one volume, or may, and by how many claims.
-#[derive(Debug, Default, Clone)]
-pub struct Held(BTreeMap<NodeId, u32>);
-
-impl Held {
-    /// Whether a claim on the node holds the volume, or may.
-    pub fn on(&self, node: &NodeId) -> bool {
-        self.0.contains_key(node)
-    }
-
-    /// A claim is replaced by another: the node that has no claim any more, and the one that has
-    /// its first.
-    pub(super) fn replace(&mut self, old: Option<&Claim>, new: Option<&Claim>) -> Moved {
-        let node = |claim: Option<&Claim>| {
-            claim.filter(|claim| claim.state != State::Waiting).map(|claim| claim.node.clone())
-        };
-        let mut moved = Moved::default();
-        let (old, new) = (node(old), node(new));
-        if old == new {
-            return moved;
-        }
-        if let Some(node) = old
-            && let Some(claims) = self.0.get_mut(&node)
-        {
-            *claims -= 1;
-            if *claims == 0 {
-                self.0.remove(&node);
-                moved.left = Some(node);
-            }
-        }
-        if let Some(node) = new {
-            let claims = self.0.entry(node.clone()).or_default();
-            *claims += 1;
-            moved.came = (*claims == 1).then_some(node);
-        }
-        moved
-    }
-
-    /// The nodes there were before a change.
-    fn before<'a>(&'a self, moved: &'a Moved) -> impl Iterator<Item = &'a NodeId> {
-        let stayed = self.0.keys().filter(|node| Some(*node) != moved.came.as_ref());
-        stayed.chain(&moved.left)
-    }
-}
-
-/// What a change of one claim does to the nodes of its volume.
+/// What a change of one claim does to the nodes that hold its volume, or may.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
+    /// The node that has no claim any more.
     left: Option<NodeId>,
+    /// The node that has its first.
     came: Option<NodeId>,
+}
+
+impl Moved {
+    /// The alloc has this claim, or none, from now on.
+    pub fn by(claims: &mut Claims, alloc: AllocId, new: Option<Claim>) -> Self {
+        let node = |claim: &Claim| (claim.state != State::Waiting).then(|| claim.node.clone());
+        let came = new.as_ref().and_then(node).filter(|node| !claims.held_on(node));
+        let old = match new {
+            Some(claim) => claims.insert(alloc, claim),
+            None => claims.remove(&alloc),
+        };
+        let left = old.as_ref().and_then(node).filter(|node| !claims.held_on(node));
+        Self { left, came }
+    }
+
+    /// The nodes there were before the change that led to these claims.
+    fn before<'a>(&'a self, claims: &'a Claims) -> impl Iterator<Item = &'a NodeId> {
+        let stayed = claims.nodes().filter(|node| Some(*node) != self.came.as_ref());
+        stayed.chain(&self.left)
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,6 @@ mod registry;
 mod volumes;
 
 pub use allocs::Allocs;
-pub use load::{Held, Load};
+pub use load::Load;
 pub use registry::{Instances, Nodes};
 pub use volumes::{Subtree, Volumes};

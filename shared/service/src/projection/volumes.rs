@@ -9,7 +9,7 @@ use berth_contract::trail::Trail;
 use berth_domain::volume::{Claim, Volume, VolumeSpec};
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey, limits};
 
-use super::load::{Held, Load, Moved};
+use super::load::{Load, Moved};
 
 /// All volumes.
 #[derive(Debug, Default)]
@@ -29,8 +29,6 @@ pub struct Subtree {
     pub traces: BTreeMap<AllocId, String>,
     /// The spans of each claim's life, as far as they are recorded.
     pub trails: BTreeMap<AllocId, Trail>,
-    /// The nodes that hold it, or may.
-    pub held: Held,
     /// Records of it that this version cannot read, by key; while there are any it is read-only.
     pub unreadable: BTreeMap<String, String>,
 }
@@ -75,7 +73,7 @@ impl Volumes {
         let subtree = self.subtrees.entry(volume.clone()).or_default();
         let before = subtree.plugin().cloned();
         let moved = change(subtree);
-        self.load.note((before, subtree.plugin()), moved, &subtree.held);
+        self.load.note((before, subtree.plugin()), moved, &subtree.volume.claims);
         subtree.head = subtree.head.max(revision);
         let gone = subtree.volume.spec.is_none()
             && subtree.volume.claims.is_empty()
@@ -122,10 +120,7 @@ impl Fold for Volumes {
                         Some(trail) => subtree.trails.insert(alloc.clone(), trail),
                         None => subtree.trails.remove(&alloc),
                     };
-                    let old = subtree.volume.claims.get(&alloc);
-                    let moved = subtree.held.replace(old, Some(&claim));
-                    subtree.volume.claims.insert(alloc, claim);
-                    moved
+                    Moved::by(&mut subtree.volume.claims, alloc, Some(claim))
                 });
             }
             None => tracing::warn!(key, "a key that is none of ours is in the volumes bucket"),
@@ -143,8 +138,7 @@ impl Fold for Volumes {
                 subtree.unreadable.remove(key);
                 subtree.traces.remove(&alloc);
                 subtree.trails.remove(&alloc);
-                let old = subtree.volume.claims.remove(&alloc);
-                subtree.held.replace(old.as_ref(), None)
+                Moved::by(&mut subtree.volume.claims, alloc, None)
             }),
             None => {}
         }

@@ -35,11 +35,11 @@ fn claim(state: State, epoch: u64) -> Claim {
 
 fn volume<const N: usize>(claims: [(&str, Claim); N]) -> Volume {
     let claims = claims.map(|(alloc, claim)| (AllocId::new(alloc).unwrap(), claim));
-    Volume { spec: None, claims: BTreeMap::from(claims) }
+    Volume { spec: None, claims: claims.into() }
 }
 
 fn around<'a>(volume: &'a Volume, line: &'a Line<'a>, alloc: &str) -> Around<'a> {
-    let claim = &volume.claims[&AllocId::new(alloc).unwrap()];
+    let claim = volume.claims.get(&AllocId::new(alloc).unwrap()).unwrap();
     Around { now: NOW, claim, line, wanted: true }
 }
 

@@ -1,0 +1,273 @@
+//! The claims of one volume.
+//!
+//! **Owns** the claims by alloc, and their [`Summary`]: what a decision asks of all claims at once,
+//! so that the ten-thousandth costs what the first did.
+//!
+//! **Promises** that the summary is what counting anew would say: claims come by
+//! [`insert`](Claims::insert) and go by [`remove`](Claims::remove) only, nobody else can change
+//! one, and each tells the summary.
+
+use std::collections::{BTreeMap, btree_map};
+use std::fmt;
+
+use super::claim::{Claim, State};
+use super::summary::{Change, Newcomer, OnNode, Summary};
+use crate::access::{Capability, Mode};
+use crate::{AllocId, NodeId, Timestamp};
+
+/// The claims of one volume, by alloc. Most volumes have none, and then it is a null pointer.
+#[derive(Clone, Default)]
+pub struct Claims(Option<Box<Kept>>);
+
+/// Claims are boxed: a node of the tree has room for eleven, and most volumes that are claimed at
+/// all are claimed once.
+#[derive(Clone, Default)]
+struct Kept {
+    claims: BTreeMap<AllocId, Box<Claim>>,
+    summary: Summary,
+}
+
+impl Claims {
+    /// The alloc has this claim from now on; answers the one it had.
+    pub fn insert(&mut self, alloc: AllocId, claim: Claim) -> Option<Claim> {
+        let kept = self.0.get_or_insert_default();
+        if let Some(old) = kept.claims.get(&alloc) {
+            kept.summary.note(&alloc, old, Change::Goes);
+        }
+        kept.summary.note(&alloc, &claim, Change::Comes);
+        kept.claims.insert(alloc, Box::new(claim)).map(|old| *old)
+    }
+
+    /// The alloc has no claim from now on; answers the one it had.
+    pub fn remove(&mut self, alloc: &AllocId) -> Option<Claim> {
+        let kept = self.0.as_mut()?;
+        let old = kept.claims.remove(alloc)?;
+        kept.summary.note(alloc, &old, Change::Goes);
+        if kept.claims.is_empty() {
+            self.0 = None;
+        }
+        Some(*old)
+    }
+
+    /// An alloc's claim.
+    pub fn get(&self, alloc: &AllocId) -> Option<&Claim> {
+        self.0.as_ref()?.claims.get(alloc).map(Box::as_ref)
+    }
+
+    /// As [`get`](Self::get), with the id as it is kept here.
+    pub fn get_key_value(&self, alloc: &AllocId) -> Option<(&AllocId, &Claim)> {
+        self.0.as_ref()?.claims.get_key_value(alloc).map(|(alloc, claim)| (alloc, claim.as_ref()))
+    }
+
+    /// Whether the alloc has one.
+    pub fn contains_key(&self, alloc: &AllocId) -> bool {
+        self.get(alloc).is_some()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |kept| kept.claims.len())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// All of them, by alloc.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter(self.0.as_ref().map(|kept| kept.claims.iter()))
+    }
+
+    /// Whose there are, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &AllocId> {
+        self.iter().map(|(alloc, _)| alloc)
+    }
+
+    /// All of them, by alloc, without saying whose.
+    pub fn values(&self) -> impl Iterator<Item = &Claim> {
+        self.iter().map(|(_, claim)| claim)
+    }
+
+    /// How many are in a state.
+    pub fn count(&self, state: State) -> usize {
+        [Mode::Read, Mode::Write].into_iter().map(|mode| self.count_of(state, mode)).sum()
+    }
+
+    /// How many of a mode are in a state.
+    pub fn count_of(&self, state: State, mode: Mode) -> usize {
+        self.summary().map_or(0, |summary| summary.counts.of(state, mode) as usize)
+    }
+
+    /// Those in line, first come first.
+    pub fn in_line(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
+        self.named(|summary| summary.line.iter().map(|(_, alloc)| alloc))
+    }
+
+    /// Those on their way, in or out: neither in line nor at rest.
+    pub fn moving(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
+        self.named(|summary| summary.moving.iter())
+    }
+
+    /// Those with a call on the record, the latest deadline first.
+    pub fn calling(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
+        self.named(|summary| summary.calls.iter().rev().map(|(_, alloc)| alloc))
+    }
+
+    /// Those that the plugin has no room for (A7).
+    pub fn exhausted(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
+        self.named(|summary| summary.exhausted.iter())
+    }
+
+    /// The nodes on which one holds the volume, or may.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeId> {
+        let nodes = self.summary().into_iter().flat_map(|summary| &summary.nodes);
+        nodes.filter(|(_, on)| on.is_held()).map(|(node, _)| node)
+    }
+
+    /// Whether one on the node holds the volume, or may.
+    pub fn held_on(&self, node: &NodeId) -> bool {
+        self.on(node).is_some_and(OnNode::is_held)
+    }
+
+    /// The capability in use by those who hold the volume.
+    pub(super) fn in_use(&self) -> Option<Capability> {
+        self.summary()?.held_as.keys().next().copied()
+    }
+
+    /// Whether a newcomer is in nobody's way, as far as who holds the volume and who is ahead in
+    /// line for it goes (rules 7 and 13). `own` is its place, when it is in line already.
+    pub(super) fn admit(&self, newcomer: &Newcomer<'_>, own: Option<&Claim>) -> bool {
+        let Some(summary) = self.summary() else { return true };
+        summary.holders_admit(newcomer)
+            && (summary.line_admits(newcomer, own)
+                // Somebody in line is in the way: of one in line only if that is ahead of it. The
+                // first in line is in the way of most, so few are looked at.
+                || own.is_some_and(|own| {
+                    let ahead = self.in_line().take_while(|(_, other)| other.epoch < own.epoch);
+                    ahead.into_iter().all(|(_, other)| newcomer.joins(other))
+                }))
+    }
+
+    /// Rule 9: whether another claim on the node than this alloc's is sure to make the controller
+    /// call.
+    pub fn others_will_unpublish(&self, alloc: &AllocId, node: &NodeId) -> bool {
+        let is_sure = |claim: &Claim| claim.node == *node && claim.will_unpublish();
+        let own = u32::from(self.get(alloc).is_some_and(is_sure));
+        let others = self.on(node).map_or(0, |on| on.will_unpublish) > own;
+        debug_assert_eq!(
+            others,
+            self.iter().any(|(other, claim)| other != alloc && is_sure(claim))
+        );
+        others
+    }
+
+    /// What the claims of a node come to; nothing when there is none.
+    pub(super) fn on(&self, node: &NodeId) -> Option<&OnNode> {
+        self.summary()?.nodes.get(node).map(Box::as_ref)
+    }
+
+    /// The claims granted on a node.
+    pub(super) fn taken_on(&self, node: &NodeId) -> impl Iterator<Item = &Claim> {
+        let taken = self.on(node).into_iter().flat_map(|on| &on.taken);
+        taken.filter_map(|alloc| self.get(alloc))
+    }
+
+    /// Whose call has the latest deadline: any claim's, or any controller call, or the node's.
+    pub(super) fn last_call(&self, of: Calls<'_>) -> Option<&AllocId> {
+        let summary = self.summary()?;
+        let last = match of {
+            Calls::All => summary.calls.last(),
+            Calls::Controller => summary.controller_calls.last(),
+            Calls::Node(node) => self.on(node)?.calls.last(),
+        };
+        last.map(|(_, alloc): &(Timestamp, AllocId)| alloc)
+    }
+
+    /// Whether the summary is what its claims come to, counted anew.
+    pub(super) fn is_summed(&self) -> bool {
+        let mut anew = Summary::default();
+        self.iter().for_each(|(alloc, claim)| anew.note(alloc, claim, Change::Comes));
+        self.summary().is_none_or(|summary| *summary == anew)
+    }
+
+    fn summary(&self) -> Option<&Summary> {
+        self.0.as_ref().map(|kept| &kept.summary)
+    }
+
+    /// Those that the summary names.
+    fn named<'a, I: Iterator<Item = &'a AllocId>>(
+        &'a self,
+        names: impl FnOnce(&'a Summary) -> I,
+    ) -> impl Iterator<Item = (&'a AllocId, &'a Claim)> {
+        let names = self.summary().map(names).into_iter().flatten();
+        names.filter_map(|alloc| self.get_key_value(alloc))
+    }
+}
+
+/// Which calls on the record.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Calls<'a> {
+    /// All of them.
+    All,
+    /// Those to the controller.
+    Controller,
+    /// Those to a node.
+    Node(&'a NodeId),
+}
+
+/// Claims by alloc.
+#[derive(Debug, Clone)]
+pub struct Iter<'a>(Option<btree_map::Iter<'a, AllocId, Box<Claim>>>);
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = (&'a AllocId, &'a Claim);
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.as_mut()?.next().map(|(alloc, claim)| (alloc, claim.as_ref()))
+    }
+}
+
+impl<'a> IntoIterator for &'a Claims {
+    type Item = (&'a AllocId, &'a Claim);
+    type IntoIter = Iter<'a>;
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+impl Extend<(AllocId, Claim)> for Claims {
+    fn extend<I: IntoIterator<Item = (AllocId, Claim)>>(&mut self, claims: I) {
+        for (alloc, claim) in claims {
+            self.insert(alloc, claim);
+        }
+    }
+}
+
+impl FromIterator<(AllocId, Claim)> for Claims {
+    fn from_iter<I: IntoIterator<Item = (AllocId, Claim)>>(claims: I) -> Self {
+        let mut all = Self::default();
+        all.extend(claims);
+        all
+    }
+}
+
+impl<const N: usize> From<[(AllocId, Claim); N]> for Claims {
+    fn from(claims: [(AllocId, Claim); N]) -> Self {
+        claims.into_iter().collect()
+    }
+}
+
+/// The summary is not compared: it is what the claims come to.
+impl PartialEq for Claims {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Claims {}
+
+impl fmt::Debug for Claims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self).finish()
+    }
+}

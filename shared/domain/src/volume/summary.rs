@@ -1,0 +1,234 @@
+//! What the claims of a volume come to: whatever a decision asks of all of them at once.
+//!
+//! **Promises** to be what counting anew would say. What a claim adds when it comes and what it
+//! takes away when it goes are one and the same: [`Summary::note`].
+//!
+//! **Never** decides: whether claims get along is [`admit`]'s to say, asked of one claim for all
+//! that are alike to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::claim::{Claim, State};
+use crate::access::{Capability, Mode, admit};
+use crate::{AllocId, NodeId, Timestamp};
+
+/// Whether a claim comes or goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Comes,
+    Goes,
+}
+
+/// What all claims of a volume come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Summary {
+    pub counts: Counts,
+    /// How the volume is used by those who hold it, and how those in line would use it.
+    pub held_as: BTreeMap<Capability, u32>,
+    wanted_as: BTreeMap<Capability, u32>,
+    /// Each node with a claim. Boxed, for the same reason as claims are.
+    pub nodes: BTreeMap<NodeId, Box<OnNode>>,
+    /// Those in line, by ticket.
+    pub line: BTreeSet<(u64, AllocId)>,
+    /// Those that are neither in line nor granted.
+    pub moving: BTreeSet<AllocId>,
+    /// Those that the plugin has no room for.
+    pub exhausted: BTreeSet<AllocId>,
+    /// Those with a call on the record, by its deadline.
+    pub calls: BTreeSet<(Timestamp, AllocId)>,
+    /// Of those, the ones whose call is the controller's.
+    pub controller_calls: BTreeSet<(Timestamp, AllocId)>,
+}
+
+/// What the claims of one node come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct OnNode {
+    counts: Counts,
+    /// Those who hold the volume and have the controller attach it.
+    pub attached: u32,
+    /// Those who are sure to have the controller detach it (rule 9).
+    pub will_unpublish: u32,
+    /// Those that are granted.
+    pub taken: BTreeSet<AllocId>,
+    /// Those with a call of the node's on the record, by its deadline.
+    pub calls: BTreeSet<(Timestamp, AllocId)>,
+}
+
+impl Summary {
+    /// A claim comes, or goes.
+    pub fn note(&mut self, alloc: &AllocId, claim: &Claim, change: Change) {
+        let Claim { state, node, exhausted, .. } = claim;
+        self.counts.note(claim, change);
+        let used_as =
+            if *state == State::Waiting { &mut self.wanted_as } else { &mut self.held_as };
+        change.entry(used_as, &claim.capability());
+        change.member_if(*state == State::Waiting, &mut self.line, || (claim.epoch, alloc.clone()));
+        let moving = !matches!(state, State::Waiting | State::Taken);
+        change.member_if(moving, &mut self.moving, || alloc.clone());
+        change.member_if(*exhausted, &mut self.exhausted, || alloc.clone());
+        let (at_node, at_controller) = match &claim.attempt {
+            Some(attempt) => (!attempt.call.is_controller(), attempt.call.is_controller()),
+            None => (false, false),
+        };
+        let deadline = claim.attempt.as_ref().map(|attempt| attempt.deadline).unwrap_or_default();
+        let call = || (deadline, alloc.clone());
+        change.member_if(at_node || at_controller, &mut self.calls, call);
+        change.member_if(at_controller, &mut self.controller_calls, call);
+
+        let on = self.nodes.entry(node.clone()).or_default();
+        on.counts.note(claim, change);
+        change.count_if(claim.controller && *state != State::Waiting, &mut on.attached);
+        change.count_if(claim.will_unpublish(), &mut on.will_unpublish);
+        change.member_if(*state == State::Taken, &mut on.taken, || alloc.clone());
+        change.member_if(at_node, &mut on.calls, call);
+        if **on == OnNode::default() {
+            self.nodes.remove(node);
+        }
+    }
+
+    /// Whether none of those who hold the volume is in the newcomer's way.
+    pub fn holders_admit(&self, newcomer: &Newcomer<'_>) -> bool {
+        let here = self.nodes.get(newcomer.node).map(|on| on.counts).unwrap_or_default();
+        let alike = self.held_as.keys().all(|used| *used == newcomer.capability);
+        alike && newcomer.joins_all(here.holding(), self.counts.holding())
+    }
+
+    /// Whether nobody in line is in the newcomer's way, wherever in line; `own` is its own place.
+    pub fn line_admits(&self, newcomer: &Newcomer<'_>, own: Option<&Claim>) -> bool {
+        let here = self.nodes.get(newcomer.node).map(|on| on.counts).unwrap_or_default();
+        let (mut here, mut all) = (here.waiting(), self.counts.waiting());
+        let mut alike = self.wanted_as.get(&newcomer.capability).copied().unwrap_or(0);
+        let mut line = all.sum();
+        if let Some(own) = own {
+            here = here.without(own.mode);
+            all = all.without(own.mode);
+            alike -= u32::from(own.capability() == newcomer.capability);
+            line -= 1;
+        }
+        alike == line && newcomer.joins_all(here, all)
+    }
+}
+
+impl OnNode {
+    /// Whether a claim here holds the volume, or may.
+    pub fn is_held(&self) -> bool {
+        self.counts.holding().sum() > 0
+    }
+}
+
+impl Change {
+    fn count(self, count: &mut u32) {
+        match self {
+            Self::Comes => *count += 1,
+            Self::Goes => *count -= 1,
+        }
+    }
+
+    fn count_if(self, counts: bool, count: &mut u32) {
+        if counts {
+            self.count(count);
+        }
+    }
+
+    /// Counts by key; what counts nothing is not there.
+    fn entry<K: Ord + Clone>(self, counts: &mut BTreeMap<K, u32>, key: &K) {
+        let count = counts.entry(key.clone()).or_default();
+        self.count(count);
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+
+    fn member_if<T: Ord>(self, belongs: bool, set: &mut BTreeSet<T>, member: impl FnOnce() -> T) {
+        match self {
+            _ if !belongs => {}
+            Self::Comes => drop(set.insert(member())),
+            Self::Goes => drop(set.remove(&member())),
+        }
+    }
+}
+
+/// Claims counted by state and mode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts([[u32; 2]; 5]);
+
+impl Counts {
+    fn note(&mut self, claim: &Claim, change: Change) {
+        change.count(&mut self.0[claim.state as usize][claim.mode as usize]);
+    }
+
+    pub fn of(self, state: State, mode: Mode) -> u32 {
+        self.0[state as usize][mode as usize]
+    }
+
+    fn waiting(self) -> Modes {
+        let of = |mode| self.of(State::Waiting, mode);
+        Modes { read: of(Mode::Read), write: of(Mode::Write) }
+    }
+
+    fn holding(self) -> Modes {
+        let all = |mode: Mode| self.0.iter().map(|state| state[mode as usize]).sum::<u32>();
+        let waiting = self.waiting();
+        Modes { read: all(Mode::Read) - waiting.read, write: all(Mode::Write) - waiting.write }
+    }
+}
+
+/// Claims counted by mode.
+#[derive(Debug, Clone, Copy)]
+struct Modes {
+    read: u32,
+    write: u32,
+}
+
+impl Modes {
+    fn sum(self) -> u32 {
+        self.read + self.write
+    }
+
+    fn without(mut self, one: Mode) -> Self {
+        match one {
+            Mode::Read => self.read -= 1,
+            Mode::Write => self.write -= 1,
+        }
+        self
+    }
+}
+
+/// A claim that is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Newcomer<'a> {
+    pub node: &'a NodeId,
+    pub mode: Mode,
+    pub capability: Capability,
+}
+
+/// Where another claim is, as far as a newcomer cares.
+#[derive(PartialEq)]
+enum Place {
+    Here,
+    Elsewhere,
+}
+
+impl Newcomer<'_> {
+    /// Whether this one is not in its way.
+    pub fn joins(&self, other: &Claim) -> bool {
+        let others = [(&other.node, other.mode)];
+        other.capability() == self.capability
+            && admit(self.capability.access, self.mode, &self.node, others).is_ok()
+    }
+
+    /// Whether none of many, who use the volume as it would, is in its way. To a newcomer others
+    /// are alike who are of one mode, and both here or both elsewhere: so the same rule that looks
+    /// at each claim looks at four at most.
+    fn joins_all(&self, here: Modes, all: Modes) -> bool {
+        let others = [
+            (here.read, Place::Here, Mode::Read),
+            (here.write, Place::Here, Mode::Write),
+            (all.read - here.read, Place::Elsewhere, Mode::Read),
+            (all.write - here.write, Place::Elsewhere, Mode::Write),
+        ];
+        let others = others.into_iter().filter(|(count, ..)| *count > 0);
+        let others = others.map(|(_, place, mode)| (place, mode));
+        admit(self.capability.access, self.mode, &Place::Here, others).is_ok()
+    }
+}
