@@ -12,11 +12,12 @@ use berth_service::clock;
 use berth_service::process::{Fatal, Process};
 use berth_service::shutdown::Shutdown;
 use thiserror::Error;
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::comeback;
 use crate::config::Config;
-use crate::controller::{self, Hosted, Hosting};
+use crate::controller::{Hosted, Hosting};
 use crate::docker;
 use crate::finish;
 use crate::gate::Gate;
@@ -27,7 +28,9 @@ use crate::lane::Lanes;
 use crate::lease::{Holder, Tenure};
 use crate::node::{self, Mounter, Parts};
 use crate::paths::{Paths, STATE_DIR_BYTES_MAX};
-use crate::plugin::{Plugin, Plugins, Supervision, supervise};
+use crate::plugin::record::Records;
+use crate::plugin::roster::{self, Places, Roster};
+use crate::plugin::{self, ORDERS_MAX, Plugins, Supervision};
 use crate::report::Reporter;
 use crate::tell::Teller;
 
@@ -84,9 +87,29 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     };
 
     let tell = Teller::new(events.clone(), config.node.clone());
-    let (plugins, watched) = watch(&config, &shutdown);
-    let mut running = Running { watched, controllers: JoinSet::new(), lanes: Vec::new() };
-    let hosted = host_controllers(&config, &process, &plugins, &tell, &shutdown, &mut running);
+    let plugins = Plugins::new(config.plugin_patience, Some(tell.clone()));
+    let hosting = hosting(&config, &process, &tell);
+    let hosted = hosting.hosted.clone();
+    let roster = roster::Parts {
+        plugins: plugins.clone(),
+        places: Places {
+            configured: config.plugins.clone(),
+            plugins_dir: config.plugins_dir.clone(),
+            sockets_dir: config.sockets_dir.clone(),
+        },
+        supervision: Supervision { interval: config.probe_interval, timeout: config.probe_timeout },
+        records: Records::new(&state_dir),
+        journal: journal.clone(),
+        hosting: hosting.clone(),
+        bus: process.bus.clone(),
+        node: config.node.clone(),
+        boot_id: host.boot_id.clone(),
+        finish_releases: config.finish_releases,
+    };
+    let (orders, asked) = mpsc::channel(ORDERS_MAX);
+    let roster = Roster::start(roster, shutdown.clone()).await;
+    let roster = tokio::spawn(roster.run(asked));
+    let mut running = Running { roster, lanes: vec![hosting.lanes] };
     let reporter = Reporter {
         bus: process.bus.clone(),
         host: host.clone(),
@@ -98,9 +121,19 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     running.lanes.push(lanes.clone());
     let bus = process.bus.clone();
     let at_gate = gate.clone();
-    let mounter =
-        Mounter::new(Parts { bus, host, paths, journal, plugins, lanes, hosted, tell, gate });
+    let mounter = Mounter::new(Parts {
+        bus,
+        host,
+        paths,
+        journal: journal.clone(),
+        plugins: plugins.clone(),
+        lanes,
+        hosted,
+        tell,
+        gate,
+    });
     let service = node::serve(&mounter, &process.bus).await?;
+    plugin::serve(&service, &config.node, &plugins, &journal, orders).await?;
     let docker = docker::Place { state_dir: &state_dir, node, boot_id, drain: config.drain };
     let (bus, asked) = (process.bus.clone(), shutdown.clone());
     let docker = docker::serve(config.docker.as_ref(), docker, bus, asked).await?;
@@ -122,8 +155,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
 
 /// What runs until the shutdown.
 struct Running {
-    watched: JoinSet<()>,
-    controllers: JoinSet<()>,
+    /// It ends with the controllers that are still to end.
+    roster: JoinHandle<JoinSet<()>>,
     lanes: Vec<Lanes>,
 }
 
@@ -136,13 +169,13 @@ async fn drain(
     within: Duration,
 ) {
     // Every plugin is seen as unhealthy now, which also ends what is hosted.
-    while running.watched.join_next().await.is_some() {}
+    let mut hosted = (&mut running.roster).await.unwrap_or_default();
     if let Err(error) = reporter.report(LAST_REPORT).await {
         let why = berth_service::process::chain(&error);
         tracing::warn!(why, "the registry was not told that the agent is stopping");
     }
     let busy = async {
-        let controllers = async { while running.controllers.join_next().await.is_some() {} };
+        let controllers = async { while hosted.join_next().await.is_some() {} };
         let (answered, ()) = tokio::join!(service.stop(within), controllers);
         let mut idle = answered;
         for lanes in &running.lanes {
@@ -156,44 +189,16 @@ async fn drain(
     events.flush(LAST_EVENTS).await;
 }
 
-/// Starts to watch the configured plugins.
-fn watch(config: &Config, shutdown: &Shutdown) -> (Plugins, JoinSet<()>) {
-    let mut watched = JoinSet::new();
-    let supervision =
-        Supervision { interval: config.probe_interval, timeout: config.probe_timeout };
-    let plugins = config.plugins.iter().map(|configured| {
-        let (plugin, view) = Plugin::new(configured, config.plugin_patience, clock::now());
-        let shutdown = shutdown.clone();
-        watched.spawn(supervise(plugin.clone(), view, supervision, shutdown));
-        plugin
-    });
-    let plugins = Plugins::new(plugins.collect::<Vec<_>>());
-    (plugins, watched)
-}
-
-/// Hosts the controllers of plugins that have one.
-fn host_controllers(
-    config: &Config,
-    process: &Process,
-    plugins: &Plugins,
-    tell: &Teller,
-    shutdown: &Shutdown,
-    running: &mut Running,
-) -> Hosted {
-    let hosting = Hosting {
+/// What hosting controllers takes.
+fn hosting(config: &Config, process: &Process, tell: &Teller) -> Hosting {
+    Hosting {
         bus: process.bus.clone(),
         node: config.node.clone(),
         lanes: Lanes::default(),
         hosted: Hosted::default(),
         tell: tell.clone(),
         drain: config.drain,
-    };
-    for plugin in plugins.iter() {
-        let hosting = hosting.clone();
-        running.controllers.spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));
     }
-    running.lanes.push(hosting.lanes);
-    hosting.hosted
 }
 
 fn holder(host: &Host, agent: String) -> Holder {

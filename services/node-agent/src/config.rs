@@ -14,20 +14,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_contract::decode::{Decode, Decoder};
-use berth_contract::decode_struct;
-use berth_domain::{NodeId, PluginId};
+use berth_domain::NodeId;
 use serde_json::{Map, Value};
 
 use crate::docker::{self, DockerConfig};
 use crate::paths::STATE_DIR_BYTES_MAX;
+use crate::plugin::declaration::Declaration;
 
-/// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
-const SOCKET_BYTES_MAX: usize = 107;
 /// Every field at the top level.
-const KNOWN: [&str; 16] = [
+const KNOWN: [&str; 18] = [
     "node",
     "state_dir",
     "plugin",
+    "plugins_dir",
+    "sockets_dir",
     "lease_ttl_s",
     "probe_interval_ms",
     "probe_timeout_ms",
@@ -50,8 +50,12 @@ pub struct Config {
     pub node: NodeId,
     /// Where the journal and the mounts are; this agent's alone.
     pub state_dir: PathBuf,
-    /// The plugins on this node.
-    pub plugins: Vec<PluginConfig>,
+    /// Plugins on this node.
+    pub plugins: Vec<Declaration>,
+    /// Where files come and go that each say of one more plugin.
+    pub plugins_dir: Option<PathBuf>,
+    /// Where sockets of plugins come and go.
+    pub sockets_dir: Option<PathBuf>,
     /// How long the node counts as there after its agent was last heard of; whole seconds.
     pub lease_ttl: Duration,
     /// How often each plugin is asked whether it is well.
@@ -73,22 +77,14 @@ pub struct Config {
     pub docker: Option<DockerConfig>,
 }
 
-/// One plugin: a socket, and the id that volumes name it by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PluginConfig {
-    /// The id.
-    pub id: PluginId,
-    /// Its socket, which need not be there yet.
-    pub socket: String,
-}
-decode_struct!(PluginConfig { id, socket });
-
 impl Decode for Config {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
         let node = decoder.field(&mut object, "node");
         let state_dir = decoder.field::<String>(&mut object, "state_dir");
-        let plugins = decoder.field::<Vec<PluginConfig>>(&mut object, "plugin");
+        let plugins = decoder.field::<Vec<Declaration>>(&mut object, "plugin");
+        let plugins_dir = decoder.field::<Option<String>>(&mut object, "plugins_dir");
+        let sockets_dir = decoder.field::<Option<String>>(&mut object, "sockets_dir");
         let lease_ttl = seconds(decoder, &mut object, "lease_ttl_s", 10, 2..=3600);
         let mut ms =
             |name, default, range| milliseconds(decoder, &mut object, name, default, range);
@@ -102,10 +98,14 @@ impl Decode for Config {
         decoder.finish(&object, &KNOWN);
         let state_dir = state_dir.and_then(|dir| check_state_dir(decoder, dir));
         let plugins = plugins.and_then(|plugins| check_plugins(decoder, plugins));
+        let plugins_dir = plugins_dir.and_then(|dir| check_dir(decoder, "plugins_dir", dir));
+        let sockets_dir = sockets_dir.and_then(|dir| check_dir(decoder, "sockets_dir", dir));
         Some(Self {
             node: node?,
             state_dir: state_dir?,
             plugins: plugins?,
+            plugins_dir: plugins_dir?,
+            sockets_dir: sockets_dir?,
             lease_ttl: lease_ttl?,
             probe_interval: probe_interval?,
             probe_timeout: probe_timeout?,
@@ -173,26 +173,24 @@ fn check_state_dir(decoder: &mut Decoder, dir: String) -> Option<PathBuf> {
     None
 }
 
-fn check_plugins(decoder: &mut Decoder, plugins: Vec<PluginConfig>) -> Option<Vec<PluginConfig>> {
+/// A second instance of a plugin comes by a file or a socket of its own.
+fn check_plugins(decoder: &mut Decoder, plugins: Vec<Declaration>) -> Option<Vec<Declaration>> {
     let mut seen = BTreeSet::new();
     let mut sound = true;
-    for (at, plugin) in plugins.iter().enumerate() {
-        let mut fault = |field: &str, problem: String| {
-            sound = false;
-            decoder.at(format!(".plugin[{at}].{field}"), |decoder| decoder.fault(problem));
-        };
-        if !seen.insert(&plugin.id) {
-            fault("id", format!("stands for two plugins: {} is above already", plugin.id));
-        }
-        if !Path::new(&plugin.socket).is_absolute() {
-            fault("socket", "must be an absolute path, without unix://".to_owned());
-        }
-        if plugin.socket.len() > SOCKET_BYTES_MAX {
-            let bytes = plugin.socket.len();
-            fault("socket", format!("has {bytes} bytes; a socket's path has {SOCKET_BYTES_MAX}"));
-        }
+    for (at, plugin) in plugins.iter().enumerate().filter(|(_, plugin)| !seen.insert(&plugin.id)) {
+        sound = false;
+        decoder.at(format!(".plugin[{at}].id"), |decoder| {
+            let problem = format!("stands for two plugins: {} is above already", plugin.id);
+            decoder.fault(problem);
+        });
     }
     sound.then_some(plugins)
+}
+
+fn check_dir(decoder: &mut Decoder, name: &str, dir: Option<String>) -> Option<Option<PathBuf>> {
+    let sound = dir.as_ref().is_none_or(|dir| Path::new(dir).is_absolute());
+    decoder.demand(sound, name, "must be an absolute path");
+    sound.then(|| dir.map(PathBuf::from))
 }
 
 #[cfg(test)]
@@ -233,7 +231,9 @@ mod tests {
             paths,
             [
                 "node",
+                "plugin[1].socket",
                 "plugin[2].sockets",
+                "plugin[2].socket",
                 "plugin[3].id",
                 "lease_ttl_s",
                 "probe_interval_ms",
@@ -245,18 +245,17 @@ mod tests {
     }
 
     #[test]
-    fn plugins_are_told_apart_and_their_sockets_can_be_opened() {
-        let long = "x".repeat(200);
+    fn plugins_are_told_apart() {
         let input = json!({
             "node": "n1", "state_dir": "var/lib",
             "plugin": [
                 {"id": "a", "socket": "/run/a.sock"},
-                {"id": "a", "socket": "unix:///run/b.sock"},
-                {"id": "c", "socket": format!("/{long}")},
+                {"id": "a", "command": ["/bin/b"]},
             ],
+            "plugins_dir": "plugins.d", "sockets_dir": "/run/berth/plugins",
         });
         let faults = decode::<Config>(input, Unknown::Fault).unwrap_err();
         let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
-        assert_eq!(paths, ["state_dir", "plugin[1].id", "plugin[1].socket", "plugin[2].socket"]);
+        assert_eq!(paths, ["state_dir", "plugin[1].id", "plugins_dir"]);
     }
 }

@@ -46,7 +46,7 @@ pub async fn releases(bus: Bus, node: NodeId, within: Duration, asked: Shutdown,
 
 /// How many claims of the node's are on their way out. One page is looked at: as many claims as it
 /// shows are more than a node can mount.
-async fn under_way(bus: &Bus, node: &NodeId) -> Result<usize, RequestError> {
+pub(crate) async fn under_way(bus: &Bus, node: &NodeId) -> Result<usize, RequestError> {
     let Ok(all) = Namespace::new(ALL) else { return Ok(0) };
     let question = Status { node: Some(node.clone()), ..Status::default() };
     let call = Call::within(clock::begin_trace(), ANSWER);

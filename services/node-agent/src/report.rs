@@ -6,22 +6,21 @@
 //! **Promises** that it is repeated with backoff until it is taken; and one last report on the way
 //! out, which is tried once.
 
-use std::future::pending;
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
+use berth_contract::message::plugin::SourceFault;
 use berth_contract::message::registry::{Report, Reported};
 use berth_contract::subject::Global;
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::retry::Schedule;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
-use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::gate::{Gate, Standing};
 use crate::host::Host;
-use crate::plugin::{Plugins, View};
+use crate::plugin::{Plugin, Plugins};
 
 /// When a report that was not taken is repeated.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
@@ -31,8 +30,10 @@ const SETTLED: Schedule =
     Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
 /// The attribute that says what keeps a node that counts as gone from coming back.
 const RETURNING: &str = "returning";
-/// How much of it is said, in characters.
-const RETURNING_CHARS_MAX: usize = 240;
+/// The attribute that says which files and sockets are no plugin.
+const BAD_SOURCES: &str = "plugin-faults";
+/// How much of either is said, in characters.
+const SAID_CHARS_MAX: usize = 240;
 /// A clock that is off by more is worth a warning.
 const SKEW_MAX_MS: u64 = 1_000;
 
@@ -54,12 +55,12 @@ pub struct Reporter {
 impl Reporter {
     /// Reports until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
-        let mut views: Vec<_> = self.plugins.iter().map(crate::plugin::Plugin::follow).collect();
+        let mut plugins = self.plugins.news();
         let mut news = self.gate.news();
         let (mut tries, mut unsettled) = (0, 0);
         loop {
             // Seen before it is reported, so that what changes meanwhile is reported again.
-            views.iter_mut().for_each(watch::Receiver::mark_unchanged);
+            plugins.mark_unchanged();
             news.mark_unchanged();
             let pause = match self.report(REQUEST_TIMEOUT).await {
                 Ok(reported) => {
@@ -86,8 +87,8 @@ impl Reporter {
             };
             tokio::select! {
                 () = sleep(pause) => {}
-                () = changed(&mut views) => {}
-                // The gate lives as long as this.
+                // The plugins and the gate live as long as this.
+                _ = plugins.changed() => {}
                 _ = news.changed() => {}
                 () = shutdown.requested() => return,
             }
@@ -101,13 +102,15 @@ impl Reporter {
         let (undone, kept_by) = self.gate.progress();
         let mut attributes = self.host.attributes.clone();
         attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shortened(why))));
+        attributes.extend(bad_sources(&self.plugins.faults()));
+        let plugins = self.plugins.list();
         let report = Report {
             node: self.host.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             boot_id: self.host.boot_id.clone(),
             clock: clock::now(),
             attributes,
-            instances: self.plugins.iter().flat_map(crate::plugin::Plugin::instances).collect(),
+            instances: plugins.iter().flat_map(Plugin::instances).collect(),
             undone,
         };
         let call = Call::within(clock::begin_trace(), within);
@@ -132,21 +135,20 @@ impl Reporter {
 }
 
 fn shortened(text: String) -> String {
-    match text.char_indices().nth(RETURNING_CHARS_MAX) {
+    match text.char_indices().nth(SAID_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
 }
 
-/// Returns when a plugin is seen otherwise than before; never, when there is none to watch.
-async fn changed(views: &mut [watch::Receiver<View>]) {
-    let waiting: Vec<_> = views.iter_mut().map(|view| Box::pin(view.changed())).collect();
-    if waiting.is_empty() {
-        return pending().await;
-    }
-    let (changed, ..) = futures_util::future::select_all(waiting).await;
-    if changed.is_err() {
-        // Nobody watches any more: the agent ends.
-        pending::<()>().await;
-    }
+/// How many files and sockets are no plugin, and the first of them; the agent says all of it when
+/// it is asked.
+fn bad_sources(faults: &[SourceFault]) -> Option<(String, String)> {
+    let first = faults.first()?;
+    let more = match faults.len() {
+        1 => String::new(),
+        many => format!("{many} of them, see `berth plugin instances`; "),
+    };
+    let said = format!("{more}{}: {}", first.source, first.problem);
+    Some((BAD_SOURCES.to_owned(), shortened(said)))
 }

@@ -67,6 +67,19 @@ impl Teller {
         );
     }
 
+    /// Something became of a plugin on this node: `plugin.started`, `plugin.held`, ….
+    pub fn plugin(&self, name: EventName, plugin: &PluginId, detail: String) {
+        self.publish(
+            Event {
+                node: Some(self.node.clone()),
+                plugin: Some(plugin.clone()),
+                detail: Some(detail),
+                ..Event::new(name, clock::now(), NODE_AGENT)
+            },
+            clock::begin_trace(),
+        );
+    }
+
     fn used(&self, name: EventName, used: Used<'_>, error: Option<&Problem>, trace: TraceContext) {
         self.publish(
             Event {

@@ -1,6 +1,7 @@
 //! One agent of the fleet.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
 use berth_contract::code::Code;
@@ -20,13 +21,14 @@ use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
 use berth_node_agent::lane::Lanes;
 use berth_node_agent::lease::{Holder, Tenure};
-use berth_node_agent::plugin::{Plugin, Plugins, View};
+use berth_node_agent::plugin::declaration::Source;
+use berth_node_agent::plugin::record::Record;
+use berth_node_agent::plugin::{Member, Plugin, Plugins, View};
 use berth_node_agent::report::Reporter;
 use berth_node_agent::tell::Teller;
 use berth_service::clock;
 use berth_service::shutdown::{Shutdown, Trigger};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use crate::Fatal;
 
@@ -49,7 +51,8 @@ pub struct Place {
 /// An agent that holds its node's lease and reports its plugin.
 #[derive(Debug)]
 pub struct Agent {
-    view: watch::Sender<View>,
+    plugin: Plugin,
+    member: Arc<Member>,
     // While these live it listens and goes on.
     _service: Service,
     _trigger: Trigger,
@@ -88,8 +91,11 @@ impl Place {
         let events = bus.events(&stream::EVENTS, self.replicas).await?;
         let lease = tenure.begin(&shutdown).await.ok_or("the lease was not got")?;
 
-        let (plugin, view) = Plugin::new(configured, config.plugin_patience, clock::now());
-        view.send_replace(seen(&node, number < CONTROLLERS));
+        let record = Record::new(Source::Configuration, configured.clone(), clock::now());
+        let member = Member::new(record, None, clock::now());
+        let plugins = Plugins::new(config.plugin_patience, None);
+        let (plugin, _) = plugins.join(Arc::clone(&member));
+        plugin.see(&member, seen(&node, number < CONTROLLERS));
         let hosting = Hosting {
             bus: bus.clone(),
             node: node.clone(),
@@ -100,23 +106,20 @@ impl Place {
         };
         tokio::spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));
         let service = listen(&bus, &node).await?;
-        let plugins = Plugins::new([plugin]);
         let interval = config.report_interval;
         let reporter = Reporter { bus, host, plugins, interval, gate };
         tokio::spawn(reporter.run(shutdown.clone()));
         tokio::spawn(async move { tenure.keep(lease, &shutdown).await.map(drop) });
-        Ok(Agent { view, _service: service, _trigger: trigger })
+        Ok(Agent { plugin, member, _service: service, _trigger: trigger })
     }
 }
 
 impl Agent {
     /// Its plugin's health flips, and it says so in these words.
     pub fn change(&self, description: String) {
-        self.view.send_modify(|view| {
-            view.healthy = !view.healthy;
-            view.since = clock::now();
-            view.description = description;
-        });
+        let view = self.member.view();
+        let (healthy, since) = (!view.healthy, clock::now());
+        self.plugin.see(&self.member, View { healthy, since, description, ..view });
     }
 }
 

@@ -73,7 +73,7 @@ impl Mounter {
         Self { parts: Arc::new(parts) }
     }
 
-    fn plugin(&self, id: &PluginId) -> Result<&Plugin, Problem> {
+    fn plugin(&self, id: &PluginId) -> Result<Plugin, Problem> {
         self.parts.plugins.get(id).ok_or_else(|| no_plugin(id))
     }
 
@@ -85,7 +85,7 @@ impl Mounter {
 
 /// What is asked of a plugin that is not here.
 fn no_plugin(id: &PluginId) -> Problem {
-    let message = format!("plugin {id} is not in the configuration of this node's agent");
+    let message = format!("this node has no plugin {id}");
     Problem::new(Code::NoSuchPlugin, message).retryable()
 }
 

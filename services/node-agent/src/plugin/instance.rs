@@ -6,34 +6,39 @@ use berth_csi::advertised::ControllerCapabilities;
 use berth_domain::PluginId;
 use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities};
 
-use super::View;
+use super::{Faces, View};
 
-/// The halves it has. One that has never answered is reported as a node instance: the agent stands
-/// for a node, and what else the plugin may be is not known.
-pub(super) fn report(plugin: &PluginId, view: &View) -> Vec<ReportedInstance> {
-    let known = view.fingerprint.as_ref();
-    let controller = known.and_then(|known| known.controller.as_ref()).map(controller);
-    let node = known.and_then(node);
+/// The halves it has, each as the instance that is asked for it says. One that has never answered
+/// is reported as a node instance: the agent stands for a node, and what else the plugin may be is
+/// not known.
+pub(super) fn report(plugin: &PluginId, faces: &Faces) -> Vec<ReportedInstance> {
+    let known = faces.controller.fingerprint.as_ref();
+    let attaches = known.and_then(|known| known.controller.as_ref()).map(controller);
+    let mounts = faces.node.fingerprint.as_ref().and_then(node);
+    let reported = |half, instance| ReportedInstance { plugin: plugin.clone(), half, instance };
     let mut halves = Vec::new();
-    if controller.is_some() {
-        halves.push(Half::Controller);
+    if let Some(attaches) = attaches {
+        let instance = Instance { controller: Some(attaches), ..of(&faces.controller) };
+        halves.push(reported(Half::Controller, instance));
     }
-    if node.is_some() || halves.is_empty() {
-        halves.push(Half::Node);
+    if mounts.is_some() || halves.is_empty() {
+        halves.push(reported(Half::Node, Instance { node: mounts, ..of(&faces.node) }));
     }
-    let instance = |half| Instance {
+    halves
+}
+
+/// Who it is.
+fn of(view: &View) -> Instance {
+    let known = view.fingerprint.as_ref();
+    Instance {
         healthy: view.healthy,
         description: view.description.clone(),
         provider: known.map(|known| known.name.clone()).unwrap_or_default(),
         version: known.map(|known| known.vendor_version.clone()).unwrap_or_default(),
         since: view.since,
-        controller: controller.filter(|_| half == Half::Controller),
-        node: node.clone().filter(|_| half == Half::Node),
-    };
-    halves
-        .into_iter()
-        .map(|half| ReportedInstance { plugin: plugin.clone(), half, instance: instance(half) })
-        .collect()
+        controller: None,
+        node: None,
+    }
 }
 
 fn controller(can: &ControllerCapabilities) -> ControllerAbilities {
@@ -104,7 +109,8 @@ mod tests {
     }
 
     fn halves(view: &View) -> Vec<(Half, Instance)> {
-        let reported = report(&PluginId::new("p").unwrap(), view);
+        let faces = Faces { controller: view.clone(), node: view.clone(), one: true };
+        let reported = report(&PluginId::new("p").unwrap(), &faces);
         reported.into_iter().map(|one| (one.half, one.instance)).collect()
     }
 

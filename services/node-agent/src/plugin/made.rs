@@ -1,4 +1,5 @@
-//! The calls that one piece of work made of a plugin, for the event that tells it.
+//! The calls that one piece of work made of a plugin, for the event that tells it; and the one that
+//! it waits for, for whoever asks meanwhile.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,10 +15,22 @@ const NOTED_MAX: usize = 16;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Made {
     calls: Arc<Mutex<Vec<PluginCall>>>,
+    waits_for: Arc<Mutex<Option<(Rpc, Timestamp)>>>,
 }
 
 impl Made {
+    /// A call is made now.
+    pub(super) fn begin(&self, rpc: Rpc, at: Timestamp) {
+        *self.waits_for.lock().unwrap_or_else(PoisonError::into_inner) = Some((rpc, at));
+    }
+
+    /// The call that has not been answered yet, and since when.
+    pub(super) fn waits_for(&self) -> Option<(Rpc, Timestamp)> {
+        *self.waits_for.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn note(&self, rpc: Rpc, at: Timestamp, took: Duration, error: Option<&CallError>) {
+        *self.waits_for.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         if calls.len() < NOTED_MAX {
             let code = match error.map(|error| &error.failure) {

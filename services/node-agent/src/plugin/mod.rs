@@ -1,41 +1,66 @@
 //! The plugins on this node.
 //!
-//! **Owns** one connection per configured socket, what is known of who is behind it
-//! ([`View`]), and the task that keeps that current ([`supervise`]).
+//! **Owns** one connection per instance, what is known of who is behind it ([`View`]), the task
+//! that keeps that current ([`supervise`]), and the processes of plugins that the agent runs.
 //!
 //! **Promises** that what a plugin can do is unknown until it has said so, and stays known while it
 //! is away; that a socket which is not there, or is no plugin, is an unhealthy instance with the
-//! reason in words; and that every call ends.
+//! reason in words; that every call ends; and that no process with mounts is ended by us unless
+//! somebody said so twice.
 //!
 //! **Never** decides which call to make.
+//!
+//! | | |
+//! | --- | --- |
+//! | [`declaration`], [`scan`] | what is said of plugins: configuration, files, sockets |
+//! | [`roster`] | who is here by that, comes, and leaves |
+//! | [`member`], [`supervise`], [`fold`] | one instance; whether it is well; which one is asked |
+//! | [`process`], [`run`], [`output`] | the process of one that the agent runs |
+//! | [`record`] | what is kept of an instance on disk |
+//! | [`serve`] | what operators ask |
 
+pub mod declaration;
+mod fold;
 mod instance;
 mod made;
+mod member;
 mod outcome;
+mod output;
+mod process;
+pub mod record;
+pub mod roster;
+mod run;
+mod scan;
+mod serve;
+mod slot;
 mod supervise;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use berth_contract::event::PluginCall;
+use berth_contract::message::plugin::SourceFault;
 use berth_contract::message::registry::ReportedInstance;
 use berth_contract::trace::TraceContext;
 use berth_csi::advertised::{ControllerCapabilities, NodeCapabilities};
 use berth_csi::rpc::Unary;
-use berth_csi::{CallError, Client, Fingerprint};
+use berth_csi::{CallError, Failure, Fingerprint, Rpc};
 use berth_domain::{PluginId, Timestamp};
 use berth_service::clock;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::config::PluginConfig;
+use crate::tell::Teller;
 
 use made::Made;
+pub use member::Member;
 pub use outcome::problem;
+pub use serve::{Asked, ORDERS_MAX, serve};
+use slot::Slot;
 pub use supervise::{Supervision, supervise};
 
-/// What is known of a plugin now.
+/// What is known of an instance, or of a plugin by the instance that is asked, now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     /// Whether it answered its last probe well.
@@ -48,68 +73,86 @@ pub struct View {
     pub fingerprint: Option<Fingerprint>,
 }
 
-/// A plugin of this node. Cheap to clone.
+impl View {
+    /// Whether its controller can be asked now: it is healthy, and serves one (E9).
+    pub fn serves_controller(&self) -> bool {
+        let fingerprint = self.fingerprint.as_ref().filter(|_| self.healthy);
+        fingerprint.is_some_and(|known| known.controller.is_some())
+    }
+}
+
+/// A plugin by the instances that calls of each half go to; mostly one and the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Faces {
+    controller: View,
+    node: View,
+    /// Whether they are one.
+    one: bool,
+}
+
+/// A plugin of this node, whichever instance of it is asked. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Plugin {
     /// Its id.
     pub id: PluginId,
-    client: Client,
+    slot: Arc<Slot>,
     patience: Duration,
-    view: watch::Receiver<View>,
+    trace: Option<TraceContext>,
     made: Made,
 }
 
 impl Plugin {
-    /// A plugin nobody has asked yet, and where what is learned of it is to be told.
-    pub fn new(
-        config: &PluginConfig,
-        patience: Duration,
-        now: Timestamp,
-    ) -> (Self, watch::Sender<View>) {
-        let unknown = View {
-            healthy: false,
-            description: "it has not been asked yet".to_owned(),
-            since: now,
-            fingerprint: None,
-        };
-        let (sender, view) = watch::channel(unknown);
-        let client = Client::new(&config.socket);
-        let made = Made::default();
-        (Self { id: config.id.clone(), client, patience, view, made }, sender)
-    }
-
-    /// What is known of it now.
+    /// What is known of it now, as a plugin that mounts.
     pub fn view(&self) -> View {
-        self.view.borrow().clone()
+        self.slot.faces().node
     }
 
-    /// What is known of it, as it changes.
+    /// What is known of it, as a plugin that attaches, as it changes.
     pub fn follow(&self) -> watch::Receiver<View> {
-        self.view.clone()
+        self.slot.follow_controller()
     }
 
     /// The instances it is reported as.
     pub fn instances(&self) -> Vec<ReportedInstance> {
-        instance::report(&self.id, &self.view.borrow())
+        instance::report(&self.id, &self.slot.faces())
     }
 
     /// What its node service can do; none until it has said so.
     pub fn node(&self) -> Option<NodeCapabilities> {
-        let view = self.view.borrow();
-        view.fingerprint.as_ref()?.node.as_ref().map(|node| node.capabilities)
+        self.view().fingerprint?.node.map(|node| node.capabilities)
     }
 
     /// What its controller service can do; none until it has said so.
     pub fn controller(&self) -> Option<ControllerCapabilities> {
-        self.view.borrow().fingerprint.as_ref()?.controller
+        self.slot.faces().controller.fingerprint?.controller
+    }
+
+    /// What is known of one of its instances now.
+    pub fn see(&self, member: &Member, view: View) {
+        member.set_view(view);
+        self.slot.fold();
     }
 
     /// Makes a call and waits for the answer for as long as the agent's patience lasts: the
     /// caller's deadline is not the plugin's, and an answer that is not waited for is one nobody
-    /// knows of.
+    /// knows of. It is made of the instance that is to be asked now, and ends there.
     pub async fn call<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
         let (at, began) = (clock::now(), Instant::now());
-        let answer = self.client.call(request, self.patience).await;
+        self.made.begin(R::RPC, at);
+        let asked = self.slot.ask(R::RPC);
+        if let (Rpc::NodeStageVolume | Rpc::NodePublishVolume, Some(volume)) =
+            (R::RPC, request.volume_id())
+        {
+            self.slot.attribute(&asked.member, volume).await;
+        }
+        let client = &asked.member.client;
+        let answer = match self.trace {
+            Some(trace) => client.traced(trace).call(request, self.patience).await,
+            None => client.call(request, self.patience).await,
+        };
+        if let Err(CallError { failure: Failure::Unreachable { .. }, .. }) = &answer {
+            asked.member.look.notify_one();
+        }
         self.made.note(R::RPC, at, began.elapsed(), answer.as_ref().err());
         answer
     }
@@ -117,7 +160,12 @@ impl Plugin {
     /// The same plugin, for calls that are steps of this trace; they are noted apart.
     #[must_use]
     pub fn at_work(&self, trace: TraceContext) -> Self {
-        Self { client: self.client.traced(trace), made: Made::default(), ..self.clone() }
+        Self { trace: Some(trace), made: Made::default(), ..self.clone() }
+    }
+
+    /// The call of this work that it has not answered yet, and since when.
+    pub fn waits_for(&self) -> Option<(Rpc, Timestamp)> {
+        self.made.waits_for()
     }
 
     /// The calls that were made of it since it was put [to work](Self::at_work).
@@ -126,34 +174,79 @@ impl Plugin {
     }
 }
 
-/// All plugins of this node, by id. Cheap to clone.
+/// All plugins of this node, by id; they come and go. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Plugins {
-    all: Arc<BTreeMap<PluginId, Plugin>>,
+    all: Arc<RwLock<BTreeMap<PluginId, Plugin>>>,
+    news: watch::Sender<u64>,
+    faults: Arc<Mutex<Vec<SourceFault>>>,
+    patience: Duration,
+    tell: Option<Teller>,
 }
 
 impl Plugins {
-    /// These.
-    pub fn new(plugins: impl IntoIterator<Item = Plugin>) -> Self {
-        let all = plugins.into_iter().map(|plugin| (plugin.id.clone(), plugin)).collect();
-        Self { all: Arc::new(all) }
+    /// None yet; each call is waited for as long as `patience` lasts.
+    pub fn new(patience: Duration, tell: Option<Teller>) -> Self {
+        let (all, faults) = (Arc::default(), Arc::default());
+        Self { all, news: watch::Sender::new(0), faults, patience, tell }
+    }
+
+    /// Takes an instance in, and says whether its plugin is new here.
+    pub fn join(&self, member: Arc<Member>) -> (Plugin, bool) {
+        let id = member.said.id.clone();
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plugin) = all.get(&id) {
+            plugin.slot.join(member);
+            return (plugin.clone(), false);
+        }
+        let slot = Slot::new(member, self.news.clone(), self.tell.clone());
+        let (patience, made) = (self.patience, Made::default());
+        let plugin = Plugin { id: id.clone(), slot, patience, trace: None, made };
+        all.insert(id, plugin.clone());
+        self.news.send_modify(|count| *count += 1);
+        (plugin, true)
+    }
+
+    /// Lets an instance go, and says whether it was the last of its plugin.
+    fn leave(&self, member: &Member) -> bool {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(plugin) = all.get(&member.said.id) else { return true };
+        if !plugin.slot.leave(&member.key) {
+            return false;
+        }
+        all.remove(&member.said.id);
+        self.news.send_modify(|count| *count += 1);
+        true
     }
 
     /// The one of this id.
-    pub fn get(&self, id: &PluginId) -> Option<&Plugin> {
-        self.all.get(id)
+    pub fn get(&self, id: &PluginId) -> Option<Plugin> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
     /// Each, by id.
-    pub fn iter(&self) -> impl Iterator<Item = &Plugin> {
-        self.all.values()
+    pub fn list(&self) -> Vec<Plugin> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
-}
 
-impl View {
-    /// Whether its controller can be asked now: it is healthy, and serves one (E9).
-    pub fn serves_controller(&self) -> bool {
-        let fingerprint = self.fingerprint.as_ref().filter(|_| self.healthy);
-        fingerprint.is_some_and(|known| known.controller.is_some())
+    /// Changes whenever a report is worth sending.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// What is wrong with where plugins come from.
+    pub fn faults(&self) -> Vec<SourceFault> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on this is wrong; false when it was before.
+    fn set_faults(&self, now: &[SourceFault]) -> bool {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        if *faults == now {
+            return false;
+        }
+        *faults = now.to_vec();
+        self.news.send_modify(|count| *count += 1);
+        true
     }
 }

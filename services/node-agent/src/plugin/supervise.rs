@@ -1,15 +1,22 @@
-//! Watching one plugin: who it is, and whether it is well.
+//! Watching one instance: who it is, and whether it is well.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_csi::{Client, Code, Fingerprint, IdentifyError, identify, v1};
 use berth_domain::Timestamp;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
-use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::sleep;
 
-use super::{Plugin, View};
+use super::{Member, Plugin, View};
+
+/// How often it is looked whether an instance that is away is back.
+const AWAY: Duration = Duration::from_millis(200);
+/// How soon after one look comes the next, whoever asks for it.
+const SOONEST: Duration = Duration::from_millis(20);
+/// Every so many probes it is also asked for its version, which may change behind a connection.
+const VERSION_EVERY: u32 = 5;
 
 /// How a plugin is watched.
 #[derive(Debug, Clone, Copy)]
@@ -20,73 +27,123 @@ pub struct Supervision {
     pub timeout: Duration,
 }
 
-/// Watches a plugin until the shutdown, which is its last, unhealthy, view.
+/// Watches an instance until it is `gone`, or until the shutdown, which is its last, unhealthy,
+/// view.
 ///
-/// A plugin that is well is probed; one that is not, or that is new, is asked who it is: another
-/// version may have taken its place.
+/// An instance that is well is probed; one that is not, that is new, or that may be another process
+/// or version by now, is asked who it is.
 pub async fn supervise(
+    member: Arc<Member>,
     plugin: Plugin,
-    view: watch::Sender<View>,
     supervision: Supervision,
+    gone: Shutdown,
     shutdown: Shutdown,
 ) {
-    let mut ticks = interval(supervision.interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looking = Looking { connections: 0, probes: 0 };
+    let mut wait = Duration::ZERO;
     loop {
         let seen = tokio::select! {
             seen = async {
-                ticks.tick().await;
-                look(&plugin.client, &plugin.view(), supervision.timeout).await
+                wait_for(&member, wait).await;
+                looking.look(&member.client, &member.view(), supervision.timeout).await
             } => seen,
+            () = gone.requested() => return,
             () = shutdown.requested() => break,
         };
-        take(&view, seen, &plugin);
+        // Releases may wait for its return, and a socket that nobody listens at costs nothing.
+        let often = if seen.is_ok() { supervision.interval } else { AWAY };
+        wait = often.min(supervision.interval);
+        take(&member, seen, &plugin);
     }
-    take(&view, Err("the agent is stopping".to_owned()), &plugin);
+    take(&member, Err("the agent is stopping".to_owned()), &plugin);
+}
+
+/// Waits for so long, or until somebody found that the instance does not answer.
+async fn wait_for(member: &Member, wait: Duration) {
+    sleep(wait.min(SOONEST)).await;
+    tokio::select! {
+        () = sleep(wait.saturating_sub(SOONEST)) => {}
+        () = member.look.notified() => {}
+    }
 }
 
 /// Well, as who it is; or the reason why not, in words.
 type Seen = Result<Fingerprint, String>;
 
-async fn look(client: &Client, last: &View, timeout: Duration) -> Seen {
-    match &last.fingerprint {
-        Some(known) if last.healthy => probe(client, timeout).await.map(|()| known.clone()),
-        _ => identify(client, timeout).await.map_err(|error| match error {
+/// What was last seen through the connection, beside the view.
+struct Looking {
+    /// How often a connection had been opened when it was asked who it is.
+    connections: u64,
+    /// Probes since then.
+    probes: u32,
+}
+
+impl Looking {
+    async fn look(&mut self, client: &Client, last: &View, timeout: Duration) -> Seen {
+        if let Some(known) = last.fingerprint.as_ref().filter(|_| last.healthy)
+            && client.connections() == self.connections
+        {
+            probe(client, timeout).await?;
+            self.probes += 1;
+            let asks = self.probes.is_multiple_of(VERSION_EVERY);
+            let same = !asks || is_same(client, known, timeout).await;
+            if same && client.connections() == self.connections {
+                return Ok(known.clone());
+            }
+        }
+        let before = client.connections();
+        let seen = identify(client, timeout).await.map_err(|error| match error {
             IdentifyError::Call(error) if error.code() == Some(Code::FailedPrecondition) => {
                 format!("the plugin says that it is unhealthy: {error}")
             }
             error => error.to_string(),
-        }),
+        });
+        // Over more than one new connection the answers may be two processes'.
+        let after = client.connections();
+        self.connections = if after > before + 1 { before } else { after };
+        self.probes = 0;
+        seen
     }
 }
 
 async fn probe(client: &Client, timeout: Duration) -> Result<(), String> {
-    match client.call(v1::ProbeRequest {}, timeout).await {
-        // An answer without the flag means ready (CSI, Probe).
-        Ok(answer) if answer.ready.unwrap_or(true) => Ok(()),
-        Ok(_) => Err("the plugin says that it is not ready".to_owned()),
+    match berth_csi::probe(client, timeout).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("the plugin says that it is not ready".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
 
+/// Whether it is still of the version that it was. One that does not say so counts as the same:
+/// the next probe tells whether it is well.
+async fn is_same(client: &Client, known: &Fingerprint, timeout: Duration) -> bool {
+    let info = client.call(v1::GetPluginInfoRequest {}, timeout).await;
+    info.map_or(true, |info| {
+        // A version that was shortened differs, and is read again each time.
+        info.name == known.name && info.vendor_version == known.vendor_version
+    })
+}
+
 /// Takes in what was seen; the registry, which is told of each change, makes the event of it.
-fn take(view: &watch::Sender<View>, seen: Seen, plugin: &Plugin) {
-    let last = view.borrow().clone();
+fn take(member: &Member, seen: Seen, plugin: &Plugin) {
+    let last = member.view();
     let next = after(&last, seen, clock::now());
     if next == last {
         return;
     }
+    let (id, instance, why) = (&plugin.id, &member.key, &next.description);
     if next.healthy == last.healthy {
-        tracing::debug!(plugin = %plugin.id, why = next.description, "a plugin is seen otherwise");
+        tracing::debug!(plugin = %id, instance, why, "a plugin is seen otherwise");
     } else {
-        let (healthy, why) = (next.healthy, &next.description);
-        tracing::info!(plugin = %plugin.id, healthy, why, "a plugin's health changed");
+        let healthy = next.healthy;
+        tracing::info!(plugin = %id, instance, healthy, why, "a plugin's health changed");
     }
-    view.send_replace(next);
+    plugin.see(member, next);
 }
 
 /// The view after what was seen: what the plugin can do stays known when it does not answer.
 fn after(last: &View, seen: Seen, now: Timestamp) -> View {
+    let seen = seen.and_then(|seen| the_same_driver(last, seen));
     let healthy = seen.is_ok();
     let since = if healthy == last.healthy { last.since } else { now };
     match seen {
@@ -99,6 +156,19 @@ fn after(last: &View, seen: Seen, now: Timestamp) -> View {
         Err(reason) => {
             View { healthy, description: reason, since, fingerprint: last.fingerprint.clone() }
         }
+    }
+}
+
+/// Another version is an upgrade; another name is another driver, which knows nothing of what is
+/// mounted, and would say of each volume that there is nothing to undo.
+fn the_same_driver(last: &View, seen: Fingerprint) -> Seen {
+    match &last.fingerprint {
+        Some(known) if known.name != seen.name => Err(format!(
+            "it was {}, and says that it is {} now: another driver has taken its place; if that is \
+             meant, restart the agent, or give the other driver an id of its own",
+            known.name, seen.name
+        )),
+        _ => Ok(seen),
     }
 }
 
@@ -135,5 +205,9 @@ mod tests {
         assert_eq!(gone.fingerprint, Some(fingerprint("1")));
         let upgraded = after(&gone, Ok(fingerprint("2")), at(6));
         assert_eq!(upgraded.fingerprint, Some(fingerprint("2")));
+        let other = Fingerprint { name: "csi.other".to_owned(), ..fingerprint("2") };
+        let usurped = after(&upgraded, Ok(other), at(7));
+        assert!(!usurped.healthy && usurped.description.contains("csi.other"), "{usurped:?}");
+        assert_eq!(usurped.fingerprint, Some(fingerprint("2")));
     }
 }

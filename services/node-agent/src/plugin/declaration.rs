@@ -1,0 +1,247 @@
+//! What is said of a plugin instance: its id, and a socket or a command.
+//!
+//! **Owns** the form, in the agent's configuration and in files of `plugins_dir` alike.
+//!
+//! **Promises** all faults at once; and the same key for what is said in the same way at the same
+//! place, so that an instance is known again after the agent was killed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_contract::decode::{Decode, Decoder};
+use berth_domain::PluginId;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
+const SOCKET_BYTES_MAX: usize = 107;
+/// Arguments of a command, and variables of its environment.
+const WORDS_MAX: usize = 256;
+/// The longest of them, in bytes.
+const WORD_BYTES_MAX: usize = 4096;
+/// What the agent sets itself.
+pub const CSI_ENDPOINT: &str = "CSI_ENDPOINT";
+/// A command that has not been healthy for so long is started again.
+const HEALTH_TIMEOUT_MS: u64 = 60_000;
+/// How long a process may take to end before it is killed.
+const STOP_TIMEOUT_MS: u64 = 10_000;
+
+/// Where something is said of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// In the agent's own configuration.
+    Configuration,
+    /// In a file.
+    File(PathBuf),
+    /// By a socket's own path.
+    Socket(PathBuf),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configuration => f.write_str("configuration"),
+            Self::File(path) | Self::Socket(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// One instance of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declaration {
+    /// The plugin.
+    pub id: PluginId,
+    /// How it is reached.
+    pub reach: Reach,
+}
+
+/// How an instance is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reach {
+    /// Somebody else runs it and serves this socket, which need not be there yet.
+    Socket(PathBuf),
+    /// The agent runs it.
+    Command(Command),
+}
+
+/// A command to run, as it is given: no shell reads it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// The program's absolute path, and its arguments.
+    pub argv: Vec<String>,
+    /// Its environment, beside `PATH` and `CSI_ENDPOINT`.
+    pub env: BTreeMap<String, String>,
+    /// It is started again when it has not been healthy for so long, in milliseconds.
+    pub health_timeout_ms: u64,
+    /// It is killed when it has not ended so long after SIGTERM, in milliseconds.
+    pub stop_timeout_ms: u64,
+}
+
+impl Command {
+    /// It is started again when it has not been healthy for so long.
+    pub fn health_timeout(&self) -> Duration {
+        Duration::from_millis(self.health_timeout_ms)
+    }
+
+    /// It is killed when it has not ended so long after SIGTERM.
+    pub fn stop_timeout(&self) -> Duration {
+        Duration::from_millis(self.stop_timeout_ms)
+    }
+}
+
+/// Arguments and variables may be secret.
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = self.argv.first();
+        f.debug_struct("Command").field("program", &program).finish_non_exhaustive()
+    }
+}
+
+impl Declaration {
+    /// A plugin that somebody else runs.
+    pub fn socket(id: PluginId, socket: impl Into<PathBuf>) -> Self {
+        Self { id, reach: Reach::Socket(socket.into()) }
+    }
+
+    /// The command, when the agent runs it.
+    pub fn command(&self) -> Option<&Command> {
+        match &self.reach {
+            Reach::Socket(_) => None,
+            Reach::Command(command) => Some(command),
+        }
+    }
+
+    /// Which instance this is, of all that ever were on the node: 48 bits of the SHA-256 of what is
+    /// said and where, in hex. What is said otherwise is another instance.
+    pub fn key(&self, source: &Source) -> String {
+        let said = serde_json::json!([source, self]).to_string();
+        let hash = Sha256::digest(said.as_bytes());
+        hash.iter().take(6).fold(String::new(), |key, byte| format!("{key}{byte:02x}"))
+    }
+}
+
+impl Decode for Declaration {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut object = decoder.object(value)?;
+        let id = decoder.field::<PluginId>(&mut object, "id");
+        let socket = decoder.field::<Option<String>>(&mut object, "socket");
+        let argv = decoder.field::<Option<Vec<String>>>(&mut object, "command");
+        let env = decoder.field::<Option<BTreeMap<String, String>>>(&mut object, "env");
+        let mut ms = |name: &str, default| {
+            let given = decoder.field::<Option<u64>>(&mut object, name)?;
+            let ms = given.unwrap_or(default);
+            let sound = (100..=86_400_000).contains(&ms);
+            decoder.demand(sound, name, "must be from 100 to 86400000");
+            sound.then_some((given.is_some(), ms))
+        };
+        let health_timeout = ms("health_timeout_ms", HEALTH_TIMEOUT_MS);
+        let stop_timeout = ms("stop_timeout_ms", STOP_TIMEOUT_MS);
+        let known = ["id", "socket", "command", "env", "health_timeout_ms", "stop_timeout_ms"];
+        decoder.finish(&object, &known);
+        let (socket, argv, env) = (socket?, argv?, env?);
+        let (health_timeout, stop_timeout) = (health_timeout?, stop_timeout?);
+        let reach = match (socket, argv) {
+            (Some(socket), None) => {
+                let alone = env.is_none() && !health_timeout.0 && !stop_timeout.0;
+                let alone = decoder.demand(alone, "socket", "goes with nothing that a command has");
+                let sound = check_socket(decoder, &socket);
+                (alone && sound).then(|| Reach::Socket(socket.into()))
+            }
+            (None, Some(argv)) => {
+                let env = env.unwrap_or_default();
+                let (health_timeout_ms, stop_timeout_ms) = (health_timeout.1, stop_timeout.1);
+                let sound = check_command(decoder, &argv, &env);
+                let command = Command { argv, env, health_timeout_ms, stop_timeout_ms };
+                sound.then_some(Reach::Command(command))
+            }
+            (socket, _) => {
+                let both = if socket.is_some() { "goes without `command`" } else { NEITHER };
+                decoder.demand(false, "socket", both);
+                None
+            }
+        };
+        Some(Self { id: id?, reach: reach? })
+    }
+}
+
+const NEITHER: &str = "is missing: a plugin has a `socket`, or a `command` that the agent runs";
+
+fn check_socket(decoder: &mut Decoder, socket: &str) -> bool {
+    let absolute = Path::new(socket).is_absolute() && !socket.contains('\0');
+    let long = format!("has {} bytes; a socket's path has {SOCKET_BYTES_MAX}", socket.len());
+    decoder.demand(absolute, "socket", "must be an absolute path, without unix://")
+        & decoder.demand(socket.len() <= SOCKET_BYTES_MAX, "socket", long)
+}
+
+fn check_command(decoder: &mut Decoder, argv: &[String], env: &BTreeMap<String, String>) -> bool {
+    let sound = |word: &str| word.len() <= WORD_BYTES_MAX && !word.contains('\0');
+    let program = argv.first().is_some_and(|program| Path::new(program).is_absolute());
+    let words = argv.len() <= WORDS_MAX && argv.iter().all(|word| sound(word));
+    let variables = env.len() <= WORDS_MAX
+        && env.iter().all(|(name, value)| {
+            let named = !name.is_empty() && !name.contains('=') && sound(name);
+            named && sound(value)
+        });
+    let bounds = format!(
+        "has at most {WORDS_MAX} entries of at most {WORD_BYTES_MAX} bytes, without zero bytes"
+    );
+    decoder.demand(program, "command", "must begin with the program's absolute path")
+        & decoder.demand(words, "command", &bounds)
+        & decoder.demand(variables, "env", &bounds)
+        & decoder.demand(!env.contains_key(CSI_ENDPOINT), "env", "must not set CSI_ENDPOINT")
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::document::{Format, read};
+
+    use super::*;
+
+    fn faults(text: &str) -> Vec<String> {
+        let faults = read::<Declaration>(text, Format::Toml).unwrap_err();
+        faults.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_socket_or_a_command() {
+        let of = |text: &str| read::<Declaration>(text, Format::Toml).unwrap();
+        let socket = of("id = 'p'\nsocket = '/run/p.sock'");
+        assert_eq!(socket.reach, Reach::Socket("/run/p.sock".into()));
+        let command = of("id = 'p'\ncommand = ['/bin/p', '-v']\nenv = { A = 'b' }");
+        let command = command.command().unwrap();
+        assert_eq!(command.argv, ["/bin/p", "-v"]);
+        assert_eq!(command.env["A"], "b");
+        assert_eq!(command.health_timeout(), Duration::from_secs(60));
+        assert!(!format!("{command:?}").contains("-v"), "arguments may be secret");
+    }
+
+    #[test]
+    fn every_fault_comes_at_once() {
+        let text = "id = ''\ncommand = [1]\nhealth_timeout_ms = 1\nsize = 3";
+        let all = faults(text);
+        assert_eq!(all.len(), 4, "{all:?}");
+        let text = "id = 'p'\ncommand = ['p']\n[env]\nCSI_ENDPOINT = 'x'";
+        assert_eq!(faults(text).len(), 2);
+        assert!(faults("id = 'p'")[0].contains("is missing"));
+        let both = faults("id = 'p'\nsocket = '/s'\ncommand = ['/p']");
+        assert!(both[0].contains("goes without"), "{both:?}");
+        let with_env = faults("id = 'p'\nsocket = 's'\nenv = { A = 'b' }");
+        assert_eq!(with_env.len(), 2, "{with_env:?}");
+    }
+
+    #[test]
+    fn an_instance_is_known_again_by_what_is_said_and_where() {
+        let id = || PluginId::new("p").unwrap();
+        let at = |file: &str| Source::File(file.into());
+        let key = Declaration::socket(id(), "/a").key(&at("/x"));
+        assert_eq!(key, Declaration::socket(id(), "/a").key(&at("/x")));
+        assert_ne!(key, Declaration::socket(id(), "/b").key(&at("/x")));
+        assert_ne!(key, Declaration::socket(id(), "/a").key(&at("/y")));
+        assert_eq!(key.len(), 12);
+    }
+}

@@ -1,0 +1,205 @@
+//! One instance of a plugin: its connection, what is known of it, and what it has mounted.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use berth_csi::Client;
+use berth_domain::Timestamp;
+use tokio::sync::Notify;
+
+use super::View;
+use super::declaration::Declaration;
+use super::fold::Candidate;
+use super::process::ProcessId;
+use super::record::{Record, Records};
+
+/// One instance of a plugin on this node.
+#[derive(Debug)]
+pub struct Member {
+    /// Which: [`Record::key`].
+    pub key: String,
+    /// What is said of it.
+    pub said: Declaration,
+    /// Where it is reached.
+    pub socket: PathBuf,
+    /// Since when this node has it.
+    pub since: Timestamp,
+    pub(super) client: Client,
+    /// Asks for a look at it now.
+    pub(super) look: Notify,
+    records: Option<Records>,
+    state: Mutex<State>,
+    // Held while the record is written, so that the newest is on the disk last.
+    writing: tokio::sync::Mutex<()>,
+    in_flight: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct State {
+    view: View,
+    record: Record,
+    /// Why its process does not run, of one that the agent runs.
+    down: Option<String>,
+    /// Its source is gone; how many mounts need it.
+    leaving: Option<usize>,
+    /// Its health is as bad as can be and it still runs; why it is not started again.
+    spared: Option<String>,
+}
+
+impl Member {
+    /// An instance nobody has asked yet; with nowhere to keep it, it is forgotten with the agent.
+    pub fn new(record: Record, records: Option<Records>, now: Timestamp) -> Arc<Self> {
+        let key = record.key();
+        let socket = match (&records, &record.said.reach) {
+            (Some(records), _) => records.socket(&key, &record.said),
+            (None, super::declaration::Reach::Socket(socket)) => socket.clone(),
+            (None, super::declaration::Reach::Command(_)) => PathBuf::new(),
+        };
+        let view = View {
+            healthy: false,
+            description: "it has not been asked yet".to_owned(),
+            since: now,
+            fingerprint: None,
+        };
+        Arc::new(Self {
+            client: Client::new(&socket),
+            said: record.said.clone(),
+            since: record.since,
+            state: Mutex::new(State { view, record, down: None, leaving: None, spared: None }),
+            key,
+            socket,
+            look: Notify::new(),
+            records,
+            writing: tokio::sync::Mutex::default(),
+            in_flight: AtomicUsize::new(0),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of it now.
+    pub fn view(&self) -> View {
+        self.state().view.clone()
+    }
+
+    /// What is kept of it.
+    pub fn record(&self) -> Record {
+        self.state().record.clone()
+    }
+
+    pub(super) fn set_view(&self, view: View) {
+        self.state().view = view;
+    }
+
+    /// Its process runs, or does not and why; false when that was known.
+    pub(super) fn set_process(&self, process: Option<ProcessId>, down: Option<String>) -> bool {
+        let mut state = self.state();
+        let is_news = state.record.process != process || state.down != down;
+        (state.record.process, state.down) = (process, down);
+        is_news
+    }
+
+    pub(super) fn count_restart(&self) {
+        self.state().record.restarts += 1;
+    }
+
+    pub(super) fn set_leaving(&self, mounts: Option<usize>) {
+        self.state().leaving = mounts;
+    }
+
+    pub(super) fn set_stopped_by(&self, by: Option<String>) {
+        self.state().record.stopped_by = by;
+    }
+
+    /// Says why it is not started again, or that there is no reason to; false when that was known.
+    pub(super) fn set_spared(&self, why: Option<String>) -> bool {
+        let mut state = self.state();
+        let is_news = state.spared != why;
+        state.spared = why;
+        is_news
+    }
+
+    /// Whether it mounts this volume, and was not known to.
+    pub(super) fn mounts(&self, volume: &str) -> bool {
+        self.state().record.volumes.insert(volume.to_owned())
+    }
+
+    pub(super) fn has_mounted(&self, volume: &str) -> bool {
+        self.state().record.volumes.contains(volume)
+    }
+
+    /// Forgets the volumes of which nothing is here any more.
+    pub(super) fn keep_volumes(&self, here: &BTreeSet<String>) {
+        self.state().record.volumes.retain(|volume| here.contains(volume));
+    }
+
+    /// Writes down what is to be kept of it.
+    pub(super) async fn save(self: &Arc<Self>) {
+        let Some(records) = self.records.clone() else { return };
+        let _writing = self.writing.lock().await;
+        let record = self.record();
+        let written = tokio::task::spawn_blocking(move || records.write(&record)).await;
+        if let Ok(Err(error)) = written {
+            let (plugin, instance) = (&self.said.id, &self.key);
+            tracing::error!(%plugin, instance, %error, "what is kept of a plugin was not written");
+        }
+    }
+
+    /// A call begins, until what is returned is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        InFlight { member: Arc::clone(self) }
+    }
+
+    /// Calls that have not been answered.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn candidate(&self) -> Candidate {
+        let state = self.state();
+        let mut remarks = Vec::new();
+        match state.record.restarts {
+            0 => {}
+            1 => remarks.push("started again once".to_owned()),
+            times => remarks.push(format!("started again {times} times")),
+        }
+        if let Some(mounts) = state.leaving {
+            remarks.push(format!("its source is gone, {}", need(mounts)));
+        }
+        remarks.extend(state.spared.clone());
+        Candidate {
+            key: self.key.clone(),
+            view: state.view.clone(),
+            down: state.down.clone(),
+            remarks,
+            leaving: state.leaving.is_some(),
+            since: self.since,
+        }
+    }
+}
+
+/// How many mounts need it, in words.
+pub(super) fn need(mounts: usize) -> String {
+    match mounts {
+        0 => "no mount needs it".to_owned(),
+        1 => "1 mount needs it".to_owned(),
+        mounts => format!("{mounts} mounts need it"),
+    }
+}
+
+/// A call that has not been answered.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) member: Arc<Member>,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.member.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+}

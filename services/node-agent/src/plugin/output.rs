@@ -1,0 +1,154 @@
+//! What a plugin's process says, line by line, in the agent's log.
+//!
+//! **Owns** the file that the process writes to, which grows to [`FILE_BYTES_MAX`] and is emptied
+//! then; and how far it was read, so that nothing is told twice after the agent was killed.
+//!
+//! **Promises** a bounded number of lines, of bounded length, without control characters. What is
+//! more than that is left out, and how much it was is said.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// The file is emptied when it is longer and all of it was read.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Read in one go; what is behind further than this is left out.
+const READ_BYTES_MAX: u64 = 64 * 1024;
+/// Lines told in one go.
+const LINES_MAX: usize = 50;
+/// The longest line told, in characters.
+const LINE_CHARS_MAX: usize = 1000;
+
+/// Follows one file.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    mark: PathBuf,
+    at: u64,
+}
+
+/// What was said since it was last looked.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Line by line.
+    pub lines: Vec<String>,
+    /// How many bytes were left out.
+    pub left_out: u64,
+}
+
+impl Output {
+    /// Goes on where an earlier life of this agent stopped reading.
+    pub fn follow(path: &Path) -> Self {
+        let mark = path.with_extension("read");
+        let at = fs::read_to_string(&mark).ok().and_then(|at| at.trim().parse().ok()).unwrap_or(0);
+        Self { path: path.to_owned(), mark, at }
+    }
+
+    /// What was said since. The end of a line that is still being written waits for the rest,
+    /// unless it is `last`.
+    pub fn look(&mut self, last: bool) -> io::Result<Said> {
+        let mut file = match OpenOptions::new().read(true).write(true).open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Said::default()),
+            file => file?,
+        };
+        let length = file.metadata()?.len();
+        if length < self.at {
+            self.at = 0;
+        }
+        if length == self.at {
+            return Ok(Said::default());
+        }
+        let mut said = Said::default();
+        if length - self.at > READ_BYTES_MAX {
+            said.left_out = length - self.at - READ_BYTES_MAX;
+            self.at = length - READ_BYTES_MAX;
+        }
+        let read = self.read(&mut file)?;
+        let whole = match read.iter().rposition(|byte| *byte == b'\n') {
+            _ if last => read.len(),
+            Some(end) => end + 1,
+            // A line longer than all that is read in one go is told in parts.
+            None if read.len() as u64 >= READ_BYTES_MAX => read.len(),
+            None => 0,
+        };
+        self.at += whole as u64;
+        let text = String::from_utf8_lossy(&read[..whole]);
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            if said.lines.len() < LINES_MAX {
+                said.lines.push(tidy(line));
+            } else {
+                said.left_out += line.len() as u64;
+            }
+        }
+        if self.at == length && length > FILE_BYTES_MAX {
+            // What is written between the reading and this is lost: it is a log.
+            file.set_len(0)?;
+            self.at = 0;
+        }
+        fs::write(&self.mark, self.at.to_string())?;
+        Ok(said)
+    }
+
+    fn read(&self, file: &mut File) -> io::Result<Vec<u8>> {
+        let mut read = Vec::new();
+        file.seek(SeekFrom::Start(self.at))?;
+        file.take(READ_BYTES_MAX).read_to_end(&mut read)?;
+        Ok(read)
+    }
+}
+
+/// Without control characters, and not too long.
+fn tidy(line: &str) -> String {
+    let mut chars = line.chars().map(|one| if one.is_control() { ' ' } else { one });
+    let mut tidy: String = chars.by_ref().take(LINE_CHARS_MAX).collect();
+    if chars.next().is_some() {
+        tidy.push('…');
+    }
+    tidy
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn say(path: &Path, text: impl AsRef<[u8]>) {
+        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+        file.write_all(text.as_ref()).unwrap();
+    }
+
+    #[test]
+    fn lines_are_told_once_also_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("output.log");
+        let mut output = Output::follow(&path);
+        assert_eq!(output.look(false).unwrap(), Said::default());
+        say(&path, "one\ntwo\nthr");
+        assert_eq!(output.look(false).unwrap().lines, ["one", "two"]);
+        assert_eq!(output.look(false).unwrap(), Said::default());
+        let mut again = Output::follow(&path);
+        say(&path, "ee\n\x1b[31mred\x07\n");
+        assert_eq!(again.look(false).unwrap().lines, ["three", " [31mred "]);
+        say(&path, "last words");
+        assert_eq!(again.look(true).unwrap().lines, ["last words"]);
+    }
+
+    #[test]
+    fn a_flood_is_bounded_and_the_file_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("output.log");
+        let mut output = Output::follow(&path);
+        say(&path, format!("{}\n", "x".repeat(99)).repeat(20_000));
+        let said = output.look(false).unwrap();
+        assert_eq!(said.lines.len(), LINES_MAX);
+        assert!(said.left_out > 1_900_000, "{}", said.left_out);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        say(&path, "y".repeat(100_000));
+        let said = output.look(false).unwrap();
+        assert_eq!(said.lines.len(), 1);
+        assert_eq!(said.lines[0].chars().count(), LINE_CHARS_MAX + 1);
+        say(&path, [0xff, 0xfe, b'\n']);
+        assert_eq!(output.look(false).unwrap().lines.len(), 1);
+    }
+}

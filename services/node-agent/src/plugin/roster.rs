@@ -1,0 +1,377 @@
+//! Who is here: instances come, change, and leave, by what is said of them.
+//!
+//! **Owns** the set of instances on this node, and the way out of each. An instance whose source is
+//! gone leaves:
+//!
+//! ```text
+//!           source gone            no mount, no call,            process ended
+//!   (here) ────────────▶ leaving ─────────────────────▶ ending ───────────────▶ (gone)
+//!      ▲                    │      no release under way
+//!      └────────────────────┘
+//!        source back         or: told so once more, with `even_with_mounts`
+//! ```
+//!
+//! What is said otherwise than before is another instance: it comes beside the old one, which then
+//! leaves. So a changed file is an upgrade that drops no mount.
+//!
+//! **Promises** that what it cannot look at takes nothing away, and that what was here when the
+//! agent was killed is here when it is back, by its records.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_bus::Bus;
+use berth_contract::event::EventName;
+use berth_contract::message::plugin::SourceFault;
+use berth_domain::{NodeId, PluginId};
+use berth_service::clock;
+use berth_service::shutdown::{Shutdown, Trigger};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+use super::declaration::Declaration;
+use super::member::need;
+use super::record::{Record, Records};
+use super::run::{self, Order, Running};
+use super::scan::{Scan, Scanner};
+use super::serve::Asked;
+use super::{Member, Plugin, Plugins, Supervision, supervise};
+use crate::controller::{self, Hosting};
+use crate::finish;
+use crate::journal::Journal;
+
+/// How often it is looked who is here.
+const LOOK: Duration = Duration::from_millis(300);
+/// More instances are not taken in: a report names each.
+const INSTANCES_MAX: usize = 256;
+/// How long one that was changed waits for its successor to be well.
+const HANDOVER: Duration = Duration::from_secs(10);
+
+/// What a roster works with.
+pub struct Parts {
+    /// The plugins, as others see them.
+    pub plugins: Plugins,
+    /// Where they are found.
+    pub places: Places,
+    /// How they are watched.
+    pub supervision: Supervision,
+    /// What is kept of them.
+    pub records: Records,
+    /// What is mounted.
+    pub journal: Journal,
+    /// Where controllers are served.
+    pub hosting: Hosting,
+    /// The bus, to ask what is being released.
+    pub bus: Bus,
+    /// The node.
+    pub node: NodeId,
+    /// The boot of the host.
+    pub boot_id: String,
+    /// How long releases that are under way keep a plugin from leaving.
+    pub finish_releases: Duration,
+}
+
+/// Where plugins are found.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    /// In the configuration.
+    pub configured: Vec<Declaration>,
+    /// As files in a directory.
+    pub plugins_dir: Option<std::path::PathBuf>,
+    /// As sockets in a directory.
+    pub sockets_dir: Option<std::path::PathBuf>,
+}
+
+/// Keeps who is here.
+pub struct Roster {
+    parts: Parts,
+    running: Running,
+    scanner: Option<Scanner>,
+    seats: BTreeMap<String, Seat>,
+    hosts: BTreeMap<PluginId, Trigger>,
+    record_faults: Vec<SourceFault>,
+    probes: JoinSet<()>,
+    controllers: JoinSet<()>,
+    shutdown: Shutdown,
+}
+
+/// One instance that is here.
+#[derive(Debug)]
+struct Seat {
+    member: Arc<Member>,
+    plugin: Plugin,
+    command: Option<Commanded>,
+    leaving: Option<Leaving>,
+    // Ends its probes when it is dropped.
+    _gone: Trigger,
+}
+
+#[derive(Debug)]
+struct Commanded {
+    orders: watch::Sender<Order>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Leaving {
+    since: Instant,
+    /// Since when nothing needs it.
+    free: Option<Instant>,
+    /// It was told that mounts hold it.
+    told: bool,
+    /// It goes even with mounts.
+    even_with_mounts: bool,
+}
+
+impl Seat {
+    fn order(&self, order: Order) {
+        if let Some(command) = &self.command {
+            command.orders.send_if_modified(|known| {
+                let is_news = *known != order;
+                *known = order;
+                is_news
+            });
+        }
+    }
+}
+
+impl Roster {
+    /// Takes in who was here and who is here now.
+    pub async fn start(parts: Parts, shutdown: Shutdown) -> Self {
+        let Places { configured, plugins_dir, sockets_dir } = parts.places.clone();
+        let running = Running {
+            records: parts.records.clone(),
+            journal: parts.journal.clone(),
+            tell: Some(parts.hosting.tell.clone()),
+            boot_id: parts.boot_id.clone(),
+        };
+        let mut roster = Self {
+            parts,
+            running,
+            scanner: Some(Scanner::new(configured, plugins_dir, sockets_dir)),
+            seats: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            record_faults: Vec::new(),
+            probes: JoinSet::new(),
+            controllers: JoinSet::new(),
+            shutdown,
+        };
+        let records = roster.parts.records.clone();
+        match tokio::task::spawn_blocking(move || records.load()).await {
+            Ok(Ok((records, faults))) => {
+                roster.record_faults = faults;
+                for record in records {
+                    roster.seat(record).await;
+                }
+            }
+            Ok(Err(error)) => {
+                let (source, problem) = ("what is kept of plugins".to_owned(), error.to_string());
+                roster.record_faults = vec![SourceFault { source, problem }];
+            }
+            Err(error) => tracing::error!(%error, "what is kept of plugins was not read"),
+        }
+        roster.look().await;
+        roster
+    }
+
+    /// Keeps who is here until the shutdown. Then every plugin is seen as unhealthy, and what is
+    /// left are the controllers that end; no process is ended.
+    pub async fn run(mut self, mut asked: mpsc::Receiver<Asked>) -> JoinSet<()> {
+        loop {
+            tokio::select! {
+                () = sleep(LOOK) => self.look().await,
+                Some(asked) = asked.recv() => self.answer(asked),
+                () = self.shutdown.requested() => break,
+            }
+        }
+        while self.probes.join_next().await.is_some() {}
+        self.controllers
+    }
+
+    /// Looks once who is here.
+    async fn look(&mut self) {
+        let Some(mut scanner) = self.scanner.take() else { return };
+        let looking = tokio::task::spawn_blocking(move || {
+            let scan = scanner.look();
+            (scanner, scan)
+        });
+        let Ok((scanner, scan)) = looking.await else { return };
+        self.scanner = Some(scanner);
+        let Scan { found, mut faults } = scan;
+        let keys: BTreeSet<String> = found.iter().map(|(source, said)| said.key(source)).collect();
+        let mut too_many = 0;
+        for (source, said) in found {
+            if self.seats.contains_key(&said.key(&source)) {
+                continue;
+            }
+            if self.seats.len() >= INSTANCES_MAX {
+                too_many += 1;
+                continue;
+            }
+            let record = Record::new(source, said, clock::now());
+            let instance = record.key();
+            tracing::info!(plugin = %record.said.id, instance, source = %record.source, "a plugin");
+            self.seat(record).await;
+        }
+        faults.extend(self.record_faults.iter().cloned());
+        if too_many > 0 {
+            let source = "this node".to_owned();
+            let problem = format!("has {INSTANCES_MAX} plugins already: {too_many} more are found");
+            faults.push(SourceFault { source, problem });
+        }
+        self.tell_faults(&faults);
+        self.part(&keys).await;
+    }
+
+    fn tell_faults(&self, faults: &[SourceFault]) {
+        let before = self.parts.plugins.faults();
+        if self.parts.plugins.set_faults(faults) {
+            for SourceFault { source, problem } in faults.iter().filter(|one| !before.contains(one))
+            {
+                tracing::warn!(source, problem, "no plugin comes from there");
+            }
+        }
+    }
+
+    /// Takes an instance in.
+    async fn seat(&mut self, record: Record) {
+        if let Some(plugin) = self.parts.plugins.get(&record.said.id) {
+            let uses = self.parts.journal.uses().into_iter();
+            let mounted = uses.filter(|(.., entry)| entry.plugin == plugin.id);
+            plugin.slot.settle(&mounted.map(|(.., entry)| entry.external_id).collect()).await;
+        }
+        let order = if record.stopped_by.is_some() { Order::Stop } else { Order::Run };
+        let member = Member::new(record, Some(self.parts.records.clone()), clock::now());
+        member.save().await;
+        let (plugin, is_new) = self.parts.plugins.join(Arc::clone(&member));
+        if is_new {
+            let (trigger, ended) = Shutdown::new();
+            let hosting = self.parts.hosting.clone();
+            self.controllers.spawn(controller::host(plugin.clone(), hosting, ended));
+            self.hosts.insert(plugin.id.clone(), trigger);
+        }
+        let (trigger, gone) = Shutdown::new();
+        let supervision = self.parts.supervision;
+        let watching = supervise(
+            Arc::clone(&member),
+            plugin.clone(),
+            supervision,
+            gone,
+            self.shutdown.clone(),
+        );
+        self.probes.spawn(watching);
+        while self.probes.try_join_next().is_some() {}
+        while self.controllers.try_join_next().is_some() {}
+        let command = member.said.command().map(|_| {
+            let (orders, known) = watch::channel(order);
+            let (member, plugin) = (Arc::clone(&member), plugin.clone());
+            let (running, shutdown) = (self.running.clone(), self.shutdown.clone());
+            let task = tokio::spawn(run::run(member, plugin, running, known, shutdown));
+            Commanded { orders, task }
+        });
+        let key = member.key.clone();
+        let seat = Seat { member, plugin, command, leaving: None, _gone: trigger };
+        self.seats.insert(key, seat);
+    }
+
+    /// Those of which nothing is said any more leave, once nothing needs them.
+    async fn part(&mut self, found: &BTreeSet<String>) {
+        let mut leaving = Vec::new();
+        for (key, seat) in &mut self.seats {
+            if !found.contains(key) {
+                leaving.push(key.clone());
+            } else if seat.leaving.take().is_some() {
+                tracing::info!(plugin = %seat.plugin.id, instance = key, "a plugin is said again");
+                seat.member.set_leaving(None);
+                seat.order(Order::Run);
+                seat.plugin.slot.fold();
+            }
+        }
+        for key in leaving {
+            if self.may_end(&key).await {
+                self.end(&key);
+            }
+        }
+    }
+
+    /// Whether nothing needs an instance any more of which nothing is said.
+    async fn may_end(&mut self, key: &str) -> bool {
+        let Some(seat) = self.seats.get_mut(key) else { return false };
+        let mounts = self.running.needs(&seat.plugin, &seat.member);
+        let now = Instant::now();
+        let first = Leaving { since: now, free: None, told: false, even_with_mounts: false };
+        let mut leaving = seat.leaving.unwrap_or(first);
+        if seat.leaving.is_none() || mounts > 0 || leaving.free.is_none() {
+            seat.member.set_leaving(Some(mounts));
+            seat.plugin.slot.fold();
+        }
+        let needed = mounts > 0 || seat.member.in_flight() > 0;
+        if mounts > 0 && !leaving.told && !leaving.even_with_mounts {
+            leaving.told = true;
+            let (plugin, source) = (&seat.plugin.id, &seat.member.record().source);
+            let why = format!("{source} is gone, {}", need(mounts));
+            tracing::warn!(%plugin, instance = key, why, "a plugin stays while mounts need it");
+            let detail = format!("instance {key}: {why}");
+            self.parts.hosting.tell.plugin(EventName::PluginHeld, plugin, detail);
+        }
+        leaving.free = if needed { None } else { leaving.free.or(Some(now)) };
+        seat.leaving = Some(leaving);
+        if leaving.even_with_mounts {
+            return true;
+        }
+        let Some(free) = leaving.free else { return false };
+        let (id, is_run) = (seat.plugin.id.clone(), seat.command.is_some());
+        let awaited = now.duration_since(leaving.since) < HANDOVER && self.awaits_successor(&id);
+        if awaited {
+            return false;
+        }
+        // Its controller may still have to detach what was just unmounted (S4).
+        !is_run
+            || free.elapsed() >= self.parts.finish_releases
+            || finish::under_way(&self.parts.bus, &self.parts.node)
+                .await
+                .is_ok_and(|left| left == 0)
+    }
+
+    /// Whether another instance of the plugin is here, and none that stays is well yet.
+    fn awaits_successor(&self, plugin: &PluginId) -> bool {
+        let mut staying = self
+            .seats
+            .values()
+            .filter(|seat| seat.plugin.id == *plugin && seat.leaving.is_none())
+            .map(|seat| seat.member.view().healthy)
+            .peekable();
+        staying.peek().is_some() && !staying.any(|healthy| healthy)
+    }
+
+    /// Ends an instance that leaves: its process first, if it has one.
+    fn end(&mut self, key: &str) {
+        let Some(seat) = self.seats.get(key) else { return };
+        seat.order(Order::End);
+        if seat.command.as_ref().is_some_and(|command| !command.task.is_finished()) {
+            return;
+        }
+        let Some(seat) = self.seats.remove(key) else { return };
+        let id = &seat.plugin.id;
+        if self.parts.plugins.leave(&seat.member) {
+            self.hosts.remove(id);
+        }
+        if let Err(error) = self.parts.records.remove(key) {
+            tracing::warn!(plugin = %id, instance = key, %error, "what was kept of it is left");
+        }
+        tracing::info!(plugin = %id, instance = key, "a plugin has left");
+    }
+
+    /// The instances of a plugin that the agent runs, all or one.
+    fn commanded(&self, plugin: &PluginId, instance: Option<&str>) -> Vec<String> {
+        let seats = self.seats.iter().filter(|(key, seat)| {
+            let meant = instance.is_none_or(|instance| instance == key.as_str());
+            seat.plugin.id == *plugin && seat.command.is_some() && meant
+        });
+        seats.map(|(key, _)| key.clone()).collect()
+    }
+}
+
+mod answer;

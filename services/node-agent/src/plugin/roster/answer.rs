@@ -1,0 +1,82 @@
+//! What operators order.
+
+use berth_contract::code::Code;
+use berth_contract::event::EventName;
+use berth_contract::message::plugin::{Ordered, Start, Stop};
+use berth_contract::problem::Problem;
+use berth_domain::PluginId;
+
+use super::Roster;
+use crate::plugin::member::need;
+use crate::plugin::run::Order;
+use crate::plugin::serve::Asked;
+
+impl Roster {
+    pub(super) fn answer(&mut self, asked: Asked) {
+        match asked {
+            // Who asked may have gone.
+            Asked::Stop(stop, answer) => drop(answer.send(self.stop(&stop))),
+            Asked::Start(start, answer) => drop(answer.send(self.restart(&start))),
+        }
+    }
+
+    fn stop(&mut self, stop: &Stop) -> Result<Ordered, Problem> {
+        let meant = self.meant(&stop.plugin, stop.instance.as_deref())?;
+        if !stop.even_with_mounts {
+            for key in &meant {
+                let Some(seat) = self.seats.get(key) else { continue };
+                let mounts = self.running.needs(&seat.plugin, &seat.member);
+                if mounts > 0 {
+                    let message = format!("instance {key} runs on: {}", need(mounts));
+                    return Err(Problem::new(Code::PluginHeld, message).plugin(&stop.plugin));
+                }
+            }
+        }
+        let mut instances = Vec::new();
+        for key in meant {
+            let Some(seat) = self.seats.get_mut(&key) else { continue };
+            if let Some(leaving) = &mut seat.leaving {
+                leaving.even_with_mounts = true;
+            }
+            if seat.member.record().stopped_by.is_some() {
+                continue;
+            }
+            let mounts = self.running.needs(&seat.plugin, &seat.member);
+            let detail = format!("instance {key}: told to by {}, {}", stop.by, need(mounts));
+            tracing::warn!(plugin = %stop.plugin, detail, "a plugin is stopped");
+            self.parts.hosting.tell.plugin(EventName::PluginStopped, &stop.plugin, detail);
+            seat.member.set_stopped_by(Some(stop.by.clone()));
+            seat.order(Order::Stop);
+            instances.push(key);
+        }
+        Ok(Ordered { instances })
+    }
+
+    fn restart(&mut self, start: &Start) -> Result<Ordered, Problem> {
+        let meant = self.meant(&start.plugin, start.instance.as_deref())?;
+        let mut instances = Vec::new();
+        for key in meant {
+            let Some(seat) = self.seats.get_mut(&key) else { continue };
+            if seat.member.record().stopped_by.is_none() {
+                continue;
+            }
+            seat.member.set_stopped_by(None);
+            seat.order(Order::Run);
+            instances.push(key);
+        }
+        Ok(Ordered { instances })
+    }
+
+    fn meant(&self, plugin: &PluginId, instance: Option<&str>) -> Result<Vec<String>, Problem> {
+        let meant = self.commanded(plugin, instance);
+        if !meant.is_empty() {
+            return Ok(meant);
+        }
+        let message = match instance {
+            Some(instance) => format!("this agent runs no instance {instance} of plugin {plugin}"),
+            None => format!("this agent runs no process of plugin {plugin}"),
+        };
+        let next = "see `berth plugin instances NODE`; what somebody else runs is theirs to end";
+        Err(Problem::new(Code::NoSuchPlugin, message).plugin(plugin).next(next))
+    }
+}

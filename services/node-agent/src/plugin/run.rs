@@ -1,0 +1,315 @@
+//! A command that the agent runs: started, started again, told to end.
+//!
+//! **Owns** the process of one instance, from one life of the agent to the next: it goes on when
+//! the agent ends, however that ends, and is found again by its record.
+//!
+//! **Promises** to start it again with backoff and jitter when it ends or has not been healthy for
+//! its `health_timeout_ms`; and not to end it for its health while mounts need it: those of a FUSE
+//! driver would end with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_contract::event::EventName;
+use berth_domain::retry::Schedule;
+use berth_service::clock;
+use berth_service::shutdown::Shutdown;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::declaration::Command;
+use super::member::need;
+use super::output::Output;
+use super::process::Process;
+use super::record::Records;
+use super::{Member, Plugin};
+use crate::journal::Journal;
+use crate::tell::Teller;
+
+/// How often the process is looked at, and its output read.
+const TICK: Duration = Duration::from_millis(200);
+/// When it is started again.
+const AGAIN: Schedule =
+    Schedule { first: Duration::from_millis(500), max: Duration::from_secs(30) };
+/// So long well, and the next backoff begins anew.
+const SETTLED: Duration = Duration::from_secs(30);
+
+/// What is to become of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Order {
+    /// It is to run.
+    Run,
+    /// It is to be stopped until somebody says otherwise.
+    Stop,
+    /// It is to be stopped, and that is the end of it.
+    End,
+}
+
+/// What running a command takes.
+#[derive(Clone)]
+pub(super) struct Running {
+    pub(super) records: Records,
+    pub(super) journal: Journal,
+    pub(super) tell: Option<Teller>,
+    pub(super) boot_id: String,
+}
+
+impl Running {
+    /// How many mounts need an instance.
+    pub(super) fn needs(&self, plugin: &Plugin, member: &Member) -> usize {
+        let uses = self.journal.uses();
+        let of_it = uses.iter().filter(|(.., entry)| entry.plugin == plugin.id);
+        plugin.slot.needs(member, of_it.map(|(.., entry)| entry.external_id.as_str()))
+    }
+}
+
+/// Runs the command of an instance until the shutdown, which it outlives, or until it has ended by
+/// [`Order::End`].
+pub(super) async fn run(
+    member: Arc<Member>,
+    plugin: Plugin,
+    running: Running,
+    mut orders: watch::Receiver<Order>,
+    shutdown: Shutdown,
+) {
+    let Some(command) = member.said.command().cloned() else { return };
+    let mut runner = Runner::new(member, plugin, running, command).await;
+    loop {
+        let order = orders.borrow_and_update().clone();
+        runner.tick(&order).await;
+        if order == Order::End && runner.process.is_none() {
+            return;
+        }
+        tokio::select! {
+            () = sleep(TICK) => {}
+            Ok(()) = orders.changed() => {}
+            () = shutdown.requested() => return,
+        }
+    }
+}
+
+struct Runner {
+    member: Arc<Member>,
+    plugin: Plugin,
+    running: Running,
+    command: Command,
+    output: Output,
+    process: Option<Process>,
+    /// It was told to end; and is killed then.
+    ending: Option<Instant>,
+    last_well: Instant,
+    started: Instant,
+    tries: u32,
+    next_start: Instant,
+}
+
+impl Runner {
+    /// Finds the process of an earlier life of the agent, if there is one.
+    async fn new(member: Arc<Member>, plugin: Plugin, running: Running, command: Command) -> Self {
+        let (known, socket) = (member.record().process, member.socket.clone());
+        let boot_id = running.boot_id.clone();
+        let find = move || match known {
+            Some(known) => Process::adopt(known, &boot_id),
+            None => Process::find(&socket, &boot_id),
+        };
+        let process = tokio::task::spawn_blocking(find).await.ok().flatten();
+        let (id, instance) = (&plugin.id, &member.key);
+        if let Some(process) = &process {
+            let pid = process.id.pid;
+            tracing::info!(plugin = %id, instance, pid, "a plugin's process is found again");
+        }
+        let down = process.is_none().then(|| "it is being started".to_owned());
+        member.set_process(process.as_ref().map(|process| process.id.clone()), down);
+        member.save().await;
+        let now = Instant::now();
+        let output = Output::follow(&running.records.output(&member.key));
+        let (ending, last_well, started, tries, next_start) = (None, now, now, 0, now);
+        Self {
+            member,
+            plugin,
+            running,
+            command,
+            output,
+            process,
+            ending,
+            last_well,
+            started,
+            tries,
+            next_start,
+        }
+    }
+
+    async fn tick(&mut self, order: &Order) {
+        if let Some(how) = self.process.as_mut().and_then(Process::ended) {
+            self.ended(&how, order).await;
+        }
+        self.tell_output(false);
+        match order {
+            Order::Run if self.process.is_none() => {
+                if Instant::now() >= self.next_start {
+                    self.start().await;
+                }
+            }
+            Order::Run => self.check_health(),
+            Order::Stop | Order::End if self.process.is_some() => self.end(),
+            Order::Stop | Order::End => self.say_stopped().await,
+        }
+    }
+
+    async fn start(&mut self) {
+        let (command, socket) = (self.command.clone(), self.member.socket.clone());
+        let output = self.running.records.output(&self.member.key);
+        let boot_id = self.running.boot_id.clone();
+        let start = move || Process::start(&command, &socket, &output, &boot_id);
+        let started = match tokio::task::spawn_blocking(start).await {
+            Ok(Ok(process)) => Ok(process),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let again = self.tries > 0;
+        match started {
+            Ok(process) => {
+                if again {
+                    self.member.count_restart();
+                }
+                let id = process.id.clone();
+                let pid = id.pid;
+                self.process = Some(process);
+                self.member.set_process(Some(id), None);
+                // On the disk before anything else: it is found again by this.
+                self.member.save().await;
+                (self.started, self.last_well) = (Instant::now(), Instant::now());
+                let (plugin, instance) = (&self.plugin.id, &self.member.key);
+                tracing::info!(%plugin, instance, pid, "a plugin's process was started");
+                self.tell(EventName::PluginStarted, format!("pid {pid}"));
+                self.member.look.notify_one();
+            }
+            Err(why) => self.wait_to_start(&format!("it cannot be started: {why}")),
+        }
+        self.plugin.slot.fold();
+    }
+
+    async fn ended(&mut self, how: &str, order: &Order) {
+        self.process = None;
+        self.tell_output(true);
+        let was_told = self.ending.take().is_some();
+        if *order == Order::Run {
+            if self.started.elapsed() >= SETTLED && self.last_well.elapsed() < SETTLED {
+                self.tries = 0;
+            }
+            self.wait_to_start(how);
+            self.tell(EventName::PluginEnded, how.to_owned());
+        } else {
+            let why = if was_told { "" } else { ", before it was told to" };
+            let (plugin, instance) = (&self.plugin.id, &self.member.key);
+            tracing::info!(%plugin, instance, how, "a plugin's process has ended{why}");
+            self.tell(EventName::PluginStopped, how.to_owned());
+            self.say_stopped().await;
+        }
+        self.member.set_spared(None);
+        self.member.look.notify_one();
+        self.plugin.slot.fold();
+    }
+
+    fn wait_to_start(&mut self, why: &str) {
+        self.tries += 1;
+        let wait = AGAIN.wait(self.tries, clock::jitter());
+        self.next_start = Instant::now() + wait;
+        let (plugin, instance, tries) = (&self.plugin.id, &self.member.key, self.tries);
+        tracing::warn!(%plugin, instance, why, tries, ?wait, "a plugin's process is started again");
+        let down = format!("{why}; it is started again, try {tries}");
+        self.member.set_process(None, Some(down));
+    }
+
+    /// Its health decides only while no mount needs it.
+    fn check_health(&mut self) {
+        if let Some(kill_at) = self.ending {
+            self.kill_from(kill_at);
+            return;
+        }
+        if self.member.view().healthy {
+            self.last_well = Instant::now();
+            if self.member.set_spared(None) {
+                self.plugin.slot.fold();
+            }
+            return;
+        }
+        let timeout = self.command.health_timeout();
+        if self.last_well.elapsed() < timeout {
+            return;
+        }
+        let mounts = self.running.needs(&self.plugin, &self.member);
+        let (plugin, instance, after) = (&self.plugin.id, &self.member.key, timeout.as_millis());
+        if mounts == 0 {
+            tracing::warn!(%plugin, instance, "a plugin was not healthy for {after} ms: restarted");
+            self.end();
+            return;
+        }
+        let why =
+            format!("not started again though it was not healthy for {after} ms: {}", need(mounts));
+        if self.member.set_spared(Some(why.clone())) {
+            tracing::warn!(%plugin, instance, why, "a plugin is left alone");
+            self.tell(EventName::PluginHeld, why);
+            self.plugin.slot.fold();
+        }
+    }
+
+    fn end(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        if let Some(kill_at) = self.ending {
+            self.kill_from(kill_at);
+            return;
+        }
+        self.ending = Some(Instant::now() + self.command.stop_timeout());
+        if let Err(error) = process.terminate() {
+            let (plugin, instance) = (&self.plugin.id, &self.member.key);
+            tracing::warn!(%plugin, instance, %error, "a plugin's process cannot be told to end");
+        }
+    }
+
+    fn kill_from(&mut self, kill_at: Instant) {
+        let Some(process) = self.process.as_mut().filter(|_| Instant::now() >= kill_at) else {
+            return;
+        };
+        let (plugin, instance) = (&self.plugin.id, &self.member.key);
+        tracing::warn!(%plugin, instance, "a plugin's process did not end when told: killed");
+        if let Err(error) = process.kill() {
+            tracing::warn!(%plugin, instance, %error, "a plugin's process cannot be killed");
+        }
+        self.ending = Some(Instant::now() + self.command.stop_timeout());
+    }
+
+    async fn say_stopped(&mut self) {
+        let by = self.member.record().stopped_by;
+        let down = by.map_or_else(|| "stopped".to_owned(), |by| format!("stopped by {by}"));
+        self.tries = 0;
+        self.next_start = Instant::now();
+        if self.member.set_process(None, Some(down)) {
+            self.member.save().await;
+            self.plugin.slot.fold();
+        }
+    }
+
+    fn tell_output(&mut self, last: bool) {
+        let (plugin, instance) = (&self.plugin.id, &self.member.key);
+        match self.output.look(last) {
+            Ok(said) => {
+                for line in said.lines {
+                    tracing::info!(%plugin, instance, "{line}");
+                }
+                if said.left_out > 0 {
+                    let bytes = said.left_out;
+                    tracing::warn!(%plugin, instance, bytes, "a plugin says too much: left out");
+                }
+            }
+            Err(error) => tracing::debug!(%plugin, instance, %error, "its output cannot be read"),
+        }
+    }
+
+    fn tell(&self, name: EventName, detail: String) {
+        if let Some(tell) = &self.running.tell {
+            let detail = format!("instance {}: {detail}", self.member.key);
+            tell.plugin(name, &self.plugin.id, detail);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Looking for plugins: files in one directory, sockets in another.
+//!
+//! **Promises** that one bad file keeps no other from being read, that all faults of all files come
+//! at once, and that what cannot be looked at now counts as it last did: a directory that does not
+//! answer, a file that is half written, are no reason to take a plugin away.
+//!
+//! **Never** reads a file that others than its owner may write: a command in it would be run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use berth_contract::document::{Format, read};
+use berth_contract::message::plugin::SourceFault;
+use berth_domain::PluginId;
+
+use super::declaration::{Declaration, Reach, Source};
+
+/// A longer file is no plugin's.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// More entries of a directory are not looked at, and said to be too many.
+const ENTRIES_MAX: usize = 512;
+/// How often in a row something must be missing before it counts as gone: editors replace files.
+const MISSING_MAX: u8 = 2;
+
+/// What is said of plugins now.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Scan {
+    /// The instances, no two with one socket.
+    pub found: Vec<(Source, Declaration)>,
+    /// What is wrong, by source.
+    pub faults: Vec<SourceFault>,
+}
+
+/// Looks again and again.
+#[derive(Debug)]
+pub struct Scanner {
+    configured: Vec<Declaration>,
+    plugins_dir: Option<PathBuf>,
+    sockets_dir: Option<PathBuf>,
+    // What stood at each path when it was last sound, and how often it was missing since.
+    known: BTreeMap<Source, (Declaration, u8)>,
+}
+
+/// What is at one path.
+type Seen = Result<Declaration, String>;
+
+impl Scanner {
+    /// Looks there, beside what is configured.
+    pub fn new(
+        configured: Vec<Declaration>,
+        plugins_dir: Option<PathBuf>,
+        sockets_dir: Option<PathBuf>,
+    ) -> Self {
+        Self { configured, plugins_dir, sockets_dir, known: BTreeMap::new() }
+    }
+
+    /// Looks once. It may wait for a disk.
+    pub fn look(&mut self) -> Scan {
+        let mut faults = Vec::new();
+        let mut found: Vec<(Source, Declaration)> = Vec::new();
+        let configured = self.configured.iter().cloned();
+        found.extend(configured.map(|one| (Source::Configuration, one)));
+        let is_file = |source: &Source| matches!(source, Source::File(_));
+        if let Some(dir) = self.plugins_dir.clone() {
+            self.take_in(&dir, files(&dir), is_file, &mut faults);
+        }
+        if let Some(dir) = self.sockets_dir.clone() {
+            self.take_in(&dir, sockets(&dir), |source| !is_file(source), &mut faults);
+        }
+        let known = self.known.iter().map(|(source, (said, _))| (source.clone(), said.clone()));
+        found.extend(known);
+        Scan { found: distinct(found, &mut faults), faults }
+    }
+
+    /// Takes in what stands in one directory, whose sources are `of` it.
+    fn take_in(
+        &mut self,
+        dir: &Path,
+        seen: Result<Vec<(Source, Seen)>, String>,
+        of: impl Fn(&Source) -> bool,
+        faults: &mut Vec<SourceFault>,
+    ) {
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(problem) => {
+                faults.push(SourceFault { source: dir.display().to_string(), problem });
+                return;
+            }
+        };
+        let there: BTreeSet<&Source> = seen.iter().map(|(source, _)| source).collect();
+        self.known.retain(|source, (_, missing)| {
+            if of(source) {
+                *missing = if there.contains(source) { 0 } else { *missing + 1 };
+            }
+            *missing < MISSING_MAX
+        });
+        for (source, seen) in seen {
+            match seen {
+                Ok(said) => {
+                    self.known.insert(source, (said, 0));
+                }
+                Err(problem) => {
+                    let kept = self.known.contains_key(&source);
+                    let kept = if kept { "; what it said before stays in force" } else { "" };
+                    let problem = format!("{problem}{kept}");
+                    faults.push(SourceFault { source: source.to_string(), problem });
+                }
+            }
+        }
+    }
+}
+
+/// No socket twice: what is said of it in a file or in the configuration counts, and once.
+fn distinct(
+    found: Vec<(Source, Declaration)>,
+    faults: &mut Vec<SourceFault>,
+) -> Vec<(Source, Declaration)> {
+    let mut taken: BTreeMap<PathBuf, Source> = BTreeMap::new();
+    found
+        .into_iter()
+        .filter(|(source, said)| {
+            let Reach::Socket(socket) = &said.reach else { return true };
+            let Some(first) = taken.get(socket) else {
+                taken.insert(socket.clone(), source.clone());
+                return true;
+            };
+            if matches!(source, Source::File(_)) {
+                let problem = format!("`socket` is named by {first} already");
+                faults.push(SourceFault { source: source.to_string(), problem });
+            }
+            false
+        })
+        .collect()
+}
+
+/// The entries of a directory, by name.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |error: io::Error| format!("cannot be looked at: {error}");
+    safe(&fs::metadata(dir).map_err(failed)?)?;
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        paths.push(entry.map_err(failed)?.path());
+        if paths.len() > ENTRIES_MAX {
+            return Err(format!("holds more than {ENTRIES_MAX} entries"));
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Whether only its owner, who must be root or the agent's user, may write there.
+fn safe(found: &Metadata) -> Result<(), String> {
+    let ours = [0, nix::unistd::geteuid().as_raw()].contains(&found.uid());
+    if !ours {
+        return Err("belongs to another user than root and the agent's".to_owned());
+    }
+    // In a directory with the sticky bit nobody replaces what is another's; but anybody adds.
+    if found.mode() & 0o022 != 0 {
+        return Err("can be written by others than its owner".to_owned());
+    }
+    Ok(())
+}
+
+fn hidden(path: &Path) -> bool {
+    path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+/// `<dir>/<any name>.toml`.
+fn files(dir: &Path) -> Result<Vec<(Source, Seen)>, String> {
+    let paths = entries(dir)?.into_iter().filter(|path| {
+        path.extension().is_some_and(|extension| extension == "toml") && !hidden(path)
+    });
+    Ok(paths.map(|path| (Source::File(path.clone()), read_file(&path))).collect())
+}
+
+fn read_file(path: &Path) -> Seen {
+    let failed = |error: io::Error| format!("cannot be read: {error}");
+    let found = fs::metadata(path).map_err(failed)?;
+    if !found.is_file() {
+        return Err("is no file".to_owned());
+    }
+    safe(&found)?;
+    if found.len() > FILE_BYTES_MAX {
+        return Err(format!("has {} bytes; at most {FILE_BYTES_MAX} are read", found.len()));
+    }
+    let bytes = fs::read(path).map_err(failed)?;
+    let text = String::from_utf8(bytes).map_err(|_| "is no text in UTF-8".to_owned())?;
+    read::<Declaration>(&text, Format::Toml).map_err(|faults| {
+        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        faults.join("; ")
+    })
+}
+
+/// `<dir>/<id>.sock` and `<dir>/<id>/csi.sock`, where `@<instance>` may follow the id.
+fn sockets(dir: &Path) -> Result<Vec<(Source, Seen)>, String> {
+    let mut seen = Vec::new();
+    for path in entries(dir)?.into_iter().filter(|path| !hidden(path)) {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let (name, socket) = match name.strip_suffix(".sock") {
+            Some(name) => (name, path.clone()),
+            None => (name, path.join("csi.sock")),
+        };
+        let found = match fs::metadata(&socket) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // A file that is no directory has nothing to do with us.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
+            found => found,
+        };
+        let id = name.split('@').next().unwrap_or(name).to_owned();
+        let source = Source::Socket(socket.clone());
+        seen.push((source, read_socket(id, &socket, found)));
+    }
+    Ok(seen)
+}
+
+fn read_socket(id: String, socket: &Path, found: io::Result<Metadata>) -> Seen {
+    let found = found.map_err(|error| format!("cannot be looked at: {error}"))?;
+    if !found.file_type().is_socket() {
+        return Err("is no socket".to_owned());
+    }
+    let id = PluginId::new(id).map_err(|fault| format!("names no plugin: {fault}"))?;
+    Ok(Declaration::socket(id, socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    struct Place {
+        dir: tempfile::TempDir,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let place = Self { dir: tempfile::tempdir().unwrap() };
+            for dir in [place.plugins(), place.sockets()] {
+                fs::create_dir(&dir).unwrap();
+                fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+            }
+            place
+        }
+
+        fn plugins(&self) -> PathBuf {
+            self.dir.path().join("plugins.d")
+        }
+
+        fn sockets(&self) -> PathBuf {
+            self.dir.path().join("sockets")
+        }
+
+        fn scanner(&self) -> Scanner {
+            Scanner::new(Vec::new(), Some(self.plugins()), Some(self.sockets()))
+        }
+
+        fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+            let path = self.plugins().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+    }
+
+    fn ids(scan: &Scan) -> Vec<&str> {
+        scan.found.iter().map(|(_, said)| said.id.as_str()).collect()
+    }
+
+    #[test]
+    fn files_come_and_go_and_one_that_turns_bad_stays_in_force() {
+        let place = Place::new();
+        let mut scanner = place.scanner();
+        assert_eq!(scanner.look(), Scan::default());
+        place.write("a.toml", "id = 'a'\nsocket = '/run/a.sock'");
+        place.write("b.toml", "id = 'b'\ncommand = ['/bin/b']");
+        place.write("notes.txt", "not ours");
+        place.write(".c.toml", "not yet ours");
+        assert_eq!(ids(&scanner.look()), ["a", "b"]);
+        place.write("a.toml", "id = 'a");
+        let scan = scanner.look();
+        assert_eq!(ids(&scan), ["a", "b"]);
+        assert!(scan.faults[0].problem.contains("stays in force"), "{scan:?}");
+        fs::remove_file(place.plugins().join("a.toml")).unwrap();
+        assert_eq!(ids(&scanner.look()), ["a", "b"], "it may be being replaced");
+        assert_eq!(ids(&scanner.look()), ["b"]);
+        // A directory that cannot be looked at takes nothing away.
+        fs::rename(place.plugins(), place.dir.path().join("away")).unwrap();
+        for _ in 0..3 {
+            let scan = scanner.look();
+            assert_eq!(ids(&scan), ["b"]);
+            assert_eq!(scan.faults.len(), 1);
+        }
+    }
+
+    #[test]
+    fn sockets_are_named_by_their_plugins_and_a_file_goes_before() {
+        let place = Place::new();
+        let mut scanner = place.scanner();
+        let dir = place.sockets();
+        let mut held = Vec::new();
+        for socket in ["a.sock", "b/csi.sock", "b@v2/csi.sock", "c@x.sock"] {
+            let path = dir.join(socket);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            held.push(UnixListener::bind(path).unwrap());
+        }
+        fs::write(dir.join("d.sock"), "").unwrap();
+        fs::write(dir.join("readme"), "").unwrap();
+        fs::create_dir(dir.join("empty")).unwrap();
+        let scan = scanner.look();
+        assert_eq!(ids(&scan), ["a", "b", "b", "c"]);
+        assert_eq!(scan.faults.len(), 1, "{scan:?}");
+        assert_eq!(scan.faults[0].problem, "is no socket");
+        let said = format!("id = 'z'\nsocket = '{}'", dir.join("a.sock").display());
+        place.write("z.toml", &said);
+        assert_eq!(ids(&scanner.look()), ["z", "b", "b", "c"]);
+        place.write("zz.toml", &said);
+        let scan = scanner.look();
+        assert_eq!(ids(&scan), ["z", "b", "b", "c"]);
+        assert!(scan.faults.iter().any(|one| one.problem.contains("already")), "{scan:?}");
+    }
+
+    #[test]
+    fn garbage_is_told_and_keeps_nothing_from_being_read() {
+        let place = Place::new();
+        place.write("a.toml", [0xff, 0xfe]);
+        place.write("b.toml", "x".repeat(100_000));
+        place.write("c.toml", "");
+        place.write("d.toml", "id = 'd'\nsocket = '/run/d.sock'");
+        place.write("e.toml", "id = 'e'\nsocket = '/run/e.sock'");
+        let open = place.plugins().join("e.toml");
+        fs::set_permissions(open, fs::Permissions::from_mode(0o666)).unwrap();
+        fs::create_dir(place.plugins().join("f.toml")).unwrap();
+        std::os::unix::fs::symlink("/nowhere", place.plugins().join("g.toml")).unwrap();
+        let scan = place.scanner().look();
+        assert_eq!(ids(&scan), ["d"]);
+        assert_eq!(scan.faults.len(), 6, "{scan:?}");
+    }
+}

@@ -1,0 +1,114 @@
+//! `agent.plugins`, `agent.plugin-stop` and `agent.plugin-start`.
+
+use berth_bus::serve::ServeError;
+use berth_bus::{EndpointSpec, Service};
+use berth_contract::code::Code;
+use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Query, Start, Stop};
+use berth_contract::problem::Problem;
+use berth_contract::subject::AgentVerb;
+use berth_domain::NodeId;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Member, Plugin, Plugins};
+use crate::journal::Journal;
+
+/// Requests of one kind under way at once.
+const MAX_IN_FLIGHT: u32 = 16;
+/// Orders that wait for the roster.
+pub const ORDERS_MAX: usize = 16;
+
+/// What the roster is asked.
+#[derive(Debug)]
+pub enum Asked {
+    /// End a process.
+    Stop(Stop, oneshot::Sender<Result<Ordered, Problem>>),
+    /// Run one again.
+    Start(Start, oneshot::Sender<Result<Ordered, Problem>>),
+}
+
+/// Starts answering for the plugins of this node; orders go to the roster.
+pub async fn serve(
+    service: &Service,
+    node: &NodeId,
+    plugins: &Plugins,
+    journal: &Journal,
+    orders: mpsc::Sender<Asked>,
+) -> Result<(), ServeError> {
+    let spec = |verb: AgentVerb| EndpointSpec::of(verb, verb.subject(node), MAX_IN_FLIGHT);
+    let (on, known, here) = (node.clone(), plugins.clone(), journal.clone());
+    service
+        .endpoint(spec(AgentVerb::Plugins), move |request| {
+            let (node, plugins, journal) = (on.clone(), known.clone(), here.clone());
+            async move {
+                let Query {} = request.decode("agent.plugins")?;
+                Ok(list(node, &plugins, &journal))
+            }
+        })
+        .await?;
+    let stops = orders.clone();
+    service
+        .endpoint(spec(AgentVerb::PluginStop), move |request| {
+            let orders = stops.clone();
+            async move {
+                let stop: Stop = request.decode("agent.plugin-stop")?;
+                let (answer, answered) = oneshot::channel();
+                order(&orders, Asked::Stop(stop, answer), answered).await
+            }
+        })
+        .await?;
+    service
+        .endpoint(spec(AgentVerb::PluginStart), move |request| {
+            let orders = orders.clone();
+            async move {
+                let start: Start = request.decode("agent.plugin-start")?;
+                let (answer, answered) = oneshot::channel();
+                order(&orders, Asked::Start(start, answer), answered).await
+            }
+        })
+        .await?;
+    Ok(())
+}
+
+async fn order(
+    orders: &mpsc::Sender<Asked>,
+    asked: Asked,
+    answered: oneshot::Receiver<Result<Ordered, Problem>>,
+) -> Result<Ordered, Problem> {
+    let ending = || Problem::new(Code::Overloaded, "the agent is stopping").retryable();
+    orders.send(asked).await.map_err(|_| ending())?;
+    answered.await.map_err(|_| ending())?
+}
+
+fn list(node: NodeId, plugins: &Plugins, journal: &Journal) -> Here {
+    let uses = journal.uses();
+    let mut instances = Vec::new();
+    for plugin in plugins.list() {
+        let of_it = uses.iter().filter(|(.., entry)| entry.plugin == plugin.id);
+        let mounted: Vec<&str> = of_it.map(|(.., entry)| entry.external_id.as_str()).collect();
+        let members = plugin.slot.list();
+        instances.extend(members.iter().map(|member| shown(&plugin, member, &mounted)));
+    }
+    Here { node, instances, faults: plugins.faults() }
+}
+
+fn shown(plugin: &Plugin, member: &Member, mounted: &[&str]) -> InstanceHere {
+    let (record, candidate) = (member.record(), member.candidate());
+    let view = candidate.view;
+    InstanceHere {
+        plugin: plugin.id.clone(),
+        instance: member.key.clone(),
+        source: record.source.to_string(),
+        socket: member.socket.display().to_string(),
+        serves: plugin.slot.serves(member),
+        healthy: view.healthy,
+        description: candidate.down.unwrap_or(view.description),
+        version: view.fingerprint.map(|known| known.vendor_version),
+        since: member.since,
+        supervised: member.said.command().is_some(),
+        pid: record.process.map(|process| process.pid),
+        restarts: record.restarts,
+        leaving: candidate.leaving,
+        stopped_by: record.stopped_by,
+        mounts: plugin.slot.needs(member, mounted.iter().copied()),
+    }
+}

@@ -1,0 +1,182 @@
+//! The instances of one plugin on this node, and which of them is asked.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use berth_contract::event::EventName;
+use berth_csi::Rpc;
+use berth_csi::rpc::Service;
+use berth_domain::plugin::Half;
+use tokio::sync::watch;
+
+use super::fold::{self, Candidate};
+use super::member::InFlight;
+use super::{Faces, Member, View};
+use crate::tell::Teller;
+
+/// One plugin's instances.
+#[derive(Debug)]
+pub(super) struct Slot {
+    members: Mutex<Members>,
+    controller: watch::Sender<View>,
+    news: watch::Sender<u64>,
+    tell: Option<Teller>,
+}
+
+#[derive(Debug)]
+struct Members {
+    // Those that are here; the last to leave stays known to work that still has it.
+    all: Vec<Arc<Member>>,
+    controller: Arc<Member>,
+    node: Arc<Member>,
+    faces: Faces,
+}
+
+impl Slot {
+    /// Of a plugin with one instance.
+    pub(super) fn new(
+        first: Arc<Member>,
+        news: watch::Sender<u64>,
+        tell: Option<Teller>,
+    ) -> Arc<Self> {
+        let faces = fold::faces(&[first.candidate()], 0, 0).unwrap_or_else(|| {
+            let view = first.view();
+            Faces { controller: view.clone(), node: view, one: true }
+        });
+        let controller = watch::Sender::new(faces.controller.clone());
+        let (all, node) = (vec![Arc::clone(&first)], Arc::clone(&first));
+        let members = Mutex::new(Members { all, controller: first, node, faces });
+        Arc::new(Self { members, controller, news, tell })
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn faces(&self) -> Faces {
+        self.members().faces.clone()
+    }
+
+    pub(super) fn follow_controller(&self) -> watch::Receiver<View> {
+        self.controller.subscribe()
+    }
+
+    /// Every instance, the newest first.
+    pub(super) fn list(&self) -> Vec<Arc<Member>> {
+        let mut all = self.members().all.clone();
+        all.sort_by_key(|member| (std::cmp::Reverse(member.since), member.key.clone()));
+        all
+    }
+
+    /// Whether calls go to it.
+    pub(super) fn serves(&self, member: &Member) -> bool {
+        let members = self.members();
+        members.controller.key == member.key || members.node.key == member.key
+    }
+
+    pub(super) fn join(&self, member: Arc<Member>) {
+        self.members().all.push(member);
+        self.fold();
+    }
+
+    /// Lets an instance go; true when it was the last.
+    pub(super) fn leave(&self, key: &str) -> bool {
+        let mut members = self.members();
+        members.all.retain(|member| member.key != key);
+        let is_last = members.all.is_empty();
+        drop(members);
+        if !is_last {
+            self.fold();
+        }
+        is_last
+    }
+
+    /// The instance that a call goes to; it does not go while the call lasts.
+    pub(super) fn ask(&self, rpc: Rpc) -> InFlight {
+        let members = self.members();
+        match rpc.service() {
+            Service::Node => members.node.begin(),
+            _ => members.controller.begin(),
+        }
+    }
+
+    /// Notes that an instance mounts a volume, on the disk while it has company: alone it has
+    /// mounted all that there is.
+    pub(super) async fn attribute(&self, member: &Arc<Member>, volume: &str) {
+        let is_new = member.mounts(volume);
+        if is_new && self.members().all.len() > 1 {
+            member.save().await;
+        }
+    }
+
+    /// How many of these volumes, of which something is mounted here, an instance has mounted, or
+    /// may have: nobody on record for a volume means that anybody may be.
+    pub(super) fn needs<'a>(
+        &self,
+        member: &Member,
+        mounted: impl IntoIterator<Item = &'a str>,
+    ) -> usize {
+        let all = self.members().all.clone();
+        let may_be_its = |volume: &&str| {
+            member.has_mounted(volume) || !all.iter().any(|other| other.has_mounted(volume))
+        };
+        mounted.into_iter().filter(may_be_its).count()
+    }
+
+    /// Another instance is about to join: what is mounted is the work of those that are here, as
+    /// far as it is not known whose.
+    pub(super) async fn settle(&self, mounted: &BTreeSet<String>) {
+        let all = self.members().all.clone();
+        let known = |volume: &str| all.iter().any(|member| member.has_mounted(volume));
+        let unknown: Vec<&String> = mounted.iter().filter(|volume| !known(volume)).collect();
+        for member in &all {
+            member.keep_volumes(mounted);
+            for volume in &unknown {
+                member.mounts(volume);
+            }
+            member.save().await;
+        }
+    }
+
+    /// Looks at all instances and decides anew which is asked, and what the plugin is by that.
+    pub(super) fn fold(&self) {
+        let mut members = self.members();
+        let all: Vec<Candidate> = members.all.iter().map(|member| member.candidate()).collect();
+        let controller = fold::choose(&all, Half::Controller, Some(&members.controller.key));
+        let node = fold::choose(&all, Half::Node, Some(&members.node.key));
+        let Some(faces) = fold::faces(&all, controller, node) else { return };
+        let moved = members.all.get(node).filter(|next| next.key != members.node.key).cloned();
+        for (half, at) in [(Half::Controller, controller), (Half::Node, node)] {
+            let Some(next) = members.all.get(at).cloned() else { continue };
+            match half {
+                Half::Controller => members.controller = next,
+                Half::Node => members.node = next,
+            }
+        }
+        if let Some(next) = moved {
+            self.tell_move(&next, &faces.node);
+        }
+        if members.faces == faces {
+            return;
+        }
+        self.controller.send_if_modified(|view| {
+            let is_news = *view != faces.controller;
+            view.clone_from(&faces.controller);
+            is_news
+        });
+        members.faces = faces;
+        drop(members);
+        self.news.send_modify(|count| *count += 1);
+    }
+
+    fn tell_move(&self, next: &Member, view: &View) {
+        let (plugin, instance) = (&next.said.id, &next.key);
+        let version = view.fingerprint.as_ref().map_or("", |known| known.vendor_version.as_str());
+        tracing::info!(%plugin, instance, version, "calls go to another instance of a plugin");
+        if let Some(tell) = &self.tell {
+            let source = &next.record().source;
+            let detail = format!("calls go to instance {instance} {version}, of {source}");
+            tell.plugin(EventName::PluginMoved, plugin, detail);
+        }
+    }
+}
