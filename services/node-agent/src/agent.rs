@@ -26,7 +26,7 @@ use crate::identity::identity;
 use crate::journal::Journal;
 use crate::lane::Lanes;
 use crate::lease::{Holder, Tenure};
-use crate::node::{self, Mounter, Parts};
+use crate::node::{self, Binds, Mounter, Parts};
 use crate::paths::{Paths, STATE_DIR_BYTES_MAX};
 use crate::plugin::record::Records;
 use crate::plugin::roster::{self, Places, Roster};
@@ -121,10 +121,12 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     running.lanes.push(lanes.clone());
     let bus = process.bus.clone();
     let at_gate = gate.clone();
+    let binds = Binds::new(&paths, &config.bind_below);
     let mounter = Mounter::new(Parts {
         bus,
         host,
         paths,
+        binds,
         journal: journal.clone(),
         plugins: plugins.clone(),
         lanes,

@@ -22,9 +22,10 @@ use crate::paths::STATE_DIR_BYTES_MAX;
 use crate::plugin::declaration::Declaration;
 
 /// Every field at the top level.
-const KNOWN: [&str; 18] = [
+const KNOWN: [&str; 19] = [
     "node",
     "state_dir",
+    "bind_below",
     "plugin",
     "plugins_dir",
     "sockets_dir",
@@ -50,6 +51,9 @@ pub struct Config {
     pub node: NodeId,
     /// Where the journal and the mounts are; this agent's alone.
     pub state_dir: PathBuf,
+    /// Below which directories volumes may be put at paths of a caller's choice; nowhere when
+    /// there are none.
+    pub bind_below: Vec<PathBuf>,
     /// Plugins on this node.
     pub plugins: Vec<Declaration>,
     /// Where files come and go that each say of one more plugin.
@@ -82,6 +86,7 @@ impl Decode for Config {
         let mut object = decoder.object(value)?;
         let node = decoder.field(&mut object, "node");
         let state_dir = decoder.field::<String>(&mut object, "state_dir");
+        let bind_below = decoder.field::<Vec<String>>(&mut object, "bind_below");
         let plugins = decoder.field::<Vec<Declaration>>(&mut object, "plugin");
         let plugins_dir = decoder.field::<Option<String>>(&mut object, "plugins_dir");
         let sockets_dir = decoder.field::<Option<String>>(&mut object, "sockets_dir");
@@ -96,6 +101,7 @@ impl Decode for Config {
         let drain = ms("drain_ms", 10_000, 0..=3_600_000);
         let docker = docker::decode(decoder, &mut object);
         decoder.finish(&object, &KNOWN);
+        let bind_below = bind_below.and_then(|dirs| check_bind_below(decoder, dirs));
         let state_dir = state_dir.and_then(|dir| check_state_dir(decoder, dir));
         let plugins = plugins.and_then(|plugins| check_plugins(decoder, plugins));
         let plugins_dir = plugins_dir.and_then(|dir| check_dir(decoder, "plugins_dir", dir));
@@ -103,6 +109,7 @@ impl Decode for Config {
         Some(Self {
             node: node?,
             state_dir: state_dir?,
+            bind_below: bind_below?,
             plugins: plugins?,
             plugins_dir: plugins_dir?,
             sockets_dir: sockets_dir?,
@@ -171,6 +178,17 @@ fn check_state_dir(decoder: &mut Decoder, dir: String) -> Option<PathBuf> {
     };
     decoder.at(".state_dir".to_owned(), |decoder| decoder.fault(problem));
     None
+}
+
+fn check_bind_below(decoder: &mut Decoder, dirs: Vec<String>) -> Option<Vec<PathBuf>> {
+    let mut sound = true;
+    for (at, dir) in dirs.iter().enumerate().filter(|(_, dir)| !Path::new(dir).is_absolute()) {
+        sound = false;
+        decoder.at(format!(".bind_below[{at}]"), |decoder| {
+            decoder.fault(format!("{dir:?} is not an absolute path"));
+        });
+    }
+    sound.then(|| dirs.into_iter().map(PathBuf::from).collect())
 }
 
 /// A second instance of a plugin comes by a file or a socket of its own.

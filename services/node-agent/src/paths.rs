@@ -5,6 +5,7 @@
 //! ```text
 //! <state_dir>/csi/<volume>/staging           staged once per volume and node
 //! <state_dir>/csi/<volume>/<alloc>/target    published once per alloc
+//! <state_dir>/csi/<volume>/<alloc>/also1     the same under another name of the alloc's
 //! ```
 //!
 //! `<volume>` stands for plugin, namespace and volume, `<alloc>` for the alloc: the first 96 and 64
@@ -27,6 +28,9 @@ use sha2::{Digest as _, Sha256};
 const ROOT: &str = "csi";
 const STAGING: &str = "staging";
 const TARGET: &str = "target";
+/// How the names of views begin; what follows is less than
+/// [`VOLUMES_PER_ALLOC_MAX`](berth_domain::limits::VOLUMES_PER_ALLOC_MAX).
+pub(crate) const VIEW: &str = "also";
 const VOLUME_BYTES: usize = 12;
 const ALLOC_BYTES: usize = 8;
 
@@ -79,13 +83,26 @@ impl Paths {
     }
 }
 
+impl Place {
+    /// Where the alloc has the volume under the name of this number.
+    pub fn view(&self, number: u32) -> PathBuf {
+        self.alloc_dir.join(format!("{VIEW}{number}"))
+    }
+}
+
+/// What stands for a path of a caller's in the name of a file.
+pub(crate) fn name_of(path: &Path) -> String {
+    name::<ALLOC_BYTES>(&[path.as_os_str().as_encoded_bytes()])
+}
+
 /// The first bytes of the ids' hash, in hex. Each id is preceded by its length, so that the ids
 /// `ab`, `c` are not `a`, `bc`.
-fn name<const BYTES: usize>(ids: &[&str]) -> String {
+fn name<const BYTES: usize>(ids: &[&(impl AsRef<[u8]> + ?Sized)]) -> String {
     let mut hash = Sha256::new();
     for id in ids {
+        let id = id.as_ref();
         hash.update((id.len() as u64).to_be_bytes());
-        hash.update(id.as_bytes());
+        hash.update(id);
     }
     let mut name = String::with_capacity(2 * BYTES);
     for byte in hash.finalize().iter().take(BYTES) {
@@ -99,6 +116,7 @@ fn name<const BYTES: usize>(ids: &[&str]) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
+    use berth_domain::limits::VOLUMES_PER_ALLOC_MAX;
     use berth_domain::{Namespace, VolumeId};
 
     use super::*;
@@ -146,5 +164,7 @@ mod tests {
         let place = place(&state_dir, [&id, &id, &id, &id]);
         assert_eq!(place.target.as_os_str().len(), PATH_BYTES_MAX);
         assert!(place.staging.as_os_str().len() < PATH_BYTES_MAX);
+        let last = u32::try_from(VOLUMES_PER_ALLOC_MAX).unwrap() - 1;
+        assert!(place.view(last).as_os_str().len() <= PATH_BYTES_MAX);
     }
 }

@@ -120,6 +120,7 @@ impl Mounter {
         }
         let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
         let (external_id, began) = (external_id.clone(), Instant::now());
+        self.parts.binds.undo(&place).await?;
         Caller { plugin, external_id, deadline }.take_down(&calls).await?;
         dirs::remove(&place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;
         dirs::remove_if_empty(&place.volume_dir).await.map_err(local(Code::UnmountFailed))?;

@@ -9,6 +9,7 @@
 //!
 //! **Never** removes a file, nor a directory that is mounted or not empty.
 
+mod bind;
 mod calls;
 mod detach;
 mod dirs;
@@ -36,6 +37,7 @@ use crate::plugin::{Plugin, Plugins};
 use crate::tell::Teller;
 use berth_service::mount_table::MountTable;
 
+pub use bind::Binds;
 pub use endpoints::serve;
 pub use status::log_what_is_here;
 
@@ -53,6 +55,8 @@ pub struct Parts {
     pub host: Host,
     /// Where volumes are.
     pub paths: Paths,
+    /// What makes them seen elsewhere, too.
+    pub binds: Binds,
     /// What may be here.
     pub journal: Journal,
     /// Who does the work.

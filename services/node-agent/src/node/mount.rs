@@ -6,13 +6,14 @@ use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_domain::access::{Capability, Mode};
-use berth_domain::{Timestamp, VolumeKey};
+use berth_domain::access::{AttachmentMode, Capability, Mode};
+use berth_domain::{PluginId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
+use super::bind::Spot;
 use super::calls::{Caller, Using};
-use super::{Mounter, grant, local, mounts};
+use super::{Mounter, bind, grant, local, mounts};
 use crate::gate::Pass;
 use crate::journal::{Use, UseState};
 use crate::lane::{Lane, Turn};
@@ -27,6 +28,8 @@ const STEP: &str = "agent.mount";
 /// By whom a grant is used, and how long.
 struct Mounting {
     plugin: Plugin,
+    /// Where the caller wants it.
+    spot: Option<Spot>,
     pass: Pass,
     deadline: Timestamp,
     trace: TraceContext,
@@ -45,6 +48,10 @@ impl Mounter {
         let node = &self.parts.host.node;
         // Before it is asked for: what is granted from here on is granted to this life of the node.
         let pass = self.parts.gate.pass().map_err(told)?;
+        let spot = match &request.path {
+            Some(path) => Some(self.parts.binds.look(path).await.map_err(told)?),
+            None => None,
+        };
         let grant = grant::take(&self.parts.bus, node, &request, deadline, trace).await;
         let grant = grant.map_err(told)?;
         let plugin = self.plugin(&grant.plugin).map_err(told)?.clone();
@@ -52,7 +59,7 @@ impl Mounter {
         // The grant is used here and now or never: the work owns it, and ends with this process.
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
-            let mounting = Mounting { plugin, pass, deadline, trace };
+            let mounting = Mounting { plugin, spot, pass, deadline, trace };
             async move { mounter.mount_granted(&volume, &grant, mounting).await }
         };
         let told = |problem: Problem| told(problem.plugin(&lane.plugin));
@@ -80,7 +87,7 @@ impl Mounter {
         grant: &Grant,
         mounting: Mounting,
     ) -> Result<Mounted, Problem> {
-        let Mounting { plugin, pass, deadline, trace } = mounting;
+        let Mounting { plugin, spot, pass, deadline, trace } = mounting;
         let Some(can) = plugin.node() else {
             let message = format!(
                 "plugin {} has not said what its node service can do: {}",
@@ -89,6 +96,7 @@ impl Mounter {
             );
             return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
         };
+        check_options(grant, &plugin.id, can.volume_mount_group)?;
         let entered = self.parts.gate.enter(pass).await?;
         let place = self.parts.paths.place(&grant.plugin, volume, &grant.alloc);
         let journal = self.parts.journal.volume(volume);
@@ -116,6 +124,9 @@ impl Mounter {
             let (external_id, began) = (grant.external_id.clone(), Instant::now());
             let plugin = plugin.at_work(trace);
             let caller = Caller { plugin: plugin.clone(), external_id, deadline };
+            if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
+                self.parts.binds.undo(&place).await?;
+            }
             let brought = caller.bring(&calls, &using).await;
             let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.made());
             let used = Used { volume, alloc, plugin: &grant.plugin, took, calls: made };
@@ -132,9 +143,11 @@ impl Mounter {
                 "mounted"
             );
         }
+        let seen = self.parts.binds.show(grant, &place, spot).await?;
+        let mode = grant.view.as_ref().map_or(grant.mode, |view| view.mode);
         Ok(Mounted {
-            path: place.target.to_string_lossy().into_owned(),
-            read_only: grant.mode == Mode::Read,
+            path: seen.to_string_lossy().into_owned(),
+            read_only: mode == Mode::Read,
             epoch: grant.epoch,
         })
     }
@@ -161,4 +174,17 @@ impl Mounter {
             since: clock::now(),
         }
     }
+}
+
+/// What cannot be had is refused before the first call.
+fn check_options(grant: &Grant, plugin: &PluginId, has_groups: bool) -> Result<(), Problem> {
+    let is_directory = grant.attachment == AttachmentMode::FileSystem;
+    if grant.mount.group.is_some() && is_directory && !has_groups {
+        let said = format!(
+            "a group is asked for, and plugin {plugin} cannot mount a volume for one here \
+             (VOLUME_MOUNT_GROUP)"
+        );
+        return Err(Problem::new(Code::MountOptionsRefused, said));
+    }
+    grant.view.as_ref().map_or(Ok(()), |view| bind::check_view(grant, view).map(drop))
 }

@@ -6,10 +6,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 
+mod block;
 mod comeback;
 mod detach;
 mod executor;
 mod health;
 mod life;
 mod mounting;
+mod places;
 mod world;

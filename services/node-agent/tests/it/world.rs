@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -169,6 +169,24 @@ impl World {
             path: None,
         };
         self.ask(&AgentVerb::Mount.subject(&node()), &request, within).await
+    }
+
+    /// Mounts the volume under a name, or at a path.
+    pub async fn mount_as(
+        &self,
+        alloc: &str,
+        alias: Option<&str>,
+        path: Option<&Path>,
+    ) -> Result<Mounted, Problem> {
+        let request = Mount {
+            namespace: Namespace::default(),
+            alloc: id(alloc),
+            volume: volume(),
+            wait: false,
+            alias: alias.map(str::to_owned),
+            path: path.map(|path| path.to_str().unwrap().to_owned()),
+        };
+        self.ask(&AgentVerb::Mount.subject(&node()), &request, PATIENCE).await
     }
 
     pub async fn detach(&self, alloc: &str, epoch: u64, revision: u64) -> Result<Called, Problem> {
@@ -441,6 +459,7 @@ fn agent(dir: &Dir, url: &str, more: &str) -> Daemon {
     let config = format!(
         "node = '{}'\n\
          state_dir = '{}'\n\
+         bind_below = ['{}']\n\
          probe_interval_ms = {}\n\
          probe_timeout_ms = 1000\n\
          lease_ttl_s = 3\n\
@@ -450,6 +469,7 @@ fn agent(dir: &Dir, url: &str, more: &str) -> Daemon {
          [[plugin]]\nid = '{PLUGIN}'\nsocket = '{}'\n",
         node(),
         dir.join("state").display(),
+        dir.join("binds").display(),
         PROBE.as_millis(),
         dir.join("csi.sock").display(),
     );

@@ -1,0 +1,165 @@
+//! A published volume in further places: under another name of its alloc's, and at a path of the
+//! caller's choice (E6).
+//!
+//! **Owns** the bind mounts of a target, and what says where they are:
+//!
+//! ```text
+//! <volume>/<alloc>/also1                  a view: the volume under another name, by its number
+//! <volume>/<alloc>/bind-<hash> -> /srv/x  where the volume, or a view of it, is seen besides
+//! ```
+//!
+//! **Promises** that the link is on the disk before its mount is made and goes after it, so that an
+//! agent that lost its journal still finds every one by the ids; that all are gone before the
+//! volume is unpublished; and that no mount, file or directory of others is hidden or taken away.
+//!
+//! **Never** unmounts by force, nor what is not the volume's.
+
+mod flags;
+mod place;
+mod spot;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::{Grant, View};
+use berth_contract::problem::Problem;
+use berth_domain::access::AttachmentMode;
+use berth_service::locks::KeyedLocks;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::local;
+use crate::paths::{Paths, Place};
+pub(super) use spot::Spot;
+
+/// How long a caller's path may take to be looked at: it may lead across a dead mount.
+const LOOK: Duration = Duration::from_secs(5);
+/// Paths that are looked at at once. A look that hangs keeps its thread.
+const LOOKS_MAX: usize = 16;
+
+/// Makes bind mounts, and takes them away. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Binds {
+    paths: Paths,
+    below: Arc<[PathBuf]>,
+    looks: Arc<Semaphore>,
+    turns: KeyedLocks<PathBuf>,
+}
+
+impl Binds {
+    /// For volumes that lie so, at paths of callers below one of these directories only.
+    pub fn new(paths: &Paths, below: &[PathBuf]) -> Self {
+        Self {
+            paths: paths.clone(),
+            below: below.into(),
+            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
+            turns: KeyedLocks::default(),
+        }
+    }
+
+    /// Looks whether a volume can be put at a caller's path, before it is asked for.
+    pub(super) async fn look(&self, path: &str) -> Result<Spot, Problem> {
+        let Ok(permit) = Arc::clone(&self.looks).try_acquire_owned() else {
+            let said = "as many paths are being looked at as may be; some lead across dead mounts";
+            return Err(Problem::new(Code::Overloaded, said).retryable());
+        };
+        let (paths, below, asked) = (self.paths.clone(), Arc::clone(&self.below), path.to_owned());
+        let look = spawn_blocking(move || {
+            let _permit = permit;
+            Spot::look(&asked, &below, &paths)
+        });
+        match timeout(LOOK, look).await {
+            Ok(Ok(Ok(spot))) => Ok(spot),
+            Ok(Ok(Err(error))) => Err(refused(error)),
+            Ok(Err(defect)) => Err(local(Code::Internal)(defect)),
+            Err(_) => {
+                let said =
+                    format!("{path} does not answer within {LOOK:?}: is it on a dead mount?");
+                Err(Problem::new(Code::PathRefused, said))
+            }
+        }
+    }
+
+    /// Shows a published volume where it was asked for; the path is what the workload is given.
+    pub(super) async fn show(
+        &self,
+        grant: &Grant,
+        place: &Place,
+        spot: Option<Spot>,
+    ) -> Result<PathBuf, Problem> {
+        let from = match &grant.view {
+            None => place.target.clone(),
+            Some(view) => self.view(grant, view, place).await?,
+        };
+        match spot {
+            None => Ok(from),
+            Some(spot) => self.put(from, spot, place, grant.attachment).await,
+        }
+    }
+
+    /// Mounts the volume under another name of the alloc's. Again is the same.
+    async fn view(&self, grant: &Grant, view: &View, place: &Place) -> Result<PathBuf, Problem> {
+        let flags = check_view(grant, view)?;
+        let (from, to) = (place.target.clone(), place.view(view.place));
+        let path = to.clone();
+        let made = spawn_blocking(move || place::view(&from, &to, flags)).await;
+        made.map_err(local(Code::Internal))?.map_err(local(Code::MountFailed))?;
+        Ok(path)
+    }
+
+    /// Puts what is mounted at `from` at a caller's path. Again is the same.
+    async fn put(
+        &self,
+        from: PathBuf,
+        spot: Spot,
+        place: &Place,
+        attachment: AttachmentMode,
+    ) -> Result<PathBuf, Problem> {
+        spot.fits(attachment).map_err(refused)?;
+        let _turn = self.turns.lock(&spot.path().to_owned()).await;
+        let (paths, below, place) = (self.paths.clone(), Arc::clone(&self.below), place.clone());
+        let put = spawn_blocking(move || {
+            // Looked at anew: minutes may have passed.
+            let spot = spot.again(&below, &paths)?;
+            place::put(&from, &spot, &place).map(|()| spot.path().to_owned())
+        });
+        match put.await.map_err(local(Code::Internal))? {
+            Ok(path) => Ok(path),
+            Err(error @ place::PutError::Spot(_)) => Err(refused(error)),
+            Err(error) => Err(local(Code::MountFailed)(error)),
+        }
+    }
+
+    /// Takes away every view and every bind of this use.
+    pub(super) async fn undo(&self, place: &Place) -> Result<(), Problem> {
+        let place = place.clone();
+        let undone = spawn_blocking(move || place::undo(&place)).await;
+        undone.map_err(local(Code::Internal))?.map_err(local(Code::UnmountFailed))
+    }
+}
+
+/// What can be known of a view before anything is mounted.
+pub(super) fn check_view(grant: &Grant, view: &View) -> Result<flags::Flags, Problem> {
+    let refused = |said: String| Problem::new(Code::MountOptionsRefused, said);
+    if grant.attachment == AttachmentMode::BlockDevice {
+        let said = "a block device is had under one name only: what may be done with it is the \
+                    device's property, not that of a path";
+        return Err(refused(said.to_owned()));
+    }
+    flags::of_view(&grant.mount, view.mode, &view.mount).map_err(refused)
+}
+
+fn refused<E: std::error::Error + 'static>(error: E) -> Problem {
+    Problem::new(Code::PathRefused, berth_service::process::chain(&error))
+}
+
+/// What is in the alloc's directory for a caller's path.
+fn link(place: &Place, path: &Path) -> PathBuf {
+    place.alloc_dir.join(format!("{LINK}{}", crate::paths::name_of(path)))
+}
+
+/// How the names of links begin.
+const LINK: &str = "bind-";

@@ -1,0 +1,233 @@
+//! A path of a caller's choice, and whether a volume can be put there.
+//!
+//! **Promises** that what was looked at is what is mounted upon: the path is opened, every symbolic
+//! link on the way followed once, and the mount made at what is open.
+
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use berth_domain::access::AttachmentMode;
+use berth_service::mount_table::{MountTable, MountTableError};
+use nix::fcntl::OFlag;
+use thiserror::Error;
+
+use super::LINK;
+use crate::paths::Paths;
+
+/// A place where a volume can be put, or one of ours is.
+#[derive(Debug)]
+pub(in crate::node) struct Spot {
+    /// As it was asked for.
+    asked: String,
+    /// The real path.
+    real: PathBuf,
+    is_directory: bool,
+    /// Which volume's link names it, by the directory of its alloc.
+    owner: Option<PathBuf>,
+    open: File,
+}
+
+/// Why a volume cannot be put there.
+#[derive(Debug, Error)]
+pub(in crate::node) enum SpotError {
+    /// Nothing may be put anywhere.
+    #[error(
+        "this node's agent puts volumes at no paths but its own: its `bind_below` is empty; name \
+         the directories there below which it may"
+    )]
+    Nowhere,
+    /// It is relative, or empty.
+    #[error("{0:?} is not an absolute path")]
+    Relative(String),
+    /// It cannot be opened.
+    #[error("{0} cannot be looked at; it must be there before a volume is put upon it")]
+    Open(String, #[source] io::Error),
+    /// It is elsewhere.
+    #[error(
+        "{asked} is really {}, which is not below {}: `bind_below` of this node's agent says where \
+         volumes may be put", real.display(), list(below)
+    )]
+    Elsewhere { asked: String, real: PathBuf, below: Vec<PathBuf> },
+    /// It is within the agent's own directories.
+    #[error("{} lies in the directory of the agent itself", .0.display())]
+    Ours(PathBuf),
+    /// Something is mounted there.
+    #[error("{} is a mount point already; unmount what is there, or choose another path",
+        .0.display())]
+    Mounted(PathBuf),
+    /// Another volume is to be seen there.
+    #[error("{} is where another volume, or another alloc's, is seen on this node", .0.display())]
+    Taken(PathBuf),
+    /// It is within a volume.
+    #[error(
+        "{} lies in a volume, which is mounted at {}; that could not be unmounted before this one",
+        path.display(), volume.display()
+    )]
+    Within { path: PathBuf, volume: PathBuf },
+    /// A mount would hide what is there.
+    #[error("{} is not empty, and a mount would hide what is in it", .0.display())]
+    Full(PathBuf),
+    /// It is neither a directory nor a file.
+    #[error("{} is neither a directory nor a file", .0.display())]
+    Kind(PathBuf),
+    /// A directory for a block device, or a file for a file system.
+    #[error("{} is a {is}, and a volume with attachment {attachment} is put upon a {needs}",
+        path.display())]
+    Unfit { path: PathBuf, is: &'static str, attachment: AttachmentMode, needs: &'static str },
+    /// It was another when it was looked at first.
+    #[error("{asked} was {} when the volume was asked for, and is {} now", was.display(),
+        is.display())]
+    Changed { asked: String, was: PathBuf, is: PathBuf },
+    /// It is not known what is mounted.
+    #[error("it is not known what is mounted")]
+    Table(#[from] MountTableError),
+    /// It is not known what is where.
+    #[error("the agent's directory {} cannot be read", .0.display())]
+    Read(PathBuf, #[source] io::Error),
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
+}
+
+impl Spot {
+    /// Looks at a path. This may hang on a dead mount.
+    pub(super) fn look(asked: &str, below: &[PathBuf], paths: &Paths) -> Result<Self, SpotError> {
+        if below.is_empty() {
+            return Err(SpotError::Nowhere);
+        }
+        if !Path::new(asked).is_absolute() {
+            return Err(SpotError::Relative(asked.to_owned()));
+        }
+        let unseen = |error| SpotError::Open(asked.to_owned(), error);
+        let open = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(asked);
+        let open = open.map_err(unseen)?;
+        let real = fs::read_link(handle(&open)).map_err(unseen)?;
+        let kind = open.metadata().map_err(unseen)?;
+        // An operator may have named them by a link, too.
+        let is_above = |dir: &&PathBuf| {
+            let dir = fs::canonicalize(dir).unwrap_or_else(|_| (*dir).clone());
+            real != dir && real.starts_with(dir)
+        };
+        if !below.iter().any(|dir| is_above(&dir)) {
+            let (asked, below) = (asked.to_owned(), below.to_vec());
+            return Err(SpotError::Elsewhere { asked, real, below });
+        }
+        if real.starts_with(paths.root().parent().unwrap_or(paths.root())) {
+            return Err(SpotError::Ours(real));
+        }
+        let table = MountTable::read_blocking()?;
+        let links = links(paths.root())?;
+        let within = |(at, _): &&(PathBuf, PathBuf)| real != *at && real.starts_with(at);
+        if let Some((at, _)) = links.iter().filter(|(at, _)| table.has(at)).find(within) {
+            return Err(SpotError::Within { path: real, volume: at.clone() });
+        }
+        let owner = links.into_iter().find(|(at, _)| *at == real).map(|(_, owner)| owner);
+        let is_mounted = table.has(&real);
+        match &owner {
+            None if is_mounted => return Err(SpotError::Mounted(real)),
+            Some(_) if is_mounted => {}
+            _ => empty(&real, kind.file_type(), kind.len())?,
+        }
+        Ok(Self { asked: asked.to_owned(), is_directory: kind.is_dir(), real, owner, open })
+    }
+
+    /// Looks again: the same path must be there.
+    pub(super) fn again(self, below: &[PathBuf], paths: &Paths) -> Result<Self, SpotError> {
+        let now = Self::look(&self.asked, below, paths)?;
+        if now.real == self.real {
+            return Ok(now);
+        }
+        Err(SpotError::Changed { asked: self.asked, was: self.real, is: now.real })
+    }
+
+    /// Whether what is there is what such a volume needs.
+    pub(super) fn fits(&self, attachment: AttachmentMode) -> Result<(), SpotError> {
+        let (is, other) =
+            if self.is_directory { ("directory", "file") } else { ("file", "directory") };
+        // Once it is put there, a device is neither.
+        if self.owner.is_some() || self.is_directory == (attachment == AttachmentMode::FileSystem) {
+            return Ok(());
+        }
+        Err(SpotError::Unfit { path: self.real.clone(), is, attachment, needs: other })
+    }
+
+    /// The real path.
+    pub(super) fn path(&self) -> &Path {
+        &self.real
+    }
+
+    /// Whose it is, by the directory of its alloc, when one of our links names it.
+    pub(super) fn owner(&self) -> Option<&Path> {
+        self.owner.as_deref()
+    }
+
+    /// By what the kernel is told of it, whatever is at its path by now.
+    pub(super) fn handle(&self) -> PathBuf {
+        handle(&self.open)
+    }
+}
+
+fn handle(open: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
+}
+
+/// A directory or a file in which there is nothing.
+fn empty(path: &Path, kind: FileType, bytes: u64) -> Result<(), SpotError> {
+    let unseen = |error| SpotError::Open(path.display().to_string(), error);
+    let is_empty = if kind.is_dir() {
+        fs::read_dir(path).map_err(unseen)?.next().is_none()
+    } else if kind.is_file() {
+        bytes == 0
+    } else {
+        return Err(SpotError::Kind(path.to_owned()));
+    };
+    if is_empty { Ok(()) } else { Err(SpotError::Full(path.to_owned())) }
+}
+
+/// Every path of a caller's that a volume of this node is, or is to be, seen at, with the directory
+/// of its alloc.
+fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, SpotError> {
+    let mut found = Vec::new();
+    for volume in entries(root)? {
+        // What is staged is the volume itself.
+        for alloc in entries(&volume)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
+            let own = links_of(&alloc).map_err(|error| SpotError::Read(alloc.clone(), error))?;
+            found.extend(own.into_iter().map(|(_, to)| (to, alloc.clone())));
+        }
+    }
+    Ok(found)
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, SpotError> {
+    read_dir(dir).map_err(|error| SpotError::Read(dir.to_owned(), error))
+}
+
+/// What is in a directory; nothing in one that is not there.
+pub(super) fn read_dir(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(dir) {
+        Err(error) if is_absent(&error) => Ok(Vec::new()),
+        read => read?.map(|entry| entry.map(|entry| entry.path())).collect(),
+    }
+}
+
+/// The links in an alloc's directory, each with where it leads.
+pub(super) fn links_of(alloc: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+    let is_link = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(LINK))
+    };
+    let links = read_dir(alloc)?.into_iter().filter(is_link);
+    links
+        .filter_map(|link| match fs::read_link(&link) {
+            Err(error) if is_absent(&error) => None,
+            to => Some(to.map(|to| (link, to))),
+        })
+        .collect()
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}

@@ -1,0 +1,221 @@
+//! Images behind loop devices: real file systems, and block devices.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek as _, SeekFrom};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use berth_contract::code::Code;
+use berth_contract::message::call::Call;
+use berth_contract::message::claim::Grant;
+use berth_domain::access::{AttachmentMode, Mode};
+use berth_domain::volume::{CallKind, MountOptions};
+use berth_harness::process::binary;
+use berth_harness::{root, wait};
+use serde_json::json;
+
+use crate::world::{Differences, PATIENCE, World, call, delay, grant};
+
+const MIB: u64 = 1 << 20;
+const IMAGE: &str = "image/1";
+
+/// A world with an image of this size; its file system, where it has one.
+async fn world(bytes: u64, fs_type: Option<&str>) -> (Devices, World) {
+    let driver = ["--no-attach"];
+    let world = World::start_with(Differences { driver: &driver, ..Default::default() }).await;
+    let mut provision = Command::new(binary("berth-csi-dev"));
+    provision
+        .args(["provision", "--volume", IMAGE, "--backing", "image", "--capacity-bytes"])
+        .args([bytes.to_string(), "--backend".to_owned()])
+        .arg(world.dir.join("backend"));
+    if let Some(fs_type) = fs_type {
+        provision.args(["--fs-type", fs_type]);
+    }
+    let made = provision.output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    (Devices(world.dir.path().to_owned()), world)
+}
+
+/// The loop devices of files below a directory; let go of when a test fails.
+struct Devices(PathBuf);
+
+impl Devices {
+    fn list(&self) -> Vec<String> {
+        let output = Command::new("losetup")
+            .args(["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"])
+            .output()
+            .unwrap();
+        let listed = String::from_utf8(output.stdout).unwrap();
+        let fields = listed.lines().filter_map(|line| line.split_once(' '));
+        let ours = fields.filter(|(_, file)| Path::new(file).starts_with(&self.0));
+        ours.map(|(device, _)| device.to_owned()).collect()
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        for device in self.list() {
+            let _ = Command::new("losetup").args(["--detach", &device]).status();
+        }
+    }
+}
+
+fn of_image(alloc: &str, attachment: AttachmentMode, mode: Mode) -> Grant {
+    Grant { external_id: IMAGE.to_owned(), attachment, mode, ..grant(alloc, 7, &BTreeMap::new()) }
+}
+
+async fn detach(world: &World, alloc: &str, revision: u64) {
+    let leave =
+        Call { external_id: IMAGE.to_owned(), ..call(CallKind::NodeDetach, alloc, 7, revision) };
+    world.call(leave).await.unwrap();
+}
+
+fn nothing_is_left(world: &World, devices: &Devices) {
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    assert_eq!(devices.list(), [""; 0]);
+    world.judge();
+}
+
+#[tokio::test]
+async fn a_file_system_of_its_own_is_made_mounted_and_kept() {
+    if !root::or_skip("mounts images") {
+        return;
+    }
+    for (fs_type, bytes) in [("ext4", 16 * MIB), ("xfs", 300 * MIB)] {
+        let (devices, world) = world(bytes, Some(fs_type)).await;
+        for (alloc, revision) in [("a", 11), ("b", 12)] {
+            let mount = MountOptions {
+                fs_type: Some(fs_type.to_owned()),
+                flags: vec!["noexec".to_owned()],
+                group: None,
+            };
+            let granted = of_image(alloc, AttachmentMode::FileSystem, Mode::Write);
+            world.answer_take(alloc, Ok(Grant { mount, ..granted }));
+            let mounted = world.mount(alloc).await.unwrap();
+            let (kind, flags) = mounted_as(&mounted.path);
+            assert_eq!(kind, fs_type);
+            assert!(flags.contains(&"noexec".to_owned()), "{flags:?}");
+            let file = Path::new(&mounted.path).join("file");
+            match alloc {
+                "a" => fs::write(&file, fs_type).unwrap(),
+                _ => assert_eq!(fs::read_to_string(&file).unwrap(), fs_type),
+            }
+            detach(&world, alloc, revision).await;
+            nothing_is_left(&world, &devices);
+        }
+    }
+}
+
+/// What is mounted there, and with which flags (proc(5), mountinfo).
+pub fn mounted_as(path: &str) -> (String, Vec<String>) {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().rfind(|line| line.split(' ').nth(4) == Some(path)).unwrap();
+    let flags = line.split(' ').nth(5).unwrap().split(',').map(str::to_owned).collect();
+    let kind = line.split_once(" - ").unwrap().1.split(' ').next().unwrap();
+    (kind.to_owned(), flags)
+}
+
+#[tokio::test]
+async fn a_block_device_takes_what_is_written_and_a_read_only_one_does_not() {
+    if !root::or_skip("binds loop devices") {
+        return;
+    }
+    let (devices, world) = world(8 * MIB, None).await;
+    world.answer_take("a", Ok(of_image("a", AttachmentMode::BlockDevice, Mode::Write)));
+    world.answer_take("b", Ok(of_image("b", AttachmentMode::BlockDevice, Mode::Read)));
+    let (bare, taken) = (world.dir.join("binds/bare"), world.dir.join("binds/taken"));
+    fs::create_dir_all(&taken).unwrap();
+    File::create(&bare).unwrap();
+
+    let mounted = world.mount("a").await.unwrap();
+    assert!(!mounted.read_only && mounted.path.len() <= 128);
+    assert!(fs::metadata(&mounted.path).unwrap().file_type().is_block_device());
+    let mut device = OpenOptions::new().write(true).open(&mounted.path).unwrap();
+    assert_eq!(device.seek(SeekFrom::End(0)).unwrap(), 8 * MIB);
+    device.write_all_at(b"kept", MIB).unwrap();
+    device.sync_all().unwrap();
+    drop(device);
+
+    // A device is put upon a file, and upon no directory.
+    let refused = world.mount_as("b", None, Some(&taken)).await.unwrap_err();
+    assert_eq!(refused.code, Code::PathRefused, "{refused}");
+    assert!(refused.message.contains("is put upon a file"), "{refused}");
+    let shown = world.mount_as("b", None, Some(&bare)).await.unwrap();
+    assert!(shown.read_only && shown.path == bare.to_str().unwrap(), "{shown:?}");
+    let mut bytes = [0; 4];
+    File::open(&bare).unwrap().read_exact_at(&mut bytes, MIB).unwrap();
+    assert_eq!(&bytes, b"kept");
+    let written = OpenOptions::new().write(true).open(&bare);
+    written.and_then(|device| device.write_all_at(b"lost", MIB)).unwrap_err();
+
+    detach(&world, "b", 11).await;
+    assert!(fs::metadata(&bare).unwrap().is_file(), "the caller's own file is there again");
+    detach(&world, "a", 12).await;
+    nothing_is_left(&world, &devices);
+    let image = find(&world.dir.join("backend"), 8 * MIB).expect("the image is kept");
+    File::open(image).unwrap().read_exact_at(&mut bytes, MIB).unwrap();
+    assert_eq!(&bytes, b"kept", "it arrived");
+}
+
+/// The file of this size below a directory.
+fn find(dir: &Path, bytes: u64) -> Option<PathBuf> {
+    fs::read_dir(dir).ok()?.flatten().find_map(|entry| {
+        let meta = entry.metadata().ok()?;
+        if meta.is_dir() {
+            find(&entry.path(), bytes)
+        } else {
+            (meta.len() == bytes).then(|| entry.path())
+        }
+    })
+}
+
+/// Driver and agent are killed while a device is bound, staged or published; the claim's release
+/// finds all of it.
+#[tokio::test]
+async fn nothing_is_left_when_both_were_killed_half_way() {
+    if !root::or_skip("mounts images") {
+        return;
+    }
+    for (rpc, attachment) in [
+        ("NodeStageVolume", AttachmentMode::FileSystem),
+        ("NodePublishVolume", AttachmentMode::FileSystem),
+        ("NodePublishVolume", AttachmentMode::BlockDevice),
+    ] {
+        let fs_type = (attachment == AttachmentMode::FileSystem).then_some("ext4");
+        let (devices, mut world) = world(16 * MIB, fs_type).await;
+        world.answer_take("a", Ok(of_image("a", attachment, Mode::Write)));
+        // Its work is done, and nobody is told.
+        let mut held = delay(rpc, 60_000, 1);
+        held[0]["when"] = json!("after");
+        world.plant(&held);
+        let half_way = async {
+            wait::until("the device is bound", PATIENCE, async || {
+                if devices.list().is_empty() { Err("none") } else { Ok(()) }
+            })
+            .await;
+            if rpc == "NodePublishVolume" {
+                wait::until("it is staged", PATIENCE, async || {
+                    if world.count("NodeStageVolume OK") == 1 { Ok(()) } else { Err("not yet") }
+                })
+                .await;
+            }
+        };
+        tokio::select! {
+            answered = world.mount("a") => panic!("{answered:?}"),
+            () = half_way => {}
+        }
+        world.agent.kill9();
+        world.plant(&json!([]));
+        world.replace_driver(&[], &["--no-attach"]).await;
+        world.agent.restart();
+        wait::until("the agent answers", PATIENCE, async || {
+            world.status().await.map(drop).map_err(|problem| problem.to_string())
+        })
+        .await;
+        world.healthy(true).await;
+        detach(&world, "a", 11).await;
+        nothing_is_left(&world, &devices);
+    }
+}
