@@ -3,10 +3,11 @@
 //! **Owns** the reading of `/proc/self/mountinfo`.
 //!
 //! **Promises** not to miss a mount because another came or went while the kernel wrote the table
-//! out: two readings in a row agree, or what any of several saw counts as mounted (since Linux 5.8
-//! none misses a mount that stays); and that what cannot be read is an error, never an absence
-//! (unknown is in use). Those who ask at the same time share a reading that began after all of them
-//! had asked: a table is long where many volumes are, and they come and go together.
+//! out: since Linux 5.8 no reading misses a mount that stays, and before that two readings in a row
+//! agree, or what any of several saw counts as mounted; and that what cannot be read is an error,
+//! never an absence (unknown is in use). Those who ask at the same time share a reading that began
+//! after all of them had asked, and between two readings there is a rest: a table is long where
+//! many volumes are, they come and go together, and the kernel unmounts nothing while it is read.
 //!
 //! **Never** touches a mount point: a `stat` on a dead mount hangs for ever.
 
@@ -16,19 +17,24 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use thiserror::Error;
 use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
 
 const TABLE: &str = "/proc/self/mountinfo";
 /// The mount point's column (proc(5)).
 const MOUNT_POINT: usize = 4;
-/// How often the table is read in search of two equal readings. A node that unmounts dozens of
-/// volumes at once changes it all the time, and its table is long: more readings would take turns
-/// with the unmounts.
+/// How often the table is read in search of two equal readings, by a kernel that may miss a mount.
+/// A node that unmounts dozens of volumes at once changes it all the time, and its table is long:
+/// more readings would take turns with the unmounts.
 const READINGS_MAX: usize = 3;
+/// The first kernel that misses none (its commit 9f6c61f96f2d).
+const MISSES_NONE: (u32, u32) = (5, 8);
+/// So many times as long as a reading took, the next one waits.
+const REST: u32 = 4;
 
 /// Why it is not known what is mounted.
 #[derive(Debug, Error)]
@@ -43,8 +49,21 @@ pub enum MountTableError {
 
 /// How many have asked for a reading.
 static ASKED: AtomicU64 = AtomicU64::new(0);
-/// The last reading, and how many had asked before it began.
-static LAST: Mutex<Option<(u64, Arc<MountTable>)>> = Mutex::const_new(None);
+/// The last reading.
+static LAST: Mutex<Option<Reading>> = Mutex::const_new(None);
+/// Whether one reading is enough.
+static MISSES_NO_MOUNT: LazyLock<bool> = LazyLock::new(|| {
+    fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| misses_no_mount(&release))
+});
+
+/// A reading that is shared.
+struct Reading {
+    /// How many had asked before it began.
+    asked: u64,
+    table: Arc<MountTable>,
+    /// Before this the table is not read again.
+    rest_until: Instant,
+}
 
 /// Every mount point, as this process sees them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,21 +77,26 @@ impl MountTable {
     pub async fn read() -> Result<Arc<Self>, MountTableError> {
         let ticket = ASKED.fetch_add(1, Ordering::SeqCst);
         let mut last = LAST.lock().await;
-        if let Some((asked, table)) = &*last
-            && ticket < *asked
-        {
-            return Ok(Arc::clone(table));
+        if let Some(reading) = &*last {
+            if ticket < reading.asked {
+                return Ok(Arc::clone(&reading.table));
+            }
+            sleep_until(reading.rest_until).await;
         }
-        let asked = ASKED.load(Ordering::SeqCst);
+        let (asked, began) = (ASKED.load(Ordering::SeqCst), Instant::now());
         let read = tokio::task::spawn_blocking(Self::read_blocking);
         let read = read.await.map_err(|error| MountTableError::Read(io::Error::other(error)))?;
         let table = Arc::new(read?);
-        *last = Some((asked, Arc::clone(&table)));
+        let rest_until = Instant::now() + began.elapsed() * REST;
+        *last = Some(Reading { asked, table: Arc::clone(&table), rest_until });
         Ok(table)
     }
 
     /// Reads the table, on this thread.
     pub fn read_blocking() -> Result<Self, MountTableError> {
+        if *MISSES_NO_MOUNT {
+            return Self::parse(&fs::read(TABLE).map_err(MountTableError::Read)?);
+        }
         Self::read_settled(|| fs::read(TABLE))
     }
 
@@ -125,6 +149,13 @@ impl<P: Into<OsString>> FromIterator<P> for MountTable {
     fn from_iter<I: IntoIterator<Item = P>>(points: I) -> Self {
         Self { points: points.into_iter().map(Into::into).collect() }
     }
+}
+
+/// Whether a kernel of this release writes out every mount that stays while it writes.
+fn misses_no_mount(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
+    let version = numbers.next().flatten().zip(numbers.next().flatten());
+    version.is_some_and(|version| version >= MISSES_NONE)
 }
 
 /// The kernel writes space, tab, line break and backslash as `\` and three octal digits.
@@ -199,12 +230,22 @@ mod tests {
                 let before = ASKED.load(Ordering::SeqCst);
                 MountTable::read().await.unwrap();
                 // The reading that was given counted this asking, and so began after it.
-                let last = LAST.lock().await.as_ref().map(|(asked, _)| *asked);
+                let last = LAST.lock().await.as_ref().map(|reading| reading.asked);
                 assert!(last.unwrap() > before, "{last:?} {before}");
             });
         }
         tasks.join_all().await;
         assert!(ASKED.load(Ordering::SeqCst) >= 64);
+    }
+
+    #[test]
+    fn a_kernel_that_may_miss_a_mount_is_told_by_its_release() {
+        for release in ["5.8.0", "5.10.0-30-amd64", "6.18.44-fc-v445\n", "10.0"] {
+            assert!(misses_no_mount(release), "{release}");
+        }
+        for release in ["5.7.19", "4.19.0-27-amd64", "5", "", "linux", "3.10.0-1160.el7.x86_64"] {
+            assert!(!misses_no_mount(release), "{release}");
+        }
     }
 
     #[tokio::test]
