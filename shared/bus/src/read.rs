@@ -93,13 +93,24 @@ impl Bucket {
         if !filter::is_filter(filter) {
             return Err(self.bad_filter(filter));
         }
+        // For a filter the server looks at every key that it covers. Not so for `>` alone, which
+        // covers all that is in the stream: there it takes the last message, if that has not
+        // expired.
+        if filter == ">"
+            && let Some(message) = self.last_at(">").await?
+        {
+            return Ok(message.sequence);
+        }
         Ok(self.last(filter).await?.map_or(0, |message| message.sequence))
     }
 
     async fn last(&self, filter: &str) -> Result<Option<StreamMessage>, ReadError> {
-        let subject = self.subject(filter);
+        self.last_at(&self.subject(filter)).await
+    }
+
+    async fn last_at(&self, subject: &str) -> Result<Option<StreamMessage>, ReadError> {
         self.ask(|| async {
-            match self.shape.handle.get_last_raw_message_by_subject(&subject).await {
+            match self.shape.handle.get_last_raw_message_by_subject(subject).await {
                 Ok(message) => Ok(Some(message)),
                 Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
                 Err(error) => Err(Cause::new(error)),

@@ -1,5 +1,7 @@
 //! Leases that are renewed in the background.
 
+use std::time::Duration;
+
 use rand::RngExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -27,11 +29,11 @@ pub struct KeptLease {
 }
 
 impl KeptLease {
-    pub(super) fn new(lease: Lease) -> Self {
+    pub(super) fn new(lease: Lease, ttl: watch::Receiver<Duration>) -> Self {
         let (key, fence) = (lease.key.clone(), lease.fence);
         let (state, held) = watch::channel(Holding { until: Some(lease.ends) });
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(keep(lease, state, stopped));
+        let task = tokio::spawn(keep(lease, ttl, state, stopped));
         Self { key, fence, held, stop, task: Some(task) }
     }
 
@@ -86,23 +88,33 @@ impl Drop for KeptLease {
     }
 }
 
+/// A lease of this length is long: half of it is time enough for a renewal that fails at first,
+/// whatever goes on in a cluster meanwhile.
+const LONG: Duration = Duration::from_secs(30);
+
+/// When a lease is renewed: each renewal is a write, so a long one is renewed less often.
+fn renewed_after(ttl: Duration) -> Duration {
+    if ttl >= LONG { ttl / 2 } else { ttl / 3 }
+}
+
 /// Renews until it is lost (none), or is to stop (the lease as it stands).
 async fn keep(
     mut lease: Lease,
+    ttl: watch::Receiver<Duration>,
     state: watch::Sender<Holding>,
     mut stop: watch::Receiver<bool>,
 ) -> Option<Lease> {
-    let third = lease.ttl / 3;
     let mut tries = 0;
     loop {
         let spread = 0.9 + 0.2 * rand::rng().random::<f64>();
-        let due = Instant::now() + third.mul_f64(spread);
+        let due = Instant::now() + renewed_after(lease.ttl).mul_f64(spread);
         tokio::select! {
             () = sleep_until(due), if tries == 0 => {}
             () = pause(tries), if tries > 0 => {}
             _ = stop.wait_for(|stop| *stop) => return Some(lease),
         }
-        match lease.renew().await {
+        let next = *ttl.borrow();
+        match lease.renew_for(next).await {
             Ok(()) => {
                 tries = 0;
                 state.send_replace(Holding { until: Some(lease.ends) });

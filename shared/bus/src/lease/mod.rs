@@ -20,6 +20,7 @@ use berth_contract::trace::TraceContext;
 use berth_contract::{code::Code, problem::Problem};
 use bytes::Bytes;
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::bucket::Bucket;
@@ -192,6 +193,12 @@ impl Lease {
         Instant::now() < self.ends
     }
 
+    /// Holds it for another TTL from now, which may be another than before.
+    async fn renew_for(&mut self, ttl: Duration) -> Result<(), LeaseError> {
+        self.ttl = Duration::from_secs(ttl.max(TTL_MIN).as_secs());
+        self.renew().await
+    }
+
     /// Holds it for another TTL from now.
     pub async fn renew(&mut self) -> Result<(), LeaseError> {
         let left = self.ends.saturating_duration_since(Instant::now());
@@ -217,9 +224,16 @@ impl Lease {
         }
     }
 
-    /// Renews it in the background, three times in each TTL, until it is lost or released.
+    /// Renews it in the background, three times in each TTL, twice in one of 30 s or more, until it
+    /// is lost or released.
     pub fn keep(self) -> KeptLease {
-        KeptLease::new(self)
+        let (_, ttl) = watch::channel(self.ttl);
+        KeptLease::new(self, ttl)
+    }
+
+    /// The same, each time for the TTL that `ttl` says then: whole seconds, at least one.
+    pub fn keep_for(self, ttl: watch::Receiver<Duration>) -> KeptLease {
+        KeptLease::new(self, ttl)
     }
 
     async fn write(&mut self, within: Duration) -> Result<(), LeaseError> {

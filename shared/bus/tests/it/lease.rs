@@ -102,6 +102,24 @@ async fn a_kept_lease_is_held_until_it_is_released() {
 }
 
 #[tokio::test]
+async fn a_kept_lease_is_renewed_for_as_long_as_it_is_to_live_then() {
+    let (_server, _bus, bucket) = one_bucket(&LEASES).await;
+    let (said, ttl) = tokio::sync::watch::channel(TTL);
+    let lease = acquire(&bucket, "first", TTL).await.unwrap();
+    let first = lease.revision();
+    let kept = lease.keep_for(ttl);
+    said.send_replace(Duration::from_secs(3600));
+    wait::until("it is renewed", PATIENCE, async || {
+        let revision = bucket.get("leader").await.unwrap().map_or(0, |entry| entry.revision);
+        if revision > first { Ok(()) } else { Err(revision) }
+    })
+    .await;
+    drop(kept);
+    tokio::time::sleep(TTL * 3).await;
+    assert!(matches!(acquire(&bucket, "second", TTL).await, Err(LeaseError::Held { .. })));
+}
+
+#[tokio::test]
 async fn a_kept_lease_that_is_dropped_expires() {
     let (_server, _bus, bucket) = one_bucket(&LEASES).await;
     drop(acquire(&bucket, "first", TTL).await.unwrap().keep());
