@@ -25,7 +25,7 @@ use crate::host::Host;
 use crate::identity::identity;
 use crate::journal::Journal;
 use crate::lane::Lanes;
-use crate::lease::{Holder, Tenure};
+use crate::lease::{Holder, Tenure, Ttl};
 use crate::node::{self, Binds, Mounter, Parts};
 use crate::paths::{Paths, STATE_DIR_BYTES_MAX};
 use crate::plugin::record::Records;
@@ -73,7 +73,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let tenure = Tenure {
         bucket: process.bus.bucket(&bucket::LEASES, process.replicas).await?,
         holder: holder(&host, identity(&state_dir, rand::random())?),
-        ttl: config.lease_ttl,
+        ttl: Ttl::new(config.lease_ttl),
         gate: gate.clone(),
     };
     let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
@@ -115,6 +115,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         host: host.clone(),
         plugins: plugins.clone(),
         interval: config.report_interval,
+        ttl: tenure.ttl.clone(),
         gate: gate.clone(),
     };
     let lanes = Lanes::default();

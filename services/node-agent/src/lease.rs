@@ -19,6 +19,7 @@ use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::gate::Gate;
@@ -55,6 +56,36 @@ pub struct Taken {
     other: String,
 }
 
+/// How long the lease lives: as configured, and longer where the registry says that the fleet is
+/// large. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Ttl {
+    configured: Duration,
+    now: watch::Sender<Duration>,
+}
+
+impl Ttl {
+    /// As configured, until somebody says otherwise.
+    pub fn new(configured: Duration) -> Self {
+        Self { configured, now: watch::Sender::new(configured) }
+    }
+
+    /// The registry says how long it is to be at least.
+    pub fn at_least(&self, pace: Duration) {
+        let ttl = self.configured.max(pace);
+        self.now.send_if_modified(|now| std::mem::replace(now, ttl) != ttl);
+    }
+
+    /// How long it is to live from its next renewal on.
+    pub fn now(&self) -> Duration {
+        *self.now.borrow()
+    }
+
+    fn follow(&self) -> watch::Receiver<Duration> {
+        self.now.subscribe()
+    }
+}
+
 /// How the lease is asked for.
 #[derive(Debug, Clone)]
 pub struct Tenure {
@@ -63,7 +94,7 @@ pub struct Tenure {
     /// What is written into it.
     pub holder: Holder,
     /// How long it lives without being renewed.
-    pub ttl: Duration,
+    pub ttl: Ttl,
     /// Open only while it is held.
     pub gate: Gate,
 }
@@ -153,12 +184,12 @@ impl Tenure {
             }
         };
         let key = key::node_lease(&self.holder.node);
-        let (ttl, trace) = (self.ttl, clock::begin_trace());
+        let (ttl, trace) = (self.ttl.now(), clock::begin_trace());
         match self.bucket.acquire(&key, value.clone().into(), ttl, trace).await {
-            Ok(lease) => Asked::Held(lease.keep()),
+            Ok(lease) => Asked::Held(lease.keep_for(self.ttl.follow())),
             Err(LeaseError::Held { holder, .. }) if self.is_ours(&holder) => {
                 match self.bucket.inherit(&holder, value.into(), ttl, trace).await {
-                    Ok(lease) => Asked::Held(lease.keep()),
+                    Ok(lease) => Asked::Held(lease.keep_for(self.ttl.follow())),
                     Err(error) => Asked::NotNow(error),
                 }
             }

@@ -20,6 +20,7 @@ use tokio::time::sleep;
 
 use crate::gate::{Gate, Standing};
 use crate::host::Host;
+use crate::lease::Ttl;
 use crate::plugin::{Plugin, Plugins};
 
 /// When a report that was not taken is repeated.
@@ -46,8 +47,11 @@ pub struct Reporter {
     pub host: Host,
     /// Its plugins.
     pub plugins: Plugins,
-    /// How often it is reported though nothing changed.
+    /// How often it is reported though nothing changed, unless the registry says that the fleet is
+    /// too large for that.
     pub interval: Duration,
+    /// How long the lease lives, as the registry wants it.
+    pub ttl: Ttl,
     /// What opens and closes with what the registry answers.
     pub gate: Gate,
 }
@@ -71,7 +75,7 @@ impl Reporter {
                         SETTLED.wait(unsettled, clock::jitter()).min(self.interval)
                     } else {
                         unsettled = 0;
-                        self.interval
+                        spread(self.interval.max(pace(&reported)), clock::jitter())
                     }
                 }
                 Err(error) => {
@@ -118,6 +122,7 @@ impl Reporter {
         if let Some(tenure) = tenure {
             self.gate.told(tenure, &reported);
         }
+        self.ttl.at_least(pace(&reported));
         Ok(reported)
     }
 
@@ -132,6 +137,16 @@ impl Reporter {
             );
         }
     }
+}
+
+/// How long the registry wants a lease to live, and reports of nothing new to lie apart.
+fn pace(reported: &Reported) -> Duration {
+    Duration::from_secs(reported.pace_s.into())
+}
+
+/// The time give or take a tenth, so that agents which started together do not report together.
+fn spread(pause: Duration, jitter: u32) -> Duration {
+    pause.mul_f64(0.9 + 0.2 * f64::from(jitter) / f64::from(u32::MAX))
 }
 
 fn shortened(text: String) -> String {

@@ -11,13 +11,26 @@ use berth_telemetry::metric::LEASES;
 #[derive(Debug, Default)]
 pub struct Leases {
     held: BTreeSet<NodeId>,
+    changes: u64,
 }
 
 impl Leases {
     /// What to mirror of the bucket: the leases of nodes, and not those of leaders.
     pub const FILTER: &str = "node.>";
 
-    fn count(&self) {
+    /// How often a node's lease was gained or has ended; renewals, of which a fleet makes hundreds a
+    /// second, are neither.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// How many nodes have one.
+    pub fn many(&self) -> usize {
+        self.held.len()
+    }
+
+    fn changed(&mut self) {
+        self.changes += 1;
         LEASES.set(self.held.len() as u64, ["node".into()]);
     }
 
@@ -29,16 +42,14 @@ impl Leases {
 
 impl Fold for Leases {
     fn put(&mut self, key: &str, _revision: u64, _value: &[u8]) {
-        if let Some(node) = key::parse_node_lease(key) {
-            self.held.insert(node);
-            self.count();
+        if key::parse_node_lease(key).is_some_and(|node| self.held.insert(node)) {
+            self.changed();
         }
     }
 
     fn delete(&mut self, key: &str, _revision: u64) {
-        if let Some(node) = key::parse_node_lease(key) {
-            self.held.remove(&node);
-            self.count();
+        if key::parse_node_lease(key).is_some_and(|node| self.held.remove(&node)) {
+            self.changed();
         }
     }
 }

@@ -15,6 +15,7 @@ use berth_domain::{NodeId, Timestamp};
 use berth_service::projection::Nodes;
 use berth_service::reconcile::{self, Next, Options, Waker};
 use berth_service::{Shutdown, clock, process};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::decide::Write;
 use crate::events;
@@ -46,18 +47,23 @@ pub async fn keep(state: &State, rescan: Duration, shutdown: Shutdown) {
 async fn look(state: &State, rescan: Duration, waker: &Waker<NodeId>) {
     let mut nodes = state.node_mirror.subscribe();
     let mut leases = state.lease_mirror.subscribe();
+    let (mut looked_at, mut again) = (None, Instant::now());
     loop {
-        let unsettled =
-            state.node_mirror.read(|nodes| state.lease_mirror.read(|held| unsettled(nodes, held)));
-        for node in unsettled {
-            waker.wake(node);
+        // Seen before the look, so that what changes meanwhile is looked at again.
+        let seen = (state.node_mirror.applied(), state.lease_mirror.read(Leases::changes));
+        if looked_at != Some(seen) || Instant::now() >= again {
+            let wrong = |nodes: &Nodes| state.lease_mirror.read(|held| unsettled(nodes, held));
+            for node in state.node_mirror.read(wrong) {
+                waker.wake(node);
+            }
+            (looked_at, again) = (Some(seen), Instant::now() + rescan);
         }
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
         // The mirrors live as long as the state, so neither of these can fail.
         tokio::select! {
             _ = nodes.changed() => {}
             _ = leases.changed() => {}
-            () = tokio::time::sleep(rescan) => {}
+            () = sleep_until(again) => {}
         }
     }
 }
@@ -159,6 +165,22 @@ mod tests {
         assert_eq!(settled(&down, false, now), None);
         let ready = Node { gone, ..node(NodeState::Ready) };
         assert_eq!(settled(&ready, true, now), Some(Node { since: now, ..down }));
+    }
+
+    #[test]
+    fn only_leases_that_are_gained_or_have_ended_are_changes() {
+        let mut leases = Leases::default();
+        let key = key::node_lease(&NodeId::new("n1").unwrap());
+        leases.delete(&key, 1);
+        leases.put(&key, 2, b"{}");
+        assert_eq!(leases.changes(), 1);
+        for renewal in 3..9 {
+            leases.put(&key, renewal, b"{}");
+        }
+        assert_eq!(leases.changes(), 1);
+        leases.delete(&key, 9);
+        leases.put(&key, 10, b"{}");
+        assert_eq!(leases.changes(), 3);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::decide::{Arrived, Place, Verdict, Write, decide, faults};
 use crate::events;
+use crate::leases::Leases;
 use crate::state::State;
 use crate::store::{RACES_MAX, StoreError};
 
@@ -40,9 +41,9 @@ pub async fn report(
         state.catch_up(STEP, deadline).await.map_err(|problem| problem.node(node))?;
         let standing = state.standing(node);
         match decide(&standing, &arrived) {
-            Verdict::Late => return Ok(late(&arrived, standing.node.as_ref())),
+            Verdict::Late => return Ok(late(state, &arrived, standing.node.as_ref())),
             Verdict::Write(writes) if writes.is_empty() => {
-                return Ok(reported(&arrived, standing.node.as_ref()));
+                return Ok(reported(state, &arrived, standing.node.as_ref()));
             }
             Verdict::Write(_) => {}
         }
@@ -53,8 +54,8 @@ pub async fn report(
         let told = arrived.report.instances.iter().map(|told| (told.plugin.clone(), told.half));
         let places: BTreeSet<Place> = told.chain(standing.instances.into_keys()).collect();
         match work_in(state, &arrived, places, trace).await {
-            Ok(Worked::In(node)) => return Ok(reported(&arrived, node.as_ref())),
-            Ok(Worked::TooLate(node)) => return Ok(late(&arrived, node.as_ref())),
+            Ok(Worked::In(node)) => return Ok(reported(state, &arrived, node.as_ref())),
+            Ok(Worked::TooLate(node)) => return Ok(late(state, &arrived, node.as_ref())),
             Err(error) if error.is_lost_race() => {}
             Err(error) => return Err(error.into_problem(STEP, node)),
         }
@@ -94,16 +95,17 @@ async fn work_in(
 }
 
 /// What the agent is told of its node as it stands.
-fn reported(arrived: &Arrived, stands: Option<&Node>) -> Reported {
+fn reported(state: &State, arrived: &Arrived, stands: Option<&Node>) -> Reported {
     Reported {
         clock_skew_ms: arrived.skew_ms(),
         state: stands.map_or(NodeState::Down, |node| node.state),
         gone: stands.and_then(|node| node.gone.clone()),
+        pace_s: state.pace.of(state.lease_mirror.read(Leases::many)),
     }
 }
 
-fn late(arrived: &Arrived, stands: Option<&Node>) -> Reported {
+fn late(state: &State, arrived: &Arrived, stands: Option<&Node>) -> Reported {
     let Report { node, clock, .. } = &arrived.report;
     tracing::debug!(%node, sent = %clock, "a report came after a newer one, and changes nothing");
-    reported(arrived, stands)
+    reported(state, arrived, stands)
 }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::decide::Standing;
 use crate::leases::Leases;
+use crate::pace::Pace;
 
 /// How far ahead of a caller's deadline an answer is given up, so that it still arrives.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
@@ -44,6 +45,8 @@ pub struct Shared {
     pub events: Events,
     /// Those who wait for something newer.
     pub readers: Readers,
+    /// How often agents are to say that they live.
+    pub pace: Pace,
 }
 
 impl std::ops::Deref for State {
@@ -55,7 +58,7 @@ impl std::ops::Deref for State {
 
 impl State {
     /// Opens the buckets and reads them.
-    pub async fn open(process: &Process) -> Result<Self, Fatal> {
+    pub async fn open(process: &Process, pace: Pace) -> Result<Self, Fatal> {
         let (bus, replicas) = (&process.bus, process.replicas);
         let plugins = bus.bucket(&bucket::PLUGINS, replicas).await?;
         let nodes = bus.bucket(&bucket::NODES, replicas).await?;
@@ -73,6 +76,7 @@ impl State {
                 .await?,
             events: bus.events(&stream::EVENTS, replicas).await?,
             readers: Readers::default(),
+            pace,
             bus: bus.clone(),
             plugins,
             nodes,

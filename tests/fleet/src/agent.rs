@@ -20,7 +20,7 @@ use berth_node_agent::controller::{self, Hosted, Hosting};
 use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
 use berth_node_agent::lane::Lanes;
-use berth_node_agent::lease::{Holder, Tenure};
+use berth_node_agent::lease::{Holder, Tenure, Ttl};
 use berth_node_agent::plugin::declaration::Source;
 use berth_node_agent::plugin::record::Record;
 use berth_node_agent::plugin::{Member, Plugin, Plugins, View};
@@ -85,7 +85,7 @@ impl Place {
                 pid: std::process::id(),
                 since: clock::now(),
             },
-            ttl: config.lease_ttl,
+            ttl: Ttl::new(config.lease_ttl),
             gate: gate.clone(),
         };
         let events = bus.events(&stream::EVENTS, self.replicas).await?;
@@ -107,7 +107,8 @@ impl Place {
         tokio::spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));
         let service = listen(&bus, &node).await?;
         let interval = config.report_interval;
-        let reporter = Reporter { bus, host, plugins, interval, gate };
+        let ttl = tenure.ttl.clone();
+        let reporter = Reporter { bus, host, plugins, interval, ttl, gate };
         tokio::spawn(reporter.run(shutdown.clone()));
         tokio::spawn(async move { tenure.keep(lease, &shutdown).await.map(drop) });
         Ok(Agent { plugin, member, _service: service, _trigger: trigger })

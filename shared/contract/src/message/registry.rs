@@ -81,6 +81,15 @@ pub struct Reported {
     /// to say so, before it takes anything new (rule 12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<Proof>,
+    /// How many seconds the agent's lease is to live, and its reports that say nothing new may lie
+    /// apart, when that is more than is configured: so large is the fleet. 0 when it is small.
+    #[serde(default, skip_serializing_if = "is_small")]
+    pub pace_s: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_small(pace_s: &u32) -> bool {
+    *pace_s == 0
 }
 
 /// `node.leave`: the node leaves for good.

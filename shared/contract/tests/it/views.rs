@@ -170,7 +170,7 @@ fn plugins_and_nodes() {
         &registry::Nodes { index: 57, nodes: vec![node], next: Some("host.example".to_owned()) },
     );
     let (state, gone) = (NodeState::Down, Some(sample::proof()));
-    reply("reply-node-report", &registry::Reported { clock_skew_ms: -3, state, gone });
+    reply("reply-node-report", &registry::Reported { clock_skew_ms: -3, state, gone, pace_s: 30 });
     reply("reply-node-leave", &registry::Left { known: true, instances: 2, gone: true });
     reply("reply-node-gone", &registry::Declared { proof: sample::proof() });
 }
