@@ -52,7 +52,7 @@ pub fn call(
         mount: mount(spec, volume, alloc),
         context: spec.context.clone(),
         secrets: spec.secrets.clone(),
-        span: subtree.trails.get(alloc_id).and_then(|trail| trail.attempt),
+        span: subtree.trail(alloc_id).and_then(|trail| trail.attempt),
     })
 }
 
@@ -62,8 +62,8 @@ pub fn grant(
     spec: &VolumeSpec,
     claim: &Claim,
     alloc: &Alloc,
-) -> Grant {
     take: &Take,
+) -> Grant {
     Grant {
         epoch: claim.epoch,
         namespace: volume.namespace.clone(),
@@ -78,8 +78,8 @@ pub fn grant(
         context: spec.context.clone(),
         publish_context: claim.publish_context.clone(),
         secrets: spec.secrets.clone(),
-    }
         view: view(spec, claim, alloc, take),
+    }
 }
 
 /// How the volume is seen under a name that the claim does not rest on.

@@ -233,7 +233,7 @@ fn subject(write: &Write) -> Option<&AllocId> {
 fn before(subtree: Option<&Subtree>, write: &Write) -> Option<Trailed> {
     let (subtree, alloc) = (subtree?, subject(write)?);
     let claim = subtree.volume.claims.get(alloc)?.clone();
-    Some(Trailed { claim, trail: subtree.trails.get(alloc).copied() })
+    Some(Trailed { claim, trail: subtree.trail(alloc) })
 }
 
 /// What a write does to it.

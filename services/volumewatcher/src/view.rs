@@ -144,7 +144,7 @@ impl View {
     pub fn trace(&self, (volume, alloc): &ClaimKey) -> TraceContext {
         let trail = self.volumes.read(|watched| {
             let subtree = watched.volumes.get(volume);
-            subtree.and_then(|subtree| subtree.trails.get(alloc).copied())
+            subtree.and_then(|subtree| subtree.trail(alloc))
         });
         trail.map_or_else(clock::begin_trace, |trail| trail.release)
     }

@@ -164,7 +164,7 @@ fn shown(
         hint: hint(state, subtree, &around),
         attempt: claim.attempt.clone(),
         epoch: claim.epoch,
-        trace: subtree.traces.get(alloc).cloned(),
+        trace: subtree.trace(alloc),
     }
 }
 

@@ -8,11 +8,11 @@ use super::Fold;
 
 pub(super) struct Table<F> {
     fold: F,
-    keys: HashMap<String, Known>,
+    keys: HashMap<Box<str>, Known>,
     /// The reading under way, or the last one.
     reading: u32,
     /// Deletes applied ahead of the watch: older news of these keys must not bring them back.
-    ahead: Vec<(u64, String)>,
+    ahead: Vec<(u64, Box<str>)>,
     /// The newest revision in the fold, and up to which nothing is missing in it.
     newest: u64,
     whole: u64,
@@ -51,7 +51,7 @@ impl<F: Fold> Table<F> {
             }
             Some(known) => std::mem::replace(known, now).live,
             None => {
-                self.keys.insert(key.to_owned(), now);
+                self.keys.insert(key.into(), now);
                 false
             }
         };
@@ -59,7 +59,7 @@ impl<F: Fold> Table<F> {
             self.fold.put(key, revision, value);
             return true;
         }
-        self.ahead.push((revision, key.to_owned()));
+        self.ahead.push((revision, key.into()));
         if was_live {
             self.fold.delete(key, revision);
         }
@@ -94,7 +94,7 @@ impl<F: Fold> Table<F> {
     /// keys that were.
     pub(super) fn complete(&mut self, revision: u64) -> usize {
         let reading = self.reading;
-        let gone: Vec<String> = self
+        let gone: Vec<Box<str>> = self
             .keys
             .iter()
             .filter(|(_, known)| known.reading != reading && known.revision <= revision)

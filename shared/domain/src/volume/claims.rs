@@ -29,13 +29,18 @@ struct Kept {
 
 impl Claims {
     /// The alloc has this claim from now on; answers the one it had.
-    pub fn insert(&mut self, alloc: AllocId, claim: Claim) -> Option<Claim> {
-        let kept = self.0.get_or_insert_default();
-        if let Some(old) = kept.claims.get(&alloc) {
-            kept.summary.note(&alloc, old, Change::Goes);
+    pub fn insert(&mut self, mut alloc: AllocId, mut claim: Claim) -> Option<Claim> {
+        let Kept { claims, summary } = self.0.get_or_insert_default().as_mut();
+        if let Some((known, old)) = claims.get_key_value(&alloc) {
+            summary.note(known, old, Change::Goes);
+            // The text of an id is kept once, however often it is named.
+            alloc = known.clone();
         }
-        kept.summary.note(&alloc, &claim, Change::Comes);
-        kept.claims.insert(alloc, Box::new(claim)).map(|old| *old)
+        if let Some((known, _)) = summary.nodes.get_key_value(&claim.node) {
+            claim.node = known.clone();
+        }
+        summary.note(&alloc, &claim, Change::Comes);
+        claims.insert(alloc, Box::new(claim)).map(|old| *old)
     }
 
     /// The alloc has no claim from now on; answers the one it had.

@@ -11,10 +11,11 @@ use berth_domain::{AllocId, NodeId, PluginId, VolumeKey, limits};
 
 use super::load::{Load, Moved};
 
-/// All volumes.
+/// All volumes. Each is boxed: a hash table has room for more than it holds, and is copied when it
+/// grows.
 #[derive(Debug, Default)]
 pub struct Volumes {
-    subtrees: HashMap<VolumeKey, Subtree>,
+    subtrees: HashMap<VolumeKey, Box<Subtree>>,
     load: Load,
 }
 
@@ -25,28 +26,35 @@ pub struct Subtree {
     pub head: u64,
     /// The volume.
     pub volume: Volume,
-    /// The trace of each claim's last change.
-    pub traces: BTreeMap<AllocId, String>,
-    /// The spans of each claim's life, as far as they are recorded.
-    pub trails: BTreeMap<AllocId, Trail>,
+    /// What is recorded of each claim for those who follow it.
+    traces: BTreeMap<AllocId, Box<Traced>>,
     /// Records of it that this version cannot read, by key; while there are any it is read-only.
     pub unreadable: BTreeMap<String, String>,
+}
+
+/// How a claim can be followed.
+#[derive(Debug, Clone)]
+enum Traced {
+    /// By the spans of its life.
+    Trail(Trail),
+    /// By the trace of its last change, where no more is recorded.
+    Change(String),
 }
 
 impl Volumes {
     /// A volume's subtree; none when nothing is below it.
     pub fn get(&self, volume: &VolumeKey) -> Option<&Subtree> {
-        self.subtrees.get(volume)
+        self.subtrees.get(volume).map(Box::as_ref)
     }
 
     /// As [`get`](Self::get), with the key as it is kept here.
     pub fn get_key_value(&self, volume: &VolumeKey) -> Option<(&VolumeKey, &Subtree)> {
-        self.subtrees.get_key_value(volume)
+        self.subtrees.get_key_value(volume).map(|(key, subtree)| (key, subtree.as_ref()))
     }
 
     /// All subtrees, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&VolumeKey, &Subtree)> {
-        self.subtrees.iter()
+        self.subtrees.iter().map(|(key, subtree)| (key, subtree.as_ref()))
     }
 
     /// How many volumes each node has.
@@ -112,13 +120,10 @@ impl Fold for Volumes {
                         claim.epoch = revision;
                     }
                     located(&mut claim, &alloc);
-                    match record.trace {
-                        Some(trace) => subtree.traces.insert(alloc.clone(), trace),
+                    let trail = record.trail.map(Traced::Trail);
+                    match trail.or(record.trace.map(Traced::Change)) {
+                        Some(traced) => subtree.traces.insert(alloc.clone(), Box::new(traced)),
                         None => subtree.traces.remove(&alloc),
-                    };
-                    match record.trail {
-                        Some(trail) => subtree.trails.insert(alloc.clone(), trail),
-                        None => subtree.trails.remove(&alloc),
                     };
                     Moved::by(&mut subtree.volume.claims, alloc, Some(claim))
                 });
@@ -137,7 +142,6 @@ impl Fold for Volumes {
             Some(VolumeEntry::Claim(volume, alloc)) => self.change(volume, revision, |subtree| {
                 subtree.unreadable.remove(key);
                 subtree.traces.remove(&alloc);
-                subtree.trails.remove(&alloc);
                 Moved::by(&mut subtree.volume.claims, alloc, None)
             }),
             None => {}
@@ -146,6 +150,22 @@ impl Fold for Volumes {
 }
 
 impl Subtree {
+    /// The trace of a claim's last change.
+    pub fn trace(&self, alloc: &AllocId) -> Option<String> {
+        Some(match self.traces.get(alloc)?.as_ref() {
+            Traced::Trail(trail) => trail.now().trace_id(),
+            Traced::Change(trace) => trace.clone(),
+        })
+    }
+
+    /// The spans of a claim's life, as far as they are recorded.
+    pub fn trail(&self, alloc: &AllocId) -> Option<Trail> {
+        match self.traces.get(alloc)?.as_ref() {
+            Traced::Trail(trail) => Some(*trail),
+            Traced::Change(_) => None,
+        }
+    }
+
     fn plugin(&self) -> Option<&PluginId> {
         self.volume.spec.as_ref().map(|spec| &spec.plugin)
     }
