@@ -26,6 +26,7 @@ use crate::identity::identity;
 use crate::journal::Journal;
 use crate::lane::Lanes;
 use crate::lease::{Holder, Tenure, Ttl};
+use crate::look::Looks;
 use crate::node::{self, Binds, Mounter, Parts};
 use crate::paths::{Paths, STATE_DIR_BYTES_MAX};
 use crate::plugin::record::Records;
@@ -65,9 +66,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     // Opening it also makes sure that no other agent works here.
     let journal = Journal::open(state_dir.join("journal")).await?;
     let paths = Paths::new(&state_dir);
-    node::log_what_is_here(&journal, &paths).await?;
-
     let host = Host::read(config.node.clone());
+    node::log_what_is_here(&journal, &paths, &host.boot_id).await?;
     let (node, boot_id) = (host.node.clone(), host.boot_id.clone());
     let gate = Gate::default();
     let tenure = Tenure {
@@ -134,6 +134,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         hosted,
         tell,
         gate,
+        looks: Looks::default(),
+        since: clock::now(),
     });
     let service = node::serve(&mounter, &process.bus).await?;
     plugin::serve(&service, &config.node, &plugins, &journal, orders).await?;
@@ -143,6 +145,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     berth_service::notify::ready();
 
     let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
+    let _looking = mounter.keep_looking(config.look_interval, &shutdown);
     let coming_back = tokio::spawn(comeback::keep(mounter, at_gate, shutdown.clone()));
     let lease = tenure.keep(lease, &shutdown).await?;
     docker.ended().await;

@@ -22,7 +22,7 @@ use crate::paths::STATE_DIR_BYTES_MAX;
 use crate::plugin::declaration::Declaration;
 
 /// Every field at the top level.
-const KNOWN: [&str; 19] = [
+const KNOWN: [&str; 20] = [
     "node",
     "state_dir",
     "bind_below",
@@ -33,6 +33,7 @@ const KNOWN: [&str; 19] = [
     "probe_interval_ms",
     "probe_timeout_ms",
     "report_interval_ms",
+    "look_interval_ms",
     "plugin_patience_ms",
     "finish_releases_ms",
     "drain_ms",
@@ -68,6 +69,8 @@ pub struct Config {
     pub probe_timeout: Duration,
     /// How often the node is reported though nothing changed.
     pub report_interval: Duration,
+    /// How often it is looked whether what is mounted still answers.
+    pub look_interval: Duration,
     /// How long a plugin may work on one call before the agent no longer waits for its answer and
     /// lets the next call at the volume. Far above any caller's deadline: callers are answered at
     /// theirs.
@@ -96,6 +99,7 @@ impl Decode for Config {
         let probe_interval = ms("probe_interval_ms", 2_000, 10..=3_600_000);
         let probe_timeout = ms("probe_timeout_ms", 5_000, 10..=3_600_000);
         let report_interval = ms("report_interval_ms", 10_000, 10..=3_600_000);
+        let look_interval = ms("look_interval_ms", 10_000, 10..=3_600_000);
         let plugin_patience = ms("plugin_patience_ms", 600_000, 1_000..=86_400_000);
         let finish_releases = ms("finish_releases_ms", 20_000, 0..=3_600_000);
         let drain = ms("drain_ms", 10_000, 0..=3_600_000);
@@ -117,6 +121,7 @@ impl Decode for Config {
             probe_interval: probe_interval?,
             probe_timeout: probe_timeout?,
             report_interval: report_interval?,
+            look_interval: look_interval?,
             plugin_patience: plugin_patience?,
             finish_releases: finish_releases?,
             drain: drain?,

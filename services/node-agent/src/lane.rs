@@ -9,12 +9,15 @@
 //!
 //! **Never** ends work that has begun: only the plugin knows when it has ended.
 
+mod ledger;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::message::agent::{FailureStatus, WorkStatus};
 use berth_contract::problem::Problem;
 use berth_domain::limits::CLOCK_MARGIN;
 use berth_domain::{PluginId, Timestamp, VolumeKey};
@@ -22,6 +25,9 @@ use berth_service::clock;
 use berth_service::locks::KeyedLocks;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+
+use ledger::Ledger;
+pub use ledger::Work;
 
 /// Works under way or waiting for their volume, at once.
 const ROOM: u32 = 1024;
@@ -56,12 +62,13 @@ pub struct Lanes {
     locks: KeyedLocks<Lane>,
     seen: Arc<Mutex<Seen>>,
     room: Arc<Semaphore>,
+    ledger: Ledger,
 }
 
 impl Default for Lanes {
     fn default() -> Self {
         let room = Arc::new(Semaphore::new(ROOM as usize));
-        Self { locks: KeyedLocks::default(), seen: Arc::default(), room }
+        Self { locks: KeyedLocks::default(), seen: Arc::default(), room, ledger: Ledger::default() }
     }
 }
 
@@ -70,6 +77,39 @@ impl Lanes {
     pub async fn run<T: Send + 'static>(
         &self,
         turn: Turn,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.take_turn(turn, None, work).await
+    }
+
+    /// The same, and whoever asks is told of it while it is under way, and when it does not succeed.
+    pub async fn run_told<T: Send + 'static>(
+        &self,
+        turn: Turn,
+        told: Work,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let done = self.take_turn(turn, Some(told.clone()), work).await;
+        if let Err(problem) = &done {
+            self.ledger.failed(&told, problem, clock::now());
+        }
+        done
+    }
+
+    /// What is under way, the oldest first.
+    pub fn under_way(&self) -> Vec<WorkStatus> {
+        self.ledger.under_way(clock::now())
+    }
+
+    /// What did not succeed when it was tried last.
+    pub fn failures(&self) -> Vec<FailureStatus> {
+        self.ledger.failures()
+    }
+
+    async fn take_turn<T: Send + 'static>(
+        &self,
+        turn: Turn,
+        told: Option<Work>,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         check_time(turn.deadline)?;
@@ -87,9 +127,15 @@ impl Lanes {
         // Both may have changed while it waited.
         check_time(turn.deadline)?;
         self.check_order(&turn)?;
+        let ledger = self.ledger.clone();
         let working = tokio::spawn(async move {
+            let entry = ledger.begin(told.clone(), turn.deadline, clock::now());
             let done = work.await;
-            drop((lane, room));
+            // Also when its caller was told long ago that there is no answer.
+            if let (Ok(_), Some(told)) = (&done, &told) {
+                ledger.succeeded(told);
+            }
+            drop((entry, lane, room));
             done
         });
         match timeout(left(turn.deadline), working).await {

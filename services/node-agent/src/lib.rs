@@ -20,7 +20,7 @@
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
-//! | [`look`] | whether what is mounted still answers |
+//! | [`look`], [`compare`] | whether what is mounted still answers, and is still claimed |
 //! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
 //! | [`runs`] | commands that use what is mounted, watched to their end |
 //! | [`docker`] | Docker's volumes |
@@ -29,6 +29,7 @@
 
 pub mod agent;
 pub mod comeback;
+pub mod compare;
 pub mod config;
 pub mod controller;
 pub mod docker;

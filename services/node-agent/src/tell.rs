@@ -39,6 +39,38 @@ impl Teller {
         self.used(EventName::VolumeUnmounted, used, None, trace);
     }
 
+    /// A mount is gone, dead or hung: `volume.mount-dead`.
+    pub fn mount_dead(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId, why: String) {
+        self.mount(EventName::VolumeMountDead, volume, alloc, plugin, Some(why));
+    }
+
+    /// It answers again: `volume.mount-well`.
+    pub fn mount_well(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId) {
+        self.mount(EventName::VolumeMountWell, volume, alloc, plugin, None);
+    }
+
+    fn mount(
+        &self,
+        name: EventName,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        plugin: &PluginId,
+        detail: Option<String>,
+    ) {
+        self.publish(
+            Event {
+                namespace: Some(volume.namespace.clone()),
+                volume: Some(volume.volume.clone()),
+                alloc: Some(alloc.clone()),
+                node: Some(self.node.clone()),
+                plugin: Some(plugin.clone()),
+                detail,
+                ..Event::new(name, clock::now(), NODE_AGENT)
+            },
+            clock::begin_trace(),
+        );
+    }
+
     /// A call of the claim protocol was executed: `call.done`, `call.failed`.
     pub fn executed(&self, executed: Executed<'_>, error: Option<&Problem>, trace: TraceContext) {
         let Executed { call, took, calls } = executed;

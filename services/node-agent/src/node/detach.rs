@@ -10,10 +10,13 @@ use tokio::time::Instant;
 
 use super::calls::Caller;
 use super::{Mounter, dirs, local, mounts, no_plugin};
-use crate::lane::{Lane, Turn};
+use crate::lane::{Lane, Turn, Work};
 use crate::plan::{self, Departure, Scene};
 use crate::plugin::Plugin;
 use crate::tell::{Executed, Used};
+
+/// How it is called where it is told.
+pub(super) const DETACH: &str = "agent.detach";
 
 /// Whose use of what is taken down.
 #[derive(Debug)]
@@ -59,7 +62,13 @@ impl Mounter {
             };
             async move { mounter.leave(&leaving, at_work, deadline, trace).await }
         };
-        let done = self.parts.lanes.run(turn, work).await;
+        let told_of = Work {
+            volume: volume.clone(),
+            alloc: call.alloc.clone(),
+            step: DETACH,
+            plugin: plugin.clone(),
+        };
+        let done = self.parts.lanes.run_told(turn, told_of, work).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
         tracing::info!(
             call = %call.call,

@@ -2,7 +2,7 @@
 
 use berth_bus::serve::ServeError;
 use berth_bus::{Bus, EndpointSpec, Request, Service, ServiceSpec};
-use berth_contract::message::agent::{Mount, Status};
+use berth_contract::message::agent::{Mount, Republish, Status};
 use berth_contract::message::call::Call;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::subject::AgentVerb;
@@ -42,6 +42,17 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
             async move {
                 let call: Call = request.decode("agent.detach")?;
                 mounter.detach(call, deadline(&request), request.trace).await
+            }
+        })
+        .await?;
+    let on = mounter.clone();
+    let republish = spec(AgentVerb::Republish);
+    service
+        .endpoint(republish, move |request| {
+            let mounter = on.clone();
+            async move {
+                let asked: Republish = request.decode("agent.republish")?;
+                mounter.republish(asked, deadline(&request), request.trace).await
             }
         })
         .await?;

@@ -1,7 +1,7 @@
 //! Volumes on this node: mounted, taken down, shown.
 //!
-//! **Owns** what happens here for `agent.mount`, `agent.detach` and `agent.status`: the plan says
-//! which plugin calls to make ([`crate::plan`]), this makes them.
+//! **Owns** what happens here for `agent.mount`, `agent.detach`, `agent.republish` and
+//! `agent.status`: the plan says which plugin calls to make ([`crate::plan`]), this makes them.
 //!
 //! **Promises** that what may be here is in the journal before the first plugin call (E4, E5), that
 //! a detach is done when the mount table says so (rule 11), and that nothing is done by a grant but
@@ -16,8 +16,10 @@ mod dirs;
 mod endpoints;
 mod grant;
 mod mount;
+mod republish;
 mod status;
 mod undo;
+mod watch;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -25,13 +27,14 @@ use std::sync::Arc;
 use berth_bus::Bus;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_domain::{PluginId, VolumeKey};
+use berth_domain::{PluginId, Timestamp, VolumeKey};
 
 use crate::controller::Hosted;
 use crate::gate::Gate;
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::lane::Lanes;
+use crate::look::Looks;
 use crate::paths::Paths;
 use crate::plugin::{Plugin, Plugins};
 use crate::tell::Teller;
@@ -69,6 +72,10 @@ pub struct Parts {
     pub tell: Teller,
     /// Whether anything new is taken.
     pub gate: Gate,
+    /// How each mount was when it was looked at last.
+    pub looks: Looks,
+    /// Since when this process runs.
+    pub since: Timestamp,
 }
 
 impl Mounter {

@@ -16,7 +16,7 @@ use super::calls::{Caller, Using};
 use super::{Mounter, bind, grant, local, mounts};
 use crate::gate::Pass;
 use crate::journal::{Use, UseState};
-use crate::lane::{Lane, Turn};
+use crate::lane::{Lane, Turn, Work};
 use crate::paths::Place;
 use crate::plan::{self, Arrival, NodeCall, Scene};
 use crate::plugin::Plugin;
@@ -54,8 +54,14 @@ impl Mounter {
         };
         let grant = grant::take(&self.parts.bus, node, &request, deadline, trace).await;
         let grant = grant.map_err(told)?;
-        let plugin = self.plugin(&grant.plugin).map_err(told)?.clone();
+        let plugin = self.plugin(&grant.plugin).map_err(told)?.at_work(trace);
         let lane = Lane { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
+        let told_of = Work {
+            volume: volume.clone(),
+            alloc: grant.alloc.clone(),
+            step: STEP,
+            plugin: Some(plugin.clone()),
+        };
         // The grant is used here and now or never: the work owns it, and ends with this process.
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
@@ -64,11 +70,11 @@ impl Mounter {
         };
         let told = |problem: Problem| told(problem.plugin(&lane.plugin));
         let turn = Turn { lane: lane.clone(), order: None, deadline };
-        self.parts.lanes.run(turn, work).await.map_err(told)
+        self.parts.lanes.run_told(turn, told_of, work).await.map_err(told)
     }
 
     /// The secrets that staging and publishing take.
-    async fn secrets(
+    pub(super) async fn secrets(
         &self,
         volume: &VolumeKey,
         grant: &Grant,
@@ -122,7 +128,6 @@ impl Mounter {
                 secrets,
             };
             let (external_id, began) = (grant.external_id.clone(), Instant::now());
-            let plugin = plugin.at_work(trace);
             let caller = Caller { plugin: plugin.clone(), external_id, deadline };
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
                 self.parts.binds.undo(&place).await?;

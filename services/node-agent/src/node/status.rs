@@ -1,11 +1,12 @@
-//! What is here, by the journal and by the mount table.
+//! What is here, by the journal, by the mount table, and by the last look at each mount.
 
 use berth_contract::code::Code;
-use berth_contract::message::agent::{AgentStatus, MountStatus};
+use berth_contract::message::agent::{AgentStatus, MountHealth, MountState, MountStatus};
 use berth_contract::problem::Problem;
+use berth_domain::{AllocId, VolumeKey};
 
 use super::{Mounter, mounts};
-use crate::journal::{Journal, UseState};
+use crate::journal::{Journal, Use, UseState};
 use crate::paths::Paths;
 use berth_service::mount_table::{MountTable, MountTableError};
 
@@ -13,26 +14,87 @@ impl Mounter {
     /// `agent.status`.
     pub(super) async fn status(&self) -> Result<AgentStatus, Problem> {
         let table = mounts(Code::Internal).await?;
-        let uses = self.parts.journal.uses().into_iter();
-        let mounts = uses.map(|(volume, alloc, entry)| MountStatus {
-            namespace: volume.namespace,
-            volume: volume.volume,
-            alloc,
-            epoch: entry.epoch,
-            mounted: table.has(&entry.target),
-            path: entry.target.to_string_lossy().into_owned(),
-        });
+        let uses = self.parts.journal.uses();
+        let strays = strays(&table, &self.parts.paths, &uses);
+        let shown =
+            uses.iter().map(|(volume, alloc, entry)| self.shown(&table, volume, alloc, entry));
         Ok(AgentStatus {
             node: self.parts.host.node.clone(),
-            mounts: mounts.collect(),
+            boot_id: self.parts.host.boot_id.clone(),
+            since: self.parts.since,
+            mounts: shown.collect(),
+            strays,
+            work: self.parts.lanes.under_way(),
+            failures: self.parts.lanes.failures(),
             controllers: self.parts.hosted.list(),
+            runs: None,
         })
     }
+
+    fn shown(
+        &self,
+        table: &MountTable,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        entry: &Use,
+    ) -> MountStatus {
+        let told = self.parts.journal.volume(volume).detached.get(alloc).copied();
+        let leaves = told.is_some_and(|told| told.epoch >= entry.epoch);
+        let state = match entry.state {
+            _ if leaves => MountState::Leaving,
+            UseState::Intent => MountState::Begun,
+            UseState::Published => MountState::Published,
+        };
+        let mounted = table.has(&entry.target);
+        let seen = self.parts.looks.of(volume, alloc, entry.epoch);
+        // The mount table is read now, and counts more than the last look.
+        let seen = seen.filter(|seen| (seen.health != MountHealth::Missing) == mounted);
+        let seen = seen.filter(|_| state == MountState::Published);
+        let missing = state == MountState::Published && !mounted;
+        let health = match &seen {
+            Some(seen) => seen.health,
+            None if missing => MountHealth::Missing,
+            None => MountHealth::Unknown,
+        };
+        MountStatus {
+            namespace: volume.namespace.clone(),
+            volume: volume.volume.clone(),
+            alloc: alloc.clone(),
+            epoch: entry.epoch,
+            plugin: Some(entry.plugin.clone()),
+            mounted,
+            path: entry.target.to_string_lossy().into_owned(),
+            staged: entry.staging.as_ref().is_some_and(|staging| table.has(staging)),
+            staging: entry.staging.as_ref().map(|staging| staging.to_string_lossy().into_owned()),
+            state,
+            since: entry.since,
+            earlier_boot: entry.boot_id != self.parts.host.boot_id,
+            health,
+            trouble: seen.as_ref().and_then(|seen| seen.trouble.clone()),
+            health_since: seen.map(|seen| seen.since),
+        }
+    }
+}
+
+/// What is mounted below our paths and belongs to no use that the journal knows.
+fn strays(table: &MountTable, paths: &Paths, uses: &[(VolumeKey, AllocId, Use)]) -> Vec<String> {
+    let known = |point: &std::path::Path| {
+        uses.iter().any(|(.., entry)| {
+            point.starts_with(&entry.target)
+                || entry.staging.as_ref().is_some_and(|staging| point.starts_with(staging))
+        })
+    };
+    let points = table.beneath(paths.root()).filter(|point| !known(point));
+    points.map(|point| point.to_string_lossy().into_owned()).collect()
 }
 
 /// Says at the start what an earlier life of this agent left, and does nothing about it: whoever
 /// wants a volume asks again, and what is to go is told to (rule 10).
-pub async fn log_what_is_here(journal: &Journal, paths: &Paths) -> Result<(), MountTableError> {
+pub async fn log_what_is_here(
+    journal: &Journal,
+    paths: &Paths,
+    boot_id: &str,
+) -> Result<(), MountTableError> {
     let table = MountTable::read().await?;
     let uses = journal.uses();
     for (volume, alloc, entry) in &uses {
@@ -41,20 +103,11 @@ pub async fn log_what_is_here(journal: &Journal, paths: &Paths) -> Result<(), Mo
             UseState::Intent => "begun",
             UseState::Published => "published",
         };
-        let epoch = entry.epoch;
-        tracing::info!(%volume, %alloc, epoch, state, mounted, "found in the journal");
+        let (epoch, earlier_boot) = (entry.epoch, entry.boot_id != boot_id);
+        tracing::info!(%volume, %alloc, epoch, state, mounted, earlier_boot, "found in the journal");
     }
-    let known = |point: &std::path::Path| {
-        uses.iter().any(|(.., entry)| {
-            point.starts_with(&entry.target)
-                || entry.staging.as_ref().is_some_and(|staging| point.starts_with(staging))
-        })
-    };
-    for point in table.beneath(paths.root()).filter(|point| !known(point)) {
-        tracing::warn!(
-            path = %point.display(),
-            "mounted, and not in the journal; it goes when its claim is released"
-        );
+    for path in strays(&table, paths, &uses) {
+        tracing::warn!(path, "mounted, and not in the journal; it goes when its claim is released");
     }
     Ok(())
 }

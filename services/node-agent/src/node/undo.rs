@@ -13,10 +13,10 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
 
-use super::detach::Leaving;
+use super::detach::{DETACH, Leaving};
 use super::{Mounter, mounts};
 use crate::journal::Use;
-use crate::lane::{Lane, Turn};
+use crate::lane::{Lane, Turn, Work};
 
 /// Volumes that are taken down side by side.
 const SIDE_BY_SIDE: usize = 16;
@@ -53,7 +53,8 @@ impl Mounter {
         Err(Problem::new(Code::UnmountFailed, message).retryable().next(next))
     }
 
-    async fn undo(
+    /// Takes one use down, in its volume's turn.
+    pub(crate) async fn undo(
         &self,
         volume: VolumeKey,
         alloc: AllocId,
@@ -71,10 +72,16 @@ impl Mounter {
             external_id: entry.external_id.clone(),
         };
         let plugin = self.parts.plugins.get(&entry.plugin).map(|plugin| plugin.at_work(trace));
+        let told_of = Work {
+            volume: volume.clone(),
+            alloc: leaving.alloc.clone(),
+            step: DETACH,
+            plugin: plugin.clone(),
+        };
         let mounter = self.clone();
         let work = async move { mounter.leave(&leaving, plugin, deadline, trace).await };
         let turn = Turn { lane, order: None, deadline };
-        self.parts.lanes.run(turn, work).await.map_err(told)
+        self.parts.lanes.run_told(turn, told_of, work).await.map_err(told)
     }
 
     /// Says of every alloc of this node that it has ended: also of those that have nothing mounted,

@@ -11,6 +11,7 @@
 
 mod detach;
 mod mount;
+mod republish;
 
 use std::path::PathBuf;
 
@@ -22,6 +23,7 @@ use berth_service::mount_table::MountTable;
 
 pub use detach::{Departure, Newer, detach};
 pub use mount::{Arrival, Void, mount};
+pub use republish::{NoReturn, Return, Turnabout, republish};
 
 /// One plugin call of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]

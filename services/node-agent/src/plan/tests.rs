@@ -100,6 +100,49 @@ impl Known {
     }
 }
 
+#[test]
+fn dead_mounts_are_all_taken_down_before_any_comes_back() {
+    let known = Known::nothing().published("a", 5).published("b", 6).staged();
+    let turn = |known: &Known, who: &[(&str, u64)], stages| {
+        let mounts = known.mounts.iter().collect();
+        let place = place("a");
+        let scene = Scene { journal: &known.journal, mounts: &mounts, place: &place };
+        let target = |alloc: &str| self::place(alloc).target;
+        let allocs: Vec<_> =
+            who.iter().map(|(alloc, epoch)| (id(alloc), *epoch, target(alloc))).collect();
+        republish(scene, Return { allocs: &allocs, stages })
+    };
+    let all = turn(&known, &[("a", 5), ("b", 6)], true).unwrap();
+    let (staging, a, b) = (place("a").staging, place("a").target, place("b").target);
+    let down = [
+        NodeCall::Unpublish { target: a.clone() },
+        NodeCall::Unpublish { target: b.clone() },
+        NodeCall::Unstage { staging: staging.clone() },
+    ];
+    assert_eq!(all.down, down);
+    let publish = |target| NodeCall::Publish { staging: Some(staging.clone()), target };
+    let stage = NodeCall::Stage { staging: staging.clone() };
+    assert_eq!(all.up, [vec![stage, publish(a.clone())], vec![publish(b)]]);
+
+    // Another's staging is left alone, and so is one that only the mount table knows of.
+    let one = turn(&known, &[("a", 5)], true).unwrap();
+    assert_eq!(one.down, [NodeCall::Unpublish { target: a.clone() }]);
+    assert_eq!(one.up, [vec![publish(a.clone())]]);
+    let unknown = Known::nothing().published("a", 5).mounted("b").staged();
+    assert_eq!(turn(&unknown, &[("a", 5)], true).unwrap(), one);
+    let unstaged = Known::nothing().published("a", 5);
+    let bare = turn(&unstaged, &[("a", 5)], false).unwrap();
+    assert_eq!(bare.up, [vec![NodeCall::Publish { staging: None, target: a }]]);
+
+    // What was told to go, or is here by another claim, is not brought back.
+    let leaving = Known::nothing().published("a", 5).told("a", 5, false);
+    let alloc = id("a");
+    let refused = turn(&leaving, &[("a", 5)], true).unwrap_err();
+    assert_eq!(refused, NoReturn::Leaving { alloc: alloc.clone() });
+    let refused = turn(&known, &[("a", 4)], true).unwrap_err();
+    assert_eq!(refused, NoReturn::Gone { alloc, epoch: 4 });
+}
+
 /// The calls in a few words; that their paths are alloc `a`'s is asserted on the way.
 fn short(calls: &[NodeCall]) -> String {
     let (ours, words) = (place("a"), calls.iter());

@@ -8,10 +8,13 @@
 
 mod block;
 mod comeback;
+mod dead;
 mod detach;
 mod executor;
 mod health;
+mod journal;
 mod life;
 mod mounting;
+mod reboot;
 mod places;
 mod world;

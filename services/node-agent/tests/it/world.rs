@@ -118,6 +118,28 @@ impl World {
         .await;
     }
 
+    /// Ends the agent and starts it again, run by `wrapper`.
+    pub fn replace_agent(&mut self, wrapper: &[&str]) {
+        self.agent.kill9();
+        let [program, rest @ ..] = wrapper else { return self.agent.restart() };
+        self.agent = Program::new("berth-node-agent", program, self.dir.join("agent.log"))
+            .args(rest)
+            .arg(binary("berth-node-agent"))
+            .arg("--config")
+            .arg(self.dir.join("agent.toml"))
+            .start();
+    }
+
+    /// Waits until the agent, which was started again, answers and has found its plugin well.
+    pub async fn healthy_now(&self) {
+        self.reports.lock().unwrap().clear();
+        self.healthy(true).await;
+        wait::until("the agent answers", PATIENCE, async || {
+            self.status().await.map(drop).map_err(|problem| problem.to_string())
+        })
+        .await;
+    }
+
     /// Waits until the last report says of every instance that it is, or is not, healthy.
     pub async fn healthy(&self, healthy: bool) -> Report {
         wait::until("the plugin's health is reported", PATIENCE, async || {
@@ -191,6 +213,18 @@ impl World {
 
     pub async fn detach(&self, alloc: &str, epoch: u64, revision: u64) -> Result<Called, Problem> {
         self.call(call(CallKind::NodeDetach, alloc, epoch, revision)).await
+    }
+
+    /// Asks for the volume to be taken down until it is, or there is no time left for it.
+    pub async fn detach_within(
+        &self,
+        alloc: &str,
+        epoch: u64,
+        revision: u64,
+        within: Duration,
+    ) -> Result<Called, Problem> {
+        let call = call(CallKind::NodeDetach, alloc, epoch, revision);
+        self.ask(&call.subject(), &call, within).await
     }
 
     /// Sends a call to where it belongs.

@@ -1,0 +1,181 @@
+//! What this node has mounted, held against what is claimed for it.
+//!
+//! **Owns** a comparison at the start, once the node counts as there, and now and then after it.
+//!
+//! **Promises** that a use whose claim is gone for certain is undone when nobody can have been
+//! given its path, and told when somebody can. By the claim protocol there is none: a claim goes
+//! with its node's answer, or by a proof, after which the node undoes everything (rules 11 and 12).
+//! This is for the day on which that was not so, such as after a bus was set up anew.
+//!
+//! **Never** takes silence, or a list that may be older than the claim, for the absence of one:
+//! what is not known is in use. Never unmounts what a workload may have.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use berth_bus::{Bus, Call, RequestError};
+use berth_contract::message::claim::{Claims, Status};
+use berth_contract::subject::Namespaced;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
+use berth_service::clock;
+use berth_service::process::chain;
+use berth_service::shutdown::Shutdown;
+use tokio::time::sleep;
+
+use crate::gate::{Gate, Standing};
+use crate::journal::{Journal, Use, UseState};
+use crate::node::Mounter;
+
+/// How often it is compared.
+const EVERY: Duration = Duration::from_secs(60);
+/// How often it is looked whether the node counts as there.
+const OPENS: Duration = Duration::from_millis(500);
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Pages that are read in one go; a node has a few hundred claims at most.
+const PAGES_MAX: usize = 100;
+/// Whoever asks there is told of all namespaces.
+const ALL: &str = "*";
+
+/// One use of a volume by an alloc.
+type Key = (VolumeKey, AllocId);
+
+/// What is claimed for the node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Claimed {
+    /// The list shows all claims that were there at this revision.
+    index: u64,
+    /// Whose.
+    keys: BTreeSet<Key>,
+}
+
+/// What is compared, and where.
+pub struct Comparing {
+    /// Who undoes.
+    pub mounter: Mounter,
+    /// What is here.
+    pub journal: Journal,
+    /// Whether the node counts as there.
+    pub gate: Gate,
+    /// Where it is asked what is claimed.
+    pub bus: Bus,
+    /// For which node.
+    pub node: NodeId,
+}
+
+/// Compares until the shutdown.
+pub async fn keep(all: Comparing, shutdown: Shutdown) {
+    let mut told = BTreeSet::new();
+    loop {
+        let pause = if all.gate.standing() == Standing::There { EVERY } else { OPENS };
+        if pause == EVERY {
+            look(&all, &mut told).await;
+        }
+        tokio::select! {
+            () = sleep(pause.mul_f64(0.75 + rand::random::<f64>() / 2.0)) => {}
+            () = shutdown.requested() => return,
+        }
+    }
+}
+
+async fn look(all: &Comparing, told: &mut BTreeSet<Key>) {
+    let Comparing { mounter, journal, bus, node, .. } = all;
+    // Read before the claims: what comes meanwhile is not held against an older list.
+    let uses = journal.uses();
+    if uses.is_empty() {
+        return;
+    }
+    let claimed = match ask(bus, node).await {
+        Ok(claimed) => claimed,
+        Err(error) => {
+            let why = chain(&error);
+            return tracing::debug!(why, "nobody says what is claimed here");
+        }
+    };
+    for (volume, alloc, entry) in unclaimed(uses, &claimed) {
+        let epoch = entry.epoch;
+        if entry.state == UseState::Intent {
+            tracing::warn!(%volume, %alloc, epoch, "begun here, and its claim is gone: undone");
+            if let Err(problem) = mounter.undo(volume, alloc, entry, clock::begin_trace()).await {
+                tracing::warn!(%problem, "it is not undone yet");
+            }
+        } else if told.insert((volume.clone(), alloc.clone())) {
+            tracing::warn!(
+                %volume, %alloc, epoch,
+                "mounted here, and its claim is gone: its workload must not write any more; end \
+                 it, then unmount the volume by hand"
+            );
+        }
+    }
+}
+
+/// The uses whose claim is gone for certain: the list is younger than the claim, and without it.
+fn unclaimed(
+    uses: Vec<(VolumeKey, AllocId, Use)>,
+    claimed: &Claimed,
+) -> Vec<(VolumeKey, AllocId, Use)> {
+    let gone = |(volume, alloc, entry): &(VolumeKey, AllocId, Use)| {
+        entry.epoch <= claimed.index && !claimed.keys.contains(&(volume.clone(), alloc.clone()))
+    };
+    uses.into_iter().filter(gone).collect()
+}
+
+/// Every claim of the node; an error when not all of them are known.
+async fn ask(bus: &Bus, node: &NodeId) -> Result<Claimed, RequestError> {
+    let Ok(all) = Namespace::new(ALL) else { return Ok(Claimed::default()) };
+    let subject = Namespaced::ClaimStatus.subject(&all);
+    let mut question = Status { node: Some(node.clone()), ..Status::default() };
+    let mut claimed = Claimed { index: u64::MAX, keys: BTreeSet::new() };
+    for _page in 0..PAGES_MAX {
+        let call = Call::within(clock::begin_trace(), ANSWER);
+        let page: Claims = bus.request(&subject, &question, &call).await?;
+        claimed.index = claimed.index.min(page.index);
+        let keys = page.claims.into_iter();
+        claimed
+            .keys
+            .extend(keys.map(|claim| (VolumeKey::new(claim.namespace, claim.volume), claim.alloc)));
+        match page.next {
+            Some(next) => question.after = Some(next),
+            None => return Ok(claimed),
+        }
+    }
+    // Not all were read: nothing is certain.
+    Ok(Claimed::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+    use berth_domain::{PluginId, Timestamp, VolumeId};
+
+    use super::*;
+
+    fn used(alloc: &str, epoch: u64) -> (VolumeKey, AllocId, Use) {
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+        let entry = Use {
+            state: UseState::Intent,
+            epoch,
+            plugin: PluginId::new("dev.berth").unwrap(),
+            external_id: "vol-1".to_owned(),
+            access: AccessMode::MultiNodeMultiWriter,
+            attachment: AttachmentMode::FileSystem,
+            mode: Mode::Write,
+            staging: None,
+            target: "/s/a/target".into(),
+            boot_id: "boot".to_owned(),
+            since: Timestamp::from_unix_ms(1),
+        };
+        (volume, AllocId::new(alloc).unwrap(), entry)
+    }
+
+    #[test]
+    fn only_a_list_that_is_younger_than_the_claim_can_say_that_it_is_gone() {
+        let uses = || vec![used("claimed", 5), used("gone", 6), used("new", 8)];
+        let (volume, alloc, _) = used("claimed", 5);
+        let claimed = Claimed { index: 7, keys: BTreeSet::from([(volume, alloc)]) };
+        assert_eq!(unclaimed(uses(), &claimed), [used("gone", 6)]);
+        let older = Claimed { index: 5, ..claimed };
+        assert_eq!(unclaimed(uses(), &older), []);
+        assert_eq!(unclaimed(uses(), &Claimed::default()), [], "what is not known is in use");
+    }
+}

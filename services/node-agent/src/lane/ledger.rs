@@ -1,0 +1,188 @@
+//! What is under way in the lanes, and what did not succeed: for whoever asks, never to decide by.
+//!
+//! **Promises** that work is listed until it has really ended, also when nobody waits for it any
+//! more; and that a failure is listed until the same work succeeds for the same alloc, or the alloc
+//! is gone.
+//!
+//! **Never** grows without bound: of failures the oldest go.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use berth_contract::message::agent::{FailureStatus, WorkStatus};
+use berth_contract::problem::Problem;
+use berth_domain::{AllocId, Timestamp, VolumeKey};
+
+use crate::plugin::Plugin;
+
+/// Failures kept at once.
+const FAILURES_MAX: usize = 1024;
+/// How much is kept of what a failure said, in characters.
+const ERROR_CHARS_MAX: usize = 1024;
+
+/// What is done in a turn, for whom.
+#[derive(Debug, Clone)]
+pub struct Work {
+    /// The volume.
+    pub volume: VolumeKey,
+    /// For whom.
+    pub alloc: AllocId,
+    /// What, such as `agent.detach`.
+    pub step: &'static str,
+    /// Who is [at work](Plugin::at_work) on it.
+    pub plugin: Option<Plugin>,
+}
+
+/// The ledger of some lanes. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ledger {
+    pages: Arc<Mutex<Pages>>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    begun: u64,
+    under_way: BTreeMap<u64, UnderWay>,
+    failures: BTreeMap<(VolumeKey, AllocId), FailureStatus>,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    work: Work,
+    since: Timestamp,
+    deadline: Timestamp,
+}
+
+/// Work under way; ended when dropped.
+#[derive(Debug)]
+pub(super) struct Entry {
+    ledger: Ledger,
+    at: Option<u64>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(at) = self.at {
+            self.ledger.lock().under_way.remove(&at);
+        }
+    }
+}
+
+impl Ledger {
+    /// Work begins.
+    pub(super) fn begin(&self, work: Option<Work>, deadline: Timestamp, now: Timestamp) -> Entry {
+        let at = work.map(|work| {
+            let mut pages = self.lock();
+            pages.begun += 1;
+            let at = pages.begun;
+            pages.under_way.insert(at, UnderWay { work, since: now, deadline });
+            at
+        });
+        Entry { ledger: self.clone(), at }
+    }
+
+    /// It succeeded: nothing is wrong between the alloc and the volume any more.
+    pub(super) fn succeeded(&self, work: &Work) {
+        self.lock().failures.remove(&(work.volume.clone(), work.alloc.clone()));
+    }
+
+    /// It did not, or its caller stopped waiting.
+    pub(super) fn failed(&self, work: &Work, problem: &Problem, now: Timestamp) {
+        let mut pages = self.lock();
+        let key = (work.volume.clone(), work.alloc.clone());
+        let known = pages.failures.get(&key).filter(|known| known.step == work.step);
+        let tries = known.map_or(0, |known| known.tries).saturating_add(1);
+        let failure = FailureStatus {
+            namespace: work.volume.namespace.clone(),
+            volume: work.volume.volume.clone(),
+            alloc: work.alloc.clone(),
+            step: work.step.to_owned(),
+            tries,
+            error: problem.message.chars().take(ERROR_CHARS_MAX).collect(),
+            at: now,
+        };
+        pages.failures.insert(key, failure);
+        if pages.failures.len() > FAILURES_MAX {
+            let oldest = pages.failures.iter().min_by_key(|(_, failure)| failure.at);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                pages.failures.remove(&oldest);
+            }
+        }
+    }
+
+    /// What is under way, the oldest first.
+    pub(super) fn under_way(&self, now: Timestamp) -> Vec<WorkStatus> {
+        let pages = self.lock();
+        let shown = pages.under_way.values().map(|UnderWay { work, since, deadline }| {
+            let waits = work.plugin.as_ref().and_then(Plugin::waits_for);
+            WorkStatus {
+                namespace: work.volume.namespace.clone(),
+                volume: work.volume.volume.clone(),
+                alloc: work.alloc.clone(),
+                step: work.step.to_owned(),
+                since: *since,
+                rpc: waits.map(|(rpc, _)| rpc.name().to_owned()),
+                rpc_since: waits.map(|(_, since)| since),
+                hung: *deadline < now,
+            }
+        });
+        shown.collect()
+    }
+
+    /// What did not succeed when it was tried last.
+    pub(super) fn failures(&self) -> Vec<FailureStatus> {
+        self.lock().failures.values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::code::Code;
+    use berth_domain::{Namespace, VolumeId};
+
+    use super::*;
+
+    fn work(alloc: &str, step: &'static str) -> Work {
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+        Work { volume, alloc: AllocId::new(alloc).unwrap(), step, plugin: None }
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_unix_ms(ms)
+    }
+
+    #[test]
+    fn work_is_listed_until_it_has_ended_and_as_hung_past_its_deadline() {
+        let ledger = Ledger::default();
+        let entry = ledger.begin(Some(work("a", "agent.detach")), at(10), at(1));
+        let unnamed = ledger.begin(None, at(10), at(1));
+        let shown = ledger.under_way(at(10));
+        assert_eq!((shown.len(), shown[0].hung, shown[0].since), (1, false, at(1)));
+        assert!(ledger.under_way(at(11))[0].hung);
+        drop((entry, unnamed));
+        assert!(ledger.under_way(at(11)).is_empty());
+    }
+
+    #[test]
+    fn failures_are_counted_until_it_succeeds_and_the_oldest_go() {
+        let (ledger, no) = (Ledger::default(), Problem::new(Code::PluginFailed, "no"));
+        for ms in 1..=3 {
+            ledger.failed(&work("a", "agent.detach"), &no, at(ms));
+        }
+        let failures = ledger.failures();
+        assert_eq!((failures.len(), failures[0].tries, failures[0].at), (1, 3, at(3)));
+        ledger.succeeded(&work("a", "agent.detach"));
+        assert!(ledger.failures().is_empty());
+        for other in 0..=FAILURES_MAX {
+            let ms = 10 + u64::try_from(other).unwrap();
+            ledger.failed(&work(&format!("a{other}"), "agent.mount"), &no, at(ms));
+        }
+        let kept = ledger.failures();
+        assert_eq!(kept.len(), FAILURES_MAX);
+        assert!(kept.iter().all(|failure| failure.alloc.as_str() != "a0"));
+    }
+}

@@ -1,0 +1,245 @@
+//! Whether what is mounted here still answers.
+//!
+//! **Owns** a look at each published mount now and then, and what it found last.
+//!
+//! **Promises** that a mount which is gone, dead or hung is known within a round, told as an event
+//! once, and again when it is well; that a mount which hangs delays the look at no other; and that
+//! what is being taken down is not told as missing.
+//!
+//! **Never** mends anything: a workload may hold the mount, and nobody here knows what it wants.
+
+mod probe;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use berth_contract::message::agent::MountHealth;
+use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_service::clock;
+use berth_service::mount_table::MountTable;
+use berth_service::shutdown::Shutdown;
+use futures_util::{StreamExt as _, stream};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::journal::{Journal, Use, UseState};
+use crate::tell::Teller;
+use probe::{Found, Probes};
+
+/// How long one mount may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Mounts that are looked at side by side.
+const SIDE_BY_SIDE: usize = 16;
+
+/// How a mount was when it was looked at last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// By which claim it is here.
+    epoch: u64,
+    /// How it was.
+    pub health: MountHealth,
+    /// What is wrong with it, in words.
+    pub trouble: Option<String>,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+type Key = (VolumeKey, AllocId);
+
+/// What was found. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Looks {
+    seen: Arc<RwLock<BTreeMap<Key, Seen>>>,
+    again: Arc<Notify>,
+}
+
+impl Looks {
+    /// How the mount of this use was; none when it was not looked at yet.
+    pub fn of(&self, volume: &VolumeKey, alloc: &AllocId, epoch: u64) -> Option<Seen> {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&(volume.clone(), alloc.clone())).filter(|seen| seen.epoch == epoch).cloned()
+    }
+
+    /// Something was mended: it is looked at now.
+    pub fn soon(&self) {
+        self.again.notify_one();
+    }
+
+    /// Takes in what was found; what of it is worth an event, if anything.
+    fn note(&self, key: &Key, epoch: u64, found: (MountHealth, Option<String>)) -> Option<Change> {
+        let (health, trouble) = found;
+        let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+        let last = seen.get(key).filter(|last| last.epoch == epoch);
+        let same = last.filter(|last| last.health == health);
+        let since = same.map_or_else(clock::now, |last| last.since);
+        let change = match (last.map(|last| last.health), health) {
+            (None | Some(MountHealth::Well | MountHealth::Unknown), now) if is_bad(now) => {
+                Some(Change::Bad)
+            }
+            (Some(was), now) if is_bad(was) && is_bad(now) && was != now => Some(Change::Bad),
+            (Some(was), MountHealth::Well) if is_bad(was) => Some(Change::Well),
+            _ => None,
+        };
+        seen.insert(key.clone(), Seen { epoch, health, trouble, since });
+        change
+    }
+
+    fn keep(&self, of: &BTreeSet<Key>) {
+        let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+        seen.retain(|key, _| of.contains(key));
+    }
+}
+
+/// What is worth an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Bad,
+    Well,
+}
+
+fn is_bad(health: MountHealth) -> bool {
+    matches!(health, MountHealth::Missing | MountHealth::Dead | MountHealth::Hung)
+}
+
+/// Looks at the mounts of this node.
+pub struct Looker {
+    /// Which there are.
+    pub journal: Journal,
+    /// The present boot of the host.
+    pub boot_id: String,
+    /// Where it is noted.
+    pub looks: Looks,
+    /// Who is told.
+    pub tell: Teller,
+    /// How often.
+    pub interval: Duration,
+}
+
+impl Looker {
+    /// Looks until the shutdown.
+    pub async fn run(self, shutdown: Shutdown) {
+        let probes = Probes::default();
+        loop {
+            self.round(&probes).await;
+            tokio::select! {
+                // Not all agents of a host that was booted look at the same moment.
+                () = sleep(self.interval.mul_f64(0.75 + rand::random::<f64>() / 2.0)) => {}
+                () = self.looks.again.notified() => {}
+                () = shutdown.requested() => return,
+            }
+        }
+    }
+
+    async fn round(&self, probes: &Probes) {
+        let uses = self.journal.uses();
+        // Also of one that is being brought back: it is told when it answers again.
+        let known = uses.iter().map(|(volume, alloc, _)| (volume.clone(), alloc.clone()));
+        self.looks.keep(&known.collect());
+        let each = uses.into_iter().map(|(volume, alloc, entry)| ((volume, alloc), entry));
+        let published: Vec<(Key, Use)> =
+            each.filter(|(key, entry)| is_published(&self.journal, key, entry)).collect();
+        if published.is_empty() {
+            return;
+        }
+        let table = match MountTable::read().await {
+            Ok(table) => table,
+            Err(error) => {
+                let why = berth_service::process::chain(&error);
+                return tracing::warn!(why, "it cannot be looked whether mounts answer");
+            }
+        };
+        stream::iter(published)
+            .for_each_concurrent(SIDE_BY_SIDE, |(key, entry)| {
+                let table = Arc::clone(&table);
+                async move { self.look_at(probes, &table, &key, &entry).await }
+            })
+            .await;
+    }
+
+    async fn look_at(&self, probes: &Probes, table: &MountTable, key: &Key, entry: &Use) {
+        let found = if table.has(&entry.target) {
+            match probes.look(&entry.target, PATIENCE).await {
+                Found::Well => (MountHealth::Well, None),
+                Found::Dead(why) => (MountHealth::Dead, Some(why)),
+                Found::Hung(since) => {
+                    let why = format!("it has not answered a look since {since}");
+                    (MountHealth::Hung, Some(why))
+                }
+                Found::Unknown(why) => (MountHealth::Unknown, Some(why)),
+            }
+        } else if entry.boot_id == self.boot_id {
+            let why = "nothing is mounted there any more, and not by this agent's doing";
+            (MountHealth::Missing, Some(why.to_owned()))
+        } else {
+            let why = "the host was booted since, which ended every mount";
+            (MountHealth::Missing, Some(why.to_owned()))
+        };
+        // What began to go meanwhile is another matter.
+        if !is_published(&self.journal, key, entry) {
+            return;
+        }
+        let (volume, alloc) = key;
+        let (health, why) = found.clone();
+        let why = why.unwrap_or_default();
+        match self.looks.note(key, entry.epoch, found) {
+            Some(Change::Bad) => {
+                let path = entry.target.display();
+                tracing::warn!(%volume, %alloc, %path, ?health, why, "a mount does not answer");
+                self.tell.mount_dead(volume, alloc, &entry.plugin, format!("{path}: {why}"));
+            }
+            Some(Change::Well) => {
+                tracing::info!(%volume, %alloc, "a mount answers again");
+                self.tell.mount_well(volume, alloc, &entry.plugin);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Whether it still is what it was seen to be, and is to stay.
+fn is_published(journal: &Journal, (volume, alloc): &Key, entry: &Use) -> bool {
+    let known = journal.volume(volume);
+    let told = known.detached.get(alloc).is_some_and(|told| told.epoch >= entry.epoch);
+    entry.state == UseState::Published && known.uses.get(alloc) == Some(entry) && !told
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::{Namespace, VolumeId};
+
+    use super::*;
+
+    fn key() -> Key {
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+        (volume, AllocId::new("a").unwrap())
+    }
+
+    #[test]
+    fn each_turn_for_the_worse_and_the_better_is_told_once() {
+        use MountHealth::{Dead, Hung, Unknown, Well};
+        let looks = Looks::default();
+        let note = |health| looks.note(&key(), 7, (health, None));
+        assert_eq!(note(Well), None);
+        assert_eq!(note(Dead), Some(Change::Bad));
+        assert_eq!(note(Dead), None);
+        let since = looks.of(&key().0, &key().1, 7).unwrap().since;
+        assert_eq!(note(Hung), Some(Change::Bad));
+        assert!(looks.of(&key().0, &key().1, 7).unwrap().since >= since);
+        assert_eq!(note(Unknown), None);
+        assert_eq!(note(Well), None, "what was not known did not get better");
+        assert_eq!(note(Dead), Some(Change::Bad));
+        assert_eq!(note(Well), Some(Change::Well));
+    }
+
+    #[test]
+    fn what_was_found_is_of_one_claim() {
+        let looks = Looks::default();
+        looks.note(&key(), 7, (MountHealth::Dead, Some("no".to_owned())));
+        assert_eq!(looks.of(&key().0, &key().1, 8), None);
+        let change = looks.note(&key(), 8, (MountHealth::Well, None));
+        assert_eq!(change, None, "the mount of an earlier claim was dead");
+        looks.keep(&BTreeSet::new());
+        assert_eq!(looks.of(&key().0, &key().1, 8), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! One look at one mount, which may never come back.
+//!
+//! **Promises** that whoever asks is answered in time though the mount never answers, and that a
+//! mount which hangs holds one thread and not one more with each look.
+//!
+//! **Never** reads or writes what is in the mount: that a file system whose device hangs is asked
+//! for data would hold this process beyond its own end. Its root's attributes and its figures are
+//! asked for, which a network file system or FUSE has to ask its server, and nobody else a disk.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use berth_domain::Timestamp;
+use berth_service::clock;
+use nix::errno::Errno;
+use nix::sys::stat::{major, minor};
+use nix::sys::statvfs::statvfs;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Looks that hang at once. Beyond it nothing new is looked at: each holds a thread.
+const STUCK_MAX: usize = 64;
+/// What the kernel says of its block devices.
+const DEVICES: &str = "/sys/dev/block";
+
+/// What a look found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// It answers.
+    Well,
+    /// It fails, in the kernel's words.
+    Dead(String),
+    /// It has not answered since then.
+    Hung(Timestamp),
+    /// It could not be looked at.
+    Unknown(String),
+}
+
+/// Looks, and those of them that hang. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Probes {
+    under_way: Arc<Mutex<BTreeMap<PathBuf, Timestamp>>>,
+}
+
+impl Probes {
+    /// Looks at what is mounted at `path`; answers within `patience`.
+    pub async fn look(&self, path: &Path, patience: Duration) -> Found {
+        let owned = path.to_owned();
+        self.look_by(path, patience, move || ask(&owned, Path::new(DEVICES))).await
+    }
+
+    async fn look_by(
+        &self,
+        path: &Path,
+        patience: Duration,
+        look: impl FnOnce() -> Found + Send + 'static,
+    ) -> Found {
+        let now = clock::now();
+        {
+            let mut under_way = self.lock();
+            if let Some(since) = under_way.get(path) {
+                return Found::Hung(*since);
+            }
+            if under_way.len() >= STUCK_MAX {
+                let why = format!("{STUCK_MAX} other mounts do not answer, and hold a thread each");
+                return Found::Unknown(why);
+            }
+            under_way.insert(path.to_owned(), now);
+        }
+        let (answer, answered) = oneshot::channel();
+        let (probes, looked_at) = (self.clone(), path.to_owned());
+        // A thread of its own: the runtime waits for its own threads when it ends.
+        let thread = thread::Builder::new().name("look".to_owned()).spawn(move || {
+            let found = look();
+            probes.lock().remove(&looked_at);
+            // Nobody may wait for it any more.
+            let _ = answer.send(found);
+        });
+        if let Err(error) = thread {
+            self.lock().remove(path);
+            return Found::Unknown(format!("no thread can be started to look: {error}"));
+        }
+        match timeout(patience, answered).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(_)) => Found::Unknown("the look ended without an answer".to_owned()),
+            Err(_) => Found::Hung(now),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Timestamp>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks the kernel. May hang.
+fn ask(path: &Path, devices: &Path) -> Found {
+    let seen = match fs::metadata(path) {
+        Ok(seen) => seen,
+        Err(error) => return failed(&error),
+    };
+    let device = if seen.file_type().is_block_device() { seen.rdev() } else { seen.dev() };
+    if let Some(vanished) = vanished(device, devices) {
+        return Found::Dead(vanished);
+    }
+    match statvfs(path) {
+        Ok(_) | Err(Errno::ENOSYS) => Found::Well,
+        Err(errno) => failed(&io::Error::from(errno)),
+    }
+}
+
+/// Why the block device is gone that this lies on; none when it lies on none, or it is there.
+fn vanished(device: u64, devices: &Path) -> Option<String> {
+    // Nameless ones have no device (Linux, `Documentation/admin-guide/devices.txt`, major 0).
+    if major(device) == 0 || !devices.exists() {
+        return None;
+    }
+    let name = format!("{}:{}", major(device), minor(device));
+    let device = devices.join(&name);
+    if !device.exists() {
+        return Some(format!("its block device {name} is gone"));
+    }
+    let size = fs::read_to_string(device.join("size")).unwrap_or_default();
+    (size.trim() == "0").then(|| format!("its block device {name} has nothing behind it any more"))
+}
+
+/// What a failure means. Only what the mount itself fails with counts against it.
+fn failed(error: &io::Error) -> Found {
+    // One whose owner lets nobody else in, root included (mount.fuse(8), `allow_other`).
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return Found::Unknown(format!("it may not be looked at: {error}"));
+    }
+    Found::Dead(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+    const SHORT: Duration = Duration::from_millis(20);
+
+    #[tokio::test]
+    async fn a_look_that_hangs_holds_one_thread_and_is_answered_for() {
+        let probes = Probes::default();
+        let (go_on, waits) = mpsc::channel::<()>();
+        let hang = move || {
+            let _ = waits.recv();
+            Found::Well
+        };
+        let path = Path::new("/hangs");
+        let first = probes.look_by(path, SHORT, hang).await;
+        let Found::Hung(since) = first else { panic!("{first:?}") };
+        let never = || panic!("it looked twice");
+        assert_eq!(probes.look_by(path, SHORT, never).await, Found::Hung(since));
+        // Others are looked at meanwhile.
+        assert_eq!(probes.look_by(Path::new("/b"), PATIENCE, || Found::Well).await, Found::Well);
+        go_on.send(()).unwrap();
+        let mut tries = 0;
+        while probes.look_by(path, PATIENCE, || Found::Well).await != Found::Well {
+            tries += 1;
+            assert!(tries < 1_000, "it came back and is not looked at again");
+            tokio::time::sleep(SHORT).await;
+        }
+        assert!(probes.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn so_many_hang_and_no_more_threads_are_begun() {
+        let probes = Probes::default();
+        let (go_on, waits) = mpsc::channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        for at in 0..STUCK_MAX {
+            let waits = Arc::clone(&waits);
+            let hang = move || {
+                let _ = waits.lock().map(|waits| waits.recv());
+                Found::Well
+            };
+            let path = format!("/hangs/{at}");
+            let found = probes.look_by(Path::new(&path), Duration::ZERO, hang).await;
+            assert!(matches!(found, Found::Hung(_)), "{found:?}");
+        }
+        let found = probes.look_by(Path::new("/one-more"), PATIENCE, || Found::Well).await;
+        assert!(matches!(found, Found::Unknown(_)), "{found:?}");
+        drop(go_on);
+    }
+
+    #[tokio::test]
+    async fn the_root_is_well_and_what_is_not_there_is_not() {
+        let probes = Probes::default();
+        assert_eq!(probes.look(Path::new("/"), PATIENCE).await, Found::Well);
+        let found = probes.look(Path::new("/is/not/there"), PATIENCE).await;
+        assert!(matches!(found, Found::Dead(_)), "{found:?}");
+    }
+
+    #[test]
+    fn a_device_is_gone_when_the_kernel_does_not_list_it_or_it_has_no_size() {
+        let devices = tempfile::tempdir().unwrap();
+        let device = nix::sys::stat::makedev(8, 16);
+        let told = |found: Option<String>| found.unwrap_or_default();
+        assert!(told(vanished(device, devices.path())).contains("8:16 is gone"));
+        let dir = devices.path().join("8:16");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("size"), "0\n").unwrap();
+        assert!(told(vanished(device, devices.path())).contains("nothing behind it"));
+        fs::write(dir.join("size"), "2048\n").unwrap();
+        assert_eq!(vanished(device, devices.path()), None);
+        let nameless = nix::sys::stat::makedev(0, 52);
+        assert_eq!(vanished(nameless, devices.path()), None);
+        assert_eq!(vanished(device, Path::new("/not/there")), None);
+    }
+
+    #[test]
+    fn what_may_not_be_looked_at_is_not_taken_for_dead() {
+        let denied = failed(&io::Error::from(Errno::EACCES));
+        assert!(matches!(denied, Found::Unknown(_)), "{denied:?}");
+        for errno in [Errno::ENOTCONN, Errno::EIO, Errno::ESTALE, Errno::ENODEV] {
+            assert!(matches!(failed(&io::Error::from(errno)), Found::Dead(_)), "{errno}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! `agent.republish`: dead mounts are taken down and brought back at the same paths.
+//!
+//! What a plugin needs for that is not in the journal, since it may be secret: each claim is asked
+//! for again, as its alloc could do itself (B4). One whose alloc has ended is not granted again.
+//! Where a volume was seen besides, under another name or at a path of the caller's choice, it is
+//! taken away and comes back when that is asked for again.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Mount, Republish, Republished, RepublishedMount};
+use berth_contract::message::claim::Grant;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::access::Capability;
+use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_service::clock;
+use tokio::time::Instant;
+
+use super::calls::{Caller, Using};
+use super::{Mounter, grant, local, mounts};
+use crate::gate::Pass;
+use crate::journal::{Use, UseState};
+use crate::lane::{Lane, Turn, Work};
+use crate::plan::{self, NodeCall, Return, Scene};
+use crate::plugin::Plugin;
+use crate::tell::Used;
+
+const STEP: &str = "agent.republish";
+
+/// Which mounts, by whom, how long.
+struct Returning {
+    grants: Vec<Grant>,
+    plugin: Plugin,
+    pass: Pass,
+    deadline: Timestamp,
+    trace: TraceContext,
+}
+
+impl Mounter {
+    /// Takes the mounts down and brings them back; answers by the deadline.
+    pub(super) async fn republish(
+        &self,
+        request: Republish,
+        deadline: Timestamp,
+        trace: TraceContext,
+    ) -> Result<Republished, Problem> {
+        let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
+        let told = |problem: Problem| self.place(problem, &volume).at(STEP);
+        let pass = self.parts.gate.pass().map_err(told)?;
+        let uses = self.parts.journal.volume(&volume).uses;
+        let asked = |alloc: &AllocId| request.alloc.as_ref().is_none_or(|only| only == alloc);
+        let allocs: Vec<AllocId> = uses.into_keys().filter(asked).collect();
+        let Some(first) = allocs.first().cloned() else {
+            let message = "nothing of the volume is mounted on this node for whom it was asked";
+            let next = "look with `berth node status NODE`; an alloc that has no mount gets one by \
+                        asking for it";
+            return Err(told(Problem::new(Code::NoSuchClaim, message).next(next)));
+        };
+        let mut grants = Vec::new();
+        for alloc in &allocs {
+            let grant = self.granted_again(&volume, alloc, deadline, trace).await;
+            grants.push(grant.map_err(|problem| told(of(alloc, problem)))?);
+        }
+        let Some(plugin) = grants.first().map(|grant| grant.plugin.clone()) else {
+            return Ok(Republished { mounts: Vec::new() });
+        };
+        let plugin = self.plugin(&plugin).map_err(told)?.at_work(trace);
+        let lane = Lane {
+            plugin: plugin.id.clone(),
+            external_id: grants.first().map(|grant| grant.external_id.clone()).unwrap_or_default(),
+        };
+        let told_of =
+            Work { volume: volume.clone(), alloc: first, step: STEP, plugin: Some(plugin.clone()) };
+        let work = {
+            let (mounter, volume) = (self.clone(), volume.clone());
+            let returning = Returning { grants, plugin, pass, deadline, trace };
+            async move { mounter.turn_about(&volume, returning).await }
+        };
+        let told = |problem: Problem| told(problem.plugin(&lane.plugin));
+        let turn = Turn { lane: lane.clone(), order: None, deadline };
+        let done = self.parts.lanes.run_told(turn, told_of, work).await;
+        self.parts.looks.soon();
+        done.map_err(told)
+    }
+
+    async fn granted_again(
+        &self,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        deadline: Timestamp,
+        trace: TraceContext,
+    ) -> Result<Grant, Problem> {
+        let request = Mount {
+            namespace: volume.namespace.clone(),
+            alloc: alloc.clone(),
+            volume: volume.volume.clone(),
+            wait: false,
+            alias: None,
+            path: None,
+        };
+        grant::take(&self.parts.bus, &self.parts.host.node, &request, deadline, trace).await
+    }
+
+    /// In the volume's turn.
+    async fn turn_about(
+        &self,
+        volume: &VolumeKey,
+        returning: Returning,
+    ) -> Result<Republished, Problem> {
+        let Returning { grants, plugin, pass, deadline, trace } = returning;
+        let Some(can) = plugin.node() else {
+            let message = format!("plugin {} has not said what its node service can do", plugin.id);
+            return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
+        };
+        let Some(first) = grants.first() else {
+            return Ok(Republished { mounts: Vec::new() });
+        };
+        let entered = self.parts.gate.enter(pass).await?;
+        let known = self.parts.journal.volume(volume);
+        let target = |alloc: &AllocId| {
+            known.uses.get(alloc).map_or_else(PathBuf::new, |entry| entry.target.clone())
+        };
+        let allocs: Vec<_> = grants
+            .iter()
+            .map(|grant| (grant.alloc.clone(), grant.epoch, target(&grant.alloc)))
+            .collect();
+        let place = self.parts.paths.place(&plugin.id, volume, &first.alloc);
+        let table = mounts(Code::MountFailed).await?;
+        let scene = Scene { journal: &known, mounts: &table, place: &place };
+        let stages = can.stage_unstage_volume;
+        let plan = plan::republish(scene, Return { allocs: &allocs, stages })
+            .map_err(|gone| Problem::new(Code::GrantVoid, gone))?;
+        let mut using = Vec::new();
+        for grant in &grants {
+            using.push(Using {
+                capability: Capability { access: grant.access, attachment: grant.attachment },
+                mode: grant.mode,
+                mount: grant.mount.clone(),
+                context: grant.context.clone(),
+                publish_context: grant.publish_context.clone(),
+                secrets: self.secrets(volume, grant, deadline, trace).await?,
+            });
+        }
+        // From here on a kill leaves them begun, and whoever asks for one gets it.
+        for (alloc, ..) in &allocs {
+            self.note(volume, alloc, &known.uses, UseState::Intent).await?;
+        }
+        drop(entered);
+        let (external_id, began) = (first.external_id.clone(), Instant::now());
+        let caller = Caller { plugin: plugin.clone(), external_id, deadline };
+        for (alloc, ..) in &allocs {
+            let place = self.parts.paths.place(&plugin.id, volume, alloc);
+            self.parts.binds.undo(&place).await.map_err(|problem| held(problem, &plan.down))?;
+        }
+        caller.take_down(&plan.down).await.map_err(|problem| held(problem, &plan.down))?;
+        let mut mounts = Vec::new();
+        for (((alloc, _, target), calls), using) in allocs.iter().zip(&plan.up).zip(&using) {
+            let brought = caller.bring(calls, using).await;
+            let (took, calls) = (began.elapsed(), plugin.made());
+            let used = Used { volume, alloc, plugin: &plugin.id, took, calls };
+            self.parts.tell.mounted(used, brought.as_ref().err(), trace);
+            brought?;
+            self.note(volume, alloc, &known.uses, UseState::Published).await?;
+            let path = target.to_string_lossy().into_owned();
+            tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "mounted again");
+            mounts.push(RepublishedMount { alloc: alloc.clone(), path });
+        }
+        Ok(Republished { mounts })
+    }
+
+    async fn note(
+        &self,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        uses: &BTreeMap<AllocId, Use>,
+        state: UseState,
+    ) -> Result<(), Problem> {
+        let Some(entry) = uses.get(alloc) else { return Ok(()) };
+        let boot_id = self.parts.host.boot_id.clone();
+        let entry = Use { state, boot_id, since: clock::now(), ..entry.clone() };
+        let written = self.parts.journal.write_use(volume, alloc, entry).await;
+        written.map_err(local(Code::MountFailed))
+    }
+}
+
+/// Whose claim it was that was not granted again.
+fn of(alloc: &AllocId, problem: Problem) -> Problem {
+    let message = format!("alloc {alloc}: {}", problem.message);
+    Problem { message, ..problem }
+}
+
+/// What keeps a dead mount from going is mostly the workload that holds it.
+fn held(problem: Problem, down: &[NodeCall]) -> Problem {
+    let paths: Vec<String> = down
+        .iter()
+        .filter_map(|call| match call {
+            NodeCall::Unpublish { target } => Some(target.display().to_string()),
+            _ => None,
+        })
+        .collect();
+    let next = format!(
+        "end what holds it (`fuser -vm {}`), then ask again; it comes back at the same path",
+        paths.first().map(String::as_str).unwrap_or_default()
+    );
+    problem.next(next)
+}

@@ -1,0 +1,36 @@
+//! Watching what is mounted, for as long as the agent runs.
+
+use std::time::Duration;
+
+use berth_service::shutdown::Shutdown;
+use tokio::task::JoinSet;
+
+use super::Mounter;
+use crate::compare::{self, Comparing};
+use crate::look::Looker;
+
+impl Mounter {
+    /// Looks at each mount so often, and holds the journal against the claims. Ends with the
+    /// shutdown, or when dropped.
+    pub fn keep_looking(&self, interval: Duration, shutdown: &Shutdown) -> JoinSet<()> {
+        let parts = &self.parts;
+        let looker = Looker {
+            journal: parts.journal.clone(),
+            boot_id: parts.host.boot_id.clone(),
+            looks: parts.looks.clone(),
+            tell: parts.tell.clone(),
+            interval,
+        };
+        let comparing = Comparing {
+            mounter: self.clone(),
+            journal: parts.journal.clone(),
+            gate: parts.gate.clone(),
+            bus: parts.bus.clone(),
+            node: parts.host.node.clone(),
+        };
+        let mut watched = JoinSet::new();
+        watched.spawn(looker.run(shutdown.clone()));
+        watched.spawn(compare::keep(comparing, shutdown.clone()));
+        watched
+    }
+}

@@ -1,0 +1,89 @@
+//! From dead mounts to living ones, at the same paths.
+
+use std::path::PathBuf;
+
+use berth_domain::AllocId;
+use thiserror::Error;
+
+use super::{NodeCall, Scene};
+
+/// Whose mounts are to be brought back.
+#[derive(Debug, Clone, Copy)]
+pub struct Return<'a> {
+    /// For whom, by which claim, and where each is published.
+    pub allocs: &'a [(AllocId, u64, PathBuf)],
+    /// Whether the plugin stages (`STAGE_UNSTAGE_VOLUME`).
+    pub stages: bool,
+}
+
+/// Why a mount is not brought back.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NoReturn {
+    /// It is no longer here by that claim.
+    #[error("alloc {alloc} does not use the volume here by its claim of epoch {epoch} any more")]
+    Gone {
+        /// Whose.
+        alloc: AllocId,
+        /// Which claim.
+        epoch: u64,
+    },
+    /// The alloc was told to go.
+    #[error("alloc {alloc} was told to detach, so its mount is taken down and not brought back")]
+    Leaving {
+        /// Whose.
+        alloc: AllocId,
+    },
+}
+
+/// What brings mounts back: first all of them are taken down, then each is published.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Turnabout {
+    /// What takes them down.
+    pub down: Vec<NodeCall>,
+    /// What publishes each, in the order of the allocs; the first also stages.
+    pub up: Vec<Vec<NodeCall>>,
+}
+
+/// The calls that bring mounts back. The staging is made anew when nobody else uses it; where
+/// somebody does, it is left alone, whatever it is worth.
+pub fn republish(scene: Scene<'_>, going: Return<'_>) -> Result<Turnabout, NoReturn> {
+    let Return { allocs, stages } = going;
+    let mut calls = Turnabout::default();
+    for (alloc, epoch, _) in allocs {
+        let entry = scene.journal.uses.get(alloc).filter(|entry| entry.epoch == *epoch);
+        let Some(entry) = entry else {
+            return Err(NoReturn::Gone { alloc: alloc.clone(), epoch: *epoch });
+        };
+        let told = scene.journal.detached.get(alloc);
+        if told.is_some_and(|told| told.epoch >= *epoch) {
+            return Err(NoReturn::Leaving { alloc: alloc.clone() });
+        }
+        calls.down.push(NodeCall::Unpublish { target: entry.target.clone() });
+    }
+    let staging = stages.then(|| scene.place.staging.clone());
+    let alone = !has_strangers(scene, allocs);
+    if let Some(staging) = staging.clone().filter(|_| alone) {
+        calls.down.push(NodeCall::Unstage { staging });
+    }
+    for (at, (.., target)) in allocs.iter().enumerate() {
+        let mut up = Vec::new();
+        if let Some(staging) = staging.clone().filter(|_| alone && at == 0) {
+            up.push(NodeCall::Stage { staging });
+        }
+        up.push(NodeCall::Publish { staging: staging.clone(), target: target.clone() });
+        calls.up.push(up);
+    }
+    Ok(calls)
+}
+
+/// Whether somebody uses the volume here, or may, who is not among these.
+fn has_strangers(scene: Scene<'_>, allocs: &[(AllocId, u64, PathBuf)]) -> bool {
+    let known = |alloc: &AllocId| allocs.iter().any(|(one, ..)| one == alloc);
+    let journalled = scene.journal.uses.keys().any(|alloc| !known(alloc));
+    let mut mounted = scene.mounts.beneath(&scene.place.volume_dir);
+    journalled
+        || mounted.any(|point| {
+            !point.starts_with(&scene.place.staging)
+                && !allocs.iter().any(|(.., target)| point.starts_with(target))
+        })
+}
