@@ -189,7 +189,7 @@ exchanges! { GLOBAL, global, Global {
 
 exchanges! { AGENT, agent_verb, AgentVerb {
     Mount(agent::Mount) -> agent::Mounted:
-        "Claim a volume for an alloc of this node, and mount it: namespace, alloc, volume, wait";
+        "Claim a volume for an alloc of this node, and mount it: alloc, volume, alias, path, wait";
     Detach(call::Call) -> call::Called:
         "For volumewatchers: take the volume down for an alloc; wholly, after the last";
     Republish(agent::Republish) -> agent::Republished:

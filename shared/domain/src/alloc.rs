@@ -304,5 +304,13 @@ mod tests {
         let request: VolumeRequest = serde_json::from_str(r#"{"source":"data"}"#).unwrap();
         assert_eq!(request, VolumeRequest::of(VolumeId::new("data").unwrap()));
         assert_eq!(request.name(), "data");
+        // Nor were there groups, and several requests for one volume.
+        let alloc = r#"{"state":"live","node":"n1","since":"2026-01-01T00:00:00.000Z","volumes":
+            [{"source":"data","mount":{"fs_type":"xfs","flags":["ro"]}}]}"#;
+        let alloc: Alloc = serde_json::from_str(alloc).unwrap();
+        let data = VolumeId::new("data").unwrap();
+        let (place, request) = alloc.request_named(&data, None).unwrap();
+        assert_eq!((place, request.mount.group.as_ref()), (0, None));
+        assert!(alloc.index.is_none() && !request.per_alloc && !request.read_only);
     }
 }
