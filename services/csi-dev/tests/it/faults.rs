@@ -115,6 +115,45 @@ async fn answers_are_wrong_in_small_ways() {
     node.plant(wrong(Wrong::UnknownError));
     let message = node.refused(attach("no", "n1", SingleNodeWriter), Code::Unknown).await;
     assert!(message.contains("does not exist"), "{message}");
+
+    node.plant(wrong(Wrong::NoTopology));
+    let info = node.call(v1::NodeGetInfoRequest {}).await.unwrap();
+    assert_eq!(info.accessible_topology, None);
+    node.plant(wrong(Wrong::NegativeLimit));
+    let info = node.call(v1::NodeGetInfoRequest {}).await.unwrap();
+    assert_eq!(info.max_volumes_per_node, -1);
+    node.plant(wrong(Wrong::OtherName));
+    let info = node.call(v1::GetPluginInfoRequest {}).await.unwrap();
+    assert_eq!(info.name, "other.dev.berth");
+    node.plant(wrong(Wrong::NoCapabilities));
+    let answer = node.call(v1::NodeGetCapabilitiesRequest {}).await.unwrap();
+    assert_eq!(answer.capabilities, []);
+}
+
+#[tokio::test]
+async fn lists_go_round_for_ever() {
+    let Some(world) = World::start("round", &[]).await else { return };
+    world.provision("v");
+    world.n1.plant(Fault { wrong: Some(Wrong::RepeatToken), ..Fault::default() });
+    let mut token = String::new();
+    for _ in 0..3 {
+        let asked = v1::ListVolumesRequest { max_entries: 1, starting_token: token };
+        let page = world.n1.call(asked).await.unwrap();
+        assert_eq!(page.entries.len(), 1);
+        token = page.next_token;
+        assert!(!token.is_empty());
+    }
+}
+
+/// An error of 64 KiB arrives with its code, on one line, and shortened.
+#[tokio::test]
+async fn an_error_with_much_text_keeps_its_code() {
+    let Some(world) = World::start("chatter", &[]).await else { return };
+    let node = &world.n1;
+    node.plant(Fault { wrong: Some(Wrong::Chatty), ..Fault::default() });
+    let message = node.refused(attach("no", "n1", SingleNodeWriter), Code::NotFound).await;
+    assert!(message.contains("does not exist") && message.len() < 4096, "{}", message.len());
+    assert!(!message.contains(char::is_control), "{message:?}");
 }
 
 /// `berth-csi-dev faults` for this instance.
