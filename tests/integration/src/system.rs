@@ -50,6 +50,18 @@ pub struct Options {
     pub patience_ms: u64,
     /// The port of a collector of OTLP over HTTP on this host, where there is one.
     pub otlp: Option<u16>,
+    /// Where set, each agent serves Docker at [`System::docker_socket`], and a mount may keep the
+    /// engine waiting so long.
+    pub docker_ms: Option<u64>,
+    /// What the driver of a node (from 0) is started with, beside what all of them are.
+    pub driver: fn(usize) -> Vec<String>,
+    /// What the plugin calls a node (from 0).
+    pub external_node: fn(usize) -> String,
+    /// Faults that stand in every driver from its start, as JSON.
+    pub planted: Option<&'static str>,
+    /// How many node services and controllers are healthy once the system is; without it, as many
+    /// as there are nodes.
+    pub healthy: Option<(usize, usize)>,
 }
 
 impl Default for Options {
@@ -70,6 +82,11 @@ impl Default for Options {
             cables: false,
             patience_ms: 10_000,
             otlp: None,
+            docker_ms: None,
+            driver: |_| Vec::new(),
+            external_node: |node| format!("external-n{}", node + 1),
+            planted: None,
+            healthy: None,
         }
     }
 }
@@ -244,8 +261,9 @@ impl System {
             return if self.options.nodes == 0 { Ok(()) } else { Err("no plugin".to_owned()) };
         };
         let controllers = plugin.controllers.map_or(0, |count| count.healthy);
-        let wanted = if self.options.controller { self.options.nodes } else { 0 };
-        if plugin.nodes.healthy == self.options.nodes && controllers == wanted {
+        let Options { nodes, controller, healthy, .. } = self.options;
+        let wanted = healthy.unwrap_or((nodes, if controller { nodes } else { 0 }));
+        if (plugin.nodes.healthy, controllers) == wanted {
             Ok(())
         } else {
             Err(format!("{} nodes, {controllers} controllers are healthy", plugin.nodes.healthy))
@@ -335,7 +353,7 @@ impl System {
     pub fn fence(&self, node: usize, fenced: bool) {
         let done = std::process::Command::new(binary("berth-csi-dev"))
             .arg("fence")
-            .args(["--node-id".to_owned(), format!("external-n{}", node + 1)])
+            .args(["--node-id".to_owned(), (self.options.external_node)(node)])
             .arg("--backend")
             .arg(self.backend())
             .arg("--log")
@@ -367,10 +385,30 @@ impl System {
         self.dir.join("backend")
     }
 
+    /// Where a node's agent serves Docker; the name of the file is the name of the driver.
+    pub fn docker_socket(&self, node: usize) -> PathBuf {
+        docker_socket(&self.dir, node)
+    }
+
+    /// Where a node's agent looks for its Docker engine.
+    pub fn engine_socket(&self, node: usize) -> PathBuf {
+        engine_socket(&self.dir, node)
+    }
+
     /// Everything the test runs in.
     pub fn dir(&self) -> &Dir {
         &self.dir
     }
+}
+
+/// Docker looks for its plugins there and nowhere else, so the name is the test's own.
+fn docker_socket(dir: &Dir, node: usize) -> PathBuf {
+    let test = dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    PathBuf::from(format!("/run/docker/plugins/{test}-n{}.sock", node + 1))
+}
+
+fn engine_socket(dir: &Dir, node: usize) -> PathBuf {
+    dir.join(format!("engine-{}.sock", node + 1))
 }
 
 struct Start<'a> {
@@ -411,7 +449,21 @@ impl Start<'_> {
              probe_interval_ms = 200\n\n[[plugin]]\nid = \"{PLUGIN}\"\n\
              socket = \"{dir}/d{node}.sock\"\n"
         );
+        // Its own fields first: what follows a table belongs to it.
+        let own = self.docker(at) + &own;
         self.run("berth-node-agent", &format!("agent-{node}"), &own)
+    }
+
+    /// What an agent is told of Docker.
+    fn docker(&self, at: usize) -> String {
+        let Some(ms) = self.options.docker_ms else { return String::new() };
+        let socket = docker_socket(self.dir, at);
+        let engine = engine_socket(self.dir, at);
+        let (socket, engine) = (socket.display(), engine.display());
+        format!(
+            "docker_socket = '{socket}'\ndocker_engine = '{engine}'\n\
+             docker_mount_timeout_ms = {ms}\n"
+        )
     }
 
     /// Where a process finds the bus.
@@ -451,6 +503,10 @@ impl Start<'_> {
         let dir = self.dir.path().display().to_string();
         let Options { attach, stage, controller, .. } = self.options;
         let off = [("--no-attach", attach), ("--no-stage", stage), ("--no-controller", controller)];
+        if let Some(faults) = self.options.planted {
+            let file = self.dir.join(format!("faults-{node}.json"));
+            std::fs::write(file, faults).expect("faults can be written");
+        }
         // Not among the arguments, which every process may read.
         let secret = self.options.secret.map(|secret| ("BERTH_CSI_DEV_SECRET", secret));
         Program::new(
@@ -460,12 +516,13 @@ impl Start<'_> {
         )
         .args(["serve", "--endpoint"])
         .arg(format!("unix://{dir}/d{node}.sock"))
-        .args(["--node-id".to_owned(), format!("external-n{node}")])
+        .args(["--node-id".to_owned(), (self.options.external_node)(at)])
         .args(["--backend".to_owned(), format!("{dir}/backend")])
         .args(["--log".to_owned(), format!("{dir}/calls-{node}")])
         .args(["--faults".to_owned(), format!("{dir}/faults-{node}.json")])
         .args(["--max-volumes".to_owned(), self.options.max_volumes.to_string()])
         .args(off.into_iter().filter(|(_, on)| !on).map(|(flag, _)| flag))
+        .args((self.options.driver)(at))
         .envs(secret)
         .start()
     }

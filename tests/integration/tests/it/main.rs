@@ -6,6 +6,7 @@
     reason = "a test must stop where its footing fails"
 )]
 
+mod anydriver;
 mod config;
 mod faults;
 mod gone;

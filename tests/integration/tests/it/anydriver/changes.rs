@@ -1,0 +1,76 @@
+//! A driver that comes back as another.
+
+use berth_domain::plugin::Half;
+use berth_harness::root::or_skip;
+use berth_integration::{Part, System};
+use serde_json::{Value, json};
+
+use super::{alone, at_rest, provision, register, seen};
+
+/// One volume mounted, by a driver that is then restarted with these faults.
+async fn restarted_with(faults: &Value) -> System {
+    let system = System::start(alone()).await;
+    provision(&system, "data", &[]);
+    register(&system, "data", json!({})).await.expect("the volume is registered");
+    let mounted = system.run("a", 0, "data").await;
+    system.plant(0, faults);
+    system.kill9_and_restart(Part::Driver(0)).await;
+    std::fs::write(format!("{}/f", mounted.path), "x").expect("the mount has stayed");
+    system
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_version_is_seen_and_mounts_stay() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = restarted_with(&json!([{"rpc": "GetPluginInfo", "wrong": "other-version"}])).await;
+    let is_other = |one: &Value| one["version"].as_str().is_some_and(|it| it.ends_with("-other"));
+    let node = seen(&system, "n1", Half::Node, is_other).await;
+    assert_eq!(node["healthy"], true, "{node}");
+    system.stop("a").await;
+    at_rest(&system, "data").await;
+}
+
+/// Another name is another driver, which would say of every volume that there is nothing to undo:
+/// it gets nothing new, and is not believed where the kernel knows better.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_driver_at_the_same_socket_is_given_nothing_new() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = restarted_with(&json!([{"rpc": "GetPluginInfo", "wrong": "other-name"}])).await;
+    let is_other = |one: &Value| {
+        one["description"].as_str().is_some_and(|text| text.contains("it is other.dev.berth now"))
+    };
+    let node = seen(&system, "n1", Half::Node, is_other).await;
+    assert_eq!(node["healthy"], false, "{node}");
+    system.plant(0, &json!([]));
+    system.stop("a").await;
+    at_rest(&system, "data").await;
+}
+
+/// What it can no longer do it is not asked for anew; what it did is undone, by itself once it can
+/// again, and until then the volume is not free.
+#[tokio::test(flavor = "multi_thread")]
+async fn abilities_that_are_gone_are_missed_where_they_are_needed() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = restarted_with(&json!([
+        {"rpc": "NodeGetCapabilities", "wrong": "no-capabilities"},
+        {"rpc": "NodeUnstageVolume", "code": "UNIMPLEMENTED"},
+    ]))
+    .await;
+    let stages_no_more = |one: &Value| one["abilities"]["stage_unstage_volume"] == false;
+    seen(&system, "n1", Half::Node, stages_no_more).await;
+    system.stop("a").await;
+    let claim = berth_harness::wait::until("the release waits", super::SOON, || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+        if claim.tries > 0 { Ok(claim) } else { Err(format!("{claim:?}")) }
+    })
+    .await;
+    assert!(claim.error.as_ref().is_some_and(|e| e.contains("NodeUnstageVolume")), "{claim:?}");
+    system.plant(0, &json!([]));
+    at_rest(&system, "data").await;
+}

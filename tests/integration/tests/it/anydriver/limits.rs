@@ -1,0 +1,79 @@
+//! Names and numbers at the edge of what CSI allows, and beyond.
+
+use berth_contract::code::Code;
+use berth_domain::plugin::Half;
+use berth_harness::root::or_skip;
+use berth_integration::{Options, System};
+use serde_json::json;
+
+use super::{alone, provision, register, seen, used_on, whole_life};
+
+/// 192 bytes, with dots, spaces, slashes and letters that are not ASCII.
+fn odd_node(node: usize) -> String {
+    let start = format!("projects/p 1/zones/eu.west-{node}a/ü.");
+    let rest = 192 - start.len();
+    format!("{start}{}", "n".repeat(rest))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_id_of_192_bytes_with_dots_spaces_and_slashes() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = whole_life(Options { external_node: odd_node, ..alone() }).await;
+    assert_eq!(odd_node(0).len(), 192);
+    let attached = system
+        .calls()
+        .into_iter()
+        .find(|call| call["entry"] == "begin" && call["rpc"] == "ControllerPublishVolume");
+    assert_eq!(attached.unwrap()["node_id"], odd_node(0), "it is handed on as it is");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_id_of_128_bytes_with_slashes_and_spaces() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(alone()).await;
+    let start = "nfs.example#/exports/team a/../x#".to_owned();
+    let external = format!("{start}{}", "v".repeat(128 - start.len()));
+    provision(&system, &external, &[]);
+    register(&system, "data", json!({"external_id": external})).await.unwrap();
+    used_on(&system, 0, "data").await;
+}
+
+/// CSI forbids a negative limit, and takes none for no limit: so do we.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_volumes_that_is_none() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let planted = Some(r#"[{"wrong": "negative-limit"}]"#);
+    let system = whole_life(Options { planted, ..alone() }).await;
+    let node = seen(&system, "n1", Half::Node, |one| one["healthy"] == true).await;
+    assert!(node["abilities"]["max_volumes"].is_null(), "{node}");
+}
+
+/// A volume has many entries in its context, each of which comes back in every call.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_context_of_a_hundred_entries() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(alone()).await;
+    let entries: Vec<(String, String)> =
+        (0..100).map(|at| (format!("k/{at}"), format!("value {at}"))).collect();
+    let args: Vec<String> =
+        entries.iter().flat_map(|(k, v)| ["--context".to_owned(), format!("{k}={v}")]).collect();
+    provision(&system, "data", &args.iter().map(String::as_str).collect::<Vec<_>>());
+    let context: serde_json::Map<_, _> =
+        entries.into_iter().map(|(key, value)| (key, json!(value))).collect();
+    register(&system, "data", json!({"context": context})).await.unwrap();
+    used_on(&system, 0, "data").await;
+
+    let wide: serde_json::Map<_, _> =
+        (0..100).map(|at| (format!("k{at}"), json!("x".repeat(100)))).collect();
+    let refused = register(&system, "wide", json!({"context": wide})).await.unwrap_err();
+    assert_eq!(refused.code, Code::BadInput, "{refused}");
+    assert_eq!(refused.faults[0].path, "context");
+}

@@ -1,0 +1,116 @@
+//! Answers that are wrong in small ways, or unusual and right: volumes are used all the same.
+
+use berth_domain::plugin::Half;
+use berth_harness::root::or_skip;
+use berth_integration::Options;
+use serde_json::json;
+
+use super::{alone, begun_at, is_showable, provision, register, seen, try_register, whole_life};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn capabilities_and_modes_of_a_later_csi() {
+    if or_skip("real mounts") {
+        let planted = Some(r#"[{"wrong": "unknown-enum"}]"#);
+        whole_life(Options { planted, ..alone() }).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_is_not_said_and_topology_is_empty() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let planted = Some(r#"[{"rpc": "Probe", "wrong": "no-ready"}, {"wrong": "empty-topology"}]"#);
+    let driver: fn(usize) -> Vec<String> = |_| vec!["--topology=zone=a".to_owned()];
+    let system = whole_life(Options { planted, driver, ..alone() }).await;
+    // A volume of a place needs a node that says where it is.
+    provision(&system, "placed", &[]);
+    register(&system, "placed", json!({"topology": [{"zone": "a"}]})).await.unwrap();
+    system.alloc("a", 0, "placed", false).await;
+    let refused = system.mount("a", 0, "placed").await.unwrap_err();
+    assert!(refused.message.contains("no topology that its plugin tells of"), "{refused}");
+    system.stop("a").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn constraints_are_claimed_and_no_topology_is_told() {
+    if or_skip("real mounts") {
+        let planted = Some(r#"[{"wrong": "no-topology"}]"#);
+        let driver: fn(usize) -> Vec<String> = |_| vec!["--topology=zone=a".to_owned()];
+        whole_life(Options { planted, driver, ..alone() }).await;
+    }
+}
+
+/// Calls that CSI wants of every plugin, and that many leave out: what they would have said is
+/// taken to be nothing, and whoever can be asked otherwise is.
+#[tokio::test(flavor = "multi_thread")]
+async fn required_calls_are_not_offered() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let planted = Some(
+        r#"[{"rpc": "GetPluginCapabilities", "code": "UNIMPLEMENTED"},
+            {"rpc": "Probe", "code": "UNIMPLEMENTED"},
+            {"rpc": "NodeGetCapabilities", "code": "UNIMPLEMENTED"},
+            {"rpc": "ValidateVolumeCapabilities", "code": "UNIMPLEMENTED"}]"#,
+    );
+    let system = whole_life(Options { planted, stage: false, ..alone() }).await;
+    assert_eq!(begun_at(&system, 0, "ControllerPublishVolume"), 1, "its controller was found");
+}
+
+/// A plugin that lists a controller and does not say what it can do may have it elsewhere: its
+/// volumes wait, and whoever asks is told for what.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_does_not_say_what_it_can_do() {
+    let planted = Some(r#"[{"rpc": "ControllerGetCapabilities", "code": "UNIMPLEMENTED"}]"#);
+    let options = Options { planted, healthy: Some((1, 0)), ..alone() };
+    let system = berth_integration::System::start(options).await;
+    provision(&system, "data", &[]);
+    let refused = try_register(&system, "data", json!({})).await.unwrap_err();
+    assert!(refused.message.contains("no healthy controller"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confirmation_that_does_not_say_of_what() {
+    if or_skip("real mounts") {
+        let planted =
+            Some(r#"[{"rpc": "ValidateVolumeCapabilities", "wrong": "no-capabilities"}]"#);
+        whole_life(Options { planted, ..alone() }).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attaching_tells_the_node_nothing() {
+    if or_skip("real mounts") {
+        let driver: fn(usize) -> Vec<String> = |_| vec!["--no-publish-context".to_owned()];
+        whole_life(Options { driver, ..alone() }).await;
+    }
+}
+
+/// A hundred entries in each map; texts of 64 KiB with line breaks, control characters and what
+/// looks like passwords.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_talks_much() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let planted = Some(r#"[{"wrong": "chatty"}]"#);
+    let system = whole_life(Options { planted, ..alone() }).await;
+    let node = seen(&system, "n1", Half::Node, |one| one["healthy"] == true).await;
+    for said in ["version", "description"] {
+        let said = node[said].as_str().unwrap();
+        assert!(!said.is_empty() && is_showable(said), "{said:?}");
+    }
+    let unknown = try_register(&system, "unknown", json!({})).await.unwrap_err();
+    assert!(unknown.message.contains("NOT_FOUND"), "the code survives the text: {unknown}");
+    assert!(is_showable(&unknown.message), "{}: {unknown:?}", unknown.message.len());
+}
+
+/// Every answer takes seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_takes_its_time() {
+    if or_skip("real mounts") {
+        let planted = Some(r#"[{"delay_ms": 1500}]"#);
+        whole_life(Options { planted, call_timeout_ms: 20_000, ..alone() }).await;
+    }
+}

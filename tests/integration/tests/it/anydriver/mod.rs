@@ -1,0 +1,122 @@
+//! Drivers that nobody here wrote: other shapes, other manners, and what is no driver at all. Each
+//! is the development driver with something switched; each test ends with everything at rest and
+//! the judge content, or with a refusal that says in words what is wrong.
+
+mod changes;
+mod codes;
+mod limits;
+mod manners;
+mod shapes;
+mod strangers;
+
+use std::time::Duration;
+
+use berth_contract::problem::Problem;
+use berth_contract::subject::{Global, Namespaced};
+use berth_domain::Namespace;
+use berth_domain::plugin::Half;
+use berth_harness::process::binary;
+use berth_harness::wait;
+use berth_integration::{Options, PLUGIN, System};
+use serde_json::{Value, json};
+
+/// How long anything may take that is not slowed on purpose.
+const SOON: Duration = Duration::from_secs(60);
+
+/// One node.
+fn alone() -> Options {
+    Options { nodes: 1, call_timeout_ms: 5_000, ..Options::default() }
+}
+
+/// A volume as its owner writes it down, with `fields` over what is usual.
+fn document(id: &str, fields: Value) -> Value {
+    let mut document = json!({
+        "id": id, "plugin": PLUGIN, "capability": [{"access": "single-node-writer"}],
+    });
+    for (name, value) in fields.as_object().expect("fields are an object") {
+        document[name] = value.clone();
+    }
+    document
+}
+
+/// Registers a volume, asked until the answer is no "later".
+async fn register(system: &System, id: &str, fields: Value) -> Result<Value, Problem> {
+    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    system.persist(&subject, &document(id, fields)).await
+}
+
+/// Registers a volume, asked once.
+async fn try_register(system: &System, id: &str, fields: Value) -> Result<Value, Problem> {
+    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    system.ask(&subject, &document(id, fields)).await
+}
+
+/// Makes a volume on the storage, with these arguments beside its id.
+fn provision(system: &System, id: &str, args: &[&str]) {
+    let made = std::process::Command::new(binary("berth-csi-dev"))
+        .args(["provision", "--volume", id, "--backend"])
+        .arg(system.backend())
+        .args(args)
+        .output()
+        .expect("the driver runs");
+    assert!(made.status.success(), "{made:?}");
+}
+
+/// Claims, mounts and writes on a node, and releases: nothing is left, and the judge is content.
+async fn used_on(system: &System, node: usize, volume: &str) {
+    let mounted = system.run("user", node, volume).await;
+    std::fs::write(format!("{}/hello", mounted.path), "hello").expect("it can be written");
+    system.stop("user").await;
+    at_rest(system, volume).await;
+}
+
+/// Nothing is left of a volume, here or at the storage.
+async fn at_rest(system: &System, volume: &str) {
+    system.settle(volume).await;
+    let listed = std::process::Command::new(binary("berth-csi-dev"))
+        .args(["provision", "--list", "--backend"])
+        .arg(system.backend())
+        .output()
+        .expect("the driver runs");
+    for line in String::from_utf8(listed.stdout).expect("it prints text").lines() {
+        let volume: Value = serde_json::from_str(line).expect("it prints JSON");
+        let some = |field: &str| volume[field].as_object().is_some_and(|uses| !uses.is_empty());
+        assert!(!some("attachments") && !some("nodes"), "still in use: {line}");
+    }
+}
+
+/// The whole life of a volume with a driver that is a little otherwise.
+async fn whole_life(options: Options) -> System {
+    let system = System::start(options).await;
+    provision(&system, "data", &[]);
+    register(&system, "data", json!({})).await.expect("the volume is registered");
+    used_on(&system, 0, "data").await;
+    system
+}
+
+/// Calls of an RPC that began at the driver of a node (from 0).
+fn begun_at(system: &System, node: usize, rpc: &str) -> usize {
+    let log = std::fs::read_to_string(&system.call_logs()[node]).unwrap_or_default();
+    let calls = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    calls.filter(|call| call["entry"] == "begin" && call["rpc"] == rpc).count()
+}
+
+/// Waits until the plugin's instance on a node is seen as it should be, and returns what is said of
+/// it.
+async fn seen(system: &System, node: &str, half: Half, is_so: impl Fn(&Value) -> bool) -> Value {
+    wait::until("the instance is seen so", SOON, || async {
+        let plugins: Result<Value, Problem> =
+            system.ask(&Global::PluginStatus.subject(), &json!({"id": PLUGIN})).await;
+        let plugins = plugins.map_err(|problem| problem.to_string())?;
+        let instances = plugins["plugins"][0]["instances"].as_array().cloned().unwrap_or_default();
+        let wanted = |one: &&Value| one["node"] == node && one["half"] == half.as_str();
+        let instance = instances.iter().find(wanted).cloned().ok_or("there is none yet")?;
+        if is_so(&instance) { Ok(instance) } else { Err(instance.to_string()) }
+    })
+    .await
+}
+
+/// What a person can be shown: one line, not too long, nothing that moves a terminal's cursor.
+fn is_showable(text: &str) -> bool {
+    text.len() < 4096 && !text.contains(char::is_control)
+}

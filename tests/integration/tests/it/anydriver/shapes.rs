@@ -1,0 +1,133 @@
+//! How a driver is spread over processes and hosts.
+
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use serde_json::json;
+
+use super::{at_rest, begun_at, provision, register, used_on};
+
+/// Each node is a storage system of its own, and says so by its topology.
+const BOUND: fn(usize) -> Vec<String> =
+    |node| ["--bound".to_owned(), format!("--topology=host=n{}", node + 1)].into();
+/// The controller on the first node, the node service on the second.
+const SPLIT: fn(usize) -> Vec<String> =
+    |node| ["--serve", if node == 0 { "controller" } else { "node" }].map(str::to_owned).into();
+
+/// A monolith's controller knows the volumes of its own node only, and says where they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_monolith_bound_to_its_node_is_asked_there_and_nowhere_else() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { driver: BOUND, ..Options::default() }).await;
+    for node in [1, 2] {
+        let (id, own) = (format!("d{node}"), format!("external-n{node}"));
+        provision(&system, &id, &["--node", &own]);
+        let topology = json!({"topology": [{"HOST": format!("n{node}")}]});
+        register(&system, &id, topology).await.expect("one controller knows it");
+    }
+    used_on(&system, 0, "d1").await;
+    used_on(&system, 1, "d2").await;
+    assert_eq!([0, 1].map(|at| begun_at(&system, at, "ControllerPublishVolume")), [1, 1]);
+    assert_eq!([0, 1].map(|at| begun_at(&system, at, "ControllerUnpublishVolume")), [1, 1]);
+
+    // Elsewhere it is refused before anything is asked.
+    system.alloc("astray", 1, "d1", false).await;
+    let refused = system.mount("astray", 1, "d1").await.unwrap_err();
+    assert_eq!(refused.code, Code::OutOfReach, "{refused}");
+    assert!(refused.message.contains("reached in HOST=n1"), "{refused}");
+    system.stop("astray").await;
+    assert_eq!(begun_at(&system, 1, "ControllerPublishVolume"), 1);
+}
+
+/// Its driver may be away when the volume is to be detached: then nobody else is asked, who would
+/// know nothing of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bound_monolith_that_is_away_is_waited_for() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { driver: BOUND, ..Options::default() }).await;
+    provision(&system, "data", &["--node", "external-n1"]);
+    register(&system, "data", json!({"topology": [{"host": "n1"}]})).await.unwrap();
+    system.run("a", 0, "data").await;
+    system.plant(0, &json!([{"rpc": "NodeUnstageVolume", "when": "after", "crash": true}]));
+    system.stop("a").await;
+    wait::until("the driver is gone", Duration::from_secs(30), || async {
+        if begun_at(&system, 0, "NodeUnstageVolume") > 0 { Ok(()) } else { Err("it is there") }
+    })
+    .await;
+    let waits = wait::until("the release waits", Duration::from_secs(30), || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+        if claim.tries > 0 { Ok(claim) } else { Err(format!("{claim:?}")) }
+    })
+    .await;
+    assert!(waits.error.is_some(), "it says why: {waits:?}");
+    system.plant(0, &json!([]));
+    system.kill9_and_restart(Part::Driver(0)).await;
+    at_rest(&system, "data").await;
+    assert_eq!(begun_at(&system, 1, "ControllerUnpublishVolume"), 0);
+}
+
+/// Who registers a volume need not know where it is: each controller is asked until one knows it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_of_one_of_many_monoliths_is_found() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let bound: fn(usize) -> Vec<String> = |_| vec!["--bound".to_owned()];
+    let options = Options { nodes: 3, driver: bound, ..Options::default() };
+    let system = System::start(options).await;
+    for node in 0..3 {
+        let (id, own) = (format!("d{node}"), format!("external-n{}", node + 1));
+        provision(&system, &id, &["--node", &own]);
+        // Once per controller that the bus may choose.
+        for _ in 0..3 {
+            register(&system, &id, json!({})).await.expect("one of them knows it");
+        }
+        used_on(&system, node, &id).await;
+    }
+    let unknown = super::try_register(&system, "nowhere", json!({})).await.unwrap_err();
+    assert_eq!(unknown.code, Code::PluginFailed, "{unknown}");
+    assert!(unknown.message.contains("3 of 3 controllers"), "{unknown}");
+    assert!(unknown.next.contains("topology"), "{unknown:?}");
+}
+
+/// The controller is on a host that mounts nothing, the node service on one without a controller.
+#[tokio::test(flavor = "multi_thread")]
+async fn controller_and_node_are_on_different_hosts() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { driver: SPLIT, healthy: Some((1, 1)), ..Options::default() };
+    let system = System::start(options).await;
+    provision(&system, "data", &[]);
+    register(&system, "data", json!({})).await.unwrap();
+    used_on(&system, 1, "data").await;
+    assert_eq!(begun_at(&system, 0, "ControllerPublishVolume"), 1);
+    assert_eq!(begun_at(&system, 1, "NodeStageVolume"), 1);
+
+    system.alloc("astray", 0, "data", false).await;
+    let refused = system.mount("astray", 0, "data").await.unwrap_err();
+    assert!(refused.message.contains("no instance on node n1"), "{refused}");
+    system.stop("astray").await;
+}
+
+/// A plugin without a controller, without staging: all it can do is publish.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_service_that_can_only_publish() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let bare: fn(usize) -> Vec<String> =
+        |_| vec!["--without=stage,stats,condition,mount-group,expand-node".to_owned()];
+    let options = Options { controller: false, driver: bare, ..super::alone() };
+    let system = super::whole_life(options).await;
+    let node = super::seen(&system, "n1", berth_domain::plugin::Half::Node, |_| true).await;
+    assert_eq!(node["version"], env!("CARGO_PKG_VERSION"), "{node}");
+    assert_eq!(begun_at(&system, 0, "NodeStageVolume"), 0);
+}
