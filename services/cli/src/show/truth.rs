@@ -152,7 +152,7 @@ fn notes(
         Some(claim) if claim.state != State::Taken || claim.tries > 0 => {
             let tries =
                 format!("{} for {}, {} tries", claim.state, ago(claim.since, now), claim.tries);
-            let next = claim.next_try.map(|at| format!(", next in {}", until(at, now)));
+            let next = claim.next_try.map(|at| format!(", next {}", until(at, now)));
             lines.push(("its claim", format!("{tries}{}", next.unwrap_or_default())));
             lines.extend(claim.error.clone().map(|error| ("last error", error)));
             lines.extend(claim.hint.clone().map(|hint| ("what to do", hint)));
@@ -165,9 +165,15 @@ fn notes(
         None => {}
     }
     if matches!(mount.health, MountHealth::Missing | MountHealth::Dead) && claim.is_some() {
+        let namespace =
+            Some(&mount.namespace).filter(|namespace| **namespace != Namespace::default());
+        let namespace = namespace.map(|namespace| format!(" --namespace {namespace}"));
         let again = format!(
-            "berth volume republish {} --node {} --alloc {}",
-            mount.volume, agent.node, mount.alloc
+            "berth volume republish {} --node {} --alloc {}{}",
+            mount.volume,
+            agent.node,
+            mount.alloc,
+            namespace.unwrap_or_default()
         );
         lines.push(("bring it back", again));
     }

@@ -22,3 +22,4 @@ mod scenarios;
 mod secrets;
 mod tell;
 mod traces;
+mod truth;
