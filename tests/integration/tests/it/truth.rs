@@ -1,0 +1,252 @@
+//! What Berth says of a node is what the kernel and the driver's log say, whatever was killed.
+
+#![expect(clippy::print_stdout, reason = "how long it took is what is looked for")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use berth_domain::volume::State;
+use berth_harness::dirs::mounts_beneath;
+use berth_harness::process::binary;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs `berth` to its end.
+async fn berth(system: &System, args: &[&str]) -> Output {
+    let mut command = tokio::process::Command::new(binary("berth"));
+    command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
+    tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap()
+}
+
+/// `berth node status n1`, for programs.
+async fn status(system: &System) -> Result<Value, String> {
+    let shown = berth(system, &["--json", "node", "status", "n1"]).await;
+    let said = String::from_utf8_lossy(&shown.stdout);
+    let status: Value = serde_json::from_str(&said).map_err(|_| format!("{shown:?}"))?;
+    if status["agent"].is_null() { Err(said.into_owned()) } else { Ok(status) }
+}
+
+fn mounts(status: &Value) -> &[Value] {
+    status["agent"]["mounts"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Where the status says that something is mounted.
+fn said(status: &Value) -> BTreeSet<PathBuf> {
+    let path = |mount: &Value, field: &str, is: &str| {
+        (mount[is] == true).then(|| PathBuf::from(mount[field].as_str().unwrap()))
+    };
+    let targets = mounts(status).iter().filter_map(|mount| path(mount, "path", "mounted"));
+    let stagings = mounts(status).iter().filter_map(|mount| path(mount, "staging", "staged"));
+    let strays = status["agent"]["strays"].as_array().into_iter().flatten();
+    let strays = strays.map(|path| PathBuf::from(path.as_str().unwrap()));
+    targets.chain(stagings).chain(strays).collect()
+}
+
+/// Where the driver's log says that something is: what was published or staged with success last,
+/// and not undone since.
+fn logged(system: &System) -> BTreeSet<PathBuf> {
+    let mut there = BTreeMap::new();
+    for call in system.calls() {
+        if call["entry"] != "end" || call["code"] != "OK" || call["node_id"] != "external-n1" {
+            continue;
+        }
+        let (rpc, args) = (call["rpc"].as_str().unwrap_or_default().to_owned(), &call["args"]);
+        let field = match rpc.as_str() {
+            "NodeStageVolume" | "NodeUnstageVolume" => "staging_target_path",
+            "NodePublishVolume" | "NodeUnpublishVolume" => "target_path",
+            _ => continue,
+        };
+        let path = PathBuf::from(args[field].as_str().unwrap());
+        there.insert(path, rpc == "NodeStageVolume" || rpc == "NodePublishVolume");
+    }
+    there.into_iter().filter_map(|(path, is)| is.then_some(path)).collect()
+}
+
+fn kernel(system: &System) -> BTreeSet<PathBuf> {
+    mounts_beneath(&system.dir().path().join("n1/csi")).into_iter().collect()
+}
+
+fn mount<'a>(status: &'a Value, alloc: &str) -> &'a Value {
+    let found = mounts(status).iter().find(|mount| mount["alloc"] == alloc);
+    found.unwrap_or_else(|| panic!("no mount of {alloc} in {status:#}"))
+}
+
+/// The worst moment: the plugin is killed as its consumer stops. The claim stays for as long as the
+/// mount does, and is gone soon after the plugin is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_killed_as_its_consumer_stops_frees_nothing_before_it_is_back() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    // As it is by default: waits after failures grow far beyond what is awaited here.
+    let system = System::start(Options { retry_ms: (1_000, 60_000), ..Options::default() }).await;
+    let mut took = Vec::new();
+    for round in 0..3 {
+        let (volume, alloc) = (format!("data-{round}"), format!("a-{round}"));
+        system.volume(&volume, &["single-node-writer"]).await;
+        system.run(&alloc, 0, &volume).await;
+        let before = kernel(&system);
+        system.kill9(Part::Driver(0));
+        system.stop(&alloc).await;
+        let held = wait::until("it was tried in vain", PATIENCE, async || {
+            let claim = system.claims(&volume).await.claims.pop().ok_or("it was freed")?;
+            if claim.tries >= 3 { Ok(claim) } else { Err(format!("{claim:?}")) }
+        })
+        .await;
+        assert_eq!(held.state, State::Unpublishing);
+        assert_eq!(kernel(&system), before, "the mount is there");
+        let status = status(&system).await.unwrap();
+        assert_eq!(said(&status), before);
+        assert_eq!(mount(&status, &alloc)["state"], "leaving");
+        assert!(status["agent"]["failures"][0]["tries"].as_u64() >= Some(1), "{status:#}");
+
+        let back = Instant::now();
+        system.restart(Part::Driver(0));
+        system.freed(&volume).await;
+        took.push(back.elapsed());
+        system.settle(&volume).await;
+        system.healthy().await;
+    }
+    println!("from the start of the plugin's process to the volume being free: {took:?}");
+}
+
+/// Agent, plugin and mounts are killed; what is said of the node is true at each moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_status_is_the_truth_after_agent_plugin_and_mounts_were_killed() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    let mut paths = BTreeMap::new();
+    for volume in ["one", "two"] {
+        system.volume(volume, &["single-node-multi-writer"]).await;
+    }
+    for (alloc, volume) in [("a", "one"), ("b", "one"), ("c", "two")] {
+        paths.insert(alloc, system.run(alloc, 0, volume).await.path);
+    }
+    let status_now = status(&system).await.unwrap();
+    assert_eq!(said(&status_now), kernel(&system));
+    assert_eq!(said(&status_now), logged(&system));
+    assert_eq!(status_now["claims"].as_array().map(Vec::len), Some(3), "{status_now:#}");
+
+    // Somebody unmounts what `a` has, while neither agent nor plugin looks.
+    system.kill9(Part::Agent(0));
+    system.kill9(Part::Driver(0));
+    let blind = berth(&system, &["node", "status", "n1"]).await;
+    let shown = String::from_utf8_lossy(&blind.stdout);
+    assert!(shown.contains("what is mounted is not known"), "{shown}");
+    let unmounted = std::process::Command::new("umount").arg(&paths["a"]).status().unwrap();
+    assert!(unmounted.success());
+    system.restart(Part::Driver(0));
+    system.restart(Part::Agent(0));
+    system.healthy().await;
+    let status_now = wait::until("it is seen", PATIENCE, async || {
+        let status = status(&system).await?;
+        let missing = mount(&status, "a")["trouble"].is_string();
+        if missing { Ok(status) } else { Err(format!("{status:#}")) }
+    })
+    .await;
+    assert_eq!(said(&status_now), kernel(&system));
+    // The driver does not know of it either: of what is told, one thing is missing, and it is this.
+    let missing: Vec<PathBuf> = logged(&system).difference(&said(&status_now)).cloned().collect();
+    assert_eq!(missing, [PathBuf::from(&paths["a"])]);
+    assert_eq!(mount(&status_now, "a")["health"], "missing");
+    let shown = berth(&system, &["node", "status", "n1"]).await;
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    println!("{shown}");
+    assert!(shown.contains("berth volume republish one --node n1 --alloc a"), "{shown}");
+
+    // As it says.
+    let again =
+        berth(&system, &["volume", "republish", "one", "--node", "n1", "--alloc", "a"]).await;
+    assert!(again.status.success(), "{again:?}");
+    let status_now = status(&system).await.unwrap();
+    assert_eq!(said(&status_now), kernel(&system));
+    assert_eq!(said(&status_now), logged(&system));
+
+    // A release that cannot go on, seen in its claim and at its node.
+    system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "hang": true}]));
+    system.stop("c").await;
+    let status_now = wait::until("it hangs", PATIENCE, async || {
+        let status = status(&system).await?;
+        let hung = status["agent"]["work"][0]["hung"] == true;
+        let told = status["claims"].as_array().into_iter().flatten();
+        let tried =
+            told.filter(|claim| claim["alloc"] == "c" && claim["tries"].as_u64() >= Some(2));
+        if hung && tried.count() == 1 { Ok(status) } else { Err(format!("{status:#}")) }
+    })
+    .await;
+    assert_eq!(said(&status_now), kernel(&system));
+    assert_eq!(mount(&status_now, "c")["state"], "leaving");
+    assert_eq!(status_now["agent"]["work"][0]["rpc"], "NodeUnpublishVolume");
+    let shown = berth(&system, &["node", "status", "n1"]).await;
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    println!("{shown}");
+    for part in ["hung: agent.detach", "NodeUnpublishVolume not answered for", "its claim"] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+    system.plant(0, &json!([]));
+    for alloc in ["a", "b"] {
+        system.stop(alloc).await;
+    }
+    system.freed("two").await;
+    system.settle("one").await;
+    let status_now = status(&system).await.unwrap();
+    assert_eq!(mounts(&status_now).len(), 0);
+    assert_eq!((said(&status_now), logged(&system)), (BTreeSet::new(), BTreeSet::new()));
+}
+
+/// S10: nothing but a proof stands in for the node's answer, it is taken from nobody who has not
+/// said it twice, not while the agent is there, and it is on record.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_unmount_is_overridden_by_a_proof_only_and_that_is_recorded() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { call_timeout_ms: 1_000, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "hang": true}]));
+    system.stop("a").await;
+    wait::until("it hangs, and was tried twice", PATIENCE, async || {
+        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+        if claim.tries >= 2 { Ok(()) } else { Err(format!("{claim:?}")) }
+    })
+    .await;
+    let gone = ["node", "gone", "n1", "--kind", "storage-fenced", "--by", "ada", "--note", "4711"];
+    let unsaid = berth(&system, &gone).await;
+    assert!(String::from_utf8_lossy(&unsaid.stderr).contains("--yes"), "{unsaid:?}");
+    let said = [&gone[..], &["--yes"]].concat();
+    let there = berth(&system, &said).await;
+    assert!(String::from_utf8_lossy(&there.stderr).contains("BERTH0213"), "{there:?}");
+    let claim = system.claims("data").await.claims.pop().expect("it was freed");
+    assert_eq!(claim.state, State::Unpublishing);
+
+    // The host is cut off from its storage, and its agent has ended.
+    system.kill9(Part::Agent(0));
+    system.fence(0, true);
+    wait::until("it is believed", PATIENCE, async || {
+        let declared = berth(&system, &said).await;
+        if declared.status.success() { Ok(()) } else { Err(format!("{declared:?}")) }
+    })
+    .await;
+    system.freed("data").await;
+    let events = berth(&system, &["--json", "events", "--kind", "node", "--last", "100"]).await;
+    let events = String::from_utf8_lossy(&events.stdout).into_owned();
+    let told = events.lines().find(|line| line.contains("node.gone")).expect(&events);
+    assert!(told.contains("ada") && told.contains("4711"), "{told}");
+
+    // It comes back, and undoes what nobody could before.
+    system.plant(0, &json!([]));
+    system.fence(0, false);
+    system.restart(Part::Agent(0));
+    system.healthy().await;
+    system.settle("data").await;
+    assert_eq!(mounts(&status(&system).await.unwrap()).len(), 0);
+}
