@@ -163,6 +163,12 @@ impl VolumeRequest {
         if self.read_only { Mode::Read } else { Mode::Write }
     }
 
+    /// The same as it may be shown: mount flags may hold secrets (A11).
+    #[must_use]
+    pub fn struck_out(&self) -> Self {
+        Self { mount: self.mount.struck_out(), ..self.clone() }
+    }
+
     /// The volume that is meant for the alloc of this index.
     pub fn volume(&self, index: Option<u32>) -> Result<VolumeId, RequestFault> {
         if !self.per_alloc {

@@ -4,7 +4,7 @@ use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs as Listed, List, Status};
 use berth_contract::problem::Problem;
-use berth_domain::alloc::Alloc;
+use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::page::{Room, page};
 use berth_service::projection::Allocs;
@@ -54,7 +54,7 @@ pub fn status(
         index: alloc.index,
         since: alloc.since,
         note: alloc.note.clone(),
-        volumes: alloc.volumes.clone(),
+        volumes: alloc.volumes.iter().map(VolumeRequest::struck_out).collect(),
         claims: claims_of(state, namespace, id, alloc),
         modify_index: revision,
     }

@@ -135,7 +135,7 @@ async fn a_volume_is_put_at_a_path_of_the_callers_and_taken_from_there() {
     refused("a", Path::new("srv/data"), "absolute").await;
     refused("a", &binds.join("gone"), "must be there").await;
     refused("a", Path::new("/srv"), "bind_below").await;
-    refused("a", &binds.join("../state/csi"), "bind_below").await;
+    refused("a", &binds.join("../state"), "bind_below").await;
     symlink("/etc", binds.join("etc")).unwrap();
     refused("a", &binds.join("etc"), "really /etc").await;
     fs::write(real.join("file"), "there").unwrap();
@@ -150,7 +150,7 @@ async fn a_volume_is_put_at_a_path_of_the_callers_and_taken_from_there() {
     fs::write(real.join("file"), "kept").unwrap();
     fs::remove_file(&by_link).unwrap();
     symlink(&plain, &by_link).unwrap();
-    refused("b", &real, "another alloc's").await;
+    refused("b", &real, "for another alloc").await;
     fs::create_dir(real.join("inside")).unwrap();
     refused("b", &real.join("inside"), "lies in a volume").await;
     fs::remove_dir(real.join("inside")).unwrap();

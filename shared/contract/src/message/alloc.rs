@@ -181,7 +181,7 @@ pub struct AllocStatus {
     /// What it is, or why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The volumes it asks for.
+    /// The volumes it asks for; mount flags are struck out.
     #[serde(default)]
     pub volumes: Vec<VolumeRequest>,
     /// Its claims, as far as they are there.

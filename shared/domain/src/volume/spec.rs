@@ -81,6 +81,13 @@ impl MountOptions {
         }
     }
 
+    /// The same as it may be shown: how many flags there are, and none of them (A11).
+    #[must_use]
+    pub fn struck_out(&self) -> Self {
+        let flags = self.flags.iter().map(|_| "***".to_owned()).collect();
+        Self { flags, ..self.clone() }
+    }
+
     /// Whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
         self.fs_type.is_none() && self.flags.is_empty() && self.group.is_none()

@@ -14,6 +14,7 @@ mod input;
 mod inspect;
 mod kills;
 mod life;
+mod mounts;
 mod names;
 mod reads;
 mod register;

@@ -4,8 +4,8 @@
 //! **Owns** the bind mounts of a target, and what says where they are:
 //!
 //! ```text
-//! <volume>/<alloc>/also1                  a view: the volume under another name, by its number
-//! <volume>/<alloc>/bind-<hash> -> /srv/x  where the volume, or a view of it, is seen besides
+//! <volume>/<alloc>/also1                      the volume under another name, by its number
+//! <volume>/<alloc>/bind-also1-<hash> -> /srv  where that, or the target itself, is seen besides
 //! ```
 //!
 //! **Promises** that the link is on the disk before its mount is made and goes after it, so that an
@@ -156,9 +156,10 @@ fn refused<E: std::error::Error + 'static>(error: E) -> Problem {
     Problem::new(Code::PathRefused, berth_service::process::chain(&error))
 }
 
-/// What is in the alloc's directory for a caller's path.
-fn link(place: &Place, path: &Path) -> PathBuf {
-    place.alloc_dir.join(format!("{LINK}{}", crate::paths::name_of(path)))
+/// What is in the alloc's directory for what is mounted at `from` and seen at a caller's path, too.
+fn link(place: &Place, from: &Path, path: &Path) -> PathBuf {
+    let what = from.file_name().unwrap_or_default().to_string_lossy();
+    place.alloc_dir.join(format!("{LINK}{what}-{}", crate::paths::name_of(path)))
 }
 
 /// How the names of links begin.

@@ -75,12 +75,12 @@ pub(super) fn view(from: &Path, to: &Path, flags: Flags) -> Result<(), PutError>
 /// Mounts what is at `from` at a caller's path, which was just looked at.
 pub(super) fn put(from: &Path, spot: &Spot, place: &Place) -> Result<(), PutError> {
     let path = spot.path();
-    if spot.owner().is_some_and(|owner| owner != place.alloc_dir) {
+    let link = link(place, from, path);
+    if spot.owner().is_some_and(|owner| owner != link) {
         return Err(SpotError::Taken(path.to_owned()).into());
     }
-    let link = link(place, path);
     if spot.owner().is_some() && MountTable::read_blocking()?.has(path) {
-        // The alloc has one volume here, under one of its names or another.
+        // It was asked for before, unless somebody took it away and mounted something else.
         return match same(from, path) {
             Some(false) => Err(SpotError::Mounted(path.to_owned()).into()),
             _ => Ok(()),

@@ -25,7 +25,7 @@ pub(in crate::node) struct Spot {
     /// The real path.
     real: PathBuf,
     is_directory: bool,
-    /// Which volume's link names it, by the directory of its alloc.
+    /// Which of our links leads there.
     owner: Option<PathBuf>,
     open: File,
 }
@@ -59,7 +59,10 @@ pub(in crate::node) enum SpotError {
         .0.display())]
     Mounted(PathBuf),
     /// Another volume is to be seen there.
-    #[error("{} is where another volume, or another alloc's, is seen on this node", .0.display())]
+    #[error(
+        "{} is where another volume, or this one for another alloc or under another name, is seen \
+         on this node", .0.display()
+    )]
     Taken(PathBuf),
     /// It is within a volume.
     #[error(
@@ -160,7 +163,7 @@ impl Spot {
         &self.real
     }
 
-    /// Whose it is, by the directory of its alloc, when one of our links names it.
+    /// Whose it is, by the link of ours that leads there.
     pub(super) fn owner(&self) -> Option<&Path> {
         self.owner.as_deref()
     }
@@ -188,15 +191,15 @@ fn empty(path: &Path, kind: FileType, bytes: u64) -> Result<(), SpotError> {
     if is_empty { Ok(()) } else { Err(SpotError::Full(path.to_owned())) }
 }
 
-/// Every path of a caller's that a volume of this node is, or is to be, seen at, with the directory
-/// of its alloc.
+/// Every path of a caller's that a volume of this node is, or is to be, seen at, with the link that
+/// says so.
 fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, SpotError> {
     let mut found = Vec::new();
     for volume in entries(root)? {
         // What is staged is the volume itself.
         for alloc in entries(&volume)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
             let own = links_of(&alloc).map_err(|error| SpotError::Read(alloc.clone(), error))?;
-            found.extend(own.into_iter().map(|(_, to)| (to, alloc.clone())));
+            found.extend(own.into_iter().map(|(link, to)| (to, link)));
         }
     }
     Ok(found)

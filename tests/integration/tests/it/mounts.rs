@@ -1,0 +1,178 @@
+//! E6, E7, E8 and A13 over the whole system: how a workload asks for its volumes, and what it gets.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::Mounted;
+use berth_contract::message::alloc::AllocStatus;
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_domain::volume::State;
+use berth_domain::{Namespace, NodeId};
+use berth_harness::root::or_skip;
+use berth_integration::{Options, System};
+use serde_json::{Value, json};
+
+async fn register(system: &System, alloc: Value) -> Result<AllocStatus, Problem> {
+    system.persist(&Namespaced::AllocRegister.subject(&Namespace::default()), &alloc).await
+}
+
+async fn mount(system: &System, wanted: Value) -> Result<Mounted, Problem> {
+    let subject = AgentVerb::Mount.subject(&NodeId::new("n1").unwrap());
+    system.persist(&subject, &wanted).await
+}
+
+/// What an agent is asked for an alloc's volume, under a name.
+fn wanted(alloc: &str, volume: &str, alias: Option<&str>) -> Value {
+    json!({"namespace": "default", "alloc": alloc, "volume": volume, "alias": alias})
+}
+
+fn asked(system: &System, rpc: &str) -> usize {
+    let is = |call: &&Value| call["entry"] == "end" && call["rpc"] == rpc;
+    system.calls().iter().filter(is).count()
+}
+
+/// E6: one claim and one publication, also where the access mode allows no second, and a place for
+/// each name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_under_two_names_is_claimed_once_and_seen_in_two_ways() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let alloc = json!({"id": "a", "node": "n1", "volumes": [
+        {"source": "data", "alias": "look", "read_only": true, "mount": {"flags": ["noexec"]}},
+        {"source": "data", "alias": "work"},
+    ]});
+    let shown = register(&system, alloc).await.unwrap();
+    assert_eq!(shown.volumes[0].mount.flags, ["***"], "A11: they may hold secrets");
+    let wanted = |alias| wanted("a", "data", Some(alias));
+    let look = mount(&system, wanted("look")).await.unwrap();
+    let work = mount(&system, wanted("work")).await.unwrap();
+    assert!(look.read_only && !work.read_only && look.path != work.path);
+    assert_eq!(look.epoch, work.epoch, "it is one claim");
+    let claims = system.claims("data").await.claims;
+    assert_eq!((claims.len(), claims[0].state), (1, State::Taken));
+    fs::write(Path::new(&work.path).join("file"), "kept").unwrap();
+    assert_eq!(fs::read_to_string(Path::new(&look.path).join("file")).unwrap(), "kept");
+    let refused = fs::write(Path::new(&look.path).join("file"), "lost").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    let unasked = mount(&system, wanted("other")).await.unwrap_err();
+    assert_eq!(unasked.code, Code::VolumeNotRequested, "{unasked}");
+
+    system.kill9_and_restart(berth_integration::Part::Agent(0)).await;
+    system.stop("a").await;
+    system.settle("data").await;
+    for rpc in ["NodeStageVolume", "NodePublishVolume", "NodeUnstageVolume"] {
+        assert_eq!(asked(&system, rpc), 1, "{rpc}");
+    }
+}
+
+/// E7: before anything is claimed or attached.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_mounts_no_volumes_is_told_so_before_anything_is_done() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let alloc = |id: &str, mounts: &str, volumes: Value| {
+        let runner = mounts.to_owned();
+        json!({"id": id, "node": "n1", "task_driver_mounts": runner, "volumes": volumes})
+    };
+    let data = || json!([{"source": "data"}]);
+    for (mounts, word) in [("none", "no volumes"), ("host", "its host only")] {
+        let refused = register(&system, alloc("a", mounts, data())).await.unwrap_err();
+        assert_eq!(refused.code, Code::RunnerCannotMount, "{refused}");
+        assert!(refused.message.contains("volume data") && refused.message.contains(word));
+    }
+    let refused = register(&system, alloc("a", "some", data())).await.unwrap_err();
+    assert_eq!(refused.code, Code::BadInput, "{refused}");
+    // Nothing was written: nobody has the id, and nothing was attached.
+    register(&system, alloc("a", "none", json!([]))).await.unwrap();
+    register(&system, alloc("b", "all", data())).await.unwrap();
+    assert_eq!(asked(&system, "ControllerPublishVolume"), 0);
+    assert_eq!(system.claims("data").await.claims.len(), 0);
+}
+
+/// E8: everything that is wrong with a request comes at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_do_not_go_together_are_refused_with_every_fault() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let alloc = json!({"id": "a", "node": "n1", "volumes": [
+        {"source": "data", "alias": "one", "access": "single-node-writer",
+         "attachment": "file-system"},
+        {"source": "data", "alias": "two", "access": "multi-node-multi-writer",
+         "attachment": "block-device", "mount": {"fs_type": "xfs", "group": "7"}},
+        {"source": "shard", "per_alloc": true},
+        {"source": "more", "alias": "one"},
+        {"source": "last", "alias": ""},
+    ]});
+    let refused = register(&system, alloc).await.unwrap_err();
+    assert_eq!(refused.code, Code::BadInput, "{refused}");
+    let paths: Vec<&str> = refused.faults.iter().map(|fault| fault.path.as_str()).collect();
+    let expected = [
+        "volumes[1].access",
+        "volumes[1].attachment",
+        "volumes[1].mount.fs_type",
+        "volumes[1].mount.group",
+        "volumes[1].mount",
+        "volumes[2].per_alloc",
+        "volumes[3].alias",
+        "volumes[4].alias",
+    ];
+    assert_eq!(paths, expected);
+}
+
+/// A13: `shard` of the alloc with index 2 is `shard[2]`, wherever it is asked about.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_of_each_allocs_own_goes_all_the_way() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("shard[2]", &["single-node-writer"]).await;
+    let alloc = |id: &str, index: u32| {
+        json!({"id": id, "node": "n1", "index": index,
+               "volumes": [{"source": "shard", "per_alloc": true, "alias": "own"}]})
+    };
+    let registered = register(&system, alloc("w-2", 2)).await.unwrap();
+    assert_eq!((registered.index, registered.volumes[0].name()), (Some(2), "own"));
+    register(&system, alloc("w-3", 3)).await.unwrap();
+    let wanted = |alloc, volume| wanted(alloc, volume, Some("own"));
+    let mounted = mount(&system, wanted("w-2", "shard[2]")).await.unwrap();
+    fs::write(Path::new(&mounted.path).join("file"), "kept").unwrap();
+    let missing = mount(&system, wanted("w-3", "shard[3]")).await.unwrap_err();
+    assert_eq!(missing.code, Code::NoSuchVolume, "{missing}");
+    let foreign = mount(&system, wanted("w-3", "shard[2]")).await.unwrap_err();
+    assert_eq!(foreign.code, Code::VolumeNotRequested, "{foreign}");
+    assert_eq!(system.volume_status("shard[2]").await.unwrap().id.as_str(), "shard[2]");
+    assert_eq!(system.claims("shard[2]").await.claims[0].alloc.as_str(), "w-2");
+    system.stop("w-2").await;
+    system.settle("shard[2]").await;
+    system.deregister("shard[2]", false).await.unwrap();
+}
+
+/// A group that the plugin cannot mount for is refused before the controller is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_the_plugin_cannot_mount_for_is_refused_before_anything_is_attached() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let driver = |_| ["--without", "mount-group"].map(str::to_owned).to_vec();
+    let system = System::start(Options { nodes: 1, driver, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let volumes = json!([{"source": "data", "mount": {"group": "4711"}}]);
+    register(&system, json!({"id": "a", "node": "n1", "volumes": volumes})).await.unwrap();
+    let refused = mount(&system, wanted("a", "data", None)).await.unwrap_err();
+    assert_eq!(refused.code, Code::MountOptionsRefused, "{refused}");
+    assert!(refused.message.contains("VOLUME_MOUNT_GROUP"), "{refused}");
+    assert_eq!(asked(&system, "ControllerPublishVolume"), 0);
+    assert_eq!(system.claims("data").await.claims.len(), 0);
+}
