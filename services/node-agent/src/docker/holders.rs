@@ -5,7 +5,8 @@
 //! and the root of the mount within it (proc(5)).
 //!
 //! **Promises** that what cannot be read is an error, never an absence (unknown is in use), except a
-//! process that has ended meanwhile.
+//! process that has ended meanwhile. Open files are looked for as far as we may look, and prove only
+//! that somebody is there.
 //!
 //! **Never** touches a mount: a look at a dead one hangs for ever. Counts nobody who has the mount
 //! at the very path where we have it: that is our mount, as its namespace inherited it.
@@ -53,15 +54,13 @@ pub(super) fn of(target: &Path, open: bool) -> io::Result<Use> {
         if open && let Some(file) = opened(&dir, target)? {
             holders.push(format!("{} has {} open", process(&dir), file.display()));
         }
-        let Some(namespace) = still_there(fs::read_link(dir.join("ns/mnt")))? else { continue };
-        if !seen.insert(namespace.clone()) {
+        // Who may not know a process's namespace may know its mounts all the same (proc(5)).
+        let namespace = may_look(fs::read_link(dir.join("ns/mnt")))?;
+        if namespace.as_ref().is_some_and(|namespace| seen.contains(namespace)) {
             continue;
         }
-        let Some(table) = still_there(fs::read(dir.join("mountinfo")))? else {
-            // Another process may show the same namespace.
-            seen.remove(&namespace);
-            continue;
-        };
+        let Some(table) = still_there(fs::read(dir.join("mountinfo")))? else { continue };
+        seen.extend(namespace);
         let elsewhere = |line: &Line| line.shows(ours) && !same.contains(line.point.as_slice());
         if let Some(line) = lines(&table).into_iter().find(elsewhere) {
             let point = String::from_utf8_lossy(&line.point).into_owned();
@@ -84,18 +83,26 @@ fn process(dir: &Path) -> String {
 fn opened(process: &Path, target: &Path) -> io::Result<Option<PathBuf>> {
     let within = |link: PathBuf| link.starts_with(target).then_some(link);
     for name in ["cwd", "root"] {
-        if let Some(link) = still_there(fs::read_link(process.join(name)))?.and_then(within) {
+        if let Some(link) = may_look(fs::read_link(process.join(name)))?.and_then(within) {
             return Ok(Some(link));
         }
     }
-    let Some(files) = still_there(fs::read_dir(process.join("fd")))? else { return Ok(None) };
+    let Some(files) = may_look(fs::read_dir(process.join("fd")))? else { return Ok(None) };
     for file in files {
-        let Some(file) = still_there(file)? else { break };
-        if let Some(link) = still_there(fs::read_link(file.path()))?.and_then(within) {
+        let Some(file) = may_look(file)? else { break };
+        if let Some(link) = may_look(fs::read_link(file.path()))?.and_then(within) {
             return Ok(Some(link));
         }
     }
     Ok(None)
+}
+
+/// None also for a process with more privileges than ours.
+fn may_look<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(None),
+        read => still_there(read),
+    }
 }
 
 /// None when the process has ended meanwhile, or is a thread of the kernel's.

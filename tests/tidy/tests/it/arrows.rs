@@ -40,6 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "berth-integration",
         &["berth-domain", "berth-contract", "berth-bus", "berth-csi", "berth-service", HARNESS],
     ),
+    ("berth-docker", &["berth-integration", HARNESS]),
     ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", HARNESS]),
     // A thousand agents that are the agent's own code.
     (
