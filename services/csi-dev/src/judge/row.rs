@@ -174,9 +174,15 @@ impl Row {
         }
     }
 
-    /// Whether the CO got the answer that all went well, as far as the instance can tell.
+    /// Whether the CO got to know that all went well, as far as the instance can tell.
+    ///
+    /// A node that has undone what it then no longer knows answers `NOT_FOUND`, as some drivers do.
+    /// That is no success; but what was undone is not mounted, which the CO sees in the kernel.
     pub fn is_told(&self) -> bool {
-        self.code == Some(Code::Ok) && self.fault.as_deref() != Some("lost")
+        let undoes = matches!(self.rpc, Some(Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume));
+        let is_done = self.effect == Some(Effect::Done);
+        let is_found_gone = undoes && is_done && self.code == Some(Code::NotFound);
+        (self.code == Some(Code::Ok) || is_found_gone) && self.fault.as_deref() != Some("lost")
     }
 
     /// What the answer says was made.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::log::*;
-use Came::{Failed, Killed, Lied, Lost, Refused};
+use Came::{Failed, Killed, Lied, Lost, Refused, Unknown};
 
 #[test]
 fn a_whole_life_on_two_nodes() {
@@ -47,6 +47,16 @@ fn what_is_uncertain_is_repeated_until_it_is_known() {
             .ok("n2", ATTACH, on("n2"))
             .proves_nothing();
     }
+}
+
+#[test]
+fn what_a_node_has_undone_and_then_does_not_know_is_not_mounted() {
+    published()
+        .call("n1", UNPUBLISH, target("n1"), Unknown)
+        .call("n1", UNSTAGE, staging("n1"), Unknown)
+        .ok("n1", DETACH, on("n1"))
+        .ok("n2", ATTACH, on("n2"))
+        .proves_nothing();
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub enum Came<'a> {
     Noticed(&'a str),
     /// Done, and answered otherwise.
     Lied,
+    /// Done, and answered that there is no such thing.
+    Unknown,
     /// Done, and not answered.
     Lost,
     /// Broken off half-way.
@@ -108,6 +110,7 @@ impl Log {
             Came::Ok | Came::Lost => ("OK", "done"),
             Came::Refused | Came::Noticed(_) => ("FAILED_PRECONDITION", "none"),
             Came::Lied => ("UNAVAILABLE", "done"),
+            Came::Unknown => ("NOT_FOUND", "done"),
             Came::Failed => ("INTERNAL", "unknown"),
             Came::Killed => return self,
         };

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::log::*;
 use crate::judge::Rule;
-use Came::{Failed, Killed, Lied, Lost, Noticed, Refused};
+use Came::{Failed, Killed, Lied, Lost, Noticed, Refused, Unknown};
 
 /// A log, the rule it breaks, and the lines that prove it.
 type Case = (&'static str, Log, Vec<usize>);
@@ -116,6 +116,12 @@ fn order() -> Vec<Case> {
         (
             "unconfirmed-undo",
             attached().call("n1", DETACH, on("n1"), Lost).ok("n2", ATTACH, on("n2")),
+            vec![7, 8, 3, 4, 5, 6],
+        ),
+        // What no node can look at: it may still be attached.
+        (
+            "unconfirmed-undo",
+            attached().call("n1", DETACH, on("n1"), Unknown).ok("n2", ATTACH, on("n2")),
             vec![7, 8, 3, 4, 5, 6],
         ),
         (
