@@ -93,13 +93,18 @@ pub fn in_words(text: &str, secrets: &Secrets) -> String {
 
 /// A stranger's text on one line: control characters become spaces, and what is beyond
 /// [`TEXT_BYTES_MAX`] is cut.
-pub(crate) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
+    shortened(text, TEXT_BYTES_MAX)
+}
+
+/// The same, of a text that is to take less room.
+pub(crate) fn shortened(text: &str, bytes_max: usize) -> String {
     let text: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.len() <= TEXT_BYTES_MAX {
+    if text.len() <= bytes_max {
         return text;
     }
     let mark = " …";
-    let mut end = TEXT_BYTES_MAX - mark.len();
+    let mut end = bytes_max - mark.len();
     while !text.is_char_boundary(end) {
         end -= 1;
     }

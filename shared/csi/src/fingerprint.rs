@@ -20,9 +20,12 @@ use crate::advertised::{
 };
 use crate::client::Client;
 use crate::code::Code;
-use crate::failure::{CallError, one_line};
+use crate::failure::{CallError, shortened};
 use crate::rpc::Unary;
 use crate::v1;
+
+/// The longest version, in bytes: what CSI allows for any text. It stands in the midst of others.
+const VERSION_BYTES_MAX: usize = 128;
 
 /// One ready instance of a plugin, as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +129,7 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
     }
     Ok(Fingerprint {
         name,
-        vendor_version: one_line(&info.vendor_version),
+        vendor_version: shortened(&info.vendor_version, VERSION_BYTES_MAX),
         services,
         expansion: VolumeExpansion::from(&capabilities),
         controller: controller.as_ref().map(ControllerCapabilities::from),

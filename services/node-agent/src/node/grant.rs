@@ -21,6 +21,9 @@ const ONE_ASKING: Duration = Duration::from_secs(5);
 /// When it is asked again.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(1) };
 
+/// What is left of the caller's time for telling it why there is no grant.
+const TO_ANSWER: Duration = Duration::from_millis(200);
+
 /// Asks for the claim until it is granted, refused for good, or the deadline has come. Asking again
 /// is asking for the same (B4).
 pub(super) async fn take(
@@ -42,7 +45,7 @@ pub(super) async fn take(
     let mut tries = 0;
     let mut last = None;
     loop {
-        let left = deadline.since(clock::now());
+        let left = deadline.since(clock::now()).saturating_sub(TO_ANSWER);
         if left.is_zero() {
             let late = || Problem::new(Code::Late, "there was no time left to ask").retryable();
             return Err(last.unwrap_or_else(late).at(STEP));

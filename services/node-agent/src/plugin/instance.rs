@@ -32,7 +32,8 @@ fn of(view: &View) -> Instance {
     let known = view.fingerprint.as_ref();
     Instance {
         healthy: view.healthy,
-        description: view.description.clone(),
+        // A report with one text that is too long would be refused as a whole.
+        description: berth_csi::failure::one_line(&view.description),
         provider: known.map(|known| known.name.clone()).unwrap_or_default(),
         version: known.map(|known| known.vendor_version.clone()).unwrap_or_default(),
         since: view.since,
