@@ -64,9 +64,10 @@ fn provision(system: &System, id: &str, args: &[&str]) {
 
 /// Claims, mounts and writes on a node, and releases: nothing is left, and the judge is content.
 async fn used_on(system: &System, node: usize, volume: &str) {
-    let mounted = system.run("user", node, volume).await;
+    let alloc = format!("user-of-{volume}");
+    let mounted = system.run(&alloc, node, volume).await;
     std::fs::write(format!("{}/hello", mounted.path), "hello").expect("it can be written");
-    system.stop("user").await;
+    system.stop(&alloc).await;
     at_rest(system, volume).await;
 }
 

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::subject::AgentVerb;
+use berth_domain::NodeId;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{at_rest, begun_at, provision, register, used_on};
 
@@ -112,9 +115,20 @@ async fn controller_and_node_are_on_different_hosts() {
     assert_eq!(begun_at(&system, 1, "NodeStageVolume"), 1);
 
     system.alloc("astray", 0, "data", false).await;
-    let refused = system.mount("astray", 0, "data").await.unwrap_err();
+    let refused = try_mount(&system, "astray", "n1", "data").await.unwrap_err();
     assert!(refused.message.contains("no instance on node n1"), "{refused}");
     system.stop("astray").await;
+}
+
+/// Asks a node's agent once, also when the answer is "later".
+async fn try_mount(
+    system: &System,
+    alloc: &str,
+    node: &str,
+    volume: &str,
+) -> Result<Value, Problem> {
+    let body = json!({"namespace": "default", "alloc": alloc, "volume": volume, "wait": false});
+    system.ask(&AgentVerb::Mount.subject(&NodeId::new(node).unwrap()), &body).await
 }
 
 /// A plugin without a controller, without staging: all it can do is publish.
