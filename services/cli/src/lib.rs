@@ -37,6 +37,9 @@ use session::Session;
 
 /// Runs `berth` from its command line to its exit code.
 pub fn run_process() -> ExitCode {
+    if let Some(code) = run::becomes_the_command(std::env::args_os()) {
+        return ExitCode::from(code);
+    }
     let cli = Cli::parse();
     let output = Output { json: cli.global.json };
     // One thread: the kernel ends children of `berth dev` when the *thread* that started them ends.
@@ -108,6 +111,15 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
         }
         Command::Plugin(PluginCommand::Delete(args)) => {
             command::plugin::delete(&args, &session().await?).await?;
+        }
+        Command::Plugin(PluginCommand::Instances(args)) => {
+            command::plugin_here::instances(&args, &session().await?).await?;
+        }
+        Command::Plugin(PluginCommand::Stop(args)) => {
+            command::plugin_here::stop(&args, &session().await?).await?;
+        }
+        Command::Plugin(PluginCommand::Start(args)) => {
+            command::plugin_here::start(&args, &session().await?).await?;
         }
         Command::Gc(args) => command::gc::gc(&args, &session().await?).await?,
         Command::Node(NodeCommand::Status(args)) => {

@@ -178,10 +178,13 @@ impl Session {
             if problem.code == Code::NoAnswer {
                 unanswered = Some(problem.clone());
             }
-            if started.elapsed() + wait >= SILENCE && told != Some(problem.code) {
+            // A place in line changes, and whoever waits wants to see it do so.
+            let place = (problem.code == Code::Waiting).then(|| problem.message.clone());
+            let news = Some((problem.code, place));
+            if started.elapsed() + wait >= SILENCE && told != news {
                 let after = span::short(started.elapsed());
                 say(format_args!("  {after}: {problem}; asking again"));
-                told = Some(problem.code);
+                told = news;
             }
             sleep(wait).await;
         }

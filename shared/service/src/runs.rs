@@ -103,6 +103,9 @@ impl Seen {
     }
 }
 
+/// What the files of a run are called that could not be read, and why.
+pub type Unread = (String, io::Error);
+
 /// One's own run.
 #[derive(Debug)]
 pub struct Announced {
@@ -176,7 +179,7 @@ impl Runs {
     }
 
     /// Every run; one that cannot be read is left out, and told by its name.
-    pub fn all(&self) -> io::Result<(Vec<Seen>, Vec<(String, io::Error)>)> {
+    pub fn all(&self) -> io::Result<(Vec<Seen>, Vec<Unread>)> {
         let (mut seen, mut unread) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.dir)? {
             let path = entry?.path();

@@ -1,20 +1,23 @@
 //! `berth run`
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use berth_domain::access::AccessMode;
+use berth_domain::alloc::TaskDriverMounts;
 use berth_domain::{AllocId, NodeId};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use crate::run::VolumeArg;
+use crate::span;
 
 /// `berth run`
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Run {
     /// A volume: its id, where CMD shall find it, and whether CMD only reads it; a backslash makes
-    /// a colon part of the id or the path
+    /// a colon part of the id or the path. One volume may be at several paths
     #[arg(long = "volume", short = 'v', value_name = "SOURCE[:PATH][:ro]", required = true)]
     pub volumes: Vec<VolumeArg>,
 
@@ -26,13 +29,24 @@ pub struct Run {
     #[arg(long, value_name = "ID")]
     pub alloc: Option<AllocId>,
 
-    /// Get in line for a volume that others hold, until --timeout
-    #[arg(long)]
-    pub wait: bool,
+    /// Get in line for a volume that others hold, for so long, or until --timeout
+    #[arg(
+        long,
+        value_name = "SPAN",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = span::parse
+    )]
+    pub wait: Option<Option<Duration>>,
 
     /// Which of several runs alike this is, from 0: each SOURCE stands for the volume SOURCE[N]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", visible_alias = "index")]
     pub per_alloc: Option<u32>,
+
+    /// What whoever runs CMD can mount for it: nothing, directories of the host only, or everything.
+    /// What it cannot is refused before anything is claimed
+    #[arg(long, value_name = "WHAT", default_value = "all", value_parser = driver_mounts())]
+    pub task_driver_mounts: TaskDriverMounts,
 
     /// How the volumes are to be shared [default: each volume's first capability]
     #[arg(long, value_name = "MODE", value_parser = access_modes())]
@@ -55,14 +69,27 @@ const EXAMPLES: &str = "EXAMPLES
     berth run --volume data:/srv/data --volume models:/models:ro -- ./serve
 
     # the third of several: the volume shard[2], at /data
-    berth run --volume shard:/data --per-alloc 2 -- ./worker
+    berth run --volume shard:/data --index 2 -- ./worker
 
     # wait up to an hour until the others have finished
-    berth run --volume data --wait --timeout 1h -- sh -c 'backup $BERTH_VOLUME_DATA'
+    berth run --volume data --wait=1h -- sh -c 'backup $BERTH_VOLUME_DATA'
 
 EXIT CODE
     That of CMD, 128 + n when signal n ended it; 124 others hold a volume, 125 not started for
     another reason, 126 could not be executed, 127 not found.";
+
+/// What a runner can mount, by name.
+fn driver_mounts() -> impl clap::builder::TypedValueParser<Value = TaskDriverMounts> {
+    let known = [
+        ("none", TaskDriverMounts::None),
+        ("host", TaskDriverMounts::Host),
+        ("all", TaskDriverMounts::All),
+    ];
+    PossibleValuesParser::new(known.map(|(name, _)| name)).try_map(move |given| {
+        let found = known.into_iter().find(|(name, _)| *name == given);
+        found.map(|(_, mounts)| mounts).ok_or("no such value")
+    })
+}
 
 /// The access modes by name, listed when none of them is given.
 pub(super) fn access_modes() -> impl clap::builder::TypedValueParser<Value = AccessMode> {

@@ -1,20 +1,27 @@
 //! The command as a child process, with volumes at paths that only it sees.
 //!
-//! **Owns** the thread that starts the child. Where a volume is to be at a path of its own, the
-//! thread first takes a mount namespace of its own, and the child inherits it: no other process
-//! sees those mounts, and they go with the last process in it.
+//! **Owns** the thread that starts the child and waits for it. Where a volume is to be at a path of
+//! its own, the thread first takes a mount namespace of its own, and the child inherits it: no other
+//! process sees those mounts, and they go with the last process in it.
 //!
 //! **Promises** that unmounts on the host reach the namespace (it is a slave of the host's), so
-//! that the child does not keep other workloads' volumes busy.
+//! that the child does not keep other workloads' volumes busy; that the child ends with us; and that
+//! what it started is ours to wait for, whoever in between has ended.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::Pid;
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -28,6 +35,8 @@ pub struct Bind {
     pub from: PathBuf,
     /// Where it is to be seen.
     pub to: PathBuf,
+    /// Whether it is only to be read there.
+    pub read_only: bool,
 }
 
 /// Why the command was not started.
@@ -36,6 +45,9 @@ pub enum StartError {
     /// A mount namespace could not be had.
     #[error("a mount namespace of its own was refused ({0})")]
     Namespace(nix::Error),
+    /// What it was to inherit could not be given to it.
+    #[error("what tells that it runs could not be handed to it ({0})")]
+    Inherit(nix::Error),
     /// A volume could not be put at its path.
     #[error(
         "the volume at {} could not be put at {}: {source}",
@@ -47,41 +59,52 @@ pub enum StartError {
         /// Why.
         source: nix::Error,
     },
-    /// The program could not be executed.
-    #[error("{command} could not be executed")]
-    Spawn {
-        /// Its name.
-        command: String,
-        /// Why.
-        source: io::Error,
-    },
+    /// This program could not be executed once more.
+    #[error("no process for the command")]
+    Spawn(#[source] io::Error),
     /// The thread could not be started, or ended at once.
     #[error("no thread to start the command from")]
     Thread,
+}
+
+/// What shows whose the command and its children are, for as long as one of them is there.
+#[derive(Debug)]
+pub struct Mark {
+    /// Inherited, open, by each that does not close it.
+    pub file: File,
+    /// Where that is: mounted onto itself, it shows in every process of the mount namespace.
+    pub path: PathBuf,
 }
 
 /// A running command.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
-    ended: oneshot::Receiver<io::Result<ExitStatus>>,
+    ended: oneshot::Receiver<ExitStatus>,
+    gone: oneshot::Receiver<()>,
 }
 
 /// Starts the command, in a mount namespace of its own when there is something to bind.
-pub async fn start(mut command: Command, binds: Vec<Bind>) -> Result<Child, StartError> {
+pub async fn start(
+    mut command: Command,
+    binds: Vec<Bind>,
+    mark: Option<Mark>,
+) -> Result<Child, StartError> {
     let (tell_started, started) = oneshot::channel();
     let (tell_ended, ended) = oneshot::channel();
+    let (tell_gone, gone) = oneshot::channel();
     let work = move || {
-        let spawned = prepare(&binds).and_then(|()| {
-            let name = command.get_program().to_string_lossy().into_owned();
-            command.spawn().map_err(|source| StartError::Spawn { command: name, source })
-        });
-        // Both receivers live until they are told, unless the whole process ends.
+        let spawned = prepare(&binds, mark.as_ref())
+            .and_then(|()| command.spawn().map_err(StartError::Spawn));
+        // Our copy goes: the lock is the command's now.
+        drop(mark);
+        // All receivers live until they are told, unless the whole process ends.
         match spawned {
             Err(error) => _ = tell_started.send(Err(error)),
-            Ok(mut child) => {
+            Ok(child) => {
                 let _ = tell_started.send(Ok(child.id()));
-                let _ = tell_ended.send(child.wait());
+                wait_for_all(child, tell_ended);
+                let _ = tell_gone.send(());
             }
         }
     };
@@ -89,11 +112,16 @@ pub async fn start(mut command: Command, binds: Vec<Bind>) -> Result<Child, Star
     thread.map_err(|_| StartError::Thread)?;
     let pid = started.await.map_err(|_| StartError::Thread)??;
     let pid = Pid::from_raw(pid.try_into().map_err(|_| StartError::Thread)?);
-    Ok(Child { pid, ended })
+    Ok(Child { pid, ended, gone })
 }
 
 /// Makes the mounts, for this thread and what it starts.
-fn prepare(binds: &[Bind]) -> Result<(), StartError> {
+fn prepare(binds: &[Bind], mark: Option<&Mark>) -> Result<(), StartError> {
+    set_child_subreaper(true).map_err(StartError::Inherit)?;
+    if let Some(mark) = mark {
+        let inherited = FcntlArg::F_SETFD(FdFlag::empty());
+        fcntl(&mark.file, inherited).map_err(StartError::Inherit)?;
+    }
     if binds.is_empty() {
         return Ok(());
     }
@@ -101,18 +129,71 @@ fn prepare(binds: &[Bind]) -> Result<(), StartError> {
     let none: Option<&Path> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
         .map_err(StartError::Namespace)?;
+    if let Some(Mark { path, .. }) = mark {
+        mount(Some(path), path, none, MsFlags::MS_BIND, none).map_err(StartError::Namespace)?;
+    }
     for bind in binds {
-        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
-        mount(Some(&bind.from), &bind.to, none, flags, none)
-            .map_err(|source| StartError::Bind { bind: bind.clone(), source })?;
+        put(bind).map_err(|source| StartError::Bind { bind: bind.clone(), source })?;
     }
     Ok(())
+}
+
+fn put(bind: &Bind) -> Result<(), nix::Error> {
+    let none: Option<&Path> = None;
+    mount(Some(&bind.from), &bind.to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
+    if bind.read_only {
+        // A remount sets all flags of the mount: those that it has are kept.
+        let has = statvfs(&bind.to)?.flags();
+        let kept = [
+            (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+            (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+            (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+            (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+            (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
+            (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+        ];
+        let kept = kept.into_iter().filter(|(flag, _)| has.contains(*flag));
+        let flags = kept.fold(MsFlags::empty(), |flags, (_, flag)| flags | flag);
+        let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(none, &bind.to, none, flags, none)?;
+    }
+    Ok(())
+}
+
+/// Waits for the command, and for all that became ours because its parent ended: processes that
+/// outlive the command may still write to a volume.
+fn wait_for_all(mut child: std::process::Child, ended: oneshot::Sender<ExitStatus>) {
+    let mut ended = Some(ended);
+    loop {
+        // Who it is, and nothing else yet: the command's own status has to be kept.
+        let next = waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+        match next {
+            Err(Errno::ECHILD) => return,
+            Err(Errno::EINTR) => continue,
+            _ => {}
+        }
+        if ended.is_some()
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            let _ = ended.take().map(|ended| ended.send(status));
+            continue;
+        }
+        // Of one that a real-time signal ended it is not said who it is.
+        let who = next.ok().and_then(|status| status.pid());
+        let _ = waitpid(who, Some(WaitPidFlag::WNOHANG));
+    }
 }
 
 impl Child {
     /// Waits for its end. May be asked again after it was not waited out.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
-        (&mut self.ended).await.ok()?.ok()
+        (&mut self.ended).await.ok()
+    }
+
+    /// Waits until nothing is left of what it started, either.
+    pub async fn gone(&mut self) {
+        // An error means that the thread is gone, which waits for all.
+        let _ = (&mut self.gone).await;
     }
 
     /// Hands a signal on; one that has just ended gets none.

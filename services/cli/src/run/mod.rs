@@ -1,11 +1,12 @@
 //! `berth run`: a command with volumes, like a lock wrapper.
 //!
-//! **Owns** the order: check everything that can be checked, register the alloc, mount every
-//! volume, run the command, stop the alloc, tell its release.
+//! **Owns** the order: check everything that can be checked, announce the run to the node's agent,
+//! register the alloc, mount every volume, run the command, end what it left running, stop the
+//! alloc, tell its release.
 //!
-//! **Promises** that the command never starts unless all its volumes are mounted; that whatever was
-//! claimed is given back however it ends, or what remains is said with the command that finishes
-//! it.
+//! **Promises** that the command never starts unless all its volumes are mounted; that nothing it
+//! started is there when they are given back; and that they are, however it ends: when this process
+//! is killed the kernel kills the command, and the agent, which sees both gone, does the rest.
 //!
 //! **Never** decides whether a volume may be had, and never frees one: it says that the alloc
 //! ended.
@@ -13,11 +14,12 @@
 mod child;
 mod mount;
 mod plan;
+mod rest;
 mod signals;
+mod stage;
 mod stop;
 mod volume_arg;
-
-use std::io::ErrorKind;
+mod watched;
 
 use berth_contract::code::Code;
 use berth_contract::message::alloc::AllocStatus;
@@ -25,6 +27,7 @@ use berth_contract::subject::Namespaced;
 use berth_domain::alloc::AllocState;
 use nix::sys::signal::Signal;
 
+pub use stage::enter as becomes_the_command;
 pub use volume_arg::VolumeArg;
 
 use crate::args::{Global, Run};
@@ -36,13 +39,12 @@ use crate::session::{Patience, Session};
 use child::{Child, StartError};
 use plan::Plan;
 use signals::Signals;
+use watched::Watched;
 
 /// Why the command was not started.
 enum NotStarted {
     /// Something failed.
     Failure(Failure),
-    /// It was found, and could not be executed, or was not found.
-    Command(Failure, u8),
     /// We were told to end before it began.
     Signal(Signal),
 }
@@ -61,14 +63,13 @@ impl NotStarted {
                 Some(Code::Held | Code::AccessInUse | Code::Waiting) => exit::RUN_HELD,
                 _ => exit::RUN_NOT_STARTED,
             },
-            Self::Command(_, exit) => *exit,
             Self::Signal(signal) => signal_exit(*signal as i32),
         }
     }
 
     fn say(&self) {
         match self {
-            Self::Failure(failure) | Self::Command(failure, _) => say(failure),
+            Self::Failure(failure) => say(failure),
             Self::Signal(signal) => say(format_args!("told to end ({signal}); not started")),
         }
     }
@@ -96,10 +97,23 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
         _ => {}
     }
     let patience = session.patience(mount::PATIENCE);
+    let announced = tokio::select! {
+        announced = watched::announce(&session, &plan, patience) => announced,
+        signal = signals.ending() => {
+            let reason = NotStarted::Signal(signal);
+            reason.say();
+            return Ok(reason.exit());
+        }
+    };
+    let mut watched = match announced {
+        Ok(watched) => watched,
+        Err(failure) => return not_started(failure),
+    };
     let outcome = match register(&session, &plan, patience, &mut signals).await {
-        Ok(()) => with_volumes(&session, &plan, args, patience, &mut signals).await,
+        Ok(()) => with_volumes(&session, &plan, args, &watched, &mut signals).await,
         Err(NotStarted::Failure(failure)) if failure.code() != Some(Code::NoAnswer) => {
             // The alloc never came to be: there is nothing to give back.
+            watched.told();
             return not_started(failure);
         }
         Err(reason) => Err(reason),
@@ -112,7 +126,10 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
             (AllocState::Failed, "not started".to_owned(), reason.exit())
         }
     };
-    stop::stop(&session, &plan, state, note, args.no_wait_release, &mut signals).await;
+    watched.ended(state, &note);
+    if stop::stop(&session, &plan, state, note, args.no_wait_release, &mut signals).await {
+        watched.told();
+    }
     Ok(code)
 }
 
@@ -129,7 +146,7 @@ async fn register(
             let _: AllocStatus = registered?;
             Ok(())
         }
-        signal = signals.next() => Err(NotStarted::Signal(signal)),
+        signal = signals.ending() => Err(NotStarted::Signal(signal)),
     }
 }
 
@@ -138,20 +155,28 @@ async fn with_volumes(
     session: &Session,
     plan: &Plan,
     args: &Run,
-    patience: Patience,
+    watched: &Watched,
     signals: &mut Signals,
 ) -> Result<u8, NotStarted> {
+    let patience = match args.wait {
+        Some(Some(span)) => Patience::of(span),
+        _ => session.patience(mount::PATIENCE),
+    };
     let mounted = tokio::select! {
-        mounted = mount::all(session, plan, args.wait, patience) => mounted?,
-        signal = signals.next() => return Err(NotStarted::Signal(signal)),
+        mounted = mount::all(session, plan, args.wait.is_some(), patience) => mounted?,
+        signal = signals.ending() => return Err(NotStarted::Signal(signal)),
     };
     let command = plan::command(args, &mounted);
-    let child = child::start(command, plan.binds(&mounted)).await.map_err(explain)?;
-    Ok(wait(child, signals).await)
+    let started = child::start(command, plan.binds(&mounted), watched.mark()?).await;
+    let mut child = started.map_err(explain)?;
+    let code = wait(&mut child, signals).await;
+    signals.forget().await;
+    rest::end(&mut child, signals).await;
+    Ok(code)
 }
 
 /// Waits for the command's end, and hands on to it what we are told meanwhile.
-async fn wait(mut child: Child, signals: &mut Signals) -> u8 {
+async fn wait(child: &mut Child, signals: &mut Signals) -> u8 {
     loop {
         tokio::select! {
             status = child.ended() => return child::exit_code(status),
@@ -165,16 +190,14 @@ async fn wait(mut child: Child, signals: &mut Signals) -> u8 {
 }
 
 fn explain(error: StartError) -> NotStarted {
-    let StartError::Spawn { command, source } = &error else {
-        let next = "the path must be on this machine, and a directory for a file system";
-        return NotStarted::Failure(Failure::here(error, next));
+    let next = match &error {
+        StartError::Bind { .. } => {
+            "the path must be on this machine: a directory for a file system, a file for a block \
+             device; inside another volume it must be there already"
+        }
+        _ => "look at the limits of this shell: ulimit -a",
     };
-    let (exit, next) = match source.kind() {
-        ErrorKind::NotFound => (exit::RUN_NO_SUCH_COMMAND, "check its name, and the PATH"),
-        _ => (exit::RUN_NOT_EXECUTABLE, "check that it may be executed"),
-    };
-    let message = format!("{command} cannot be started: {source}");
-    NotStarted::Command(Failure::here(message, next), exit)
+    NotStarted::Failure(Failure::here(berth_service::process::chain(&error), next))
 }
 
 /// 128 + n.

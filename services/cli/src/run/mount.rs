@@ -32,7 +32,7 @@ pub struct Mounted {
 pub async fn all(
     session: &Session,
     plan: &Plan,
-    wait: bool,
+    waits: bool,
     patience: Patience,
 ) -> Result<Vec<Mounted>, Failure> {
     let question = Question::agent(AgentVerb::Mount, &plan.node);
@@ -44,11 +44,11 @@ pub async fn all(
             namespace: session.namespace.clone(),
             alloc: plan.alloc.clone(),
             volume: volume.clone(),
-            wait,
+            wait: waits,
             alias: None,
             path: None,
         };
-        let again = |problem: &Problem| may_pass(problem, wait);
+        let again = |problem: &Problem| may_pass(problem, waits);
         let reply: Reply = session.pursue(&question, &body, patience, again).await?;
         let path = PathBuf::from(reply.path);
         check_visible(plan, volume, &path)?;
@@ -60,10 +60,10 @@ pub async fn all(
 }
 
 /// Whether asking again may help without anybody doing anything.
-fn may_pass(problem: &Problem, wait: bool) -> bool {
+fn may_pass(problem: &Problem, waits: bool) -> bool {
     match problem.code {
         // Who did not ask to wait is told at once who holds it.
-        Code::Held | Code::AccessInUse | Code::Waiting => wait,
+        Code::Held | Code::AccessInUse | Code::Waiting => waits,
         _ => problem.retryable,
     }
 }

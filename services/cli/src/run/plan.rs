@@ -6,12 +6,13 @@ use std::process::Command;
 
 use berth_contract::message::alloc::Register;
 use berth_domain::access::AttachmentMode;
-use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
+use berth_domain::alloc::{TaskDriverMounts, VolumeRequest, VolumeType};
 use berth_domain::{AllocId, NodeId, VolumeId, limits};
 
 use super::VolumeArg;
 use super::child::Bind;
 use super::mount::Mounted;
+use super::stage;
 use crate::args::Run;
 use crate::failure::Failure;
 use crate::privilege;
@@ -25,6 +26,14 @@ pub struct Wanted {
     pub volume: VolumeId,
 }
 
+/// Where the command wants to see a volume.
+#[derive(Debug)]
+struct View {
+    source: VolumeId,
+    path: PathBuf,
+    read_only: bool,
+}
+
 /// The alloc, its volumes, and where the command finds them.
 #[derive(Debug)]
 pub struct Plan {
@@ -35,7 +44,9 @@ pub struct Plan {
     index: Option<u32>,
     requests: Vec<VolumeRequest>,
     volumes: Vec<Wanted>,
-    paths: BTreeMap<VolumeId, PathBuf>,
+    /// Outer paths first.
+    views: Vec<View>,
+    mounts: TaskDriverMounts,
     note: String,
 }
 
@@ -54,17 +65,21 @@ impl Plan {
             None => AllocId::new(format!("run-{chance:08x}"))
                 .map_err(|fault| Failure::here(fault, "name the alloc with --alloc"))?,
         };
-        let request = |volume: &VolumeArg| VolumeRequest {
-            read_only: volume.read_only,
+        // One claim for each volume, whatever number of places it is at; who writes at one, writes.
+        let only_read = |source: &VolumeId| {
+            args.volumes.iter().all(|other| other.source != *source || other.read_only)
+        };
+        let request = |source: &VolumeId| VolumeRequest {
+            read_only: only_read(source),
             per_alloc: args.per_alloc.is_some(),
             access: args.access,
             attachment: args.access.map(|_| AttachmentMode::FileSystem),
-            ..VolumeRequest::of(volume.source.clone())
+            ..VolumeRequest::of(source.clone())
         };
-        let mut requests: Vec<VolumeRequest> = args.volumes.iter().map(request).collect();
         // In one order for everybody: two runs that wait for the same volumes cannot wait for
         // each other.
-        requests.sort_by(|one, other| one.source.cmp(&other.source));
+        let sources: BTreeSet<&VolumeId> = args.volumes.iter().map(|one| &one.source).collect();
+        let requests: Vec<VolumeRequest> = sources.into_iter().map(request).collect();
         let wanted = |request: &VolumeRequest| {
             let volume = request.volume(args.per_alloc).map_err(|fault| {
                 let message = format!("volume {} {fault}", request.source);
@@ -73,25 +88,48 @@ impl Plan {
             Ok(Wanted { source: request.source.clone(), volume })
         };
         let volumes = requests.iter().map(wanted).collect::<Result<_, Failure>>()?;
-        let path = |volume: &VolumeArg| Some((volume.source.clone(), volume.path.clone()?));
-        let paths = args.volumes.iter().filter_map(path).collect();
+        let view = |volume: &VolumeArg| {
+            let VolumeArg { source, path, read_only } = volume.clone();
+            Some(View { source, path: path?, read_only })
+        };
+        let mut views: Vec<View> = args.volumes.iter().filter_map(view).collect();
+        views.sort_by(|one, other| one.path.cmp(&other.path));
         // The program's name only: arguments may hold secrets.
         let program = args.command.first().map(Path::new).and_then(Path::file_name);
         let program = program.unwrap_or_default().to_string_lossy();
         let what = format!("berth run: {}", program.chars().take(64).collect::<String>());
-        Ok(Self { alloc, node, index: args.per_alloc, requests, volumes, paths, note: what })
+        Ok(Self {
+            alloc,
+            node,
+            index: args.per_alloc,
+            requests,
+            volumes,
+            views,
+            mounts: args.task_driver_mounts,
+            note: what,
+        })
     }
 
     /// What can be checked on this machine before anything is claimed.
     pub fn check(&self) -> Result<(), Failure> {
-        for (source, path) in &self.paths {
+        if let Some(why) = self.mounts.lacks(VolumeType::Csi) {
+            let volumes: Vec<&str> = self.volumes.iter().map(|one| one.volume.as_ref()).collect();
+            let message = format!("volume {}: {why}", volumes.join(", "));
+            let next = "run the command where volumes can be mounted for it, or without them";
+            return Err(Failure::here(message, next));
+        }
+        for (at, View { source, path, .. }) in self.views.iter().enumerate() {
+            // What is inside another of the volumes is not there before that is mounted.
+            if self.views.iter().take(at).any(|outer| path.starts_with(&outer.path)) {
+                continue;
+            }
             if let Err(error) = path.metadata() {
                 let path = path.display();
                 let message = format!("volume {source} cannot be put at {path}: {error}");
                 return Err(Failure::here(message, format!("make the directory: mkdir -p {path}")));
             }
         }
-        if !self.paths.is_empty() && !privilege::may_mount() {
+        if !self.views.is_empty() && !privilege::may_mount() {
             let message = "putting a volume at a path needs the right to mount (CAP_SYS_ADMIN)";
             let next = "run it as root, or leave out :PATH and use $BERTH_VOLUME_<SOURCE>";
             return Err(Failure::here(message, next));
@@ -107,7 +145,7 @@ impl Plan {
             index: self.index,
             volumes: self.requests.clone(),
             note: Some(self.note.clone()),
-            task_driver_mounts: TaskDriverMounts::All,
+            task_driver_mounts: self.mounts,
         }
     }
 
@@ -118,22 +156,17 @@ impl Plan {
 
     /// What is to be seen where, outer paths first.
     pub fn binds(&self, mounted: &[Mounted]) -> Vec<Bind> {
-        let bind = |volume: &Mounted| {
-            let to = self.paths.get(&volume.source)?.clone();
-            Some(Bind { from: volume.path.clone(), to })
+        let bind = |view: &View| {
+            let from = mounted.iter().find(|volume| volume.source == view.source)?.path.clone();
+            Some(Bind { from, to: view.path.clone(), read_only: view.read_only })
         };
-        let mut binds: Vec<Bind> = mounted.iter().filter_map(bind).collect();
-        binds.sort_by(|one, other| one.to.cmp(&other.to));
-        binds
+        self.views.iter().filter_map(bind).collect()
     }
 }
 
 /// The command, told where its volumes are.
 pub fn command(args: &Run, mounted: &[Mounted]) -> Command {
-    let mut words = args.command.iter();
-    // The command line demands at least one word.
-    let mut command = Command::new(words.next().cloned().unwrap_or_default());
-    command.args(words);
+    let mut command = stage::command(&args.command);
     for volume in mounted {
         command.env(variable(&volume.source), &volume.path);
     }
@@ -149,12 +182,15 @@ fn unambiguous(volumes: &[VolumeArg]) -> Result<(), Failure> {
     }
     let (mut sources, mut names, mut paths) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
     for VolumeArg { source, path, .. } in volumes {
-        if !sources.insert(source) {
+        // Where it is on the node can be said once; each of its other places is a path.
+        if path.is_none() && !sources.insert(source) {
             let message = format!("volume {source} is asked for twice");
-            return Err(Failure::usage(message, "name each volume once"));
+            return Err(Failure::usage(message, "name it once, or give each place a path"));
         }
         let name = variable(source);
-        if let Some(other) = names.insert(name.clone(), source) {
+        if let Some(other) = names.insert(name.clone(), source)
+            && other != source
+        {
             let message = format!("volumes {other} and {source} would both be ${name}");
             return Err(Failure::usage(message, "run them apart, or register one by another id"));
         }
@@ -192,9 +228,10 @@ mod tests {
             volumes: volumes.iter().map(|volume| volume.parse().unwrap()).collect(),
             node: None,
             alloc: None,
-            wait: false,
+            wait: None,
             access: None,
             per_alloc: None,
+            task_driver_mounts: TaskDriverMounts::All,
             no_wait_release: false,
             command: ["/bin/sh", "-c", "secret"].map(OsString::from).to_vec(),
         }
@@ -247,7 +284,8 @@ mod tests {
             ("BERTH_VOLUME_Y", "/b/3"),
         ];
         assert_eq!(told, expected.map(|(name, path)| (name.to_owned(), path.to_owned())));
-        let bind = |from: &str, to: &str| Bind { from: from.into(), to: to.into() };
+        let bind =
+            |from: &str, to: &str| Bind { from: from.into(), to: to.into(), read_only: false };
         assert_eq!(plan.binds(&mounted), [bind("/b/3", "/srv"), bind("/b/2", "/srv/x")]);
     }
 
@@ -262,6 +300,49 @@ mod tests {
             assert_eq!(failure.exit(), crate::exit::USAGE);
             assert!(failure.to_string().contains(reason), "{failure}");
         }
+    }
+
+    #[test]
+    fn a_volume_at_several_paths_is_one_claim_that_writes_when_one_of_them_does() {
+        let plan = Plan::new(&args(&["a:/srv", "a:/srv/x:ro", "b:/y:ro", "b:/z:ro"]), "h", 0);
+        let plan = plan.unwrap();
+        let asked: Vec<(String, bool)> = plan
+            .register()
+            .volumes
+            .iter()
+            .map(|one| (one.source.to_string(), one.read_only))
+            .collect();
+        assert_eq!(asked, [("a".to_owned(), false), ("b".to_owned(), true)]);
+        let binds = plan.binds(&[mounted("a", "/n/a"), mounted("b", "/n/b")]);
+        let binds: Vec<_> = binds
+            .iter()
+            .map(|bind| (bind.from.to_str().unwrap(), bind.to.to_str().unwrap(), bind.read_only))
+            .collect();
+        let expected = [
+            ("/n/a", "/srv", false),
+            ("/n/a", "/srv/x", true),
+            ("/n/b", "/y", true),
+            ("/n/b", "/z", true),
+        ];
+        assert_eq!(binds, expected);
+    }
+
+    #[test]
+    fn what_its_runner_cannot_mount_is_refused_before_anything_is_sent() {
+        for (mounts, words) in
+            [(TaskDriverMounts::None, "no volumes"), (TaskDriverMounts::Host, "host only")]
+        {
+            let args = Run { task_driver_mounts: mounts, ..args(&["b", "a"]) };
+            let failure = Plan::new(&args, "h", 0).unwrap().check().unwrap_err().to_string();
+            assert!(failure.contains("volume a, b: ") && failure.contains(words), "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_path_inside_another_volume_need_not_exist_yet() {
+        let plan = Plan::new(&args(&["a:/proc/nowhere", "b:/proc"]), "h", 0).unwrap();
+        let failure = plan.check().err().map(|failure| failure.to_string()).unwrap_or_default();
+        assert!(!failure.contains("nowhere"), "{failure}");
     }
 
     #[test]

@@ -20,7 +20,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(60);
 /// How long the release is watched.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Stops the alloc and tells each step of its release; says what remains when that does not work.
+/// Stops the alloc and tells each step of its release; whether the claim service knows that it has
+/// ended. What remains when that does not work is said.
 pub async fn stop(
     session: &Session,
     plan: &Plan,
@@ -28,22 +29,22 @@ pub async fn stop(
     note: String,
     no_wait_release: bool,
     signals: &mut Signals,
-) {
+) -> bool {
+    let mut told = false;
     let outcome = tokio::select! {
-        outcome = try_to_stop(session, plan, state, note, no_wait_release) => outcome,
-        signal = signals.next() => {
+        outcome = try_to_stop(session, plan, state, note, no_wait_release, &mut told) => outcome,
+        signal = signals.ending() => {
             say(format_args!("{signal}: no longer watching the release"));
             Err(None)
         }
     };
-    match outcome {
-        Ok(()) => {}
-        Err(None) => say(how_to_finish(session, plan)),
-        Err(Some(failure)) => {
+    if let Err(failure) = outcome {
+        if let Some(failure) = failure {
             say(&failure);
-            say(how_to_finish(session, plan));
         }
+        say(if told { how_it_goes_on(session, plan) } else { how_to_finish(session, plan) });
     }
+    told
 }
 
 async fn try_to_stop(
@@ -52,6 +53,7 @@ async fn try_to_stop(
     state: AllocState,
     note: String,
     no_wait_release: bool,
+    told: &mut bool,
 ) -> Result<(), Option<Failure>> {
     let body = Stop { id: plan.alloc.clone(), state, note: Some(note) };
     let mut follow = None;
@@ -63,10 +65,11 @@ async fn try_to_stop(
     let stopped = session.pursue(&question, &body, patience, |problem| problem.retryable).await;
     let stopped: AllocStatus = match stopped {
         Ok(stopped) => stopped,
-        // It never came to be: then nothing was claimed by it.
+        // It never came to be: then nothing was claimed by it. What asked for it may still arrive.
         Err(failure) if failure.code() == Some(Code::NoSuchAlloc) => return Ok(()),
         Err(failure) => return Err(Some(failure)),
     };
+    *told = true;
     let Some(follow) = &mut follow else { return Ok(()) };
     if stopped.claims.is_empty() {
         return Ok(());
@@ -81,15 +84,27 @@ async fn try_to_stop(
     Ok(())
 }
 
-/// What remains when nobody could be told, and the command that finishes it.
+/// The release goes on without us.
+fn how_it_goes_on(session: &Session, plan: &Plan) -> String {
+    format!(
+        "the volumes of alloc {} are released without this; watch it: \
+         berth alloc status {} --namespace {}",
+        plan.alloc, plan.alloc, session.namespace
+    )
+}
+
+/// What remains when nobody could be told: the agent of the node does it, as it does for one that
+/// was killed.
 fn how_to_finish(session: &Session, plan: &Plan) -> String {
     let volumes: Vec<&str> = plan.volumes().iter().map(|wanted| wanted.volume.as_ref()).collect();
     format!(
         "alloc {} on {} may still hold: {}\n\x20 \
-         finish with: berth alloc stop {} --wait --namespace {}",
+         the agent of {} says that it has ended once it can; to say it now: \
+         berth alloc stop {} --wait --namespace {}",
         plan.alloc,
         plan.node,
         volumes.join(", "),
+        plan.node,
         plan.alloc,
         session.namespace
     )

@@ -1,6 +1,6 @@
 //! `--volume SOURCE[:PATH][:ro]`.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 use berth_domain::VolumeId;
@@ -51,12 +51,20 @@ fn parts(text: &str) -> Vec<String> {
 }
 
 fn absolute(path: &str) -> Result<PathBuf, String> {
-    if path.starts_with('/') {
-        return Ok(PathBuf::from(path));
+    if !path.starts_with('/') {
+        return Err(format!(
+            "{path:?} is neither an absolute path nor `ro`; a colon in the volume's id is written \\:"
+        ));
     }
-    Err(format!(
-        "{path:?} is neither an absolute path nor `ro`; a colon in the volume's id is written \\:"
-    ))
+    // Written in one way, so that what is meant twice is seen to be.
+    let path: PathBuf = Path::new(path).components().collect();
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(format!("{} goes up (`..`); write where it leads to", path.display()));
+    }
+    if path == Path::new("/") {
+        return Err("would hide all of the host's files, the command's too, at `/`".to_owned());
+    }
+    Ok(path)
 }
 
 #[cfg(test)]
@@ -74,6 +82,7 @@ mod tests {
             ("data", arg("data", None, false)),
             ("data:ro", arg("data", None, true)),
             ("data:/srv/data", arg("data", Some("/srv/data"), false)),
+            ("data:/srv//data/./", arg("data", Some("/srv/data"), false)),
             ("data:/srv/data:ro", arg("data", Some("/srv/data"), true)),
             ("ro", arg("ro", None, false)),
             (r"a\:b:/c\:d:ro", arg("a:b", Some("/c:d"), true)),
@@ -93,6 +102,8 @@ mod tests {
             ("data:rw", "absolute path"),
             ("data:", "absolute path"),
             ("data:/srv:rx", "too many parts"),
+            ("data:/", "hide"),
+            ("data:/srv/../etc", "goes up"),
             ("data:/srv:ro:ro", "too many parts"),
             ("a\nb", "control character"),
         ] {

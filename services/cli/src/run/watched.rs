@@ -1,0 +1,84 @@
+//! Telling this node's agent that a command is about to run, before anything is claimed for it.
+//!
+//! **Promises** that from then on the agent gives the volumes back when we are killed, and does not
+//! while anything of the command is left.
+
+use berth_contract::message::agent::{AgentStatus, Status};
+use berth_contract::subject::AgentVerb;
+use berth_domain::alloc::AllocState;
+use berth_service::runs::{AnnounceError, Announced, Ended, Run, Runs};
+
+use super::child::Mark;
+use super::plan::Plan;
+use crate::failure::Failure;
+use crate::output::say;
+use crate::session::{Patience, Question, Session};
+
+/// Our run as the agent sees it; none when the agent is too old to look.
+#[derive(Debug)]
+pub struct Watched(Option<Announced>);
+
+/// Announces the run.
+pub async fn announce(
+    session: &Session,
+    plan: &Plan,
+    patience: Patience,
+) -> Result<Watched, Failure> {
+    let question = Question::agent(AgentVerb::Status, &plan.node);
+    let again = |problem: &berth_contract::problem::Problem| problem.retryable;
+    let status: AgentStatus = session.pursue(&question, &Status {}, patience, again).await?;
+    let Some(dir) = status.runs else {
+        say(format_args!(
+            "  the agent of node {} is of an older version: if this process is killed, end alloc \
+             {} by hand",
+            plan.node, plan.alloc
+        ));
+        return Ok(Watched(None));
+    };
+    let (namespace, alloc) = (session.namespace.clone(), plan.alloc.clone());
+    let run = Run { namespace, alloc, pid: std::process::id(), ended: None };
+    let announced = Runs::at(&dir).announce(run).map_err(|error| refused(plan, &error))?;
+    Ok(Watched(Some(announced)))
+}
+
+fn refused(plan: &Plan, error: &AnnounceError) -> Failure {
+    let Plan { node, alloc, .. } = plan;
+    let next = match error {
+        AnnounceError::Taken => "choose another --alloc, or leave it out".to_owned(),
+        AnnounceError::TooLong => "choose a shorter --alloc".to_owned(),
+        AnnounceError::Write { .. } => format!(
+            "run it as root on the host of node {node}, in its mount namespace;\n\
+             for a `berth dev` of an ordinary user join it first: its env file says how"
+        ),
+    };
+    Failure::here(format!("alloc {alloc} cannot run on node {node}: {error}"), next)
+}
+
+impl Watched {
+    /// What the command inherits.
+    pub fn mark(&self) -> Result<Option<Mark>, Failure> {
+        let Some((file, path)) = self.0.as_ref().and_then(Announced::held) else {
+            return Ok(None);
+        };
+        let file = file
+            .try_clone()
+            .map_err(|error| Failure::here(error, "look at the limits of this shell: ulimit -a"))?;
+        Ok(Some(Mark { file, path }))
+    }
+
+    /// Says how it ended: once the command and all that it started is gone.
+    pub fn ended(&mut self, state: AllocState, note: &str) {
+        let Some(announced) = &mut self.0 else { return };
+        if let Err(error) = announced.ended(Ended { state, note: note.to_owned() }) {
+            // Then it ends with us, and the agent says that it did not learn how.
+            say(format_args!("  the node's agent could not be told how it ended: {error}"));
+            self.0 = None;
+        }
+    }
+
+    /// The claim service knows that it ended.
+    pub fn told(self) {
+        // What cannot be removed, the agent says once more and removes.
+        let _ = self.0.map(Announced::told);
+    }
+}

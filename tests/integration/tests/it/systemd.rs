@@ -1,0 +1,236 @@
+//! The systemd units that ship, and what services tell a service manager.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use berth_bus::{Bus, Call};
+use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_domain::{Namespace, NodeId};
+use berth_harness::dirs::Dir;
+use berth_harness::nats::{self, Server};
+use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::{repository, wait};
+use berth_service::clock;
+use serde_json::{Value, json};
+
+const SERVICES: [&str; 5] = ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent"];
+const SOON: Duration = Duration::from_secs(60);
+
+fn units() -> Vec<PathBuf> {
+    let dir = fs::read_dir(repository().join("deploy/systemd")).unwrap();
+    let paths = dir.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|kind| kind == "service")).collect()
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+/// The directives of a unit, without comments.
+fn directives(unit: &str) -> String {
+    unit.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_with_the_units() {
+    let dir = Dir::new("units");
+    let mut files = Vec::new();
+    for path in units() {
+        let mut unit = fs::read_to_string(&path).unwrap();
+        // It looks whether the programs are there; they are not installed here.
+        unit = unit.replace("/usr/bin/nats-server", nats::program().to_str().unwrap());
+        for program in SERVICES.map(|service| format!("berth-{service}")) {
+            let installed = format!("/usr/bin/{program} ");
+            unit = unit.replace(&installed, &format!("{} ", binary(&program).display()));
+        }
+        let berth = format!("{} run", binary("berth").display());
+        unit = unit.replace("/usr/bin/berth run", &berth);
+        assert!(!unit.contains("=/usr/bin/"), "{unit}");
+        // What is a template is looked at as one of its instances.
+        let file = dir.join(name(&path).replace("@.", "@web."));
+        fs::write(&file, unit).unwrap();
+        files.push(file);
+    }
+    let verified = Command::new("systemd-analyze")
+        .args(["verify", "--man=no", "--recursive-errors=no"])
+        .args(files)
+        .output()
+        .expect("systemd-analyze is there, from the package systemd");
+    let said = [verified.stdout, verified.stderr].concat();
+    assert!(verified.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn every_service_has_a_unit_that_waits_until_it_is_ready() {
+    for service in SERVICES {
+        let path = repository().join(format!("deploy/systemd/berth-{service}.service"));
+        let unit = fs::read_to_string(path).unwrap();
+        let start =
+            format!("ExecStart=/usr/bin/berth-{service} --config /etc/berth/{service}.toml");
+        for line in ["Type=notify", "Restart=always", "StartLimitIntervalSec=0", &start] {
+            assert!(unit.lines().any(|one| one == line), "{service} has no {line}:\n{unit}");
+        }
+    }
+}
+
+/// Each of these gives a service a mount namespace of its own, and what it mounts never reaches the
+/// host (systemd.exec(5)).
+const OWN_NAMESPACE: &[&str] = &[
+    "PrivateMounts",
+    "PrivateTmp",
+    "PrivateDevices",
+    "PrivateUsers",
+    "PrivateIPC",
+    "MountFlags",
+    "ProtectSystem",
+    "ProtectHome",
+    "ProtectProc",
+    "ProcSubset",
+    "ProtectKernel",
+    "ProtectControlGroups",
+    "ReadOnlyPaths",
+    "ReadWritePaths",
+    "InaccessiblePaths",
+    "ExecPaths",
+    "NoExecPaths",
+    "TemporaryFileSystem",
+    "BindPaths",
+    "BindReadOnlyPaths",
+    "RootDirectory",
+    "RootImage",
+    "MountImages",
+    "ExtensionImages",
+    "ExtensionDirectories",
+    "MountAPIVFS",
+    "DynamicUser",
+    "LogNamespace",
+];
+
+#[test]
+fn what_the_agent_mounts_reaches_the_host() {
+    let path = repository().join("deploy/systemd/berth-node-agent.service");
+    let unit = directives(&fs::read_to_string(path).unwrap());
+    for setting in OWN_NAMESPACE {
+        assert!(!unit.contains(&format!("\n{setting}")), "{setting} in the agent's unit");
+    }
+}
+
+#[test]
+fn what_is_installed_is_whole_and_keeps_configuration_that_is_there() {
+    let (dir, programs) = (Dir::new("install"), binary("berth"));
+    for service in SERVICES {
+        binary(&format!("berth-{service}"));
+    }
+    let install = || {
+        let script = repository().join("deploy/systemd/install");
+        let run = Command::new(script)
+            .arg(programs.parent().unwrap())
+            .env("DESTDIR", dir.path())
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{run:?}");
+    };
+    install();
+    for unit in units() {
+        assert!(dir.join("usr/lib/systemd/system").join(name(&unit)).is_file(), "{unit:?}");
+    }
+    let config = dir.join("etc/berth/claim.toml");
+    fs::write(&config, "mine").unwrap();
+    install();
+    assert_eq!(fs::read_to_string(config).unwrap(), "mine");
+    assert!(dir.join("etc/berth/node-agent.toml").is_file());
+    assert!(dir.join("usr/bin/berth").is_file());
+}
+
+/// A service manager's end: what it was told since it was asked last.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn told(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        let mut text = [0; 64];
+        loop {
+            match self.0.recv(&mut text) {
+                Ok(length) => told.push(String::from_utf8_lossy(&text[..length]).into_owned()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return told,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Waits until it is told this.
+    async fn is_told(&self, state: &str, service: &Daemon) {
+        wait::until(&format!("{state} is told"), SOON, async || {
+            assert!(service.is_running(), "{}", service.log());
+            let told = self.told();
+            if told.iter().any(|one| one == state) { Ok(()) } else { Err(service.log()) }
+        })
+        .await;
+    }
+}
+
+/// How many connections to this port of this host are open, also unanswered ones.
+fn calls(port: u16) -> usize {
+    let remote = format!("0100007F:{port:04X} 01");
+    fs::read_to_string("/proc/net/tcp").unwrap().matches(&remote).count()
+}
+
+fn start(service: &str, server: &Server, dir: &Dir) -> (Daemon, Manager) {
+    let socket = dir.join(format!("{service}.notify"));
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_nonblocking(true).unwrap();
+    let config = dir.join(format!("{service}.toml"));
+    let own = match service {
+        "node-agent" => format!("node = 'n1'\nstate_dir = '{}'\n", dir.join("a").display()),
+        _ => String::new(),
+    };
+    fs::write(&config, format!("{own}[nats]\nurl = '{}'\n", server.url())).unwrap();
+    let log = dir.join(format!("{service}.log"));
+    let daemon = Program::new(service, binary(&format!("berth-{service}")), log)
+        .arg("--config")
+        .arg(config)
+        .env("NOTIFY_SOCKET", socket)
+        .env("WATCHDOG_USEC", "200000")
+        .start();
+    (daemon, Manager(manager))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_says_that_it_is_ready_only_once_it_answers() {
+    let (server, dir) = (Server::start().await, Dir::new("notify"));
+    let bus = Bus::connect(berth_bus::Config::new([server.url()], "test")).await.unwrap();
+    let node = NodeId::new("n1").unwrap();
+    let questions = [
+        ("claim", Some(Namespaced::VolumeList.subject(&Namespace::default()))),
+        ("plugin-registry", Some(Global::NodeStatus.subject())),
+        ("node-agent", Some(AgentVerb::Status.subject(&node))),
+        ("volumewatcher", None),
+        ("gc", None),
+    ];
+    for (service, question) in questions {
+        server.pause();
+        let before = calls(server.port());
+        let (daemon, manager) = start(service, &server, &dir);
+        wait::until("it has called the bus, which is silent", SOON, async || {
+            let now = calls(server.port());
+            if now > before { Ok(()) } else { Err(daemon.log()) }
+        })
+        .await;
+        assert_eq!(manager.told(), Vec::<String>::new(), "{service}: {}", daemon.log());
+        server.resume();
+        manager.is_told("READY=1", &daemon).await;
+        if let Some(subject) = question {
+            // Asked once: whoever is started after it relies on it.
+            let call = Call::within(clock::begin_trace(), SOON);
+            let answer = bus.request::<Value>(&subject, &json!({}), &call).await;
+            answer.unwrap_or_else(|error| panic!("{service}: {error}: {}", daemon.log()));
+        }
+        manager.is_told("WATCHDOG=1", &daemon).await;
+        assert!(daemon.terminate().await.success(), "{service}: {}", daemon.log());
+        assert!(manager.told().iter().any(|one| one == "STOPPING=1"), "{service}");
+    }
+}
