@@ -9,9 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_bus::{Fold, Mirror, MirrorOptions};
-use berth_contract::bucket;
 use berth_contract::subject::Global;
+use berth_contract::{bucket, key};
+use berth_domain::Timestamp;
+use berth_domain::plugin::Half;
 use berth_harness::wait;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -146,6 +149,12 @@ async fn shows(site: &Site, agent: u32, number: usize) -> Result<Duration, Fatal
     Err(format!("a change of {node} did not show").into())
 }
 
+/// As much of an instance's record as says when it changed.
+#[derive(Deserialize)]
+struct Since {
+    since: Timestamp,
+}
+
 /// When each instance's record changed, and when that was stored: both in milliseconds since 1970.
 #[derive(Clone, Default)]
 struct Arrivals(Arc<Mutex<Vec<(u64, u64)>>>);
@@ -161,12 +170,14 @@ impl Arrivals {
 }
 
 impl Fold for Arrivals {
-    fn put(&mut self, _key: &str, _revision: u64, value: &[u8]) {
-        let record: Value = serde_json::from_slice(value).unwrap_or_default();
+    fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
+        // An agent that has the plugin's controller, too, tells of two halves at once.
+        let Some((_, _, Half::Node)) = key::parse_instance(key) else { return };
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
-        if let Some(since) = record["since"].as_u64() {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((since, now));
+        if let Ok(Since { since }) = serde_json::from_slice(value) {
+            let arrived = (since.unix_ms(), now);
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(arrived);
         }
     }
 
