@@ -1,0 +1,223 @@
+//! A Docker engine of a test's own.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use berth_harness::dirs::Dir;
+use berth_harness::process::{Daemon, Program};
+use berth_harness::wait;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How long an engine may take to start.
+const START: Duration = Duration::from_secs(120);
+const IMAGE: &str = "busybox";
+
+/// A `dockerd` without network and a containerd, as two processes like where users are: containers
+/// outlive a killed engine.
+pub struct Engine {
+    socket: PathBuf,
+    driver: String,
+    daemon: Daemon,
+    containerd: Daemon,
+    // Last: it unmounts and removes what the processes left. Apart from the rest of Berth, whose
+    // mounts are counted.
+    dir: Dir,
+}
+
+impl Engine {
+    pub(crate) async fn start(socket: PathBuf, driver: String, more: &[&str]) -> Self {
+        let dir = Dir::new("engine");
+        let config = dir.join("containerd.toml");
+        let at = dir.path().display().to_string();
+        let text = format!(
+            "version = 2\nroot = '{at}/root'\nstate = '{at}/state'\n\
+             disabled_plugins = ['io.containerd.grpc.v1.cri']\n\
+             [grpc]\naddress = '{at}/containerd.sock'\n"
+        );
+        fs::write(&config, text).expect("containerd's configuration can be written");
+        let containerd = Program::new("containerd", "containerd", dir.join("containerd.log"))
+            .arg("--config")
+            .arg(config)
+            .start();
+        let daemon = Program::new("dockerd", "dockerd", dir.join("dockerd.log"))
+            .args(["--iptables=false", "--ip6tables=false", "--bridge=none"])
+            .args(["--storage-driver", "vfs", "--host"])
+            .arg(format!("unix://{}", socket.display()))
+            .args([format!("--containerd={at}/containerd.sock"), format!("--data-root={at}/data")])
+            .args([format!("--exec-root={at}/exec"), format!("--pidfile={at}/pid")])
+            .args(more.iter().copied());
+        wait::until("containerd listens", START, || async {
+            UnixStream::connect(dir.join("containerd.sock")).map(drop)
+        })
+        .await;
+        let engine = Self { socket, driver, daemon: daemon.start(), containerd, dir };
+        engine.up().await;
+        engine.import();
+        engine
+    }
+
+    /// Waits until it answers.
+    pub async fn up(&self) {
+        wait::until("the engine answers", START, || async {
+            let version = self.docker(&["version"]);
+            if version.status.success() { Ok(()) } else { Err(said(&version)) }
+        })
+        .await;
+    }
+
+    /// An image of nothing but a static busybox: no registry is asked.
+    fn import(&self) {
+        let root = self.dir.join("image");
+        let bin = root.join("bin");
+        fs::create_dir_all(&bin).expect("a directory for the image");
+        let which = Command::new("sh").args(["-c", "command -v busybox"]).output();
+        let busybox = which.expect("sh runs").stdout;
+        let busybox = String::from_utf8_lossy(&busybox).trim().to_owned();
+        fs::copy(&busybox, bin.join("busybox")).expect("busybox-static is installed");
+        for applet in ["sh", "cat", "sleep", "touch", "ls"] {
+            std::os::unix::fs::symlink("busybox", bin.join(applet)).expect("a link");
+        }
+        let tar = Command::new("tar").arg("-C").arg(&root).args(["-c", "."]).output();
+        let tar = tar.expect("tar runs").stdout;
+        let mut import = self
+            .command(&["import", "-", IMAGE])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("docker runs");
+        import.stdin.take().expect("a pipe").write_all(&tar).expect("the image is read");
+        assert!(import.wait().expect("docker ends").success(), "the image is imported");
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("docker");
+        let host = format!("unix://{}", self.socket.display());
+        command.args(["--host", &host]).args(arguments).stdin(Stdio::null());
+        command.env("DOCKER_CONFIG", self.dir.path()).env_remove("DOCKER_HOST");
+        command
+    }
+
+    /// A docker command.
+    pub fn docker(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("docker runs")
+    }
+
+    /// A docker command that succeeds, off the test's own thread; what it printed.
+    pub async fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments).await;
+        assert!(output.status.success(), "docker {arguments:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// A docker command that fails; what it said.
+    pub async fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments).await;
+        assert!(!output.status.success(), "docker {arguments:?} should fail: {}", said(&output));
+        said(&output)
+    }
+
+    /// A docker command, off the test's own thread.
+    pub async fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(arguments);
+        let run = tokio::task::spawn_blocking(move || command.output());
+        run.await.expect("the thread lives").expect("docker runs")
+    }
+
+    /// The volumes of this engine's driver. Without the filter Docker would wake the plugins of the
+    /// tests beside this one, for which that is an engine that starts.
+    pub async fn volumes(&self) -> Vec<String> {
+        let filter = format!("driver={}", self.driver);
+        let listed = self.ok(&["volume", "ls", "-q", "--filter", &filter]).await;
+        listed.lines().map(str::to_owned).collect()
+    }
+
+    /// `docker run` of a shell with the volume at `/data`, and options before the image.
+    pub async fn shell(&self, volume: &str, options: &[&str], script: &str) -> String {
+        let volume = format!("{volume}:/data");
+        self.ok(&self.shell_arguments(&volume, options, script)).await
+    }
+
+    /// The arguments of that.
+    pub fn shell_arguments<'a>(
+        &'a self,
+        volume: &'a str,
+        options: &[&'a str],
+        script: &'a str,
+    ) -> Vec<&'a str> {
+        let fixed = ["run", "--network", "none", "--volume-driver", &self.driver, "-v", volume];
+        let shell = [IMAGE, "/bin/sh", "-c", script];
+        fixed.iter().chain(options).chain(&shell).copied().collect()
+    }
+
+    /// The engine's own process.
+    pub fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    /// Ends what the engine started and did not end, and waits until it has.
+    fn end_leftovers(&self) {
+        for _ in 0..100 {
+            let left = self.leftovers();
+            if left.is_empty() {
+                return;
+            }
+            for pid in left {
+                // Fails only when it has ended already.
+                let _ = kill(pid, Signal::SIGKILL);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Processes that bear the engine's directory in their command line, or whose file system has
+    /// its root below it.
+    fn leftovers(&self) -> Vec<Pid> {
+        let needle = self.dir.path().as_os_str().as_bytes();
+        let holds = |text: &[u8]| text.windows(needle.len()).any(|part| part == needle);
+        let is_ours = |process: &Path| {
+            let read = |file: &str| fs::read(process.join(file)).unwrap_or_default();
+            let mounts = read("mountinfo");
+            let mut lines = mounts.split(|byte| *byte == b'\n');
+            holds(&read("cmdline"))
+                || lines.any(|line| {
+                    let mut fields = line.split(|byte| *byte == b' ').skip(3);
+                    let (root, point) = (fields.next(), fields.next());
+                    point == Some(b"/") && root.is_some_and(holds)
+                })
+        };
+        let processes = fs::read_dir("/proc").expect("/proc can be read").flatten();
+        let number = |name: &OsStr| name.to_str()?.parse().ok().map(Pid::from_raw);
+        let ours = processes.filter_map(|entry| Some((number(&entry.file_name())?, entry.path())));
+        ours.filter(|(pid, path)| *pid != Pid::this() && is_ours(path))
+            .map(|(pid, _)| pid)
+            .collect()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.daemon.is_running() {
+            let all = self.docker(&["ps", "-aq"]).stdout;
+            let all = String::from_utf8_lossy(&all).into_owned();
+            let all: Vec<&str> = all.split_whitespace().collect();
+            if !all.is_empty() {
+                let _ = self.docker(&[&["rm", "-f"], all.as_slice()].concat());
+            }
+        }
+        self.daemon.kill9();
+        self.containerd.kill9();
+        self.end_leftovers();
+    }
+}
+
+fn said(output: &Output) -> String {
+    let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    format!("{}: {}", output.status, String::from_utf8_lossy(&said).trim())
+}

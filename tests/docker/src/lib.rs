@@ -1,0 +1,18 @@
+//! Docker on one machine, for tests: a whole Berth, real engines, and the plugin's socket.
+//!
+//! Owns: engines that share nothing with the host's own, and what they leave behind.
+//!
+//! Promises: that a test without a network needs none; that no container, mount, process or socket
+//! outlives it.
+//!
+//! Never: talks to the host's own engine.
+
+#![expect(clippy::expect_used, reason = "a test must stop where its footing fails")]
+
+mod engine;
+mod plugin;
+mod site;
+
+pub use engine::Engine;
+pub use plugin::{Answer, Plugin, request};
+pub use site::{PATIENCE, Site};

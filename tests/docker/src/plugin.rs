@@ -1,0 +1,106 @@
+//! The plugin's socket, spoken to as the engine does: HTTP/1.1 by hand.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// Longer than any answer may take.
+const ANSWER: Duration = Duration::from_secs(130);
+
+/// A plugin's socket.
+pub struct Plugin {
+    socket: PathBuf,
+}
+
+/// What was answered.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The body, as JSON; null when it is none.
+    pub body: Value,
+}
+
+impl Answer {
+    /// The error, empty when there is none.
+    pub fn error(&self) -> &str {
+        self.body["Err"].as_str().unwrap_or_default()
+    }
+
+    /// Whether it was done.
+    pub fn is_done(&self) -> bool {
+        self.status == 200 && self.error().is_empty()
+    }
+}
+
+impl Plugin {
+    pub(crate) fn at(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
+    /// Asks an endpoint, such as `VolumeDriver.Mount`, and hears its answer.
+    pub async fn ask(&self, endpoint: &str, body: &Value) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.say(&request("POST", endpoint, &body)).await.expect("the plugin answers")
+    }
+
+    /// Mounts for an ID.
+    pub async fn mount(&self, name: &str, id: &str) -> Answer {
+        self.ask("VolumeDriver.Mount", &json!({"Name": name, "ID": id})).await
+    }
+
+    /// Unmounts for an ID.
+    pub async fn unmount(&self, name: &str, id: &str) -> Answer {
+        self.ask("VolumeDriver.Unmount", &json!({"Name": name, "ID": id})).await
+    }
+
+    /// What it shows of a volume.
+    pub async fn get(&self, name: &str) -> Answer {
+        self.ask("VolumeDriver.Get", &json!({"Name": name})).await
+    }
+
+    /// How often a volume is held, as it shows.
+    pub async fn references(&self, name: &str) -> u64 {
+        self.get(name).await.body["Volume"]["Status"]["references"].as_u64().unwrap_or_default()
+    }
+
+    /// Says these bytes, and hears the answer; none when it hangs up.
+    pub async fn say(&self, bytes: &[u8]) -> Option<Answer> {
+        let mut stream = self.connect().await;
+        stream.write_all(bytes).await.ok()?;
+        let mut bytes_read = Vec::new();
+        let read = timeout(ANSWER, stream.read_to_end(&mut bytes_read)).await;
+        read.expect("the plugin answers in time").ok()?;
+        let text = String::from_utf8_lossy(&bytes_read).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some(Answer { status, body: serde_json::from_str(body).unwrap_or_default() })
+    }
+
+    /// Asks for a mount and goes away; the connection is closed when what is returned is dropped.
+    pub async fn mount_and_leave(&self, name: &str, id: &str) -> UnixStream {
+        let mut stream = self.connect().await;
+        let body = json!({"Name": name, "ID": id}).to_string();
+        let question = request("POST", "VolumeDriver.Mount", &body);
+        stream.write_all(&question).await.expect("the question is sent");
+        stream
+    }
+
+    async fn connect(&self) -> UnixStream {
+        UnixStream::connect(&self.socket).await.expect("the plugin listens")
+    }
+}
+
+/// A request as the engine writes it.
+pub fn request(method: &str, endpoint: &str, body: &str) -> Vec<u8> {
+    format!(
+        "{method} /{endpoint} HTTP/1.1\r\nHost: plugin.moby.localhost\r\n\
+         Accept: application/vnd.docker.plugins.v1.2+json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}

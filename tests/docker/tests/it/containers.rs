@@ -1,0 +1,160 @@
+//! Containers with volumes, on a real engine.
+
+use std::fs;
+
+use berth_docker::Site;
+use berth_harness::root::or_skip;
+use serde_json::Value;
+
+const WRITER: &[&str] = &["single-node-writer"];
+const SLEEP: &str = "while true; do sleep 1; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_container_writes_another_reads() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = Site::start(1).await;
+    site.system.volume("data", WRITER).await;
+    let (engine, driver) = (site.engine(0).await, site.driver(0));
+    assert_eq!(engine.ok(&["volume", "create", "-d", &driver, "data"]).await, "data");
+    engine.shell("data", &["--rm"], "echo kept > /data/file && sync").await;
+    // Free between the two: the second one claims it anew.
+    site.settle("data").await;
+    assert_eq!(engine.shell("data", &["--rm"], "cat /data/file").await, "kept");
+    site.settle("data").await;
+
+    assert_eq!(engine.volumes().await, ["data"]);
+    let shown = engine.ok(&["volume", "inspect", "data"]).await;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown[0]["Driver"], driver.as_str());
+    assert_eq!((&shown[0]["Scope"], &shown[0]["Status"]["mode"]), (&"global".into(), &"rw".into()));
+    assert_eq!(site.count("NodePublishVolume"), 2);
+    assert_eq!(site.count("NodeUnstageVolume"), 2);
+
+    // Only the name goes.
+    engine.ok(&["volume", "rm", "data"]).await;
+    assert_eq!(engine.shell("data", &["--rm"], "cat /data/file").await, "kept");
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_of_one_node_share_a_claim_and_the_last_one_ends_it() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = Site::start(1).await;
+    site.system.volume("data", WRITER).await;
+    let engine = site.engine(0).await;
+    for name in ["one", "two"] {
+        engine.shell("data", &["-d", "--name", name], SLEEP).await;
+    }
+    engine.ok(&["exec", "one", "/bin/sh", "-c", "echo shared > /data/file"]).await;
+    assert_eq!(engine.ok(&["exec", "two", "/bin/cat", "/data/file"]).await, "shared");
+    assert_eq!(site.plugin(0).references("data").await, 2);
+    assert_eq!(site.system.claims("data").await.claims.len(), 1);
+    assert_eq!(site.count("NodePublishVolume"), 1);
+
+    engine.ok(&["rm", "-f", "one"]).await;
+    assert_eq!(site.plugin(0).references("data").await, 1);
+    engine.ok(&["exec", "two", "/bin/touch", "/data/more"]).await;
+    assert_eq!(site.count("NodeUnpublishVolume"), 0);
+    engine.ok(&["rm", "-f", "two"]).await;
+    site.settle("data").await;
+    assert_eq!(site.count("NodeUnpublishVolume"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_into_a_running_container_does_not_end_its_use() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = Site::start(1).await;
+    site.system.volume("data", WRITER).await;
+    let engine = site.engine(0).await;
+    engine.shell("data", &["-d", "--name", "one"], SLEEP).await;
+    let file = site.system.dir().join("file");
+    fs::write(&file, "copied").unwrap();
+    for _ in 0..3 {
+        engine.ok(&["cp", file.to_str().unwrap(), "one:/data/file"]).await;
+        let back = engine.ok(&["cp", "one:/data/file", "-"]).await;
+        assert!(back.contains("copied"), "{back}");
+    }
+    assert_eq!(site.plugin(0).references("data").await, 1);
+    assert_eq!(engine.ok(&["exec", "one", "/bin/cat", "/data/file"]).await, "copied");
+    assert_eq!(site.count("NodeUnpublishVolume"), 0);
+    // Of a container that has stopped, Docker mounts the volume for the copy alone.
+    engine.ok(&["stop", "-t", "0", "one"]).await;
+    site.settle("data").await;
+    let back = engine.ok(&["cp", "one:/data/file", "-"]).await;
+    assert!(back.contains("copied"), "{back}");
+    site.settle("data").await;
+    engine.ok(&["start", "one"]).await;
+    assert_eq!(engine.ok(&["exec", "one", "/bin/cat", "/data/file"]).await, "copied");
+    engine.ok(&["rm", "-f", "one"]).await;
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_another_node_holds_is_refused_in_words() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = Site::start(2).await;
+    site.system.volume("data", WRITER).await;
+    let engine = site.engine(0).await;
+    site.system.run("elsewhere", 1, "data").await;
+    let volume = "data:/data";
+    let refused = engine.refused(&engine.shell_arguments(volume, &["--rm"], "true")).await;
+    assert!(refused.contains("BERTH0106") && refused.contains("elsewhere"), "{refused}");
+    // And the name is not forgotten while anybody in the fleet uses what it stands for.
+    engine.ok(&["volume", "create", "-d", &site.driver(0), "data"]).await;
+    let removed = engine.refused(&["volume", "rm", "data"]).await;
+    assert!(removed.contains("claimed by elsewhere on node n2"), "{removed}");
+
+    site.system.stop("elsewhere").await;
+    site.settle("data").await;
+    engine.shell("data", &["--rm"], "touch /data/file").await;
+    site.settle("data").await;
+    engine.ok(&["volume", "rm", "data"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_say_which_volume_and_what_may_be_done() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = Site::start(1).await;
+    site.system.volume("a b[2]", &["single-node-multi-writer"]).await;
+    let (engine, driver) = (site.engine(0).await, site.driver(0));
+    let create = async |name: &str, options: &[&str]| {
+        let mut arguments = vec!["volume", "create", "-d", &driver, name];
+        for option in options {
+            arguments.extend(["-o", option]);
+        }
+        engine.run(&arguments).await
+    };
+    assert!(create("rw-name", &["volume=a b[2]"]).await.status.success());
+    assert!(create("ro-name", &["volume=a b[2]", "mode=ro"]).await.status.success());
+    let wrong = create("wrong", &["volume=nowhere", "mode=rx", "size=1G", "colour=red"]).await;
+    let wrong = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    for fault in ["mode=rx", "size=1G", "colour=red"] {
+        assert!(wrong.contains(fault), "{fault} is not in: {wrong}");
+    }
+    let wrong = create("wrong", &["volume=nowhere"]).await;
+    let wrong = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(wrong.contains("there is no volume nowhere"), "{wrong}");
+
+    engine.shell("rw-name", &["--rm"], "echo kept > /data/file").await;
+    let volume = "ro-name:/data";
+    let read = engine.shell("ro-name", &["--rm"], "cat /data/file").await;
+    assert_eq!(read, "kept");
+    let refused = engine.refused(&engine.shell_arguments(volume, &["--rm"], "touch /data/x")).await;
+    assert!(refused.contains("Read-only file system"), "{refused}");
+    site.settle("a b[2]").await;
+    for name in ["rw-name", "ro-name"] {
+        engine.ok(&["volume", "rm", name]).await;
+    }
+    // What is there under no name of its own is not for Docker to name.
+    assert!(engine.volumes().await.is_empty());
+}

@@ -1,0 +1,214 @@
+//! Mounts and unmounts at the socket, as an engine sends them and as it never should.
+
+use std::time::Duration;
+
+use berth_docker::{PATIENCE, Site};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part};
+use serde_json::{Value, json};
+
+const WRITER: &[&str] = &["single-node-writer"];
+
+async fn site() -> Site {
+    let site = Site::start(1).await;
+    site.system.volume("data", WRITER).await;
+    site
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_id_is_unmounted_as_often_as_it_was_mounted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let (site, ids) = (site().await, ["x", "x", "y", "x"]);
+    let plugin = site.plugin(0);
+    for id in ids {
+        let mounted = plugin.mount("data", id).await;
+        assert!(mounted.is_done() && mounted.body["Mountpoint"] != "", "{mounted:?}");
+        let path = plugin.ask("VolumeDriver.Path", &json!({"Name": "data"})).await;
+        assert_eq!(path.body["Mountpoint"], mounted.body["Mountpoint"]);
+    }
+    assert_eq!(plugin.references("data").await, 4);
+    let removed = plugin.ask("VolumeDriver.Remove", &json!({"Name": "data"})).await;
+    assert!(removed.error().contains("in use on this node"), "{removed:?}");
+    for (at, id) in ids.iter().enumerate() {
+        assert_eq!(site.count("NodeUnpublishVolume"), 0, "before unmount {at}");
+        // Who never mounted it changes nothing.
+        assert!(plugin.unmount("data", "z").await.is_done());
+        assert!(plugin.unmount("data", id).await.is_done());
+    }
+    site.settle("data").await;
+    assert!(plugin.unmount("data", "x").await.is_done(), "again is nothing");
+    assert_eq!((site.count("NodePublishVolume"), site.count("NodeUnpublishVolume")), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mounts_at_once_are_one_mount_and_as_many_references() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let plugin = site.plugin(0);
+    let asked = (0..20).map(|id| {
+        let plugin = site.plugin(0);
+        tokio::spawn(async move { plugin.mount("data", &format!("id{id}")).await })
+    });
+    for asked in asked.collect::<Vec<_>>() {
+        let mounted = asked.await.unwrap();
+        assert!(mounted.is_done(), "{mounted:?}");
+    }
+    assert_eq!(plugin.references("data").await, 20);
+    assert_eq!(site.count("NodePublishVolume"), 1);
+    let asked = (0..20).map(|id| {
+        let plugin = site.plugin(0);
+        tokio::spawn(async move { plugin.unmount("data", &format!("id{id}")).await })
+    });
+    for asked in asked.collect::<Vec<_>>() {
+        assert!(asked.await.unwrap().is_done());
+    }
+    site.settle("data").await;
+}
+
+/// The engine waits for 120 s and sends no unmount for what it did not wait out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mount_that_takes_long_is_answered_in_time_and_holds_nothing() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { nodes: 1, docker_ms: Some(1_000), ..Options::default() };
+    let site = Site::start_with(options).await;
+    site.system.volume("data", WRITER).await;
+    let slow = json!([{"rpc": "ControllerPublishVolume", "delay_ms": 2500, "times": 1}]);
+    site.system.plant(0, &slow);
+    let plugin = site.plugin(0);
+    let early = plugin.mount("data", "x").await;
+    assert!(early.error().contains("still attaching, try again"), "{early:?}");
+    wait::until("it is mounted for who asks again", PATIENCE, || async {
+        let mounted = plugin.mount("data", "y").await;
+        if mounted.is_done() { Ok(()) } else { Err(format!("{mounted:?}")) }
+    })
+    .await;
+    assert_eq!(plugin.references("data").await, 1, "who was told otherwise is not counted");
+    assert_eq!(site.count("ControllerPublishVolume"), 1, "it went on meanwhile");
+    assert!(plugin.unmount("data", "y").await.is_done());
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_nobody_waits_for_counts_for_nobody() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let plugin = site.plugin(0);
+    site.system.plant(0, &json!([{"rpc": "NodePublishVolume", "delay_ms": 1500, "times": 1}]));
+    let gone = plugin.mount_and_leave("data", "x").await;
+    wait::until("the mount is under way", PATIENCE, || async {
+        let shown = plugin.get("data").await.body;
+        let state = &shown["Volume"]["Status"]["state"];
+        if state == "attaching" { Ok(()) } else { Err(shown.to_string()) }
+    })
+    .await;
+    drop(gone);
+    wait::until("it is mounted", PATIENCE, || async {
+        if site.count("NodePublishVolume") == 1 { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    // The engine asks again, and this time it waits.
+    let mounted = plugin.mount("data", "x").await;
+    assert!(mounted.is_done(), "{mounted:?}");
+    assert_eq!(plugin.references("data").await, 1);
+    assert!(plugin.unmount("data", "x").await.is_done());
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mount_for_nobody_is_released_in_the_end() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let plugin = site.plugin(0);
+    site.system.plant(0, &json!([{"rpc": "NodePublishVolume", "delay_ms": 500, "times": 1}]));
+    drop(plugin.mount_and_leave("data", "x").await);
+    wait::until("it is mounted", PATIENCE, || async {
+        if site.count("NodePublishVolume") == 1 { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_engine_held_that_starts_anew_is_in_doubt_until_the_host_is_looked_at() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let plugin = site.plugin(0);
+    for id in ["x", "x", "y"] {
+        assert!(plugin.mount("data", id).await.is_done());
+    }
+    let activated = plugin.ask("Plugin.Activate", &Value::Null).await;
+    assert_eq!(activated.body, json!({"Implements": ["VolumeDriver"]}));
+    assert_eq!(plugin.references("data").await, 2);
+    // Its container is started again: that is the reference there is.
+    assert!(plugin.mount("data", "x").await.is_done());
+    assert_eq!(plugin.references("data").await, 2);
+    assert!(plugin.unmount("data", "x").await.is_done());
+    assert_eq!(plugin.references("data").await, 1);
+    // Of the other nothing is heard any more. No process has the mount, so it goes.
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn references_outlive_a_kill_of_the_agent() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let plugin = site.plugin(0);
+    let path = plugin.mount("data", "x").await.body["Mountpoint"].clone();
+    assert!(plugin.mount("data", "y").await.is_done());
+    let created = json!({"Name": "other", "Opts": {"volume": "data", "mode": "ro"}});
+    assert!(plugin.ask("VolumeDriver.Create", &created).await.is_done());
+    site.system.kill9_and_restart(Part::Agent(0)).await;
+    site.system.healthy().await;
+    wait::until("the plugin answers again", PATIENCE, || async {
+        std::os::unix::net::UnixStream::connect(site.system.docker_socket(0)).map(drop)
+    })
+    .await;
+    assert_eq!(plugin.references("data").await, 2);
+    assert_eq!(plugin.get("other").await.body["Volume"]["Status"]["mode"], "ro");
+    let again = plugin.mount("data", "z").await;
+    assert_eq!(again.body["Mountpoint"], path, "{again:?}");
+    assert_eq!(site.count("NodePublishVolume"), 1);
+    for id in ["x", "y"] {
+        assert!(plugin.unmount("data", id).await.is_done());
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(site.count("NodeUnpublishVolume"), 0);
+    assert!(plugin.unmount("data", "z").await.is_done());
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_of_the_agent_while_it_mounts_leaves_nothing_for_ever() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let plugin = site.plugin(0);
+    site.system.plant(0, &json!([{"rpc": "NodeStageVolume", "delay_ms": 1000, "times": 1}]));
+    let gone = plugin.mount_and_leave("data", "x").await;
+    wait::until("the claim is there", PATIENCE, || async {
+        let claims = site.system.claims("data").await.claims;
+        if claims.is_empty() { Err("no claim") } else { Ok(()) }
+    })
+    .await;
+    site.system.kill9_and_restart(Part::Agent(0)).await;
+    drop(gone);
+    site.system.healthy().await;
+    // Nobody asks again.
+    site.settle("data").await;
+}

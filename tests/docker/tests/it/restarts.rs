@@ -1,0 +1,177 @@
+//! The engine and the agent, stopped and killed while containers use volumes.
+
+use std::time::Duration;
+
+use berth_docker::{Engine, PATIENCE, Site};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::Part;
+
+const WRITER: &[&str] = &["single-node-writer"];
+/// Writes all the time, and ends when it cannot.
+const WRITE: &str = "while echo x >> /data/log; do sleep 1; done";
+
+async fn site() -> Site {
+    let site = Site::start(1).await;
+    site.system.volume("data", WRITER).await;
+    site
+}
+
+async fn running(engine: &Engine, name: &str) {
+    wait::until(&format!("{name} runs"), PATIENCE, || async {
+        let state = engine.run(&["inspect", "-f", "{{.State.Running}}", name]).await;
+        let state = String::from_utf8_lossy(&state.stdout).trim().to_owned();
+        if state == "true" { Ok(()) } else { Err(state) }
+    })
+    .await;
+}
+
+/// It still uses the volume, and nobody has taken that from it.
+async fn writes(site: &Site, engine: &Engine, name: &str) {
+    let lines = async || {
+        let counted = engine.run(&["exec", name, "/bin/cat", "/data/log"]).await;
+        String::from_utf8_lossy(&counted.stdout).lines().count()
+    };
+    let before = lines().await;
+    wait::until("the container writes on", PATIENCE, || async {
+        let now = lines().await;
+        if now > before { Ok(()) } else { Err(format!("{now} lines")) }
+    })
+    .await;
+    let claims = site.system.claims("data").await.claims;
+    assert!(claims.iter().all(|claim| claim.waits_for.is_none()), "{claims:?}");
+    assert_eq!(claims.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_stopped_gives_back_what_its_containers_had() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let engine = site.engine(0).await;
+    engine.shell("data", &["-d", "--name", "one", "--restart", "always"], WRITE).await;
+    writes(&site, &engine, "one").await;
+    engine.daemon().terminate().await;
+    site.settle("data").await;
+    engine.daemon().restart();
+    engine.up().await;
+    running(&engine, "one").await;
+    writes(&site, &engine, "one").await;
+    engine.ok(&["rm", "-f", "one"]).await;
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_killed_and_starts_its_containers_again_holds_each_once() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let engine = site.engine(0).await;
+    engine.shell("data", &["-d", "--name", "one", "--restart", "always"], WRITE).await;
+    writes(&site, &engine, "one").await;
+    engine.daemon().restart();
+    engine.up().await;
+    running(&engine, "one").await;
+    writes(&site, &engine, "one").await;
+    assert_eq!(site.plugin(0).references("data").await, 1);
+    engine.ok(&["rm", "-f", "one"]).await;
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_that_died_with_a_killed_engine_hold_nothing() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let engine = site.engine(0).await;
+    engine.shell("data", &["-d", "--name", "one"], WRITE).await;
+    writes(&site, &engine, "one").await;
+    engine.daemon().restart();
+    engine.up().await;
+    // The first thing that has to do with the driver tells that the engine is another.
+    engine.volumes().await;
+    site.settle("data").await;
+    engine.ok(&["start", "one"]).await;
+    writes(&site, &engine, "one").await;
+    engine.ok(&["rm", "-f", "one"]).await;
+    site.settle("data").await;
+}
+
+/// With live-restore the containers outlive the engine, which sends nothing for them but one
+/// unmount at their end.
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_that_outlive_a_killed_engine_keep_their_volume() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let engine = site.engine_with(0, &["--live-restore"]).await;
+    engine.shell("data", &["-d", "--name", "one"], WRITE).await;
+    writes(&site, &engine, "one").await;
+    engine.daemon().restart();
+    engine.up().await;
+    engine.volumes().await;
+    running(&engine, "one").await;
+    wait::until("the agent has looked who uses it", PATIENCE, || async {
+        let shown = site.plugin(0).get("data").await.body["Volume"]["Status"].clone();
+        let problem = shown["problem"].as_str().unwrap_or_default().to_owned();
+        if problem.contains("in use") { Ok(()) } else { Err(shown.to_string()) }
+    })
+    .await;
+    // A copy into it is mounted and unmounted by the ID that is in doubt.
+    engine.ok(&["cp", "one:/data/log", "-"]).await;
+    writes(&site, &engine, "one").await;
+    assert_eq!(site.count("NodeUnpublishVolume"), 0);
+    engine.ok(&["stop", "-t", "0", "one"]).await;
+    site.settle("data").await;
+    engine.ok(&["rm", "one"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_agent_takes_nothing_from_a_running_container() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let engine = site.engine(0).await;
+    engine.shell("data", &["-d", "--name", "one"], WRITE).await;
+    site.system.kill9_and_restart(Part::Agent(0)).await;
+    site.system.healthy().await;
+    writes(&site, &engine, "one").await;
+    engine.ok(&["cp", "one:/data/log", "-"]).await;
+    engine.shell("data", &["-d", "--name", "two"], WRITE).await;
+    writes(&site, &engine, "one").await;
+    assert_eq!(site.count("NodePublishVolume"), 1);
+    engine.ok(&["rm", "-f", "two"]).await;
+    writes(&site, &engine, "one").await;
+    assert_eq!(site.count("NodeUnpublishVolume"), 0);
+    engine.ok(&["rm", "-f", "one"]).await;
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unmount_that_the_agent_missed_is_found_out() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let engine = site.engine(0).await;
+    engine.shell("data", &["-d", "--name", "one"], WRITE).await;
+    writes(&site, &engine, "one").await;
+    site.system.kill9(Part::Agent(0));
+    // The engine tries for half a minute, and gives up.
+    let _ = engine.run(&["rm", "-f", "one"]).await;
+    let gone = engine.run(&["ps", "-aq"]).await;
+    assert!(gone.stdout.is_empty(), "{gone:?}");
+    site.system.restart(Part::Agent(0));
+    site.system.healthy().await;
+    wait::until("the volume is free", Duration::from_secs(240), || async {
+        let claims = site.system.claims("data").await.claims;
+        if claims.is_empty() { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+    site.settle("data").await;
+}
