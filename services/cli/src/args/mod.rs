@@ -29,7 +29,7 @@ pub use dev::Dev;
 pub use events::{Events, Kind, Trace};
 pub use list::Page;
 pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus};
-pub use plugin::{PluginDelete, PluginExpect};
+pub use plugin::{PluginDelete, PluginExpect, PluginInstances, PluginStart, PluginStop};
 pub use run::Run;
 pub use volume::{Deregister, Detach, Init, List, Placement, Register, Republish, VolumeCommand};
 
@@ -227,6 +227,27 @@ pub enum PluginCommand {
     #[command(after_long_help = "EXAMPLES
     berth plugin delete ebs.csi.aws.com")]
     Delete(PluginDelete),
+    /// Show each plugin instance on a node, its process, and files that are no plugin
+    ///
+    /// Asks the node's agent. Several instances of a plugin may run side by side, as in an upgrade;
+    /// calls go to the newest that is healthy. One whose file or socket is gone stays while mounts
+    /// need it. What is wrong with a file in `plugins_dir` or `sockets_dir` is said below.
+    #[command(after_long_help = "EXAMPLES
+    berth plugin instances n1
+    berth plugin instances n1 --plugin ebs.csi.aws.com")]
+    Instances(PluginInstances),
+    /// Stop the process of a plugin that a node's agent runs
+    ///
+    /// It stays stopped until it is started, or its file is removed or changed. It is refused while
+    /// mounts need it, unless you say so.
+    #[command(after_long_help = "EXAMPLES
+    berth plugin stop ebs.csi.aws.com --node n1
+    berth plugin stop ebs.csi.aws.com --node n1 --instance 3f2c9a10b4de --even-with-mounts")]
+    Stop(PluginStop),
+    /// Run a plugin again that was stopped
+    #[command(after_long_help = "EXAMPLES
+    berth plugin start ebs.csi.aws.com --node n1")]
+    Start(PluginStart),
 }
 
 /// `berth plugin status`

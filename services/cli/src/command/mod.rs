@@ -12,6 +12,7 @@ pub mod gc;
 pub mod keygen;
 pub mod node;
 pub mod plugin;
+pub mod plugin_here;
 pub mod republish;
 pub mod spec;
 pub mod trace;

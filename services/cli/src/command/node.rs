@@ -121,7 +121,7 @@ pub async fn leave(args: &args::NodeLeave, session: &Session) -> Result<(), Fail
 }
 
 /// Who answers, when nobody was named.
-fn user_and_host() -> String {
+pub fn user_and_host() -> String {
     let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty());
     let user = user.unwrap_or_else(|| format!("uid {}", nix::unistd::getuid()));

@@ -1,0 +1,62 @@
+//! The plugins of one node, as its agent has them.
+
+use berth_contract::message::plugin::{Here, InstanceHere};
+use berth_domain::Timestamp;
+
+use crate::span::ago;
+use crate::table::Table;
+
+/// Each instance, and what is wrong with where they come from.
+pub fn plugins_here(here: &Here, now: Timestamp) -> String {
+    let columns = [
+        "PLUGIN",
+        "INSTANCE",
+        "HEALTH",
+        "CALLS",
+        "VERSION",
+        "SINCE",
+        "PID",
+        "RESTARTS",
+        "MOUNTS",
+        "SOURCE",
+        "DESCRIPTION",
+    ];
+    let mut table = Table::new(columns);
+    for one in &here.instances {
+        table.row([
+            one.plugin.to_string(),
+            one.instance.clone(),
+            if one.healthy { "healthy" } else { "unhealthy" }.to_owned(),
+            calls(one).to_owned(),
+            one.version.clone().unwrap_or_default(),
+            ago(one.since, now),
+            one.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            if one.supervised { one.restarts.to_string() } else { String::new() },
+            one.mounts.to_string(),
+            one.source.clone(),
+            one.description.clone(),
+        ]);
+    }
+    let mut said = match here.instances.is_empty() {
+        true => format!("no plugins on {}\n", here.node),
+        false => table.to_string(),
+    };
+    if !here.faults.is_empty() {
+        let mut table = Table::new(["NO PLUGIN COMES FROM", "BECAUSE"]);
+        for fault in &here.faults {
+            table.row([fault.source.clone(), fault.problem.clone()]);
+        }
+        said = format!("{said}\n{table}");
+    }
+    said
+}
+
+/// Whether calls go there, and whether it stays.
+fn calls(one: &InstanceHere) -> &'static str {
+    match (one.serves, one.leaving) {
+        (true, false) => "here",
+        (true, true) => "here, leaving",
+        (false, true) => "leaving",
+        (false, false) => "",
+    }
+}
