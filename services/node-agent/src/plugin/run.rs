@@ -176,7 +176,7 @@ impl Runner {
                 let pid = id.pid;
                 self.process = Some(process);
                 self.member.set_process(Some(id), None);
-                // On the disk before anything else: it is found again by this.
+                // Before anything else: it is found again by this.
                 self.member.save().await;
                 (self.started, self.last_well) = (Instant::now(), Instant::now());
                 let (plugin, instance) = (&self.plugin.id, &self.member.key);

@@ -100,7 +100,7 @@ impl Slot {
         }
     }
 
-    /// Notes that an instance mounts a volume, on the disk while it has company: alone it has
+    /// Notes that an instance mounts a volume, in its record while it has company: alone it has
     /// mounted all that there is.
     pub(super) async fn attribute(&self, member: &Arc<Member>, volume: &str) {
         let is_new = member.mounts(volume);
