@@ -17,4 +17,5 @@ mod life;
 mod mounting;
 mod reboot;
 mod places;
+mod plugins;
 mod world;

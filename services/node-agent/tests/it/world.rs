@@ -62,6 +62,7 @@ pub struct World {
 #[derive(Default)]
 pub struct Differences<'a> {
     pub driver: &'a [&'a str],
+    /// `{dir}` in it stands for the test's directory.
     pub agent: &'a str,
 }
 
@@ -490,6 +491,7 @@ fn driver(dir: &Dir, wrapper: &[&str], more: &[&str]) -> Daemon {
 }
 
 fn agent(dir: &Dir, url: &str, more: &str) -> Daemon {
+    let more = more.replace("{dir}", &dir.path().display().to_string());
     let config = format!(
         "node = '{}'\n\
          state_dir = '{}'\n\
