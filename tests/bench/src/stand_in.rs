@@ -59,7 +59,9 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
         (ControllerRpc::Validate, json!({"confirmed": true})),
     ];
     for (rpc, says) in answers {
-        answer(&service, rpc.subject(&plugin), Some(controller_queue(&plugin)), says).await?;
+        let group = Some(controller_queue(&plugin));
+        answer(&service, rpc.subject(&plugin), group, says.clone()).await?;
+        answer(&service, rpc.subject_on(&plugin, &node), None, says).await?;
     }
     while let Err(error) = ask::ask(&bus, &Global::NodeReport.subject(), &report()).await {
         crate::tell(&format!("the node could not be reported yet: {error}"));

@@ -36,6 +36,7 @@ pub struct Executor {
     seen: Arc<Mutex<Vec<Seen>>>,
     answers: Arc<Mutex<BTreeMap<(String, &'static str), Answer>>>,
     service: Arc<Service>,
+    node: NodeId,
 }
 
 impl Executor {
@@ -47,8 +48,9 @@ impl Executor {
             metadata: BTreeMap::new(),
         };
         let service = Arc::new(bus.service(spec).await.unwrap());
-        let executor = Self { seen: Arc::default(), answers: Arc::default(), service };
-        let detach = AgentVerb::Detach.subject(&NodeId::new(node).unwrap());
+        let node = NodeId::new(node).unwrap();
+        let detach = AgentVerb::Detach.subject(&node);
+        let executor = Self { seen: Arc::default(), answers: Arc::default(), service, node };
         executor.serve("detach", detach, None).await;
         executor
     }
@@ -59,6 +61,7 @@ impl Executor {
         let group = || Some(controller_queue(&plugin));
         for rpc in [ControllerRpc::Publish, ControllerRpc::Unpublish] {
             self.serve("controller", rpc.subject(&plugin), group()).await;
+            self.serve("controller", rpc.subject_on(&plugin, &self.node), None).await;
         }
         let spec = EndpointSpec {
             name: "validate".to_owned(),
