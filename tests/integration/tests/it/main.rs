@@ -21,6 +21,7 @@ mod register;
 mod safety;
 mod scenarios;
 mod secrets;
+mod systemd;
 mod tell;
 mod traces;
 mod truth;
