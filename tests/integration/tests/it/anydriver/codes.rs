@@ -71,7 +71,7 @@ async fn not_found_on_the_node_is_taken_as_done_only_where_nothing_is_mounted() 
     used_under(&system, "lost-after-the-work", &on_node("after", None)).await;
     assert_eq!(begun_at(&system, 0, "NodeUnpublishVolume"), 1);
     used_under(&system, "lost-before", &on_node("before", Some(2))).await;
-    assert_eq!(begun_at(&system, 0, "NodeUnpublishVolume"), 1 + 3, "it was mounted still");
+    assert_eq!(begun_at(&system, 0, "NodeUnstageVolume"), 1 + 3, "it was mounted still");
 }
 
 /// CSI: it is not safe to assume that the volume is detached. The claim stays, and says why.
