@@ -129,17 +129,24 @@ impl Caller {
                 _ => NotPublished::Failed(problem),
             });
         }
-        // A workload that found a bare directory would write to the host's own disk.
-        let is_directory = using.capability.attachment == AttachmentMode::FileSystem;
-        if is_directory && !mounts(Code::MountFailed).await.map_err(at)?.has(target) {
-            let message = format!(
-                "plugin {} answered NodePublishVolume with OK, but nothing is mounted at {}",
-                self.plugin.id,
-                target.display()
-            );
-            return Err(at(Problem::new(Code::MountFailed, message).retryable()));
-        }
-        Ok(())
+        // A workload that found a bare directory or file would write to the host's own disk.
+        let lacking = match using.capability.attachment {
+            AttachmentMode::FileSystem => {
+                let table = mounts(Code::MountFailed).await.map_err(at)?;
+                (!table.has(target)).then_some("nothing is mounted")
+            }
+            AttachmentMode::BlockDevice => {
+                let found = dirs::is_block_device(target).await;
+                (!found).then_some("there is no block device")
+            }
+        };
+        let Some(lacking) = lacking else { return Ok(()) };
+        let message = format!(
+            "plugin {} answered NodePublishVolume with OK, but {lacking} at {}",
+            self.plugin.id,
+            target.display()
+        );
+        Err(at(Problem::new(Code::MountFailed, message).retryable()))
     }
 
     async fn unpublish(&self, target: &Path) -> Result<(), Problem> {

@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -73,6 +73,17 @@ pub(super) async fn remove_if_empty(path: &Path) -> Result<(), DirError> {
     }
 }
 
+/// Whether a block device is there, itself or by a link.
+pub(super) async fn is_block_device(path: &Path) -> bool {
+    let owned = path.to_owned();
+    off_thread(move || {
+        let kind = fs::metadata(owned)?.file_type();
+        if kind.is_block_device() { Ok(()) } else { Err(io::Error::other("another kind")) }
+    })
+    .await
+    .is_ok()
+}
+
 async fn off_thread(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
@@ -82,6 +93,19 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_device_is_told_from_all_else() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "x").unwrap();
+        for path in [dir.path(), &dir.path().join("file"), Path::new("/dev/null")] {
+            assert!(!is_block_device(path).await, "{}", path.display());
+        }
+        // Not every machine has one; tests that bind loop devices need root.
+        if Path::new("/dev/loop0").exists() {
+            assert!(is_block_device(Path::new("/dev/loop0")).await);
+        }
+    }
 
     #[tokio::test]
     async fn made_for_the_agent_alone_and_removed_only_when_empty() {

@@ -66,7 +66,7 @@ impl Mounter {
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
             let mounting = Mounting { plugin, spot, pass, deadline, trace };
-            async move { mounter.mount_granted(&volume, &grant, mounting).await }
+            Box::pin(async move { mounter.mount_granted(&volume, &grant, mounting).await })
         };
         let told = |problem: Problem| told(problem.plugin(&lane.plugin));
         let turn = Turn { lane: lane.clone(), order: None, deadline };

@@ -234,3 +234,55 @@ pub(super) fn links_of(alloc: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_place_is_looked_at_where_it_really_is_and_refused_in_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = fs::canonicalize(dir.path()).unwrap();
+        let (binds, state) = (dir.join("binds"), dir.join("binds/state"));
+        for made in [&binds.join("data"), &state.join("csi"), &binds.join("full/in")] {
+            fs::create_dir_all(made).unwrap();
+        }
+        symlink(binds.join("data"), binds.join("link")).unwrap();
+        symlink("/etc", binds.join("etc")).unwrap();
+        fs::write(binds.join("file"), "x").unwrap();
+        File::create(binds.join("bare")).unwrap();
+        let paths = Paths::new(&state);
+        let look = |path: &Path, below: &[PathBuf]| {
+            Spot::look(path.to_str().unwrap(), below, &paths).map_err(|error| error.to_string())
+        };
+        let below = [binds.clone()];
+        let spot = look(&binds.join("link"), &below).unwrap();
+        assert_eq!((spot.path(), spot.owner()), (binds.join("data").as_path(), None));
+        assert!(spot.fits(AttachmentMode::FileSystem).is_ok());
+        assert!(spot.fits(AttachmentMode::BlockDevice).is_err());
+        let bare = look(&binds.join("bare"), &below).unwrap();
+        assert!(bare.fits(AttachmentMode::BlockDevice).is_ok());
+        for (path, words) in [
+            (binds.clone(), "`bind_below`"),
+            (dir.clone(), "`bind_below`"),
+            (binds.join("etc"), "really /etc"),
+            (binds.join("state/csi"), "the agent itself"),
+            (binds.join("full"), "not empty"),
+            (binds.join("file"), "not empty"),
+            (binds.join("gone"), "must be there"),
+            (PathBuf::from("data"), "absolute"),
+        ] {
+            let refused = look(&path, &below).unwrap_err();
+            assert!(refused.contains(words), "{}: {refused}", path.display());
+        }
+        assert!(look(&binds.join("data"), &[]).unwrap_err().contains("`bind_below` is empty"));
+
+        // What was looked at and is another by then is not taken.
+        fs::remove_file(binds.join("link")).unwrap();
+        symlink(binds.join("bare"), binds.join("link")).unwrap();
+        let changed = spot.again(&below, &paths).unwrap_err().to_string();
+        assert!(changed.contains("when the volume was asked for"), "{changed}");
+    }
+}
