@@ -46,7 +46,7 @@ pub async fn claims(
                 *line = Some((volume, Line::of(&subtree.volume)));
             }
             let (_, line) = line.as_ref()?;
-            Some(shown(state, volume, subtree, line, alloc, subtree.volume.claims.get(*alloc)?))
+            Some(shown(state, volume, subtree, line, alloc, subtree.volume.claims.get(alloc)?))
         };
         let meant = meant(volumes, &namespace, &query).filter(later);
         page(meant, Room::of(query.limit), show, |(volume, alloc)| key::claim(volume, alloc))
@@ -125,7 +125,7 @@ pub(super) fn first_claims(
 ) -> Vec<ClaimStatus> {
     let line = Line::of(&subtree.volume);
     let show = |alloc: &&AllocId| {
-        let claim = subtree.volume.claims.get(*alloc)?;
+        let claim = subtree.volume.claims.get(alloc)?;
         Some(shown(state, key, subtree, &line, alloc, claim))
     };
     let page = page(subtree.volume.claims.keys(), room, show, ToString::to_string);
