@@ -10,6 +10,7 @@ use berth_bus::{Events, Service};
 use berth_contract::{bucket, stream};
 use berth_service::clock;
 use berth_service::process::{Fatal, Process};
+use berth_service::runs::Runs;
 use berth_service::shutdown::Shutdown;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -33,6 +34,7 @@ use crate::plugin::record::Records;
 use crate::plugin::roster::{self, Places, Roster};
 use crate::plugin::{self, ORDERS_MAX, Plugins, Supervision};
 use crate::report::Reporter;
+use crate::runs;
 use crate::tell::Teller;
 
 /// How long the last report may take.
@@ -66,9 +68,11 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     // Opening it also makes sure that no other agent works here.
     let journal = Journal::open(state_dir.join("journal")).await?;
     let paths = Paths::new(&state_dir);
+    let runs = Runs::below(&state_dir);
+    runs.make()?;
     let host = Host::read(config.node.clone());
-    node::log_what_is_here(&journal, &paths, &host.boot_id).await?;
     let (node, boot_id) = (host.node.clone(), host.boot_id.clone());
+    node::log_what_is_here(&journal, &paths, &host.boot_id).await?;
     let gate = Gate::default();
     let tenure = Tenure {
         bucket: process.bus.bucket(&bucket::LEASES, process.replicas).await?,
@@ -136,6 +140,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         gate,
         looks: Looks::default(),
         since: clock::now(),
+        runs: runs.clone(),
     });
     let service = node::serve(&mounter, &process.bus).await?;
     plugin::serve(&service, &config.node, &plugins, &journal, orders).await?;
@@ -146,12 +151,14 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
 
     let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
     let _looking = mounter.keep_looking(config.look_interval, &shutdown);
+    let watching = tokio::spawn(runs::watch(runs, process.bus.clone(), shutdown.clone()));
     let coming_back = tokio::spawn(comeback::keep(mounter, at_gate, shutdown.clone()));
     let lease = tenure.keep(lease, &shutdown).await?;
     docker.ended().await;
     end.abort();
     reporting.abort();
     coming_back.abort();
+    watching.abort();
     drain(service, running, &reporter, &events, config.drain).await;
     if let Some(lease) = lease {
         tenure.give_up(lease).await;

@@ -9,7 +9,7 @@
 //! for it; that after a restart of the agent and of the host it goes on where it was: what there is
 //! to know is in files and in the locks on them ([`berth_service::runs`]).
 //!
-//! **Never** ends a process whose runner is there.
+//! **Never** ends a process whose runner is there, unless its node counted as gone ([`end_all`]).
 
 use std::fs;
 use std::io;
@@ -61,7 +61,7 @@ pub async fn watch(runs: Runs, bus: Bus, shutdown: Shutdown) {
 }
 
 async fn look(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
-    let (seen, unread) = blocking(runs, |runs| runs.all()).await?;
+    let (seen, unread) = blocking(runs, Runs::all).await?;
     for (name, error) in unread {
         tracing::warn!(name, %error, "the file of a run cannot be read; its claims stay");
     }
@@ -129,6 +129,20 @@ pub async fn check(runs: &Runs, volume: &VolumeKey, alloc: &AllocId) -> Result<(
     Err(Problem::new(Code::UnmountFailed, message).retryable().next(next))
 }
 
+/// Ends every run of this node, runners too: the node counted as gone, and whoever has its volumes
+/// since then must not find others writing to them.
+pub async fn end_all(runs: &Runs) -> Result<(), Problem> {
+    let (seen, _) = blocking(runs, Runs::all).await?;
+    for one in seen.into_iter().filter(|one| one.run.ended.is_none()) {
+        let name = one.name.clone();
+        for pid in blocking(runs, move |_| processes(&name)).await? {
+            tracing::warn!(run = one.name, pid, "killed: its node counted as gone");
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+    Ok(())
+}
+
 /// The processes that belong to a run: they have open what the command inherited, or are in a mount
 /// namespace with the run's mark.
 fn processes(name: &str) -> io::Result<Vec<i32>> {
@@ -139,9 +153,8 @@ fn processes(name: &str) -> io::Result<Vec<i32>> {
             continue;
         };
         // A process that ends meanwhile, or is nobody's business, has nothing to read.
-        let marked = || {
-            fs::read_to_string(path.join("mountinfo")).is_ok_and(|mounts| is_of(name, &mounts))
-        };
+        let marked =
+            || fs::read_to_string(path.join("mountinfo")).is_ok_and(|mounts| is_of(name, &mounts));
         let inherited = || {
             let files = fs::read_dir(path.join("fd")).into_iter().flatten().flatten();
             let mut files = files.filter_map(|file| fs::read_link(file.path()).ok());

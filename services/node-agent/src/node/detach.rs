@@ -13,6 +13,7 @@ use super::{Mounter, dirs, local, mounts, no_plugin};
 use crate::lane::{Lane, Turn, Work};
 use crate::plan::{self, Departure, Scene};
 use crate::plugin::Plugin;
+use crate::runs;
 use crate::tell::{Executed, Used};
 
 /// How it is called where it is told.
@@ -127,6 +128,7 @@ impl Mounter {
         if calls.is_empty() {
             return Ok(());
         }
+        runs::check(&self.parts.runs, volume, alloc).await?;
         let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
         let (external_id, began) = (external_id.clone(), Instant::now());
         self.parts.binds.undo(&place).await?;

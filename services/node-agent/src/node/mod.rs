@@ -39,6 +39,7 @@ use crate::paths::Paths;
 use crate::plugin::{Plugin, Plugins};
 use crate::tell::Teller;
 use berth_service::mount_table::MountTable;
+use berth_service::runs::Runs;
 
 pub use bind::Binds;
 pub use endpoints::serve;
@@ -76,6 +77,8 @@ pub struct Parts {
     pub looks: Looks,
     /// Since when this process runs.
     pub since: Timestamp,
+    /// The commands that use what is mounted.
+    pub runs: Runs,
 }
 
 impl Mounter {

@@ -27,7 +27,7 @@ impl Mounter {
             work: self.parts.lanes.under_way(),
             failures: self.parts.lanes.failures(),
             controllers: self.parts.hosted.list(),
-            runs: None,
+            runs: Some(self.parts.runs.dir().to_string_lossy().into_owned()),
         })
     }
 

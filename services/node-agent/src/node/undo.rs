@@ -31,6 +31,7 @@ impl Mounter {
     pub async fn undo_all(&self, proof: &Proof) -> Result<(), Problem> {
         let trace = clock::begin_trace();
         self.end_allocs(proof, trace).await?;
+        crate::runs::end_all(&self.parts.runs).await?;
         let undone = stream::iter(self.parts.journal.uses())
             .map(|(volume, alloc, entry)| self.undo(volume, alloc, entry, trace))
             .buffer_unordered(SIDE_BY_SIDE)
