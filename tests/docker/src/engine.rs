@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use berth_harness::dirs::Dir;
 use berth_harness::process::{Daemon, Program};
-use berth_harness::wait;
+use berth_harness::{root, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -199,6 +199,26 @@ impl Engine {
             .map(|(pid, _)| pid)
             .collect()
     }
+}
+
+/// Whether this machine can run engines: root may, where they are installed. Where not, a line says
+/// what was skipped.
+///
+/// # Panics
+/// When `CI` is set, where nothing is skipped.
+pub fn engine_or_skip() -> bool {
+    if !root::or_skip("runs a Docker engine") {
+        return false;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |tool: &&str| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file());
+    let tools = ["dockerd", "docker", "containerd", "busybox"];
+    let Some(missing) = tools.iter().find(|tool| !is_there(tool)) else { return true };
+    let line = format!("SKIPPED (needs {missing}): runs a Docker engine");
+    assert!(std::env::var_os("CI").is_none(), "{line}; but CI is set, where nothing is skipped");
+    // Written past the capture of test output, which would hide it when the test passes.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    false
 }
 
 impl Drop for Engine {

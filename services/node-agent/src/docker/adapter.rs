@@ -1,7 +1,7 @@
 //! The adapter's parts together, and the two requests that count: mount and unmount.
 //!
-//! **Promises** an answer to a mount within the time that the engine waits. An attachment that takes
-//! longer goes on behind it, without a reference, for whoever asks again.
+//! **Promises** an answer to a mount within the time that the engine waits. An attachment that
+//! takes longer goes on behind it, without a reference, for whoever asks again.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use super::book::Book;
 use super::delivery::{Delivery, Reference};
 use super::session::not_kept;
 
-/// How long an unmount waits for the release that follows it, so that whoever stops a container here
-/// and starts it elsewhere finds the volume free. The release goes on all the same.
+/// How long an unmount waits for the release that follows it, so that whoever stops a container
+/// here and starts it elsewhere finds the volume free. The release goes on all the same.
 const RELEASE: Duration = Duration::from_secs(10);
 /// How long what was mounted for nobody is kept for whoever asks again: Docker itself does for half
 /// a minute, and people do.
@@ -66,8 +66,8 @@ pub(super) struct Memory {
 }
 
 impl Adapter {
-    /// One that works with these. What an earlier process left open is kept a while: the engine asks
-    /// again for what it was not answered.
+    /// One that works with these. What an earlier process left open is kept a while: the engine
+    /// asks again for what it was not answered.
     pub(super) fn new(parts: Parts) -> Self {
         let linger = || Memory { linger: Some(Instant::now() + LINGER), ..Memory::default() };
         let known = parts.book.all().into_iter();

@@ -1,7 +1,7 @@
 //! What each endpoint does.
 //!
-//! **Promises** that a volume's data is never touched: to create is to give a volume that is there a
-//! name, and to remove is to forget the name.
+//! **Promises** that a volume's data is never touched: to create is to give a volume that is there
+//! a name, and to remove is to forget the name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -4,9 +4,9 @@
 //! a path of its own in a mount namespace of its own; what tells that it is the same is the device
 //! and the root of the mount within it (proc(5)).
 //!
-//! **Promises** that what cannot be read is an error, never an absence (unknown is in use), except a
-//! process that has ended meanwhile. Open files are looked for as far as we may look, and prove only
-//! that somebody is there.
+//! **Promises** that what cannot be read is an error, never an absence (unknown is in use), except
+//! a process that has ended meanwhile. Open files are looked for as far as we may look, and prove
+//! only that somebody is there.
 //!
 //! **Never** touches a mount: a look at a dead one hangs for ever. Counts nobody who has the mount
 //! at the very path where we have it: that is our mount, as its namespace inherited it.

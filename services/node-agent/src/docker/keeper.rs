@@ -1,8 +1,8 @@
 //! What goes on without anybody asking: sessions that nobody uses are closed.
 //!
-//! **Promises** that a session is closed only when nobody is counted and nobody on this host has its
-//! mount; or when everybody who is counted is in doubt, and the host, and where needed the engine,
-//! show for a while that no container uses it. What is not known counts as used.
+//! **Promises** that a session is closed only when nobody is counted and nobody on this host has
+//! its mount; or when everybody who is counted is in doubt, and the host, and where needed the
+//! engine, show for a while that no container uses it. What is not known counts as used.
 //!
 //! **Never** closes by time alone.
 
@@ -23,11 +23,11 @@ use super::record::{Phase, Session, Trust};
 /// How often every session is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// The longest time between two looks at one that stays in use.
-const LOOK_MAX: Duration = Duration::from_secs(15);
+const LOOK_MAX: Duration = Duration::from_secs(60);
 /// How long nobody must be seen after the engine started anew: it starts its containers again.
 const QUIET_ENGINE: Duration = Duration::from_secs(5);
-/// How long nobody must be seen after this agent was away: the engine may be between a mount that it
-/// was answered and the start of the container.
+/// How long nobody must be seen after this agent was away: the engine may be between a mount that
+/// it was answered and the start of the container.
 const QUIET_AGENT: Duration = Duration::from_secs(60);
 
 /// Tends to every session until the shutdown.
@@ -126,6 +126,19 @@ impl Adapter {
 
     /// Whether nobody uses what is mounted there; else who does, or why that is not known.
     async fn unused(&self, name: &str, path: PathBuf, trust: Option<Trust>) -> Result<(), String> {
+        // Where counts are in doubt the engine is asked first: it knows most, and costs least.
+        let engine = match trust {
+            None => Ok(()),
+            Some(_) => match engine::users(self.engine(), name).await {
+                Ok(users) if users.is_empty() => Ok(()),
+                Ok(users) => {
+                    return Err(format!("in use: by the engine's containers {}", users.join(", ")));
+                }
+                Err(error) => {
+                    Err(format!("whether containers use it is not known: {}", chain(&error)))
+                }
+            },
+        };
         let away = trust == Some(Trust::AgentWasAway);
         let shown = tokio::task::spawn_blocking(move || holders::of(&path, away)).await;
         let shown = match shown {
@@ -133,22 +146,16 @@ impl Adapter {
             Ok(Err(error)) => return Err(format!("who uses it cannot be read: {error}")),
             Err(error) => return Err(format!("who uses it was not read: {error}")),
         };
-        match (&shown, trust) {
-            (Use::By(holders), _) => return Err(format!("in use: {}", holders.join(", "))),
-            // The counts say so and the host does not gainsay it.
-            (Use::Nobody | Use::NotMounted, None) => return Ok(()),
-            (Use::Nobody | Use::NotMounted, Some(_)) => {}
-        }
-        match engine::users(self.engine(), name).await {
-            Ok(users) if users.is_empty() => Ok(()),
-            Ok(users) => Err(format!("in use: by the engine's containers {}", users.join(", "))),
+        match (shown, trust) {
+            (Use::By(holders), _) => Err(format!("in use: {}", holders.join(", "))),
             // An engine that is not there starts nothing, and what runs without it was looked for.
-            Err(_) if shown == Use::Nobody && trust == Some(Trust::EngineRestarted) => Ok(()),
-            Err(error) => Err(format!("whether containers use it is not known: {}", chain(&error))),
+            (Use::Nobody, Some(Trust::EngineRestarted)) => Ok(()),
+            (Use::Nobody | Use::NotMounted, _) => engine,
         }
     }
 
-    /// Closes the session, unless somebody was counted meanwhile; that takes the lane, which is ours.
+    /// Closes the session, unless somebody was counted meanwhile; that takes the lane, which is
+    /// ours.
     async fn finish(&self, name: &str, seen: &Session) {
         let expected = seen.clone();
         let close = self.book().change(name, move |record| match &mut record.session {

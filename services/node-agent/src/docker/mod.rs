@@ -1,14 +1,14 @@
 //! Docker's volumes: the classic volume plugin, served at a socket.
 //!
-//! **Owns** `<state_dir>/docker`: the names that Docker gave volumes, and which of Docker's IDs hold
-//! them here; and the socket.
+//! **Owns** `<state_dir>/docker`: the names that Docker gave volumes, and which of Docker's IDs
+//! hold them here; and the socket.
 //!
-//! **Promises** what Docker's engine needs (E11): a volume is claimed and mounted while any container
-//! on this node uses it, under one alloc, and released after the last; a kill of the engine or of
-//! the agent loses no reference and leaves none for ever; a mount is answered in time.
+//! **Promises** what Docker's engine needs (E11): a volume is claimed and mounted while any
+//! container on this node uses it, under one alloc, and released after the last; a kill of the
+//! engine or of the agent loses no reference and leaves none for ever; a mount is answered in time.
 //!
-//! **Never** touches a volume's data, decides who may have a volume, or mounts anything itself: it is
-//! a client of the claim service and of the agent's own `agent.mount`.
+//! **Never** touches a volume's data, decides who may have a volume, or mounts anything itself: it
+//! is a client of the claim service and of the agent's own `agent.mount`.
 //!
 //! ```text
 //!            mount                mounted             unmounted by all, nobody holds it

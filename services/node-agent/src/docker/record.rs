@@ -1,13 +1,13 @@
 //! What is known of one name that Docker uses, and how it changes.
 //!
 //! **Owns** the count of references: how often each of Docker's IDs was mounted and not unmounted.
-//! The engine mounts one ID more than once (`docker cp` on a running container), so they are counted
-//! and not collected.
+//! The engine mounts one ID more than once (`docker cp` on a running container), so they are
+//! counted and not collected.
 //!
-//! **Promises** that a reference is dropped only when the engine said so, or when it is in doubt and
-//! the host showed that nobody uses the volume. In doubt is what was counted before the engine
-//! started anew, since a dead engine unmounts nothing, and before this agent did, since an answer or
-//! an unmount may have been lost with it.
+//! **Promises** that a reference is dropped only when the engine said so, or when it is in doubt
+//! and the host showed that nobody uses the volume. In doubt is what was counted before the engine
+//! started anew, since a dead engine unmounts nothing, and before this agent did, since an answer
+//! or an unmount may have been lost with it.
 //!
 //! **Never** waits, reads a clock or touches a disk.
 

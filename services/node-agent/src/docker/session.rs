@@ -128,7 +128,7 @@ impl Adapter {
     ) -> Result<(), Problem> {
         if !session.ids.is_empty() {
             let ids = session.ids.len();
-            tracing::error!(name, %problem, ids, "containers use a volume that was taken from them");
+            tracing::error!(name, %problem, ids, "the volume was taken from its containers");
         }
         let alloc = session.alloc.clone();
         let close = self.book().change(name, move |record| {

@@ -33,8 +33,8 @@ pub enum StoreError {
     /// Something in it is not what this version writes or reads.
     #[error(
         "the store {} holds a name that cannot be read, {name:?}; it is not skipped, because a \
-         container may use its volume: start the version that wrote it, or move the store away once \
-         no container uses a volume of Berth",
+         container may use its volume: start the version that wrote it, or move the store away \
+         once no container uses a volume of Berth",
         path.display()
     )]
     Entry {

@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use berth_docker::Site;
-use berth_harness::root::or_skip;
+use berth_docker::{Site, engine_or_skip};
 use serde_json::Value;
 
 const WRITER: &[&str] = &["single-node-writer"];
@@ -11,7 +10,7 @@ const SLEEP: &str = "while true; do sleep 1; done";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_container_writes_another_reads() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = Site::start(1).await;
@@ -40,7 +39,7 @@ async fn what_one_container_writes_another_reads() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_of_one_node_share_a_claim_and_the_last_one_ends_it() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = Site::start(1).await;
@@ -66,7 +65,7 @@ async fn containers_of_one_node_share_a_claim_and_the_last_one_ends_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_into_a_running_container_does_not_end_its_use() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = Site::start(1).await;
@@ -97,7 +96,7 @@ async fn a_copy_into_a_running_container_does_not_end_its_use() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_that_another_node_holds_is_refused_in_words() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = Site::start(2).await;
@@ -121,7 +120,7 @@ async fn a_volume_that_another_node_holds_is_refused_in_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn options_say_which_volume_and_what_may_be_done() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = Site::start(1).await;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use berth_docker::{Engine, PATIENCE, Site};
-use berth_harness::root::or_skip;
+use berth_docker::{Engine, PATIENCE, Site, engine_or_skip};
 use berth_harness::wait;
 use berth_integration::Part;
 
@@ -45,7 +44,7 @@ async fn writes(site: &Site, engine: &Engine, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_is_stopped_gives_back_what_its_containers_had() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = site().await;
@@ -64,7 +63,7 @@ async fn an_engine_that_is_stopped_gives_back_what_its_containers_had() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_is_killed_and_starts_its_containers_again_holds_each_once() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = site().await;
@@ -82,7 +81,7 @@ async fn an_engine_that_is_killed_and_starts_its_containers_again_holds_each_onc
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_that_died_with_a_killed_engine_hold_nothing() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = site().await;
@@ -104,7 +103,7 @@ async fn containers_that_died_with_a_killed_engine_hold_nothing() {
 /// unmount at their end.
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_that_outlive_a_killed_engine_keep_their_volume() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = site().await;
@@ -132,7 +131,7 @@ async fn containers_that_outlive_a_killed_engine_keep_their_volume() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_agent_takes_nothing_from_a_running_container() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = site().await;
@@ -154,7 +153,7 @@ async fn a_killed_agent_takes_nothing_from_a_running_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unmount_that_the_agent_missed_is_found_out() {
-    if !or_skip("real mounts") {
+    if !engine_or_skip() {
         return;
     }
     let site = site().await;
