@@ -76,7 +76,7 @@ pub fn work(rows: &[Row]) -> String {
 
 fn cells(row: &Row) -> [String; 10] {
     let blank = |text: Option<String>| text.unwrap_or_default();
-    let size = row.rss_bytes.map(|bytes| format!("{} MiB", grouped(mib(bytes))));
+    let size = row.rss_bytes.map(memory);
     [
         row.name.clone(),
         if row.at_once == 0 { String::new() } else { row.at_once.to_string() },
@@ -136,9 +136,12 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
             .collect(),
     );
     table(
-        "| claims on one shared volume | p50 / p99 | Nomad |",
+        "| claims on one shared volume | p50 / p99 | a raw guarded write there | Nomad |",
         of(Part::Shared)
-            .map(|row| format!("| {} | {} ms | {} |", row.name, times(row), beside(row)))
+            .map(|row| {
+                let limit = row.limit_per_second.map_or(String::new(), |rate| ms(1e6 / rate));
+                format!("| {} | {} ms | {limit} ms | {} |", row.name, times(row), beside(row))
+            })
             .collect(),
     );
     table(
@@ -160,7 +163,7 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
             .map(|row| {
                 let rate = |rate| format!("{} a second", grouped(rate));
                 let figure = match (row.rss_bytes, row.writes, row.p50_us) {
-                    (Some(bytes), ..) => format!("{} MiB", grouped(mib(bytes))),
+                    (Some(bytes), ..) => memory(bytes),
                     (None, None, Some(us)) => format!("{} ms", ms(us)),
                     _ => row.per_second.map_or(String::new(), rate),
                 };
@@ -229,10 +232,14 @@ pub fn times(row: &Row) -> String {
     }
 }
 
-fn mib(bytes: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "shown in whole MiB")]
-    let bytes = bytes as f64;
-    bytes / f64::from(1 << 20)
+fn memory(bytes: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "shown to three digits")]
+    let (all, mib) = (bytes as f64, f64::from(1 << 20));
+    if all < mib {
+        format!("{} bytes", grouped(all))
+    } else {
+        format!("{} MiB", grouped(all / mib))
+    }
 }
 
 /// Microseconds as milliseconds, to two or three digits that mean something.

@@ -1,18 +1,24 @@
 //! Claims on one volume that many may write: the ten-thousandth must not cost more than the
-//! hundredth.
+//! hundredth. Beside each what the bus takes there: a raw guarded write below a volume with as many
+//! keys, since the server looks through them for the newest, which the guard is compared with.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_domain::Namespace;
+use berth_bus::Bucket;
+use berth_contract::key;
+use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::Effort;
 use crate::Fatal;
 use crate::ask;
+use crate::bare::{self, Asked, BUCKET};
 use crate::row::{Part, Row};
 use crate::site::Site;
 use crate::stand_in::PLAIN;
-use crate::stats::Sample;
+use crate::stats::{Sample, count, median};
 
 /// Which claims are looked at: the last of the hundred that end there.
 const MARKS: [usize; 4] = [100, 1_000, 3_000, 10_000];
@@ -22,60 +28,140 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let mut site = Site::start(1).await?;
     site.start_claims().await?;
     site.start_stand_in().await?;
-    let mut rounds: [Vec<Sample>; 4] = Default::default();
+    let value = site.start_bare().await?.into();
+    let (mut claims, mut raw): ([Vec<Sample>; 4], [Vec<Sample>; 4]) = Default::default();
+    let mut work: [Vec<BTreeMap<String, Duration>>; 4] = Default::default();
     for round in 0..effort.shared_rounds {
-        let times = fill_one(&site, round).await?;
-        for (window, samples) in times.into_iter().zip(&mut rounds) {
-            samples.push(Sample::of_sequence(window).ok_or("no claim was made")?);
+        let shared = Shared::prepare(&site, &value, round).await?;
+        let mut made = 0;
+        for (at, mark) in MARKS.into_iter().enumerate() {
+            shared.fill(made, mark - WINDOW).await?;
+            let sample = |times| Sample::of_sequence(times).ok_or("nothing was made");
+            raw[at].push(sample(shared.write(mark - WINDOW, mark).await?)?);
+            let before = site.worked()?;
+            claims[at].push(sample(shared.claim(mark - WINDOW, mark).await?)?);
+            work[at].push(worked(&before, site.worked()?));
+            made = mark;
         }
     }
-    let samples = rounds.map(|rounds| Sample::median(&rounds));
-    let first = samples[0].as_ref().ok_or("no claim was made")?.per_second;
-    let rows = MARKS.into_iter().zip(&samples).filter_map(|(mark, sample)| {
+    let middle = |rounds: &[Sample]| Sample::median(rounds).ok_or("nothing was made");
+    let of = claims.iter().zip(&raw).zip(&work);
+    let rows = MARKS.into_iter().zip(of).map(|(mark, ((claims, raw), work))| {
         let name = format!("{mark}th claim on one shared volume");
-        let row = Row::new(Part::Shared, name, 1, 1).sample(sample.as_ref()?);
-        Some(if mark == MARKS[0] { row } else { row.limit("the 100th claim", first) })
+        let row = Row::new(Part::Shared, name, 1, 1).sample(&middle(claims)?);
+        let row = Row { cpu_us: each(work), ..row };
+        Ok(row.limit("a raw guarded write beside as many keys", middle(raw)?.per_second))
     });
-    Ok(rows.collect())
+    rows.collect()
 }
 
-/// How long each claim of each window took, one after another; those between come in a crowd.
-async fn fill_one(site: &Site, round: usize) -> Result<Vec<Vec<Duration>>, Fatal> {
-    let namespace = Namespace::default();
-    let volume = format!("shared-{round}");
-    let access = "multi-node-multi-writer";
-    ask::register_volume(&site.bus, &namespace, &volume, PLAIN, access).await?;
-    let alloc = move |at: usize| format!("alloc-{round}-{at:06}");
-    let (bus, all, of) = (site.bus.clone(), namespace.clone(), volume.clone());
-    ask::fill(MARKS[MARKS.len() - 1], move |at| {
-        let (bus, all, of) = (bus.clone(), all.clone(), of.clone());
-        async move { ask::register_alloc(&bus, &all, &alloc(at), &of).await }
-    })
-    .await?;
-    let (mut windows, mut made) = (Vec::with_capacity(MARKS.len()), 0);
-    for mark in MARKS {
+/// What each process worked meanwhile.
+fn worked(
+    before: &BTreeMap<String, Duration>,
+    after: BTreeMap<String, Duration>,
+) -> BTreeMap<String, Duration> {
+    let since = |process: &str| before.get(process).copied().unwrap_or_default();
+    after
+        .into_iter()
+        .map(|(process, at)| (process.clone(), at.saturating_sub(since(&process))))
+        .collect()
+}
+
+/// What each process worked for one claim of a window, in microseconds: the median of the rounds.
+fn each(rounds: &[BTreeMap<String, Duration>]) -> BTreeMap<String, f64> {
+    let Some(first) = rounds.first() else { return BTreeMap::new() };
+    let of = |process: &String| {
+        let all = rounds.iter().filter_map(|round| round.get(process));
+        let us = median(all.map(|work| work.as_secs_f64() * 1e6 / count(WINDOW)).collect())?;
+        // What hardly worked is not worth a word.
+        (us >= 1.0).then(|| (process.clone(), us))
+    };
+    first.keys().filter_map(of).collect()
+}
+
+/// A volume that is claimed again and again, and below another key what is written without anybody
+/// to decide it.
+struct Shared<'a> {
+    site: &'a Site,
+    bucket: Bucket,
+    value: &'a Bytes,
+    volume: VolumeKey,
+}
+
+impl<'a> Shared<'a> {
+    async fn prepare(site: &'a Site, value: &'a Bytes, round: usize) -> Result<Self, Fatal> {
+        let volume = format!("shared-{round}");
+        let namespace = Namespace::default();
+        let access = "multi-node-multi-writer";
+        ask::register_volume(&site.bus, &namespace, &volume, PLAIN, access).await?;
         let (bus, all, of) = (site.bus.clone(), namespace.clone(), volume.clone());
-        ask::fill(mark - WINDOW - made, move |at| {
+        ask::fill(MARKS[MARKS.len() - 1], move |at| {
             let (bus, all, of) = (bus.clone(), all.clone(), of.clone());
-            async move { ask::take(&bus, &all, &alloc(made + at), &of).await.map(drop) }
+            async move { ask::register_alloc(&bus, &all, &alloc(&of, at), &of).await }
         })
         .await?;
-        let mut times = Vec::with_capacity(WINDOW);
-        for at in mark - WINDOW..mark {
-            let asked = Instant::now();
-            let taken = ask::take(&site.bus, &namespace, &alloc(at), &volume).await;
-            if let Err(error) = taken {
-                // Healthy at the registry is not yet healthy at the claim service.
-                if at > 0 {
-                    return Err(error);
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                ask::take(&site.bus, &namespace, &alloc(at), &volume).await?;
+        let bucket = site.bus.bucket(&BUCKET, site.copies()).await?;
+        let volume = VolumeKey::new(namespace, VolumeId::new(volume)?);
+        Ok(Self { site, bucket, value, volume })
+    }
+
+    /// Those between the windows, in a crowd.
+    async fn fill(&self, from: usize, to: usize) -> Result<(), Fatal> {
+        let (bus, volume) = (self.site.bus.clone(), self.volume.clone());
+        ask::fill(to - from, move |at| {
+            let (bus, volume) = (bus.clone(), volume.clone());
+            async move { take(&bus, &volume, from + at).await }
+        })
+        .await?;
+        let (bucket, value, volume) =
+            (self.bucket.clone(), self.value.clone(), self.volume.clone());
+        ask::fill(to - from, move |at| {
+            let (bucket, value, volume) = (bucket.clone(), value.clone(), volume.clone());
+            async move {
+                let key = claim(&volume, from + at)?;
+                let asked = Asked { filter: key.clone(), key, revision: 0 };
+                bare::write(&bucket, &asked, value, ask::trace()).await.map(drop)
             }
+        })
+        .await
+    }
+
+    /// How long each claim of a window takes, one after another.
+    async fn claim(&self, from: usize, to: usize) -> Result<Vec<Duration>, Fatal> {
+        let mut times = Vec::with_capacity(to - from);
+        for at in from..to {
+            let asked = Instant::now();
+            take(&self.site.bus, &self.volume, at).await?;
             times.push(asked.elapsed());
         }
-        windows.push(times);
-        made = mark;
+        Ok(times)
     }
-    Ok(windows)
+
+    /// How long each raw write of a window takes, one after another, guarded as a claim's is.
+    async fn write(&self, from: usize, to: usize) -> Result<Vec<Duration>, Fatal> {
+        let filter = key::subtree(&self.volume);
+        let mut revision = self.bucket.head(&filter).await?;
+        let mut times = Vec::with_capacity(to - from);
+        for at in from..to {
+            let key = claim(&self.volume, at)?;
+            let asked = Asked { key, filter: filter.clone(), revision };
+            let (value, began) = (self.value.clone(), Instant::now());
+            revision = bare::write(&self.bucket, &asked, value, ask::trace()).await?;
+            times.push(began.elapsed());
+        }
+        Ok(times)
+    }
+}
+
+async fn take(bus: &berth_bus::Bus, volume: &VolumeKey, at: usize) -> Result<(), Fatal> {
+    let of = volume.volume.as_str();
+    ask::take(bus, &volume.namespace, &alloc(of, at), of).await.map(drop)
+}
+
+fn claim(volume: &VolumeKey, at: usize) -> Result<String, Fatal> {
+    Ok(key::claim(volume, &AllocId::new(alloc(volume.volume.as_str(), at))?))
+}
+
+fn alloc(volume: &str, at: usize) -> String {
+    format!("alloc-{volume}-{at:06}")
 }

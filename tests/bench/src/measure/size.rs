@@ -44,6 +44,11 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         };
         rows.push(row("no volume", *before));
         rows.push(row(&format!("{many} volumes"), full[at].1));
+        let each = |all: u64| all.saturating_sub(*before) / many as u64;
+        if ["claim", "volumewatcher"].contains(&name.as_str()) {
+            rows.push(row("a volume", each(full[at].1)));
+            rows.push(row("a volume, started anew", each(fresh[at].1)));
+        }
         if fresh[at].1 != full[at].1 && ["claim", "volumewatcher"].contains(&name.as_str()) {
             rows.push(row(&format!("{many} volumes, started anew"), fresh[at].1));
         }
