@@ -79,7 +79,8 @@ impl Lanes {
         turn: Turn,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
-        self.take_turn(turn, None, work).await
+        // In a box at once: it would be kept once more for each step of the way.
+        self.take_turn(turn, None, Box::pin(work)).await
     }
 
     /// The same, and whoever asks is told of it while it is under way, and when it does not succeed.
@@ -89,7 +90,7 @@ impl Lanes {
         told: Work,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
-        let done = self.take_turn(turn, Some(told.clone()), work).await;
+        let done = self.take_turn(turn, Some(told.clone()), Box::pin(work)).await;
         if let Err(problem) = &done {
             self.ledger.failed(&told, problem, clock::now());
         }

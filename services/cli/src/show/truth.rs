@@ -101,9 +101,9 @@ fn agent_parts(
         parts.push(format!("{table}{}", notes.collect::<String>()));
     }
     if !agent.strays.is_empty() {
-        let strays: String =
+        let strays: Vec<String> =
             agent.strays.iter().map(|path| format!("  {}\n", plain(path))).collect();
-        parts.push(format!("mounted, and known to nobody:\n{strays}"));
+        parts.push(format!("mounted, and known to nobody:\n{}", strays.concat()));
     }
     parts
 }
@@ -157,12 +157,11 @@ fn notes(
             lines.extend(claim.error.clone().map(|error| ("last error", error)));
             lines.extend(claim.hint.clone().map(|hint| ("what to do", hint)));
         }
-        Some(_) => {}
         None if claims_known => {
             let told = "no claim stands behind this mount: its workload must not write any more";
             lines.push(("unclaimed", told.to_owned()));
         }
-        None => {}
+        _ => {}
     }
     if matches!(mount.health, MountHealth::Missing | MountHealth::Dead) && claim.is_some() {
         let namespace =
@@ -180,9 +179,9 @@ fn notes(
     if lines.is_empty() {
         return None;
     }
-    let told: String =
+    let told: Vec<String> =
         lines.iter().map(|(what, text)| format!("    {what}: {}\n", plain(text))).collect();
-    Some(format!("\n  {} on {}\n{told}", mount.alloc, mount.volume))
+    Some(format!("\n  {} on {}\n{}", mount.alloc, mount.volume, told.concat()))
 }
 
 fn under_way(work: &WorkStatus, now: Timestamp) -> String {

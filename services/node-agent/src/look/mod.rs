@@ -15,6 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use berth_contract::message::agent::MountHealth;
+use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 use berth_service::mount_table::MountTable;
@@ -158,22 +159,29 @@ impl Looker {
     }
 
     async fn look_at(&self, probes: &Probes, table: &MountTable, key: &Key, entry: &Use) {
-        let found = if table.has(&entry.target) {
-            match probes.look(&entry.target, PATIENCE).await {
-                Found::Well => (MountHealth::Well, None),
-                Found::Dead(why) => (MountHealth::Dead, Some(why)),
-                Found::Hung(since) => {
-                    let why = format!("it has not answered a look since {since}");
-                    (MountHealth::Hung, Some(why))
-                }
-                Found::Unknown(why) => (MountHealth::Unknown, Some(why)),
+        let found = match entry.attachment {
+            AttachmentMode::BlockDevice => probes.look_at_device(&entry.target, PATIENCE).await,
+            AttachmentMode::FileSystem if table.has(&entry.target) => {
+                probes.look(&entry.target, PATIENCE).await
             }
-        } else if entry.boot_id == self.boot_id {
-            let why = "nothing is mounted there any more, and not by this agent's doing";
-            (MountHealth::Missing, Some(why.to_owned()))
-        } else {
-            let why = "the host was booted since, which ended every mount";
-            (MountHealth::Missing, Some(why.to_owned()))
+            AttachmentMode::FileSystem => Found::Missing,
+        };
+        let found = match found {
+            Found::Well => (MountHealth::Well, None),
+            Found::Dead(why) => (MountHealth::Dead, Some(why)),
+            Found::Hung(since) => {
+                let why = format!("it has not answered a look since {since}");
+                (MountHealth::Hung, Some(why))
+            }
+            Found::Unknown(why) => (MountHealth::Unknown, Some(why)),
+            Found::Missing if entry.boot_id == self.boot_id => {
+                let why = "nothing is mounted there any more, and not by this agent's doing";
+                (MountHealth::Missing, Some(why.to_owned()))
+            }
+            Found::Missing => {
+                let why = "the host was booted since, which ended every mount";
+                (MountHealth::Missing, Some(why.to_owned()))
+            }
         };
         // What began to go meanwhile is another matter.
         if !is_published(&self.journal, key, entry) {

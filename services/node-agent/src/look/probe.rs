@@ -34,6 +34,9 @@ const DEVICES: &str = "/sys/dev/block";
 pub enum Found {
     /// It answers.
     Well,
+    /// No block device is there, which may be without being mounted (CSI asks for the device, and
+    /// not how it is brought there).
+    Missing,
     /// It fails, in the kernel's words.
     Dead(String),
     /// It has not answered since then.
@@ -49,10 +52,22 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Looks at what is mounted at `path`; answers within `patience`.
+    /// Looks at the file system that is mounted at `path`; answers within `patience`.
     pub async fn look(&self, path: &Path, patience: Duration) -> Found {
         let owned = path.to_owned();
         self.look_by(path, patience, move || ask(&owned, Path::new(DEVICES))).await
+    }
+
+    /// Looks at the block device at `path`; answers within `patience`.
+    pub async fn look_at_device(&self, path: &Path, patience: Duration) -> Found {
+        let owned = path.to_owned();
+        let look = move || match fs::metadata(&owned) {
+            Ok(seen) if seen.file_type().is_block_device() => ask(&owned, Path::new(DEVICES)),
+            Ok(_) => Found::Missing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,
+            Err(error) => failed(&error),
+        };
+        self.look_by(path, patience, look).await
     }
 
     async fn look_by(
@@ -196,8 +211,12 @@ mod tests {
     async fn the_root_is_well_and_what_is_not_there_is_not() {
         let probes = Probes::default();
         assert_eq!(probes.look(Path::new("/"), PATIENCE).await, Found::Well);
-        let found = probes.look(Path::new("/is/not/there"), PATIENCE).await;
+        let nowhere = Path::new("/is/not/there");
+        let found = probes.look(nowhere, PATIENCE).await;
         assert!(matches!(found, Found::Dead(_)), "{found:?}");
+        for other in [nowhere, Path::new("/dev/null"), Path::new("/proc/self/mountinfo")] {
+            assert_eq!(probes.look_at_device(other, PATIENCE).await, Found::Missing);
+        }
     }
 
     #[test]

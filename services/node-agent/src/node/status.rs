@@ -3,10 +3,12 @@
 use berth_contract::code::Code;
 use berth_contract::message::agent::{AgentStatus, MountHealth, MountState, MountStatus};
 use berth_contract::problem::Problem;
+use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, VolumeKey};
 
 use super::{Mounter, mounts};
 use crate::journal::{Journal, Use, UseState};
+use crate::look::Seen;
 use crate::paths::Paths;
 use berth_service::mount_table::{MountTable, MountTableError};
 
@@ -47,10 +49,13 @@ impl Mounter {
         };
         let mounted = table.has(&entry.target);
         let seen = self.parts.looks.of(volume, alloc, entry.epoch);
-        // The mount table is read now, and counts more than the last look.
-        let seen = seen.filter(|seen| (seen.health != MountHealth::Missing) == mounted);
+        // The mount table is read now, and counts more than the last look; a device may be there
+        // without being in it.
+        let is_device = entry.attachment == AttachmentMode::BlockDevice;
+        let agrees = |seen: &Seen| (seen.health != MountHealth::Missing) == mounted;
+        let seen = seen.filter(|seen| is_device || agrees(seen));
         let seen = seen.filter(|_| state == MountState::Published);
-        let missing = state == MountState::Published && !mounted;
+        let missing = state == MountState::Published && !mounted && !is_device;
         let health = match &seen {
             Some(seen) => seen.health,
             None if missing => MountHealth::Missing,

@@ -18,4 +18,5 @@ mod mounting;
 mod reboot;
 mod places;
 mod plugins;
+mod unclaimed;
 mod world;

@@ -1,0 +1,93 @@
+//! What is here without a claim: undone where nobody was given it, and never on a guess.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use berth_bus::{EndpointSpec, ServiceSpec};
+use berth_contract::message::agent::MountState;
+use berth_contract::message::claim::{Claims, Status};
+use berth_contract::subject::Namespaced;
+use berth_harness::{root, wait};
+use serde_json::json;
+
+use crate::world::{Differences, PATIENCE, World, id, node};
+
+#[tokio::test]
+async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world =
+        World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
+    // Nothing is claimed, by a list of this revision.
+    let (index, asked) = (Arc::new(AtomicU64::new(5)), Arc::new(AtomicU64::new(0)));
+    let spec = ServiceSpec {
+        name: "berth-test-claims".to_owned(),
+        version: "0.0.1".to_owned(),
+        ..ServiceSpec::default()
+    };
+    let service = world.bus.service(spec).await.unwrap();
+    let endpoint = EndpointSpec {
+        name: "status".to_owned(),
+        subject: Namespaced::ClaimStatus.all(),
+        max_in_flight: 64,
+        ..EndpointSpec::default()
+    };
+    let (says, counts) = (Arc::clone(&index), Arc::clone(&asked));
+    service
+        .endpoint(endpoint, move |request| {
+            let (says, counts) = (Arc::clone(&says), Arc::clone(&counts));
+            async move {
+                let status: Status = request.decode("claim.status")?;
+                assert_eq!(status.node, Some(node()));
+                counts.fetch_add(1, Ordering::SeqCst);
+                Ok(Claims { index: says.load(Ordering::SeqCst), claims: Vec::new(), next: None })
+            }
+        })
+        .await
+        .unwrap();
+
+    for (alloc, epoch) in [("a", 7), ("b", 8)] {
+        world.grant(alloc, epoch, &BTreeMap::new());
+    }
+    world.mount("a").await.unwrap();
+    world.plant(&json!([{"rpc": "NodePublishVolume", "hang": true}]));
+    let cut = world.mount_within("b", Duration::from_millis(300)).await;
+    assert!(cut.is_err(), "{cut:?}");
+    world.agent.kill9();
+    world.plant(&json!([]));
+
+    // A list that may be older than the claims says nothing of them.
+    let begin_again = async || {
+        let before = asked.load(Ordering::SeqCst);
+        world.agent.restart();
+        world.healthy_now().await;
+        wait::until("the claims are asked for", PATIENCE, async || {
+            let now = asked.load(Ordering::SeqCst);
+            if now > before { Ok(()) } else { Err(now) }
+        })
+        .await;
+    };
+    begin_again().await;
+    assert_eq!(world.status().await.unwrap().mounts.len(), 2);
+    assert_eq!(world.count("NodeUnpublishVolume OK"), 0);
+
+    index.store(100, Ordering::SeqCst);
+    world.agent.kill9();
+    begin_again().await;
+    let left = wait::until("what was begun is undone", PATIENCE, async || {
+        let status = world.status().await.map_err(|problem| problem.to_string())?;
+        if status.mounts.len() == 1 { Ok(status) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    // Somebody may have been given this one; it is said, and not taken away.
+    assert_eq!((&left.mounts[0].alloc, left.mounts[0].state), (&id("a"), MountState::Published));
+    assert!(left.mounts[0].mounted && left.mounts[0].staged, "{left:?}");
+    assert!(world.agent.log().contains("its workload must not write any more"));
+    assert_eq!(world.count("NodeUnstageVolume OK"), 0, "a still uses it");
+    world.detach("a", 7, 21).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    world.judge();
+}
