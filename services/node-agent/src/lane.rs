@@ -83,7 +83,7 @@ impl Lanes {
         self.take_turn(turn, None, Box::pin(work)).await
     }
 
-    /// The same, and whoever asks is told of it while it is under way, and when it does not succeed.
+    /// The same, and whoever asks is told of it while it is under way, and when it fails.
     pub async fn run_told<T: Send + 'static>(
         &self,
         turn: Turn,

@@ -97,3 +97,47 @@ async fn an_entry_that_cannot_be_read_stops_the_start_and_is_named() {
         assert!(error.to_string().contains(key), "{error}");
     }
 }
+
+/// These are on the disks of running nodes: an upgraded agent reads them, and one that is put back
+/// to this version reads what the newer one wrote in the same form.
+#[tokio::test]
+async fn what_an_agent_of_any_version_of_this_form_wrote_is_read_and_written_so() {
+    let stored = [
+        (
+            "team=20a.data.a.use",
+            concat!(
+                r#"{"state":"published","epoch":7,"plugin":"dev.berth","external_id":"vol-1","#,
+                r#""access":"multi-node-multi-writer","attachment":"file-system","mode":"write","#,
+                r#""staging":"/s/staging","target":"/s/a/target","boot_id":"boot","#,
+                r#""since":"1970-01-01T00:00:00.001Z","schema":1}"#,
+            ),
+        ),
+        ("team=20a.data.b.detached", r#"{"epoch":9,"done":false,"schema":1}"#),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let database = fjall::Database::builder(dir.path()).open().unwrap();
+        let keyspace = database.keyspace("volumes", Default::default).unwrap();
+        (database, keyspace)
+    };
+    {
+        let (_database, keyspace) = open();
+        for (key, value) in stored {
+            keyspace.insert(key, value).unwrap();
+        }
+    }
+    let published = entry(UseState::Published, 7);
+    {
+        let journal = Journal::open(dir.path().to_owned()).await.unwrap();
+        let known = journal.volume(&volume("data"));
+        assert_eq!(known.uses[&alloc("a")], published);
+        assert_eq!(known.detached[&alloc("b")], Detached { epoch: 9, done: false });
+        journal.write_use(&volume("data"), &alloc("a"), published).await.unwrap();
+        journal.begin_detach(&volume("data"), &alloc("b"), 9).await.unwrap();
+    }
+    let (_database, keyspace) = open();
+    for (key, value) in stored {
+        let written = keyspace.get(key).unwrap().unwrap();
+        assert_eq!(std::str::from_utf8(&written).unwrap(), value);
+    }
+}

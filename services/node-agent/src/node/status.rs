@@ -109,7 +109,10 @@ pub async fn log_what_is_here(
             UseState::Published => "published",
         };
         let (epoch, earlier_boot) = (entry.epoch, entry.boot_id != boot_id);
-        tracing::info!(%volume, %alloc, epoch, state, mounted, earlier_boot, "found in the journal");
+        tracing::info!(
+            %volume, %alloc, epoch, state, mounted, earlier_boot,
+            "found in the journal"
+        );
     }
     for path in strays(&table, paths, &uses) {
         tracing::warn!(path, "mounted, and not in the journal; it goes when its claim is released");
