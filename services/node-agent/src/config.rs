@@ -108,15 +108,17 @@ impl Decode for Config {
         let bind_below = bind_below.and_then(|dirs| check_bind_below(decoder, dirs));
         let state_dir = state_dir.and_then(|dir| check_state_dir(decoder, dir));
         let plugins = plugins.and_then(|plugins| check_plugins(decoder, plugins));
-        let plugins_dir = plugins_dir.and_then(|dir| check_dir(decoder, "plugins_dir", dir));
-        let sockets_dir = sockets_dir.and_then(|dir| check_dir(decoder, "sockets_dir", dir));
+        let plugins_dir =
+            plugins_dir.filter(|dir| check_dir(decoder, "plugins_dir", dir.as_deref()));
+        let sockets_dir =
+            sockets_dir.filter(|dir| check_dir(decoder, "sockets_dir", dir.as_deref()));
         Some(Self {
             node: node?,
             state_dir: state_dir?,
             bind_below: bind_below?,
             plugins: plugins?,
-            plugins_dir: plugins_dir?,
-            sockets_dir: sockets_dir?,
+            plugins_dir: plugins_dir?.map(PathBuf::from),
+            sockets_dir: sockets_dir?.map(PathBuf::from),
             lease_ttl: lease_ttl?,
             probe_interval: probe_interval?,
             probe_timeout: probe_timeout?,
@@ -210,10 +212,9 @@ fn check_plugins(decoder: &mut Decoder, plugins: Vec<Declaration>) -> Option<Vec
     sound.then_some(plugins)
 }
 
-fn check_dir(decoder: &mut Decoder, name: &str, dir: Option<String>) -> Option<Option<PathBuf>> {
-    let sound = dir.as_ref().is_none_or(|dir| Path::new(dir).is_absolute());
-    decoder.demand(sound, name, "must be an absolute path");
-    sound.then(|| dir.map(PathBuf::from))
+fn check_dir(decoder: &mut Decoder, name: &str, dir: Option<&str>) -> bool {
+    let sound = dir.is_none_or(|dir| Path::new(dir).is_absolute());
+    decoder.demand(sound, name, "must be an absolute path")
 }
 
 #[cfg(test)]

@@ -37,9 +37,10 @@ pub fn plugins_here(here: &Here, now: Timestamp) -> String {
             one.description.clone(),
         ]);
     }
-    let mut said = match here.instances.is_empty() {
-        true => format!("no plugins on {}\n", here.node),
-        false => table.to_string(),
+    let mut said = if here.instances.is_empty() {
+        format!("no plugins on {}\n", here.node)
+    } else {
+        table.to_string()
     };
     if !here.faults.is_empty() {
         let mut table = Table::new(["NO PLUGIN COMES FROM", "BECAUSE"]);

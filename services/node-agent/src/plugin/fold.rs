@@ -75,14 +75,15 @@ pub(super) fn faces(all: &[Candidate], controller: usize, node: usize) -> Option
             .collect();
         Some(View { description: parts.join("; "), ..one.view.clone() })
     };
-    Some(Faces { controller: face(controller)?, node: face(node)?, one: controller == node })
+    Some(Faces { controller: face(controller)?, node: face(node)? })
 }
 
 fn beside(one: &Candidate) -> String {
     let version = one.view.fingerprint.as_ref().map_or("", |known| known.vendor_version.as_str());
     let health = if one.view.healthy { "healthy" } else { "unhealthy" };
-    let remarks = one.remarks.iter().map(|remark| format!(", {remark}")).collect::<String>();
-    format!("beside it {} {version} ({health}{remarks})", one.key)
+    let said: Vec<&str> =
+        std::iter::once(health).chain(one.remarks.iter().map(String::as_str)).collect();
+    format!("beside it {} {version} ({})", one.key, said.join(", "))
 }
 
 #[cfg(test)]
@@ -154,7 +155,6 @@ mod tests {
         let node = choose(&all, Half::Node, None);
         assert_eq!((controller, node), (0, 1));
         let faces = faces(&all, controller, node).unwrap();
-        assert!(!faces.one);
         let said = faces.node.description;
         assert_eq!(said, "n speaks; beside it x  (unhealthy)");
     }
@@ -163,7 +163,6 @@ mod tests {
     fn an_instance_alone_speaks_for_itself() {
         let all = [one("a", 1, true, BOTH)];
         let faces = faces(&all, 0, 0).unwrap();
-        assert!(faces.one);
         assert_eq!(faces.node.description, "a speaks");
     }
 }

@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn halves(view: &View) -> Vec<(Half, Instance)> {
-        let faces = Faces { controller: view.clone(), node: view.clone(), one: true };
+        let faces = Faces { controller: view.clone(), node: view.clone() };
         let reported = report(&PluginId::new("p").unwrap(), &faces);
         reported.into_iter().map(|one| (one.half, one.instance)).collect()
     }

@@ -86,8 +86,6 @@ impl View {
 struct Faces {
     controller: View,
     node: View,
-    /// Whether they are one.
-    one: bool,
 }
 
 /// A plugin of this node, whichever instance of it is asked. Cheap to clone.

@@ -285,6 +285,8 @@ impl Roster {
             } else if seat.leaving.take().is_some() {
                 tracing::info!(plugin = %seat.plugin.id, instance = key, "a plugin is said again");
                 seat.member.set_leaving(None);
+                // Who put it back wants it, also if it was stopped before.
+                seat.member.set_stopped_by(None);
                 seat.order(Order::Run);
                 seat.plugin.slot.fold();
             }

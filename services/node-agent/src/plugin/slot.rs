@@ -41,7 +41,7 @@ impl Slot {
     ) -> Arc<Self> {
         let faces = fold::faces(&[first.candidate()], 0, 0).unwrap_or_else(|| {
             let view = first.view();
-            Faces { controller: view.clone(), node: view, one: true }
+            Faces { controller: view.clone(), node: view }
         });
         let controller = watch::Sender::new(faces.controller.clone());
         let (all, node) = (vec![Arc::clone(&first)], Arc::clone(&first));
