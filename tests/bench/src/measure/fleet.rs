@@ -35,6 +35,8 @@ const FLIPS: u64 = 100;
 const WATCHED: u32 = 100;
 /// How often it is looked whether a flip shows.
 const LOOK: Duration = Duration::from_millis(2);
+/// After this the agents have heard how large the fleet is, and have long leases.
+const SETTLED: Duration = Duration::from_secs(25);
 /// The longest that the whole fleet may take to come up, on a busy machine.
 const COMING_UP: Duration = Duration::from_secs(300);
 
@@ -45,8 +47,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let agents = ["--nats".into(), site.url().into(), "--agents".into(), AGENTS.to_string().into()];
     site.start_program("berth-fleet", "fleet", agents)?;
     come_up(&site).await;
-    // The last to come up has reported again, as it will.
-    sleep(effort.idle / 3).await;
+    sleep(SETTLED).await;
     let row = |name: String| Row::new(Part::Fleet, name, AGENTS, 1);
     let idle = shares(&site, sleep(effort.idle)).await?.1;
     let mut rows = vec![Row { core_percent: idle, ..row(format!("{AGENTS} agents, idle")) }];
