@@ -18,7 +18,7 @@ impl Leases {
     /// What to mirror of the bucket: the leases of nodes, and not those of leaders.
     pub const FILTER: &str = "node.>";
 
-    /// How often a node's lease was gained or has ended; renewals, of which a fleet makes hundreds a
+    /// How often a node's lease was gained or has ended; renewals, of which a fleet makes many each
     /// second, are neither.
     pub fn changes(&self) -> u64 {
         self.changes

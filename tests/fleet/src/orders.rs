@@ -2,7 +2,7 @@
 //!
 //! | subject | body | answer |
 //! | --- | --- | --- |
-//! | `bench.fleet.change` | `agent`, `description` | `{}`, at once: the plugin of this agent flips |
+//! | `bench.fleet.change` | `agent`, `description` | `{}`, at once: this agent's plugin flips |
 //! | `bench.fleet.churn` | `agents`, `per_second`, `seconds` | `{changes}`, when all were made |
 
 use std::collections::BTreeMap;
