@@ -1,16 +1,16 @@
 //! Telling the service manager how it stands (`sd_notify(3)`), where one asks.
 //!
 //! **Owns** the datagrams to `NOTIFY_SOCKET`. **Promises** that without a service manager nothing
-//! happens, and that one that does not listen delays and ends nothing. **Never** says that a service
-//! is ready: each says so itself, once it answers on the bus.
+//! happens, and that one that does not listen delays and ends nothing. **Never** says that a
+//! service is ready: each says so itself, once it answers on the bus.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// The service answers. From here on the watchdog is fed too, where the manager has one: for as long
-/// as this process still gets to its work.
+/// The service answers. From here on the watchdog is fed too, where the manager has one: for as
+/// long as this process still gets to its work.
 pub fn ready() {
     tell("READY=1");
     let Some(every) = watchdog(|name| std::env::var(name).ok(), std::process::id()) else { return };

@@ -13,6 +13,7 @@
 //! **Never** sees a process that closed what it inherited: whoever needs to know that none is left
 //! looks for [`is_of`] too.
 
+use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -23,13 +24,17 @@ use berth_contract::token;
 use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, Namespace};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 const DIR: &str = "runs";
 const JSON: &str = "json";
 const HELD: &str = "held";
-/// The longest name of a file that leaves room for what is appended to it (`NAME_MAX`).
-const NAME_BYTES_MAX: usize = 240;
+/// The longest name of a run, in bytes: with what is appended a file's name has 255 at most.
+const NAME_BYTES_MAX: usize = 200;
+/// How much of a longer one is kept, for people; a hash tells it from others.
+const NAME_KEPT_BYTES: usize = 120;
+const NAME_HASH_BYTES: usize = 16;
 /// How often a file is opened anew that was replaced between opening and locking it.
 const REPLACED_MAX: usize = 8;
 
@@ -62,9 +67,6 @@ pub enum AnnounceError {
     /// A run of that alloc is there already.
     #[error("a command of that alloc runs here, or its end has not been told yet")]
     Taken,
-    /// The ids are too long for the name of a file.
-    #[error("the names of namespace and alloc together are too long to be watched")]
-    TooLong,
     /// The directory or a file in it cannot be written.
     #[error("{} cannot be written: {source}", path.display())]
     Write {
@@ -145,9 +147,6 @@ impl Runs {
     /// Says that a command of this alloc is about to run, before the alloc is registered.
     pub fn announce(&self, run: Run) -> Result<Announced, AnnounceError> {
         let name = name(&run.namespace, &run.alloc);
-        if name.len() > NAME_BYTES_MAX {
-            return Err(AnnounceError::TooLong);
-        }
         let write = |path: &Path| {
             let path = path.to_owned();
             move |source| AnnounceError::Write { path, source }
@@ -265,7 +264,18 @@ pub fn is_inherited(name: &str, path: &Path) -> bool {
 fn name(namespace: &Namespace, alloc: &AllocId) -> String {
     let name = format!("{}.{}", token::encode(namespace), token::encode(alloc));
     // A token never holds these three characters: there a slash stands for itself.
-    name.replace('/', "=2F")
+    let mut name = name.replace('/', "=2F");
+    if name.len() > NAME_BYTES_MAX {
+        let hash = Sha256::digest(name.as_bytes());
+        // Tokens are ASCII.
+        name.truncate(NAME_KEPT_BYTES);
+        name.push('-');
+        for byte in hash.iter().take(NAME_HASH_BYTES) {
+            // Writing to a String cannot fail.
+            let _ = write!(name, "{byte:02x}");
+        }
+    }
+    name
 }
 
 /// A new file with this content, locked and on the disk.
@@ -309,6 +319,23 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_ids_have_files_and_each_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = Runs::below(dir.path());
+        let ids = ["x".repeat(256), format!("{}y", "x".repeat(255)), "ü/".repeat(85)];
+        let names: Vec<String> = ids
+            .iter()
+            .map(|id| name(&Namespace::default(), &AllocId::new(id.as_str()).unwrap()))
+            .collect();
+        assert!(names.iter().all(|name| name.len() <= NAME_BYTES_MAX), "{names:?}");
+        assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
+        assert!(ids.iter().all(|id| seen(&runs, id).is_none()), "they can be looked for");
+        runs.make().unwrap();
+        let announced = ids.map(|id| runs.announce(run(&id)).unwrap());
+        assert_eq!(runs.all().unwrap().0.len(), announced.len());
+    }
+
+    #[test]
     fn a_run_is_over_when_runner_and_command_are_gone_or_when_it_says_so() {
         let dir = tempfile::tempdir().unwrap();
         let runs = Runs::below(dir.path());
@@ -349,7 +376,6 @@ mod tests {
         let runs = Runs::below(dir.path());
         assert!(matches!(runs.announce(run("a")), Err(AnnounceError::Write { .. })));
         runs.make().unwrap();
-        assert!(matches!(runs.announce(run(&"é".repeat(100))), Err(AnnounceError::TooLong)));
         fs::write(runs.dir().join("x.json"), "{").unwrap();
         let (seen, unread) = runs.all().unwrap();
         assert!(seen.is_empty() && unread.len() == 1, "{seen:?} {unread:?}");

@@ -1,12 +1,12 @@
 //! The command as a child process, with volumes at paths that only it sees.
 //!
 //! **Owns** the thread that starts the child and waits for it. Where a volume is to be at a path of
-//! its own, the thread first takes a mount namespace of its own, and the child inherits it: no other
-//! process sees those mounts, and they go with the last process in it.
+//! its own, the thread first takes a mount namespace of its own, and the child inherits it: no
+//! other process sees those mounts, and they go with the last process in it.
 //!
 //! **Promises** that unmounts on the host reach the namespace (it is a slave of the host's), so
-//! that the child does not keep other workloads' volumes busy; that the child ends with us; and that
-//! what it started is ours to wait for, whoever in between has ended.
+//! that the child does not keep other workloads' volumes busy; that the child ends with us; and
+//! that what it started is ours to wait for, whoever in between has ended.
 
 use std::fs::File;
 use std::io;

@@ -53,7 +53,8 @@ fn parts(text: &str) -> Vec<String> {
 fn absolute(path: &str) -> Result<PathBuf, String> {
     if !path.starts_with('/') {
         return Err(format!(
-            "{path:?} is neither an absolute path nor `ro`; a colon in the volume's id is written \\:"
+            "{path:?} is neither an absolute path nor `ro`; \
+             a colon in the volume's id is written \\:"
         ));
     }
     // Written in one way, so that what is meant twice is seen to be.

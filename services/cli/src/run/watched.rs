@@ -45,7 +45,6 @@ fn refused(plan: &Plan, error: &AnnounceError) -> Failure {
     let Plan { node, alloc, .. } = plan;
     let next = match error {
         AnnounceError::Taken => "choose another --alloc, or leave it out".to_owned(),
-        AnnounceError::TooLong => "choose a shorter --alloc".to_owned(),
         AnnounceError::Write { .. } => format!(
             "run it as root on the host of node {node}, in its mount namespace;\n\
              for a `berth dev` of an ordinary user join it first: its env file says how"
