@@ -43,8 +43,8 @@ pub struct Run {
     #[arg(long, value_name = "N", visible_alias = "index")]
     pub per_alloc: Option<u32>,
 
-    /// What whoever runs CMD can mount for it: nothing, directories of the host only, or everything.
-    /// What it cannot is refused before anything is claimed
+    /// What whoever runs CMD can mount for it: nothing, directories of the host only, or
+    /// everything. What it cannot is refused before anything is claimed
     #[arg(long, value_name = "WHAT", default_value = "all", value_parser = driver_mounts())]
     pub task_driver_mounts: TaskDriverMounts,
 

@@ -156,8 +156,10 @@ impl Manager {
         loop {
             match self.0.recv(&mut text) {
                 Ok(length) => told.push(String::from_utf8_lossy(&text[..length]).into_owned()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return told,
-                Err(error) => panic!("{error}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+                    return told;
+                }
             }
         }
     }
