@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_docker::{PATIENCE, Site};
+use berth_docker::{PATIENCE, Plugin, Site};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part};
@@ -14,6 +14,16 @@ async fn site() -> Site {
     let site = Site::start(1).await;
     site.system.volume("data", WRITER).await;
     site
+}
+
+/// Waits until the question has arrived.
+async fn under_way(plugin: &Plugin) {
+    wait::until("the mount is under way", PATIENCE, || async {
+        let shown = plugin.get("data").await.body;
+        let state = &shown["Volume"]["Status"]["state"];
+        if state == "attaching" { Ok(()) } else { Err(shown.to_string()) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,12 +114,7 @@ async fn an_answer_that_nobody_waits_for_counts_for_nobody() {
     let plugin = site.plugin(0);
     site.system.plant(0, &json!([{"rpc": "NodePublishVolume", "delay_ms": 1500, "times": 1}]));
     let gone = plugin.mount_and_leave("data", "x").await;
-    wait::until("the mount is under way", PATIENCE, || async {
-        let shown = plugin.get("data").await.body;
-        let state = &shown["Volume"]["Status"]["state"];
-        if state == "attaching" { Ok(()) } else { Err(shown.to_string()) }
-    })
-    .await;
+    under_way(&plugin).await;
     drop(gone);
     wait::until("it is mounted", PATIENCE, || async {
         if site.count("NodePublishVolume") == 1 { Ok(()) } else { Err("not yet") }
@@ -130,8 +135,10 @@ async fn a_mount_for_nobody_is_released_in_the_end() {
     }
     let site = site().await;
     let plugin = site.plugin(0);
-    site.system.plant(0, &json!([{"rpc": "NodePublishVolume", "delay_ms": 500, "times": 1}]));
-    drop(plugin.mount_and_leave("data", "x").await);
+    site.system.plant(0, &json!([{"rpc": "NodePublishVolume", "delay_ms": 1500, "times": 1}]));
+    let gone = plugin.mount_and_leave("data", "x").await;
+    under_way(&plugin).await;
+    drop(gone);
     wait::until("it is mounted", PATIENCE, || async {
         if site.count("NodePublishVolume") == 1 { Ok(()) } else { Err("not yet") }
     })
