@@ -2,6 +2,8 @@
 //! and each call of the plugin. Whatever stands then, `agent.status` says what is, what was begun
 //! can be brought to its end or undone, and the volume is unstaged once.
 
+#![expect(clippy::print_stdout, reason = "what was done before it failed is half of a failure")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
