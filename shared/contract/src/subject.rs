@@ -1,8 +1,8 @@
 //! Subjects (blueprint 3), written and read here only.
 //!
 //! **Owns** `berth.v1.…`. A namespaced request ends in the namespace, so that permissions can be
-//! given per namespace; a call to a plugin's controller names the plugin, and the bus finds the node
-//! by queue group; one to the controller beside a volume names its node, too.
+//! given per namespace; a call to a plugin's controller names the plugin, and the bus finds the
+//! node by queue group; one to the controller beside a volume names its node, too.
 //!
 //! **Promises** a constructor and a parser for each subject with an id in it, with round-trip
 //! tests.

@@ -37,8 +37,8 @@ pub struct Profile {
     /// Whether each instance is a storage system of its own: what one node made, others do not
     /// know.
     pub bound: bool,
-    /// Whether attaching answers with a `publish_context`, which the calls on the node have to bring
-    /// along.
+    /// Whether attaching answers with a `publish_context`, which the calls on the node have to
+    /// bring along.
     pub publish_context: bool,
     /// How many bytes all volumes and snapshots may have together; `None` is what the file system
     /// has.
