@@ -227,3 +227,23 @@ impl Tenure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lease_lives_as_configured_and_longer_where_the_fleet_is_large() {
+        let seconds = Duration::from_secs;
+        for (configured, paces) in
+            [(10, [(0, 10), (30, 30), (15, 15), (0, 10)]), (120, [(60, 120); 4])]
+        {
+            let ttl = Ttl::new(seconds(configured));
+            let followed = ttl.clone().follow();
+            for (pace, lives) in paces {
+                ttl.at_least(seconds(pace));
+                assert_eq!((ttl.now(), *followed.borrow()), (seconds(lives), seconds(lives)));
+            }
+        }
+    }
+}
