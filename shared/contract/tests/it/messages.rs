@@ -189,8 +189,8 @@ fn claims() {
             node: sample::node_id(),
             mode: Some(Mode::Read),
             wait: true,
-        },
             alias: Some("models".to_owned()),
+        },
     );
     request(
         "request-claim-release",
@@ -246,8 +246,8 @@ fn claims() {
             context: sample::map("pool", "p1"),
             publish_context: sample::map("device", "/dev/xvdba"),
             secrets: Some(sample::secrets_id()),
-        },
             view: Some(claim::View { place: 1, mode: Mode::Read, mount: sample::mount() }),
+        },
     );
     reply("reply-claim-release", &claim::Released { state: Some(State::Unpublishing) });
     reply(
@@ -336,12 +336,12 @@ fn allocs() {
             index: Some(0),
             volumes: vec![sample::request()],
             note: Some("web".to_owned()),
+            task_driver_mounts: TaskDriverMounts::Host,
         },
     );
     request(
         "request-alloc-stop",
         &alloc::Stop {
-            task_driver_mounts: TaskDriverMounts::Host,
             id: sample::alloc_id(),
             state: AllocState::Failed,
             note: Some("exit code 1".to_owned()),
@@ -441,13 +441,13 @@ fn registry_agents_and_collection() {
             alloc: sample::alloc_id(),
             volume: sample::volume(),
             wait: true,
+            alias: Some("models".to_owned()),
+            path: Some("/srv/models".to_owned()),
         },
     );
     request("request-gc-force", &{
         let kinds = vec![collect::Kind::Claims, collect::Kind::Nodes];
         collect::Force { kinds, grace_ms: Some(86_400_000) }
-            alias: Some("models".to_owned()),
-            path: Some("/srv/models".to_owned()),
     });
     reply(
         "reply-agent-mount",

@@ -26,6 +26,10 @@ pub(super) enum PutError {
     /// The kernel refused.
     #[error("{} cannot be mounted at {}", from.display(), to.display())]
     Mount { from: PathBuf, to: PathBuf, source: nix::Error },
+    /// A dead mount is in the way.
+    #[error("the dead mount at {} cannot be taken away; whoever uses it must end first",
+        .0.display())]
+    Dead(PathBuf, #[source] nix::Error),
     /// It is not known what is mounted.
     #[error("it is not known what is mounted")]
     Table(#[from] MountTableError),
@@ -63,7 +67,13 @@ const NONE: Option<&Path> = None;
 /// mounted already: an agent may have been killed in between.
 pub(super) fn view(from: &Path, to: &Path, flags: Flags) -> Result<(), PutError> {
     let failed = |source| PutError::Mount { from: from.to_owned(), to: to.to_owned(), source };
-    if !MountTable::read_blocking()?.has(to) {
+    let mut is_there = MountTable::read_blocking()?.has(to);
+    if is_there && same(from, to) != Some(true) {
+        // It is of an earlier publication, and dead.
+        unmount(to).map_err(|error| PutError::Dead(to.to_owned(), error))?;
+        is_there = false;
+    }
+    if !is_there {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(to);
         made.map_err(|error| PutError::Make(to.to_owned(), error))?;
         mount(Some(from), to, NONE, MsFlags::MS_BIND, NONE).map_err(failed)?;
@@ -80,10 +90,11 @@ pub(super) fn put(from: &Path, spot: &Spot, place: &Place) -> Result<(), PutErro
         return Err(SpotError::Taken(path.to_owned()).into());
     }
     if spot.owner().is_some() && MountTable::read_blocking()?.has(path) {
-        // It was asked for before, unless somebody took it away and mounted something else.
+        // It was asked for before, unless somebody took it away and mounted something else. One
+        // that is dead could not have been looked at.
         return match same(from, path) {
-            Some(false) => Err(SpotError::Mounted(path.to_owned()).into()),
-            _ => Ok(()),
+            Some(true) => Ok(()),
+            _ => Err(SpotError::Mounted(path.to_owned()).into()),
         };
     }
     note(&link, path, &place.alloc_dir).map_err(|error| PutError::Make(link.clone(), error))?;
@@ -92,6 +103,10 @@ pub(super) fn put(from: &Path, spot: &Spot, place: &Place) -> Result<(), PutErro
         let _ = fs::remove_file(&link);
         PutError::Mount { from: from.to_owned(), to: path.to_owned(), source }
     })
+}
+
+fn unmount(path: &Path) -> nix::Result<()> {
+    umount2(path, MntFlags::UMOUNT_NOFOLLOW)
 }
 
 /// Makes the link, and has it on the disk.
@@ -118,8 +133,7 @@ pub(super) fn undo(place: &Place) -> Result<(), UndoError> {
         if is_known && same(&place.target, path) == Some(false) {
             return Err(UndoError::Foreign(path.clone()));
         }
-        umount2(path, MntFlags::UMOUNT_NOFOLLOW)
-            .map_err(|error| UndoError::Unmount(path.clone(), error))?;
+        unmount(path).map_err(|error| UndoError::Unmount(path.clone(), error))?;
     }
     let left = if links.is_empty() && views.is_empty() {
         return Ok(());
