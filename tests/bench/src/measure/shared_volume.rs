@@ -1,6 +1,6 @@
 //! Claims on one volume that many may write: the ten-thousandth must not cost more than the
 //! hundredth. Beside each what the bus takes there: a raw guarded write below a volume with as many
-//! keys, since the server looks through them for the newest, which the guard is compared with.
+//! keys, since the server compares the guard with the newest of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
