@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use berth_contract::decode::{Decode, Decoder};
 use berth_domain::PluginId;
+use berth_domain::limits::LIST_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -19,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 /// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
 const SOCKET_BYTES_MAX: usize = 107;
 /// Arguments of a command, and variables of its environment.
-const WORDS_MAX: usize = 256;
+const WORDS_MAX: usize = LIST_MAX;
 /// The longest of them, in bytes.
 const WORD_BYTES_MAX: usize = 4096;
 /// What the agent sets itself.

@@ -24,6 +24,7 @@ use std::time::Duration;
 use berth_bus::Bus;
 use berth_contract::event::EventName;
 use berth_contract::message::plugin::SourceFault;
+use berth_domain::limits::LIST_MAX;
 use berth_domain::{NodeId, PluginId};
 use berth_service::clock;
 use berth_service::shutdown::{Shutdown, Trigger};
@@ -44,7 +45,10 @@ use crate::journal::Journal;
 
 /// How often it is looked who is here.
 const LOOK: Duration = Duration::from_millis(300);
-/// More instances are not taken in: a report names each.
+/// More plugins are not taken in: a report names both halves of each, and is refused whole when it
+/// names too many.
+const PLUGINS_MAX: usize = LIST_MAX / 2;
+/// Nor are more instances, of all plugins together.
 const INSTANCES_MAX: usize = 256;
 /// How long one that was changed waits for its successor to be well.
 const HANDOVER: Duration = Duration::from_secs(10);
@@ -206,7 +210,8 @@ impl Roster {
             if self.seats.contains_key(&said.key(&source)) {
                 continue;
             }
-            if self.seats.len() >= INSTANCES_MAX {
+            let is_one_more = self.hosts.len() >= PLUGINS_MAX && !self.hosts.contains_key(&said.id);
+            if is_one_more || self.seats.len() >= INSTANCES_MAX {
                 too_many += 1;
                 continue;
             }
@@ -218,7 +223,11 @@ impl Roster {
         faults.extend(self.record_faults.iter().cloned());
         if too_many > 0 {
             let source = "this node".to_owned();
-            let problem = format!("has {INSTANCES_MAX} plugins already: {too_many} more are found");
+            let (plugins, instances) = (self.hosts.len(), self.seats.len());
+            let problem = format!(
+                "has {plugins} plugins by {instances} instances already, of {PLUGINS_MAX} and \
+                 {INSTANCES_MAX} at most: {too_many} more are not taken in"
+            );
             faults.push(SourceFault { source, problem });
         }
         self.tell_faults(&faults);
