@@ -1,7 +1,5 @@
 //! What Berth says of a node is what the kernel and the driver's log say, whatever was killed.
 
-#![expect(clippy::print_stdout, reason = "how long it took is what is looked for")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Output;
@@ -74,7 +72,7 @@ fn kernel(system: &System) -> BTreeSet<PathBuf> {
 
 fn mount<'a>(status: &'a Value, alloc: &str) -> &'a Value {
     let found = mounts(status).iter().find(|mount| mount["alloc"] == alloc);
-    found.unwrap_or_else(|| panic!("no mount of {alloc} in {status:#}"))
+    found.expect(alloc)
 }
 
 /// The worst moment: the plugin is killed as its consumer stops. The claim stays for as long as the
