@@ -245,6 +245,8 @@ pub enum PluginCommand {
     berth plugin stop ebs.csi.aws.com --node n1 --instance 3f2c9a10b4de --even-with-mounts")]
     Stop(PluginStop),
     /// Run a plugin again that was stopped
+    ///
+    /// What runs already is left alone. A file that is put back or changed is run in any case.
     #[command(after_long_help = "EXAMPLES
     berth plugin start ebs.csi.aws.com --node n1")]
     Start(PluginStart),
