@@ -45,7 +45,7 @@ pub(super) async fn take(
     let mut tries = 0;
     let mut last = None;
     loop {
-        let left = deadline.since(clock::now()).saturating_sub(TO_ANSWER);
+        let left = left_until(deadline);
         if left.is_zero() {
             let late = || Problem::new(Code::Late, "there was no time left to ask").retryable();
             return Err(last.unwrap_or_else(late).at(STEP));
@@ -69,6 +69,11 @@ pub(super) async fn take(
         last = Some(problem);
         // Who was kept waiting for the answer asks again at once, so as to miss nothing.
         tries = if asked.elapsed() > AGAIN.max { 1 } else { tries + 1 };
-        sleep(AGAIN.wait(tries, clock::jitter()).min(deadline.since(clock::now()))).await;
+        sleep(AGAIN.wait(tries, clock::jitter()).min(left_until(deadline))).await;
     }
+}
+
+/// How long it may still be asked.
+fn left_until(deadline: Timestamp) -> Duration {
+    deadline.since(clock::now()).saturating_sub(TO_ANSWER)
 }
