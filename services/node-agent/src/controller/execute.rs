@@ -115,11 +115,7 @@ impl Executor {
     }
 
     /// `ValidateVolumeCapabilities` (A3).
-    async fn validate(
-        &self,
-        asked: Validate,
-        request: &Request,
-    ) -> Result<Validated, Problem> {
+    async fn validate(&self, asked: Validate, request: &Request) -> Result<Validated, Problem> {
         let told = |problem: Problem| {
             problem.at("controller.validate").plugin(&self.plugin.id).node(&self.node)
         };
