@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::Mutex;
@@ -33,8 +34,10 @@ const MOUNT_POINT: usize = 4;
 const READINGS_MAX: usize = 3;
 /// The first kernel that misses none (its commit 9f6c61f96f2d).
 const MISSES_NONE: (u32, u32) = (5, 8);
-/// So many times as long as a reading took, the next one waits.
-const REST: u32 = 4;
+/// So many times as long as a reading took, the next one waits, but not longer than anybody who
+/// unmounts one volume would notice.
+const REST: u32 = 8;
+const REST_MAX: Duration = Duration::from_millis(25);
 
 /// Why it is not known what is mounted.
 #[derive(Debug, Error)]
@@ -87,7 +90,7 @@ impl MountTable {
         let read = tokio::task::spawn_blocking(Self::read_blocking);
         let read = read.await.map_err(|error| MountTableError::Read(io::Error::other(error)))?;
         let table = Arc::new(read?);
-        let rest_until = Instant::now() + began.elapsed() * REST;
+        let rest_until = Instant::now() + (began.elapsed() * REST).min(REST_MAX);
         *last = Some(Reading { asked, table: Arc::clone(&table), rest_until });
         Ok(table)
     }
