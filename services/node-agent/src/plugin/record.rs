@@ -1,7 +1,7 @@
 //! What is kept of a plugin instance on disk, so that the agent's end is not the plugin's.
 //!
-//! **Owns** `<state_dir>/plugins/<instance>/`: `instance.json`, and of a command that the agent runs
-//! its socket `csi.sock` and what it says, `output.log`.
+//! **Owns** `<state_dir>/plugins/<instance>/`: `instance.json`, and of a command that the agent
+//! runs its socket `csi.sock` and what it says, `output.log`.
 //!
 //! **Promises** that a record is whole or not there when the agent was killed, and that one which
 //! cannot be read is told and left where it is. It is not synced: neither a process nor a mount
