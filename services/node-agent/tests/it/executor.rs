@@ -111,7 +111,10 @@ async fn a_controller_is_asked_how_a_volume_can_be_used() {
         let subject = ControllerRpc::Validate.subject(&plugin());
         world.ask::<Validated>(&subject, &asked, PATIENCE).await
     };
-    assert_eq!(validate("vol/1").await.unwrap(), Validated { confirmed: true, unknown: false, message: None });
+    assert_eq!(
+        validate("vol/1").await.unwrap(),
+        Validated { confirmed: true, unknown: false, message: None }
+    );
     let unknown = validate("vol/2").await.unwrap();
     assert!(unknown.unknown && !unknown.confirmed, "{unknown:?}");
     assert!(unknown.message.as_ref().unwrap().contains("NOT_FOUND"), "{unknown:?}");
