@@ -14,8 +14,8 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -29,12 +29,14 @@ use crate::cause::Cause;
 use crate::config::{Config, Credentials};
 use crate::exchange::ExchangeError;
 use crate::link::{Counts, Link};
+use crate::pulse;
 use crate::version::{OLDEST, Version};
 
 /// How long one TCP and NATS handshake may take before the next server is tried.
 const HANDSHAKE: Duration = Duration::from_secs(2);
-/// How often an idle connection is checked; three silent checks end it.
-const PING_EVERY: Duration = Duration::from_secs(10);
+/// How often an idle connection is checked by the client itself; three silent checks end it. One
+/// that is used is felt for sooner (`pulse`). A fleet has thousands of idle ones.
+const PING_EVERY: Duration = Duration::from_secs(30);
 /// The longest pause between two attempts to reconnect.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
@@ -86,6 +88,16 @@ pub struct Bus {
     inner: Arc<Inner>,
 }
 
+/// A handle that does not keep the bus open.
+pub(crate) struct Unheld(Weak<Inner>);
+
+impl Unheld {
+    /// The bus, if anybody still has it.
+    pub(crate) fn hold(&self) -> Option<Bus> {
+        Some(Bus { inner: self.0.upgrade()? })
+    }
+}
+
 struct Inner {
     client: Client,
     jetstream: jetstream::Context,
@@ -127,6 +139,7 @@ impl Bus {
             });
         }
         bus.check_version()?;
+        tokio::spawn(pulse::feel(Unheld(Arc::downgrade(&bus.inner))));
         Ok(bus)
     }
 

@@ -95,7 +95,11 @@ impl Bus {
         }
         // The client's own timeout starts only once its queue took the request: ours covers both.
         let answer = timeout(within, self.client().send_request(subject, request)).await;
-        answer.map_err(|_| ExchangeError::TimedOut(within))?.map_err(|error| match error.kind() {
+        let answer = answer.map_err(|_| {
+            self.link().note_unanswered();
+            ExchangeError::TimedOut(within)
+        });
+        answer?.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => ExchangeError::NoResponder,
             RequestErrorKind::TimedOut => ExchangeError::TimedOut(within),
             RequestErrorKind::MaxPayloadExceeded => ExchangeError::TooLarge,

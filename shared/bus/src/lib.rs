@@ -10,6 +10,7 @@
 //! | a deleted key with history comes back when its marker expires | [`commit`] |
 //! | what is sent while disconnected is delivered after its caller gave up | every call here |
 //! | a direct read is stale on a cluster | [`read`], [`list`] |
+//! | a connection that carries nothing stands for minutes | `pulse` |
 //! | a watch falls silent, starts over, or goes deaf after a restore | [`mirror`] |
 //! | a lease over an expired one never expires | [`lease`] |
 //! | a line break in an error ends an endpoint | [`serve`] |
@@ -42,6 +43,7 @@ mod feed;
 mod filter;
 mod group;
 mod headers;
+mod pulse;
 mod resolve;
 mod stream;
 

@@ -63,6 +63,7 @@ pub(crate) struct Link {
     permission_violations: AtomicU64,
     slow_consumers: AtomicU64,
     errors: AtomicU64,
+    unanswered: AtomicU64,
     last_error: Mutex<Option<String>>,
 }
 
@@ -83,6 +84,16 @@ impl Link {
             slow_consumers: read(&self.slow_consumers),
             errors: read(&self.errors),
         }
+    }
+
+    /// An answer did not come in time.
+    pub(crate) fn note_unanswered(&self) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many answers did not come in time.
+    pub(crate) fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {

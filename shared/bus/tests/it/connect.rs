@@ -5,6 +5,7 @@ use std::time::Duration;
 use berth_bus::{Bus, Config, ConnectError, Credentials};
 use berth_harness::nats::Server;
 use berth_harness::ports::Port;
+use berth_harness::proxy::Proxy;
 use berth_harness::wait;
 use tokio::time::Instant;
 
@@ -32,6 +33,30 @@ async fn a_server_that_starts_late_is_waited_for() {
     let connecting = tokio::spawn(Bus::connect(config(&server.url())));
     server.restart().await;
     assert!(connecting.await.unwrap().unwrap().connected());
+}
+
+/// The client's own pings would take a minute longer than is waited for here.
+#[tokio::test]
+async fn a_connection_that_carries_nothing_any_more_is_made_anew() {
+    let server = Server::start().await;
+    let sound = connect(&server.url()).await;
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
+    let proxy = Proxy::start(address).await;
+    let bus = connect(&proxy.url()).await;
+    let bucket = bus.bucket(&STATE, 1).await.unwrap();
+    set(&bucket, "k", "before").await;
+    proxy.lose();
+    assert!(!bus.flush(Duration::from_secs(1)).await && bus.connected(), "nothing shows it");
+    wait::until("another connection is made", PATIENCE, async || {
+        let connects = bus.counts().connects;
+        if connects == 2 { Ok(()) } else { Err(connects) }
+    })
+    .await;
+    wait::until("it carries", PATIENCE, async || {
+        bucket.get("k").await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    assert_eq!(sound.counts().connects, 1, "nobody doubts one that nobody used");
 }
 
 #[tokio::test]

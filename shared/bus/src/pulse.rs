@@ -1,0 +1,87 @@
+//! Whether the connection still carries anything.
+//!
+//! **Owns** the suspicion against a connection that stands and is silent. A host that vanishes or a
+//! firewall that forgets ends no connection: everything sent is lost, and nothing says so.
+//!
+//! **Promises** that a connection over which something was sent and nothing heard since, or over
+//! which an answer did not come in time, is asked for a sign of life within a few seconds, and made
+//! anew when there is none. The client's own pings take much longer, or cost each idle process a
+//! message every few seconds.
+//!
+//! **Never** doubts a connection over which anything was heard, nor one that nobody uses.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use crate::connect::{Bus, Unheld};
+
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long nothing was heard before it is asked.
+const SILENT_FOR: Duration = Duration::from_secs(3);
+/// How long the server has for its sign of life.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Feels for it until the last handle of the bus is dropped.
+pub(crate) async fn feel(bus: Unheld) {
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heard = Heard::default();
+    loop {
+        looks.tick().await;
+        let Some(bus) = bus.hold() else { return };
+        if heard.is_doubtful(&bus) && !bus.flush(ANSWER_WITHIN).await && heard.is_silent(&bus) {
+            tracing::warn!(
+                connection = bus.name(),
+                "the connection stands, and nothing comes over it; it is made anew"
+            );
+            let made = timeout(ANSWER_WITHIN, bus.client().force_reconnect()).await;
+            if !matches!(made, Ok(Ok(()))) {
+                tracing::warn!("the client does not take the order; its own pings will end it");
+            }
+        }
+    }
+}
+
+/// What was heard when something was heard last.
+#[derive(Debug)]
+struct Heard {
+    connection: u64,
+    bytes: u64,
+    /// How much had been sent by then.
+    sent: u64,
+    /// How many answers had not come by then.
+    unanswered: u64,
+    at: Instant,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self { connection: 0, bytes: 0, sent: 0, unanswered: 0, at: Instant::now() }
+    }
+}
+
+impl Heard {
+    /// Whether something was sent and nothing heard for long, or an answer did not come.
+    fn is_doubtful(&mut self, bus: &Bus) -> bool {
+        let sent = bus.client().statistics().out_messages.load(Ordering::Relaxed);
+        let unanswered = bus.link().unanswered();
+        let is_unanswered = unanswered > self.unanswered;
+        if !self.is_silent(bus) {
+            let (connection, bytes) = Self::now(bus);
+            *self = Self { connection, bytes, sent, unanswered, at: Instant::now() };
+        }
+        is_unanswered || sent > self.sent && self.at.elapsed() >= SILENT_FOR
+    }
+
+    /// Whether nothing was heard since, over a connection that still stands.
+    fn is_silent(&self, bus: &Bus) -> bool {
+        bus.connected() && Self::now(bus) == (self.connection, self.bytes)
+    }
+
+    fn now(bus: &Bus) -> (u64, u64) {
+        (bus.connection(), bus.client().statistics().in_bytes.load(Ordering::Relaxed))
+    }
+}
