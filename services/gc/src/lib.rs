@@ -1,6 +1,6 @@
 //! `berth-gc`: finds what nobody else saw.
 //!
-//! **Owns** nothing but its lease. It looks at everything now and then, and asks whoever owns it to
+//! **Owns** nothing but its lease. It reads everything now and then, and asks whoever owns it to
 //! take away what is left behind: claims of allocs that have ended or do not exist (F1), volumes
 //! that were to go with their last claim, and records that are of no use any more: of allocs that
 //! have ended, of nodes that are down with nothing on them, of plugin instances of nodes that
@@ -21,6 +21,7 @@ mod evidence;
 mod lead;
 mod plan;
 mod sweep;
+mod view;
 
 use berth_service::process::{Fatal, Process};
 

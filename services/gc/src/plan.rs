@@ -1,4 +1,4 @@
-//! What a sweep would do, from what the mirrors say; pure.
+//! What a sweep would do, from what it sees; pure.
 //!
 //! **Promises** an order (by id), that what cannot be read is taken for in use, and that what
 //! should go and cannot is named with the reason.

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::collect::{Found, Line};
 use crate::collector::Shared;
-use crate::plan::{Plan, Sight};
+use crate::plan::Plan;
 
 /// What is collected of one sort in one sweep at most; the rest is found by the next.
 const ITEMS_MAX: usize = 1000;
@@ -66,8 +66,7 @@ impl Shared {
             let said = "another sweep is under way and did not end in time";
             return Err(Problem::new(Code::Overloaded, said).retryable().at(STEP));
         };
-        self.catch_up(STEP, order.deadline).await?;
-        let plan = self.plan(&order.kinds);
+        let plan = self.plan(order).await?;
         let mut sweep = Sweep { collected: Vec::new(), kept: plan.kept };
         let chance = clock::jitter() as usize;
         let sorts = [
@@ -99,22 +98,15 @@ impl Shared {
         Ok(Swept { sweep, more: more > 0 })
     }
 
-    fn plan(&self, kinds: &[(Kind, Duration)]) -> Plan {
-        let now = clock::now();
-        let mut plan = Plan::default();
-        self.volume_mirror.read(|volumes| {
-            self.alloc_mirror.read(|allocs| {
-                self.node_mirror.read(|nodes| {
-                    self.plugin_mirror.read(|plugins| {
-                        let sight = Sight { volumes, allocs, nodes, plugins, now };
-                        for (kind, after) in kinds {
-                            sight.look(*kind, *after, &mut plan);
-                        }
-                    });
-                });
-            });
-        });
-        plan
+    async fn plan(&self, order: &Order) -> Result<Plan, Problem> {
+        let view = self.view(STEP, order.deadline).await?;
+        Ok(view.look(clock::now(), |sight| {
+            let mut plan = Plan::default();
+            for (kind, after) in &order.kinds {
+                sight.look(*kind, *after, &mut plan);
+            }
+            plan
+        }))
     }
 }
 

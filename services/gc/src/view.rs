@@ -1,0 +1,72 @@
+//! What a sweep looks at, read anew for each.
+//!
+//! **Owns** a reading of the buckets for as long as a sweep makes its plan. A collector has nothing
+//! to do between two sweeps, so it follows nothing: in a busy fleet every step of every release
+//! would be sent to it too.
+//!
+//! **Promises** that everything stored before it was asked for is in it.
+
+use berth_bus::{Bucket, Fold, Mirror, MirrorError, MirrorOptions};
+use berth_contract::problem::Problem;
+use berth_domain::Timestamp;
+use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
+use tokio::time::Instant;
+
+use crate::collector::Shared;
+use crate::plan::Sight;
+
+/// All that a sweep looks at.
+pub struct View {
+    volumes: Mirror<Volumes>,
+    allocs: Mirror<Allocs>,
+    nodes: Mirror<Nodes>,
+    plugins: Mirror<Instances>,
+}
+
+impl Shared {
+    /// Reads what is stored by now.
+    pub(crate) async fn view(&self, step: &str, deadline: Instant) -> Result<View, Problem> {
+        let heads = tokio::try_join!(
+            self.volumes.head(">"),
+            self.allocs.head(">"),
+            self.nodes.head(">"),
+            self.plugins.head(">"),
+        );
+        let heads = heads.map_err(|error| error.into_problem(step))?;
+        let view = tokio::try_join!(
+            read::<Volumes>(&self.volumes, heads.0, deadline),
+            read::<Allocs>(&self.allocs, heads.1, deadline),
+            read::<Nodes>(&self.nodes, heads.2, deadline),
+            read::<Instances>(&self.plugins, heads.3, deadline),
+        );
+        let (volumes, allocs, nodes, plugins) = view.map_err(|error| error.into_problem(step))?;
+        Ok(View { volumes, allocs, nodes, plugins })
+    }
+}
+
+impl View {
+    /// Looks at all of it.
+    pub fn look<T>(&self, now: Timestamp, look: impl FnOnce(&Sight<'_>) -> T) -> T {
+        self.volumes.read(|volumes| {
+            self.allocs.read(|allocs| {
+                self.nodes.read(|nodes| {
+                    self.plugins
+                        .read(|plugins| look(&Sight { volumes, allocs, nodes, plugins, now }))
+                })
+            })
+        })
+    }
+}
+
+async fn read<F: Fold + Default>(
+    bucket: &Bucket,
+    head: u64,
+    deadline: Instant,
+) -> Result<Mirror<F>, MirrorError> {
+    let start_within = deadline.saturating_duration_since(Instant::now());
+    let options = MirrorOptions { start_within, ..MirrorOptions::default() };
+    let mirror = Mirror::start(bucket, ">", F::default(), options).await?;
+    // The replica that was read from may have been behind the one that told the head.
+    mirror.reach(head, deadline).await?;
+    Ok(mirror)
+}
