@@ -27,7 +27,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             max_in_flight: 256,
-            per_plugin: 64,
+            per_plugin: 128,
             early: Duration::from_secs(15),
             rescan: Duration::from_secs(5),
             drain: Duration::from_secs(5),

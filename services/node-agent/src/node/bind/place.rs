@@ -121,13 +121,17 @@ fn note(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
 /// Takes away every view and every bind of this use: first those at callers' paths.
 pub(super) fn undo(place: &Place) -> Result<(), UndoError> {
     let unread = |error| UndoError::Read(place.alloc_dir.clone(), error);
-    let table = MountTable::read_blocking()?;
     let links = links_of(&place.alloc_dir).map_err(unread)?;
     let is_view = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(VIEW))
     };
     let views: Vec<PathBuf> =
         read_dir(&place.alloc_dir).map_err(unread)?.into_iter().filter(is_view).collect();
+    // Each has its link or its directory for as long as it may be mounted.
+    if links.is_empty() && views.is_empty() {
+        return Ok(());
+    }
+    let table = MountTable::read_blocking()?;
     let is_known = table.has(&place.target);
     for path in links.iter().map(|(_, path)| path).chain(&views).filter(|path| table.has(path)) {
         if is_known && same(&place.target, path) == Some(false) {
@@ -135,11 +139,7 @@ pub(super) fn undo(place: &Place) -> Result<(), UndoError> {
         }
         unmount(path).map_err(|error| UndoError::Unmount(path.clone(), error))?;
     }
-    let left = if links.is_empty() && views.is_empty() {
-        return Ok(());
-    } else {
-        MountTable::read_blocking()?
-    };
+    let left = MountTable::read_blocking()?;
     for (link, path) in &links {
         if left.has(path) {
             return Err(UndoError::Still(path.clone()));
