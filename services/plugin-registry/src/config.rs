@@ -25,7 +25,7 @@ impl Default for Config {
 }
 
 const RESCAN_MS: u64 = 30_000;
-const RENEWALS_PER_SECOND: u32 = 100;
+const RENEWALS_PER_SECOND: u32 = 50;
 
 struct Fields {
     rescan_ms: u64,
