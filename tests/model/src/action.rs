@@ -3,8 +3,8 @@
 use berth_domain::volume::{CallKind, State};
 
 use crate::model::Model;
-use crate::scenario::{Attaches, Trouble};
-use crate::world::{Life, Node, World};
+use crate::scenario::{Attaches, Mutation, Trouble};
+use crate::world::{Call, Life, Node, World};
 
 /// One thing that happens. Numbers are places in the world's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,6 +58,10 @@ pub enum Action {
     Register,
     /// The volume is deregistered; by force, it is closed.
     Deregister(bool),
+    /// The plugin's controller can be reached no more.
+    LoseController,
+    /// The plugin on a node can be reached no more.
+    LosePlugin(usize),
 }
 
 /// What a second service is asked.
@@ -108,6 +112,10 @@ impl Model {
             match (call.at_work, call.kind) {
                 (false, _) => actions.push(Action::Deliver(at)),
                 (true, CallKind::NodeDetach) => {}
+                // The plugin is at another call for the volume: it answers ABORTED, or has it wait.
+                (true, _) if !self.is_its_turn(call) => {
+                    actions.push(Action::Controller(at, Ending::Error));
+                }
                 (true, kind) => {
                     actions.extend(ENDINGS.map(|ending| Action::Controller(at, ending)));
                     if kind == CallKind::ControllerPublish {
@@ -128,22 +136,28 @@ impl Model {
         }
         self.of_nodes_that_go(world, &mut actions);
         self.of_other_services(world, &mut actions);
+        self.of_what_is_lost(world, &mut actions);
         for (at, node) in world.nodes.iter().enumerate() {
-            if node.busy.is_some() && !self.scenario.nodes_fail {
+            let is_busy = node.busy.is_some();
+            if is_busy && node.plugin_lost {
+                actions.push(Action::Node(at, Ending::Error));
+            } else if is_busy && !self.scenario.nodes_fail {
                 actions.push(Action::Node(at, Ending::Done));
+            }
+            if self.scenario.loses_journal && *node != Node::default() {
+                actions.push(Action::LoseJournal(at));
             }
             if !self.scenario.nodes_fail || node.life != Life::Here {
                 continue;
             }
-            if node.busy.is_some() {
+            if is_busy && !node.plugin_lost {
                 actions.extend(ENDINGS.map(|ending| Action::Node(at, ending)));
+            }
+            if is_busy {
                 actions.push(Action::Crash(at));
             }
             if node.busy.is_some() || node.in_use() {
                 actions.push(Action::Reboot(at));
-            }
-            if self.scenario.loses_journal && *node != Node::default() {
-                actions.push(Action::LoseJournal(at));
             }
         }
         actions
@@ -174,6 +188,25 @@ impl Model {
                 actions.push(Action::UseProof(alloc));
             }
         }
+    }
+
+    /// What was under way then has ended before, answered or not.
+    fn of_what_is_lost(&self, world: &World, actions: &mut Vec<Action>) {
+        let at_work = |call: &Call| call.at_work && call.kind.is_controller();
+        let controller = self.scenario.has(Trouble::ControllerLost) && !world.controller_lost;
+        if controller && !world.calls.iter().any(at_work) {
+            actions.push(Action::LoseController);
+        }
+        let node = &world.nodes[0];
+        let plugin = self.scenario.has(Trouble::NodePluginLost) && !node.plugin_lost;
+        if plugin && node.busy.is_none() {
+            actions.push(Action::LosePlugin(0));
+        }
+    }
+
+    /// Whether the plugin's controller may act on the call now: it was asked for no other before.
+    fn is_its_turn(&self, call: &Call) -> bool {
+        call.behind == 0 || self.scenario.is(Mutation::PluginOverlaps)
     }
 
     fn of_other_services(&self, world: &World, actions: &mut Vec<Action>) {

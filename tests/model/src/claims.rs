@@ -5,7 +5,7 @@ use crate::action::LateAsk;
 use crate::decide::{Ask, Decision, Proof};
 use crate::model::Model;
 use crate::safety::Breach;
-use crate::scenario::{Attaches, Mutation};
+use crate::scenario::{Attaches, Mutation, Trouble};
 use crate::world::{AttemptId, Call, Grant, Outcome, Record, TIMEOUT, World};
 use berth_domain::volume::State;
 
@@ -16,7 +16,25 @@ impl Model {
         alloc: usize,
         controller: bool,
     ) -> Result<(), Breach> {
-        self.ask(world, Ask::Take { alloc, controller })
+        if self.scenario.has(Trouble::NoRoom) {
+            self.check_full(world, alloc)?;
+        }
+        self.ask(world, Ask::Take { alloc, controller: Some(controller) })
+    }
+
+    /// Other volumes may take all places that the node has for the plugin. Then nothing comes of
+    /// being asked, but that a place in line is had, or kept: to a volume others only make it late.
+    fn check_full(&mut self, world: &World, alloc: usize) -> Result<(), Breach> {
+        let Decision::Decided { record, call } =
+            self.decider.decide(world.record, Ask::Take { alloc, controller: None })?
+        else {
+            return Ok(());
+        };
+        let waits = record.claims[alloc].is_some_and(|claim| claim.state == State::Waiting);
+        if call.is_some() || (record != world.record && !waits) {
+            return Err(Breach::new("claimed on a node that is full"));
+        }
+        Ok(())
     }
 
     pub(crate) fn release(&mut self, world: &mut World, alloc: usize) -> Result<(), Breach> {
@@ -69,7 +87,7 @@ impl Model {
         let Some(seen) = world.view.take() else { return Ok(()) };
         let controller = self.scenario.attaches != Attaches::Never;
         let ask = match ask {
-            LateAsk::Take => Ask::Take { alloc, controller },
+            LateAsk::Take => Ask::Take { alloc, controller: Some(controller) },
             LateAsk::Release => Ask::Release { alloc },
             LateAsk::Begin => Ask::Begin { alloc, wanted: false, proof: Proof::None },
             LateAsk::Deregister => Ask::Deregister { force: false },
@@ -161,6 +179,7 @@ impl Model {
                 epoch: claim.epoch,
                 left: TIMEOUT,
                 at_work: false,
+                behind: 0,
             });
         }
         if claim.state == State::Taken {

@@ -3,6 +3,9 @@
 //! Weaker than rule 4 asks: an executor here does not remember the newest attempt it has seen, so
 //! that the rest of the protocol must do without it. What it would refuse, the plugin may refuse
 //! here, so nothing that can happen with that memory is missing.
+//!
+//! Each executor sees its own lock only. When several serve one plugin, the plugin is asked for a
+//! volume while it is at another call for it: it answers ABORTED, or has the second wait.
 
 use berth_domain::access::AccessMode;
 use berth_domain::volume::CallKind;
@@ -21,14 +24,18 @@ impl Model {
         let in_time = call.may_begin() || self.scenario.is(Mutation::NoDeadline);
         let taken_up = in_time
             && if call.kind.is_controller() {
-                !world.calls.iter().any(|other| other.at_work && other.kind.is_controller())
+                !world.controller_lost && controller_calls(world) < self.scenario.controllers()
             } else {
                 self.detach(world, call)
             };
         if taken_up {
+            if call.kind.is_controller() {
+                world.calls[at].behind = u8::try_from(controller_calls(world)).unwrap_or(u8::MAX);
+            }
             world.calls[at].at_work = true;
         } else {
-            // Too late, or the volume's lock is held by a call that the plugin has not answered.
+            // Too late, or nobody is there, or each has the volume's lock held by a call that the
+            // plugin has not answered.
             world.calls.remove(at);
             answer(world, call, Outcome::Failed);
         }
@@ -42,6 +49,10 @@ impl Model {
         ending: Ending,
     ) -> Result<(), Breach> {
         let call = world.calls.remove(at);
+        let jumps = self.scenario.is(Mutation::PluginJumpsLine);
+        for other in world.calls.iter_mut().filter(|other| other.behind > call.behind) {
+            other.behind = if jumps { 0 } else { other.behind - 1 };
+        }
         let node = self.node_of(call.alloc);
         if ending.acted() {
             if call.kind == CallKind::ControllerPublish {
@@ -53,6 +64,11 @@ impl Model {
         answer(world, call, outcome(ending));
         Ok(())
     }
+}
+
+/// Those that an executor took up, and the plugin has not ended.
+fn controller_calls(world: &World) -> usize {
+    world.calls.iter().filter(|call| call.at_work && call.kind.is_controller()).count()
 }
 
 /// The controller attaches. Safety rule 2.

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use berth_domain::AllocId;
 use berth_domain::retry::Schedule;
-use berth_domain::volume::{CallKind, Claim, Context, Policy, State, Step, Write, invariant, step};
+use berth_domain::volume::{
+    CallKind, Claim, Command, Context, Outcome as Came, Policy, State, Step, Volume, Write,
+    invariant, step,
+};
 
 use crate::fingerprint::Quick;
 use crate::safety::Breach;
@@ -17,8 +20,8 @@ use crate::world::{AttemptId, MARGIN, Outcome, Record, Spec, TIMEOUT};
 /// What may be asked of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
-    /// `claim.take`, with what the plugin says of its controller.
-    Take { alloc: usize, controller: bool },
+    /// `claim.take`, with what the plugin says of its controller, or, when the node is full, without.
+    Take { alloc: usize, controller: Option<bool> },
     /// `claim.release`.
     Release { alloc: usize },
     /// `claim.checkpoint` without a report.
@@ -120,6 +123,9 @@ impl Decider {
         };
         let command = self.translation.command(record, ask);
         let Ok(step) = step(&volume, &command, &context) else { return Ok(Decision::Refused) };
+        if is_silent(&volume, &command, &step) {
+            return Err(Breach::new("a failure that its claim does not tell of"));
+        }
         let decision = match ask.alloc() {
             Some(alloc) => self.apply(record, alloc, step)?,
             None => self.apply_spec(record, step)?,
@@ -192,6 +198,22 @@ impl Decider {
         record.claims[alloc] = None;
         Decision::Decided { record, call: None }
     }
+}
+
+/// Whether a call that did not succeed, and is to be made again, leaves the claim without a word.
+fn is_silent(volume: &Volume, command: &Command, step: &Step) -> bool {
+    let Command::Answer { alloc, outcome, .. } = command else { return false };
+    let (Some(before), Some(Write::PutClaim(_, after))) = (volume.claims.get(alloc), &step.write)
+    else {
+        return false;
+    };
+    let is_done = matches!(outcome, Came::Done { .. });
+    // The publish of a claim that was given up is not made again.
+    let call = before.attempt.as_ref().map(|attempt| attempt.call);
+    let is_undone =
+        before.state == State::NodeDetached && call == Some(CallKind::ControllerPublish);
+    let is_told = after.tries > before.tries && after.error.is_some() && after.next_try.is_some();
+    before.state == after.state && !is_done && !is_undone && !is_told
 }
 
 /// Whether this leads a claim out, rather than in.

@@ -4,6 +4,9 @@
 //! went. Its agent is told that it counts as gone, undoes whatever it has, and says so; only then
 //! does it count as there, and only then is a fence lifted. And it follows no grant of a claim that
 //! is older than that: a proof that was read before may still be used for any of those.
+//!
+//! Its journal may be lost meanwhile. Then it goes by what is mounted: its agent takes down nothing
+//! that it does not know, and does not count as there either before a person has.
 
 use crate::model::Model;
 use crate::scenario::Mutation;
@@ -67,8 +70,11 @@ impl Model {
         for alloc in 0..self.scenario.allocs.len() {
             if self.node_of(alloc) == node_at {
                 let newest = self.epochs_of(world, alloc).max().unwrap_or(0);
-                let told = &mut world.nodes[node_at].told[alloc];
-                *told = newest.max(*told);
+                let Node { told, ended, .. } = &mut world.nodes[node_at];
+                told[alloc] = newest.max(told[alloc]);
+                if !self.scenario.is(Mutation::JournalFence) {
+                    ended[alloc] = newest.max(ended[alloc]);
+                }
             }
         }
     }

@@ -57,6 +57,8 @@ impl Model {
             Action::Late(alloc, ask) => self.late(&mut world, alloc, ask)?,
             Action::Register => self.register(&mut world)?,
             Action::Deregister(force) => self.deregister(&mut world, force)?,
+            Action::LoseController => world.controller_lost = true,
+            Action::LosePlugin(node) => world.nodes[node].plugin_lost = true,
         }
         self.normalise(&mut world)?;
         safety::check(&self.scenario, &world)?;

@@ -142,8 +142,9 @@ impl Model {
     /// Nothing is mounted after a boot; the journal is on a disk.
     pub(crate) fn reboot(&self, world: &mut World, node_at: usize) {
         self.end_detach(world, node_at, None);
-        let Node { intents, told, .. } = world.nodes[node_at];
-        world.nodes[node_at] = Node { intents, told, ..Node::default() };
+        let Node { intents, told, ended, plugin_lost, .. } = world.nodes[node_at];
+        let kept = Node { intents, told, ended, plugin_lost, ..Node::default() };
+        world.nodes[node_at] = kept;
     }
 
     /// A journal goes only while no agent runs, so that the process which asked is gone, and a
@@ -151,7 +152,7 @@ impl Model {
     pub(crate) fn lose_journal(&self, world: &mut World, node_at: usize) {
         self.crash(world, node_at);
         world.nodes[node_at].intents = [None; ALLOCS];
-        world.nodes[node_at].told = [0; ALLOCS];
+        world.nodes[node_at].told = world.nodes[node_at].ended;
         let allocs = self.scenario.allocs;
         world.grants.retain(|grant| allocs[grant.alloc].node != node_at);
     }

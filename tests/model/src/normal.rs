@@ -101,6 +101,9 @@ impl Model {
             node.intents[alloc] = node.intents[alloc].map(rank);
             // All later claims have higher epochs, so only those that are about matter.
             node.told[alloc] = rank(node.told[alloc]);
+            // The journal says it, too, as long as there is one.
+            let outlives = self.scenario.loses_journal;
+            node.ended[alloc] = if outlives { rank(node.ended[alloc]) } else { 0 };
         }
     }
 }
@@ -108,7 +111,8 @@ impl Model {
 impl World {
     /// What is on its way has no order.
     pub(crate) fn sort(&mut self) {
-        self.calls.sort_unstable_by_key(|call| (call.alloc, call.at_work, call.attempt));
+        self.calls
+            .sort_unstable_by_key(|call| (call.alloc, call.at_work, call.behind, call.attempt));
         self.answers.sort_unstable();
         self.grants.sort_unstable();
     }

@@ -53,6 +53,15 @@ pub enum Trouble {
     Deregistered,
     /// The plugin has no room for another publish.
     NoRoom,
+    /// The plugin's controller runs twice, behind one queue group, and neither executor sees the
+    /// other's lock. As does one whose executor was killed and started again over a call.
+    SecondController,
+    /// It runs three times: two calls may wait behind a third.
+    ThirdController,
+    /// The plugin's controller can be reached no more, for good.
+    ControllerLost,
+    /// The plugin's node service on the first node can be reached no more, for good.
+    NodePluginLost,
 }
 
 /// One alloc.
@@ -87,6 +96,11 @@ pub enum Mutation {
     CountUses,
     /// A service writes what it decided on an older record (rule 1).
     NoGuard,
+    /// A plugin that is asked again for a volume acts on both calls as it likes: it neither answers
+    /// ABORTED nor has the second wait for the first.
+    PluginOverlaps,
+    /// A plugin has calls for a volume wait for each other, and then takes any of them.
+    PluginJumpsLine,
     /// A proof counts for whatever claim is on the record (rule 12).
     AnyProof,
     /// A node that comes back is taken for good without having undone anything (rule 12).
@@ -95,6 +109,8 @@ pub enum Mutation {
     KeepClaimed,
     /// A node that comes back follows grants from before (rule 12).
     NoFence,
+    /// That it follows none is kept in its journal only, which may be lost (rule 12).
+    JournalFence,
     /// It follows none of those that it knew of when it came back, and counts as gone a while
     /// longer (rule 12).
     EarlyFence,
@@ -114,6 +130,12 @@ impl Scenario {
     /// Whether the node may go.
     pub(crate) fn goes(&self, node: usize) -> bool {
         self.has([Trouble::NodeGone, Trouble::OtherNodeGone][node])
+    }
+
+    /// How often the plugin's controller runs.
+    pub(crate) fn controllers(&self) -> usize {
+        let more = [Trouble::SecondController, Trouble::ThirdController];
+        1 + more.into_iter().filter(|trouble| self.has(*trouble)).count()
     }
 
     pub(crate) fn has(&self, trouble: Trouble) -> bool {

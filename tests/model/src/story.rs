@@ -67,6 +67,8 @@ impl Model {
             Action::Register => "the volume is registered or updated".to_owned(),
             Action::Deregister(false) => "the volume is deregistered".to_owned(),
             Action::Deregister(true) => "the volume is deregistered by force".to_owned(),
+            Action::LoseController => "the plugin's controller is gone for good".to_owned(),
+            Action::LosePlugin(at) => format!("the plugin on {} is gone for good", node(at)),
         }
     }
 
@@ -86,8 +88,14 @@ impl Model {
             parts.push(format!("a proof for {}", alloc(at)));
         }
         for call in &world.calls {
-            parts.push(format!("{call} {}", if call.at_work { "at work" } else { "sent" }));
+            let stands = match (call.at_work, call.behind) {
+                (false, _) => "sent".to_owned(),
+                (true, 0) => "at work".to_owned(),
+                (true, behind) => format!("waits behind {behind}"),
+            };
+            parts.push(format!("{call} {stands}"));
         }
+        parts.extend(world.controller_lost.then(|| "no controller".to_owned()));
         parts.extend(world.answers.iter().map(Answer::to_string));
         parts.extend(world.grants.iter().map(Grant::to_string));
         for (at, there) in world.nodes.iter().enumerate() {
@@ -104,6 +112,7 @@ fn facts(node: &Node, attached: bool) -> Vec<String> {
     let mut facts = Vec::new();
     facts.extend((node.life != Life::Here).then(|| format!("{:?}", node.life).to_lowercase()));
     facts.extend(node.gone.then(|| "counts as gone".to_owned()));
+    facts.extend(node.plugin_lost.then(|| "without plugin".to_owned()));
     facts.extend(attached.then(|| "attached".to_owned()));
     facts.extend(node.staged.then(|| "staged".to_owned()));
     for (at, mounted) in node.mounted.iter().enumerate() {

@@ -18,12 +18,13 @@ impl Model {
             let of_allocs = here.map(|(alloc, placed)| of_alloc(world, alloc, *placed));
             let there = &world.nodes[node];
             let busy = there.busy.map(|call| (call.kind, call.whose));
-            let life = (there.life, there.gone, there.uses);
+            let life = (there.life, there.gone, there.uses, there.plugin_lost);
             let of_node = (world.attached[node], there.staged, busy, life);
             fingerprint(&(of_node, of_allocs.fold(0, u64::wrapping_add)))
         });
         let view = world.view.map(|view| view.spec);
-        let of_volume = (world.attempts_left, world.record.spec, view);
+        let lost = world.controller_lost;
+        let of_volume = (world.attempts_left, world.record.spec, view, lost);
         fingerprint(&(nodes.fold(0, u64::wrapping_add), of_volume))
     }
 }
@@ -31,8 +32,10 @@ impl Model {
 /// All that concerns one alloc, but for its name.
 fn of_alloc(world: &World, alloc: usize, placed: Placed) -> u64 {
     let calls = world.calls.iter().filter(|call| call.alloc == alloc);
-    let calls = calls
-        .map(|call| fingerprint(&(call.kind, call.attempt, call.epoch, call.left, call.at_work)));
+    let calls = calls.map(|call| {
+        let at_work = call.at_work.then_some(call.behind);
+        fingerprint(&(call.kind, call.attempt, call.epoch, call.left, at_work))
+    });
     let answers = world.answers.iter().filter(|answer| answer.alloc == alloc);
     let answers = answers.map(|answer| fingerprint(&(answer.attempt, answer.outcome)));
     let grants = world.grants.iter().filter(|grant| grant.alloc == alloc);
@@ -44,7 +47,7 @@ fn of_alloc(world: &World, alloc: usize, placed: Placed) -> u64 {
         calls.fold(0, u64::wrapping_add),
         answers.fold(0, u64::wrapping_add),
         grants.fold(0, u64::wrapping_add),
-        (there.intents[alloc], there.told[alloc], there.mounted[alloc]),
+        (there.intents[alloc], there.told[alloc], there.ended[alloc], there.mounted[alloc]),
         there.busy.is_some_and(|call| call.alloc == alloc),
         (world.proven[alloc], world.view.map(|view| view.claims[alloc])),
     ))

@@ -12,7 +12,7 @@ use berth_domain::access::{AttachmentMode, Capability};
 use berth_domain::proof::{Proof as DomainProof, ProofKind, Proven};
 use berth_domain::volume::{
     Attempt as DomainAttempt, CallKind, Claim as DomainClaim, Closing, Command, MountOptions,
-    Outcome as Came, Route, State, Take, Volume, VolumeSpec,
+    NoRoute, Outcome as Came, Route, State, Take, Volume, VolumeSpec,
 };
 use berth_domain::{AllocId, AttemptId as DomainId, NodeId, Timestamp, WorkerId};
 
@@ -208,7 +208,12 @@ impl Translation {
                 mode: self.scenario.allocs[alloc].mode,
                 capability: None,
                 wait: self.scenario.wait,
-                route: Ok(Route { controller, external_node: Some(self.external_node(alloc)) }),
+                route: match controller {
+                    Some(controller) => {
+                        Ok(Route { controller, external_node: Some(self.external_node(alloc)) })
+                    }
+                    None => Err(NoRoute::Full("other volumes take all places".to_owned())),
+                },
                 worker,
             }),
             Ask::Release { alloc } => {

@@ -11,7 +11,7 @@ use crate::fingerprint::{Quick, fingerprint};
 use crate::model::Model;
 use crate::safety::Breach;
 use crate::scenario::{Attaches, Scenario};
-use crate::world::{LONG_AGO, Life, NODES, Node, Spec, World};
+use crate::world::{Claim, LONG_AGO, Life, NODES, Node, Spec, World};
 
 /// The longest way to rest.
 const STEPS_MAX: usize = 200;
@@ -51,7 +51,7 @@ impl Weather {
                     way.push(here);
                     match step(model, &world, wish)? {
                         Some((_, after)) => world = after,
-                        None if is_at_rest(&world, wish) => break,
+                        None if is_at_rest(model, &world, wish) => break,
                         None => return Err(stuck(wish)),
                     }
                 }
@@ -73,7 +73,7 @@ impl Weather {
                             let _ = writeln!(story, "     {}", model.describe(&world, action));
                             world = after;
                         }
-                        Ok(None) if is_at_rest(&world, *wish) => break,
+                        Ok(None) if is_at_rest(model, &world, *wish) => break,
                         Ok(None) | Err(_) => return story,
                     }
                 }
@@ -103,6 +103,9 @@ fn stuck(wish: Wish) -> Breach {
 /// The next thing that happens when all goes well; none when nothing is left to happen.
 fn step(model: &mut Model, world: &World, wish: Wish) -> Result<Option<(Action, World)>, Breach> {
     for action in fair_actions(model.scenario(), world, wish) {
+        if model.is_in_vain(world, action)? {
+            continue;
+        }
         let after = model.next(world, action)?;
         if after != *world {
             return Ok(Some((action, after)));
@@ -126,11 +129,14 @@ fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
         }
     }
     let busy = (0..NODES).filter(|node| world.nodes[*node].busy.is_some());
-    actions.extend(busy.map(|node| Action::Node(node, Ending::Done)));
+    actions.extend(busy.map(|node| {
+        let lost = world.nodes[node].plugin_lost;
+        Action::Node(node, if lost { Ending::Error } else { Ending::Done })
+    }));
     for (at, call) in world.calls.iter().enumerate() {
         if !call.at_work {
             actions.push(Action::Deliver(at));
-        } else if call.kind.is_controller() {
+        } else if call.kind.is_controller() && call.behind == 0 {
             actions.push(Action::Controller(at, Ending::Done));
         }
     }
@@ -157,9 +163,9 @@ fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
         if wish == Some(alloc) {
             actions.push(Action::Take(alloc, scenario.attaches != Attaches::Never));
         }
-        // Whoever waits in line asks again in time.
-        let waits = claim.is_some_and(|claim| claim.state == State::Waiting);
-        if claim.is_some() && !(waits && wish == Some(alloc)) {
+        // Whoever waits in line, or for the controller, asks again in time.
+        let waits = |claim: Claim| matches!(claim.state, State::Waiting | State::Publishing);
+        if claim.is_some_and(|claim| wish != Some(alloc) || !waits(claim)) {
             actions.push(Action::Begin(alloc, wish == Some(alloc)));
         }
     }
@@ -175,20 +181,44 @@ fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
     actions
 }
 
-fn is_at_rest(world: &World, wish: Wish) -> bool {
+/// Whether all is as wished; but for what waits for a plugin that is lost, and what that keeps from
+/// the volume.
+fn is_at_rest(model: &Model, world: &World, wish: Wish) -> bool {
+    let waits = |alloc: usize| {
+        let claim = world.record.claims[alloc];
+        claim.is_some_and(|claim| model.waits_for_the_lost(world, alloc, claim))
+    };
+    let is = |alloc: usize, state: State| {
+        world.record.claims[alloc].is_some_and(|claim| claim.state == state)
+    };
+    let is_blocked = (0..world.record.claims.len()).any(waits);
     let claims = world.record.claims.iter().enumerate();
     let claims_are_wanted = claims.into_iter().all(|(alloc, claim)| match claim {
-        Some(claim) => wish == Some(alloc) && claim.state == State::Taken,
+        _ if waits(alloc) => true,
+        Some(claim) => {
+            let in_line = claim.state == State::Waiting && is_blocked;
+            wish == Some(alloc) && (claim.state == State::Taken || in_line)
+        }
         None => wish != Some(alloc),
     });
     let there = || world.nodes.iter().filter(|node| !node.is_fenced());
     let uses_are_wanted = there().all(|node| {
         let mut uses = node.mounted.iter().zip(&node.intents).enumerate();
-        uses.all(|(alloc, (mounted, intent))| wish == Some(alloc) || (!mounted && intent.is_none()))
+        uses.all(|(alloc, (mounted, intent))| {
+            wish == Some(alloc) || waits(alloc) || (!mounted && intent.is_none())
+        })
     });
-    let is_used = there().any(|node| node.mounted.contains(&true));
     let is_left = world.attached.contains(&true) || there().any(Node::in_use);
     let is_quiet = world.calls.is_empty() && world.nodes.iter().all(|node| node.busy.is_none());
-    let as_wished = if wish.is_some() { is_used } else { !is_left };
+    let as_wished = match wish {
+        Some(alloc) => {
+            let node = &world.nodes[model.node_of(alloc)];
+            let is_used = node.mounted[alloc] && !node.is_fenced();
+            let in_line = is(alloc, State::Waiting);
+            // Nothing is mounted anew where the plugin is lost.
+            is_used || waits(alloc) || in_line || node.plugin_lost
+        }
+        None => !is_left || is_blocked,
+    };
     claims_are_wanted && uses_are_wanted && is_quiet && as_wished
 }

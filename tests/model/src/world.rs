@@ -29,6 +29,8 @@ pub struct World {
     pub grants: Vec<Grant>,
     /// Where the controller has the volume attached.
     pub attached: [bool; NODES],
+    /// Whether the controller can be reached no more, for good.
+    pub controller_lost: bool,
     /// The nodes.
     pub nodes: [Node; NODES],
     /// Calls that may still be started, when they are counted.
@@ -117,6 +119,8 @@ pub struct Call {
     pub left: i8,
     /// Whether its executor took it up.
     pub at_work: bool,
+    /// How many calls the plugin's controller was asked for before this one, and is still to end.
+    pub behind: u8,
 }
 
 /// An answer on its way to whoever records it.
@@ -171,6 +175,11 @@ pub struct Node {
     pub life: Life,
     /// Whether its record says that it is gone (rule 12).
     pub gone: bool,
+    /// The highest epoch at which each alloc ended because its node was back (rule 12): the claim
+    /// service grants nothing up to it. No part of the journal, which may be lost.
+    pub ended: [u8; ALLOCS],
+    /// Whether the plugin's node service can be reached no more, for good.
+    pub plugin_lost: bool,
     /// How often the volume was published, less how often it was unpublished: an agent that keeps
     /// such a count is a mutation.
     pub uses: u8,

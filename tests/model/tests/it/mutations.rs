@@ -95,6 +95,22 @@ fn writes_without_a_guard() {
     is_missed(racing, Mutation::NoGuard, "on a volume that is not registered");
 }
 
+/// Rule 4: no executor knows of the call that another is at, and the plugin does not care.
+#[test]
+fn plugins_that_are_at_two_calls_for_a_volume_at_once() {
+    let troubles = &[Trouble::SecondController];
+    let base = Scenario { name: "two controllers", troubles, nodes_fail: false, ..EXCLUSIVE };
+    is_missed(base, Mutation::PluginOverlaps, "attached where nobody claims it");
+}
+
+/// Rule 4: a call that waited is overtaken by one that was made because it was not answered.
+#[test]
+fn plugins_that_let_later_calls_overtake() {
+    let troubles = &[Trouble::SecondController, Trouble::ThirdController];
+    let base = Scenario { name: "three controllers", troubles, nodes_fail: false, ..EXCLUSIVE };
+    is_missed(base, Mutation::PluginJumpsLine, "attached where nobody claims it");
+}
+
 const NODES_GO: Scenario = Scenario {
     name: "nodes go",
     attaches: Attaches::Never,
@@ -125,6 +141,13 @@ fn nodes_that_come_back_and_keep_what_is_claimed() {
 #[test]
 fn nodes_that_come_back_and_follow_grants_from_before() {
     is_missed(NODES_GO, Mutation::NoFence, "nobody was granted it");
+}
+
+/// Rule 12: and the journal, which would say so, may be lost when the node is back.
+#[test]
+fn nodes_that_come_back_and_keep_the_fence_in_the_journal_only() {
+    let losing = Scenario { loses_journal: true, ..NODES_GO };
+    is_missed(losing, Mutation::JournalFence, "nobody was granted it");
 }
 
 /// Rule 12: a claim that was made while its node counted as gone is as old as those before.

@@ -159,6 +159,49 @@ fn a_volume_is_updated_and_deregistered() {
     holds(Scenario { name: "deregistered by either of two", allocs, ..base });
 }
 
+/// Rule 12 where the journal went with the node, or went after it was back.
+#[test]
+fn nodes_go_and_come_back_without_their_journals() {
+    let troubles = &[Trouble::NodeGone];
+    let base = Scenario { troubles, nodes_fail: false, loses_journal: true, ..BASE };
+    let (allocs, attempts) = (&[W1, W2], Some(if deep() > 0 { 4 } else { 3 }));
+    holds(Scenario { name: "exclusive, n1 and its journal go", allocs, attempts, ..base.clone() });
+    let (allocs, attempts) = (&[W1, W1], Some(2));
+    let access = AccessMode::MultiNodeMultiWriter;
+    holds(Scenario { name: "one node and its journal go", access, allocs, attempts, ..base });
+}
+
+/// Rules 3 and 4 where no executor knows of the call that another is at: the plugin does.
+#[test]
+fn controllers_do_not_see_each_others_locks() {
+    let troubles = &[Trouble::SecondController];
+    let base = Scenario { troubles, ..BASE };
+    let allocs = &[W1, W2];
+    holds(Scenario { name: "exclusive, two controllers", allocs, ..base.clone() });
+    let access = AccessMode::MultiNodeMultiWriter;
+    let base = Scenario { access, nodes_fail: false, ..base };
+    holds(Scenario { name: "two nodes, two controllers", allocs, ..base.clone() });
+    let allocs = &[W1, W1];
+    holds(Scenario { name: "one node, two controllers", allocs, ..base });
+    let troubles = &[Trouble::SecondController, Trouble::ThirdController];
+    let base = Scenario { troubles, ..BASE };
+    holds(Scenario { name: "exclusive, three controllers", allocs: &[W1, W2], ..base });
+}
+
+/// What waits for the plugin, waits; all else comes to rest.
+#[test]
+fn a_plugin_is_lost_for_good() {
+    let base = Scenario { wait: true, ..BASE };
+    for troubles in [&[Trouble::ControllerLost], &[Trouble::NodePluginLost]] {
+        let base = Scenario { troubles, ..base.clone() };
+        holds(Scenario { name: "exclusive, plugin lost", allocs: &[W1, W2], ..base.clone() });
+        let (access, attempts) = (AccessMode::MultiNodeMultiWriter, Some(3));
+        let base = Scenario { access, attempts, nodes_fail: false, ..base };
+        holds(Scenario { name: "two nodes, plugin lost", allocs: &[W1, W2], ..base.clone() });
+        holds(Scenario { name: "one node, plugin lost", allocs: &[W1, W1], ..base });
+    }
+}
+
 /// A7: one that finds no room is in the way of others, and not for ever.
 #[test]
 fn a_plugin_is_full() {
