@@ -7,13 +7,14 @@
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::key;
+use berth_contract::message::query::Newer;
 use berth_contract::message::registry::{
     NodeQuery, NodeStatus, Nodes as Listed, PluginQuery, PluginStatus, Plugins,
 };
 use berth_contract::problem::Problem;
 use berth_domain::plugin::{Half, Node, Plugin};
 use berth_domain::{NodeId, PluginId};
-use berth_service::newer::{Newer, Until};
+use berth_service::newer::Until;
 use berth_service::page::{Page, Room, page};
 use berth_service::projection::{Instances, Nodes};
 use tokio::time::Instant;
@@ -28,9 +29,8 @@ pub async fn plugins(
     deadline: Instant,
 ) -> Result<Plugins, Problem> {
     const STEP: &str = "plugin.status";
-    let newer = Newer { than: query.newer_than, wait_ms: query.wait_ms };
     let Some(id) = &query.id else {
-        let after = after(STEP, query.after.as_ref(), |token| PluginId::new(token).ok())?;
+        let after = after(STEP, query.page.after.as_ref(), |token| PluginId::new(token).ok())?;
         let listed = |plugins: &Instances, nodes: &Nodes| {
             let meant = plugins
                 .iter()
@@ -38,13 +38,13 @@ pub async fn plugins(
                 .filter(|(id, plugin)| matches(&query, id, plugin));
             let show =
                 |id: &&PluginId| Some(status::plugin(id, plugins.get(id)?, nodes, Vec::new()));
-            page(meant.map(|(id, _)| id), Room::of(query.limit), show, ToString::to_string)
+            page(meant.map(|(id, _)| id), Room::of(query.page.limit), show, ToString::to_string)
         };
-        let (index, page) = state.picture(STEP, newer, deadline, listed).await?;
+        let (index, page) = state.picture(STEP, query.newer, deadline, listed).await?;
         let plugins = page.entries.into_iter().flatten().collect();
         return Ok(Plugins { index, plugins, next: page.next });
     };
-    let after = after(STEP, query.after.as_ref(), |token| {
+    let after = after(STEP, query.page.after.as_ref(), |token| {
         let (plugin, node, half) = key::parse_instance(token)?;
         (plugin == *id).then_some((node, half))
     })?;
@@ -52,7 +52,7 @@ pub async fn plugins(
         let plugin = plugins.get(id)?;
         Some(with_instances(id, plugin, nodes, &query, after.as_ref()))
     };
-    let (index, shown) = state.picture(STEP, newer, deadline, one).await?;
+    let (index, shown) = state.picture(STEP, query.newer, deadline, one).await?;
     let (plugin, next) = shown.ok_or_else(|| {
         Problem::new(Code::NoSuchPlugin, format!("no agent has reported plugin {id}")).plugin(id)
     })?;
@@ -86,7 +86,7 @@ fn with_instances(
         let instance = plugin.instances.get(*place)?;
         Some(status::instance_status((id, node, *half), instance, nodes.get(node)))
     };
-    let room = Room::of(query.limit).beside(&shown);
+    let room = Room::of(query.page.limit).beside(&shown);
     let page = page(meant, room, show, |(node, half)| key::instance(id, node, *half));
     let instances = page.entries.into_iter().flatten().collect();
     (PluginStatus { instances, ..shown }, page.next)
@@ -95,8 +95,7 @@ fn with_instances(
 /// Nodes, or one.
 pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result<Listed, Problem> {
     const STEP: &str = "node.status";
-    let newer = Newer { than: query.newer_than, wait_ms: query.wait_ms };
-    let after = after(STEP, query.after.as_ref(), |token| NodeId::new(token).ok())?;
+    let after = after(STEP, query.page.after.as_ref(), |token| NodeId::new(token).ok())?;
     let listed = |plugins: &Instances, nodes: &Nodes| -> Page<Option<NodeStatus>> {
         let on = |node: &NodeId, plugin: &PluginId| {
             let found = plugins.get(plugin).map(|plugin| &plugin.instances);
@@ -117,9 +116,9 @@ pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result
             .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
             .filter(|(id, node)| wanted(id, node));
         let show = |id: &&NodeId| Some(status::node(id, nodes.get(id)?, plugins));
-        page(meant.map(|(id, _)| id), Room::of(query.limit), show, ToString::to_string)
+        page(meant.map(|(id, _)| id), Room::of(query.page.limit), show, ToString::to_string)
     };
-    let (index, page) = state.picture(STEP, newer, deadline, listed).await?;
+    let (index, page) = state.picture(STEP, query.newer, deadline, listed).await?;
     let nodes: Vec<NodeStatus> = page.entries.into_iter().flatten().collect();
     match &query.id {
         Some(id) if nodes.is_empty() => {
@@ -152,7 +151,7 @@ impl State {
         deadline: Instant,
         look: impl Fn(&Instances, &Nodes) -> T,
     ) -> Result<(u64, T), Problem> {
-        let until = newer.until(deadline);
+        let until = Until::of(newer, deadline);
         let index = || self.plugin_mirror.applied() + self.node_mirror.applied();
         let arrival = |than| self.newer_than(than, until);
         self.readers.wait(newer, until, |than| index() > than, arrival).await?;

@@ -61,6 +61,15 @@ pub trait Decode: Sized {
     }
 }
 
+/// Fields that several types have in common, read from the same object as theirs.
+pub trait Part: Sized {
+    /// What they are called.
+    const FIELDS: &'static [&'static str];
+
+    /// Takes them out of the object; none after noting a fault.
+    fn take(object: &mut Map<String, Value>, decoder: &mut Decoder) -> Option<Self>;
+}
+
 /// Reads a whole input.
 pub fn decode<T: Decode>(value: Value, unknown: Unknown) -> Result<T, Vec<Fault>> {
     let mut decoder = Decoder { unknown, path: Vec::new(), faults: Vec::new() };
@@ -134,6 +143,16 @@ impl Decoder {
             }),
             Some(value) => T::decode(value, decoder),
         })
+    }
+
+    /// Takes a part out of an object, and adds its fields to what is known there.
+    pub fn part<T: Part>(
+        &mut self,
+        object: &mut Map<String, Value>,
+        known: &mut Vec<&'static str>,
+    ) -> Option<T> {
+        known.extend(T::FIELDS);
+        T::take(object, self)
     }
 
     /// The object that `value` is to be.
@@ -284,7 +303,30 @@ macro_rules! decode_leaf {
     )*};
 }
 
-/// Reads a struct field by field; a `= default` stands for a field that is not there.
+/// Reads fields that several types have in common, by their own names or by others.
+#[macro_export]
+macro_rules! decode_part {
+    ($name:ty { $($field:ident $(as $called:literal)?),* $(,)? }) => {
+        impl $crate::decode::Part for $name {
+            const FIELDS: &'static [&'static str] =
+                &[$($crate::decode_part!(@called $field $($called)?)),*];
+
+            fn take(
+                object: &mut serde_json::Map<String, serde_json::Value>,
+                decoder: &mut $crate::decode::Decoder,
+            ) -> Option<Self> {
+                $(let $field =
+                    decoder.field(object, $crate::decode_part!(@called $field $($called)?));)*
+                Some(Self { $($field: $field?),* })
+            }
+        }
+    };
+    (@called $field:ident) => { stringify!($field) };
+    (@called $field:ident $called:literal) => { $called };
+}
+
+/// Reads a struct field by field; a `= default` stands for a field that is not there. Parts that
+/// it has in common with others ([`Part`](crate::decode::Part)) stand behind a `+`.
 #[macro_export]
 macro_rules! decode_struct {
     ($name:ty {}) => {
@@ -310,6 +352,22 @@ macro_rules! decode_struct {
                     $crate::decode_struct!(@field decoder, object, $field $(, $default)?);)*
                 decoder.finish(&object, &[$(stringify!($field)),*]);
                 Some(Self { $($field: $field?),* })
+            }
+        }
+    };
+    ($name:ty { $($field:ident $(= $default:expr)?),* $(,)? } + $($part:ident),+) => {
+        impl $crate::decode::Decode for $name {
+            fn decode(
+                value: serde_json::Value,
+                decoder: &mut $crate::decode::Decoder,
+            ) -> Option<Self> {
+                let mut object = decoder.object(value)?;
+                let mut known = vec![$(stringify!($field)),*];
+                $(let $field =
+                    $crate::decode_struct!(@field decoder, object, $field $(, $default)?);)*
+                $(let $part = decoder.part(&mut object, &mut known);)+
+                decoder.finish(&object, &known);
+                Some(Self { $($field: $field?,)* $($part: $part?),+ })
             }
         }
     };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
 use berth_domain::limits;
 use tokio::sync::Semaphore;
@@ -17,15 +18,6 @@ use tokio::time::{Instant, timeout_at};
 /// How far ahead of a caller's deadline a wait ends, so that there is time for the last look and
 /// the way back.
 const ANSWER_BEFORE: Duration = Duration::from_millis(500);
-
-/// What a reader waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Newer {
-    /// Something newer than this index; nothing when absent.
-    pub than: Option<u64>,
-    /// For so long at most, in milliseconds.
-    pub wait_ms: Option<u64>,
-}
 
 /// How an answer's time is shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,17 +28,17 @@ pub struct Until {
     pub answer: Instant,
 }
 
-impl Newer {
+impl Until {
     /// How long to wait in a request with this deadline.
-    pub fn until(&self, deadline: Instant) -> Until {
+    pub fn of(newer: Newer, deadline: Instant) -> Self {
         let now = Instant::now();
         let left = deadline.saturating_duration_since(now);
         let kept = ANSWER_BEFORE.min(left / 2);
         let most = left.saturating_sub(kept);
-        let asked = self.wait_ms.map_or(limits::WAIT_MAX, Duration::from_millis);
+        let asked = newer.wait_ms.map_or(limits::WAIT_MAX, Duration::from_millis);
         // Half of what is kept back is for the way.
         let answer = now + left.saturating_sub(kept / 2);
-        Until { wait: now + asked.min(most), answer }
+        Self { wait: now + asked.min(most), answer }
     }
 }
 
@@ -94,7 +86,7 @@ mod tests {
     const LONG: Newer = Newer { than: Some(5), wait_ms: None };
 
     fn until(newer: Newer) -> Until {
-        newer.until(Instant::now() + Duration::from_secs(10))
+        Until::of(newer, Instant::now() + Duration::from_secs(10))
     }
 
     async fn waits(readers: &Readers, newer: Newer, index: u64) -> Result<Duration, Problem> {
@@ -113,7 +105,7 @@ mod tests {
         assert_eq!(waits(&readers, short, 5).await, Ok(Duration::from_millis(300)));
         assert_eq!(waits(&readers, LONG, 5).await, Ok(Duration::from_millis(9500)));
         // A hasty one has half of its time left for the answer.
-        let hasty = LONG.until(Instant::now() + Duration::from_millis(100));
+        let hasty = Until::of(LONG, Instant::now() + Duration::from_millis(100));
         assert_eq!(hasty.wait, Instant::now() + Duration::from_millis(50));
         assert_eq!(hasty.answer, Instant::now() + Duration::from_millis(75));
     }

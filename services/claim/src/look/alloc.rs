@@ -23,7 +23,7 @@ pub async fn alloc(
 ) -> Result<AllocStatus, Problem> {
     const STEP: &str = "alloc.status";
     let id = query.id;
-    let reader = Reader::new(STEP, query.newer_than, query.wait_ms, deadline);
+    let reader = Reader::new(STEP, query.newer, deadline);
     let revision = || {
         state.alloc_mirror.read(|allocs| allocs.get(&namespace, &id).map(|(revision, _)| revision))
     };
@@ -68,8 +68,8 @@ pub async fn allocs(
     deadline: Instant,
 ) -> Result<Listed, Problem> {
     const STEP: &str = "alloc.list";
-    let after = after(STEP, query.after.as_ref(), key::parse_alloc)?;
-    let reader = Reader::new(STEP, query.newer_than, query.wait_ms, deadline);
+    let after = after(STEP, query.page.after.as_ref(), key::parse_alloc)?;
+    let reader = Reader::new(STEP, query.newer, deadline);
     let look = |allocs: &Allocs| {
         let meant = allocs
             .iter()
@@ -83,7 +83,7 @@ pub async fn allocs(
             let (revision, alloc) = allocs.get(namespace, id)?;
             Some(stub(state, namespace, id, alloc, revision))
         };
-        page(meant, Room::of(query.limit), show, |(namespace, id)| key::alloc(namespace, id))
+        page(meant, Room::of(query.page.limit), show, |(namespace, id)| key::alloc(namespace, id))
     };
     let (index, page) = state.picture(reader, &state.allocs, &state.alloc_mirror, look).await?;
     let allocs = page.entries.into_iter().flatten().collect();

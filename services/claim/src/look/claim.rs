@@ -28,11 +28,11 @@ pub async fn claims(
     deadline: Instant,
 ) -> Result<Claims, Problem> {
     const STEP: &str = "claim.status";
-    let after = after(STEP, query.after.as_ref(), |token| match key::parse_volume(token)? {
+    let after = after(STEP, query.page.after.as_ref(), |token| match key::parse_volume(token)? {
         VolumeEntry::Claim(volume, alloc) => Some((volume, alloc)),
         VolumeEntry::Spec(_) => None,
     })?;
-    let reader = Reader::new(STEP, query.newer_than, query.wait_ms, deadline);
+    let reader = Reader::new(STEP, query.newer, deadline);
     let look = |volumes: &Volumes| {
         let later = |(volume, alloc): &Place<'_>| {
             after.as_ref().is_none_or(|(v, a)| (*volume, *alloc) > (v, a))
@@ -49,7 +49,7 @@ pub async fn claims(
             Some(shown(state, volume, subtree, line, alloc, subtree.volume.claims.get(alloc)?))
         };
         let meant = meant(volumes, &namespace, &query).filter(later);
-        page(meant, Room::of(query.limit), show, |(volume, alloc)| key::claim(volume, alloc))
+        page(meant, Room::of(query.page.limit), show, |(volume, alloc)| key::claim(volume, alloc))
     };
     let (index, page) = state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
     Ok(Claims { index, claims: page.entries.into_iter().flatten().collect(), next: page.next })

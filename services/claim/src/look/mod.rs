@@ -13,9 +13,10 @@ mod wait;
 use berth_bus::{Bucket, Fold, Mirror};
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
+use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
 use berth_domain::Namespace;
-use berth_service::newer::{Newer, Until};
+use berth_service::newer::Until;
 use tokio::time::{Instant, timeout_at};
 
 use crate::state::Shared;
@@ -56,9 +57,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(step: &'a str, than: Option<u64>, wait_ms: Option<u64>, deadline: Instant) -> Self {
-        let newer = Newer { than, wait_ms };
-        Self { step, newer, until: newer.until(deadline) }
+    fn new(step: &'a str, newer: Newer, deadline: Instant) -> Self {
+        Self { step, newer, until: Until::of(newer, deadline) }
     }
 }
 

@@ -4,6 +4,7 @@
 //! plugins); the decision is [`berth_domain::placement`]'s.
 
 use berth_contract::code::Code;
+use berth_contract::message::query::Newer;
 use berth_contract::message::volume::{NodePlacement, Obstacle, Placement, Placements};
 use berth_contract::problem::Problem;
 use berth_domain::alloc::each_volume;
@@ -28,8 +29,8 @@ pub async fn placement(
 ) -> Result<Placements, Problem> {
     const STEP: &str = "volume.placement";
     check(&query.volumes, query.index).map_err(|faults| Problem::bad_input(STEP, faults))?;
-    let after = after(STEP, query.after.as_ref(), |token| NodeId::new(token).ok())?;
-    let reader = Reader::new(STEP, None, None, deadline);
+    let after = after(STEP, query.page.after.as_ref(), |token| NodeId::new(token).ok())?;
+    let reader = Reader::new(STEP, Newer::default(), deadline);
     let (volumes, nodes, plugins) = tokio::join!(
         state.abreast(reader, &state.volumes, &state.volume_mirror, ">"),
         state.abreast(reader, &state.node_records, &state.nodes, ">"),
@@ -59,7 +60,7 @@ struct Asked {
 
 impl Asked {
     fn of(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
-        let Placement { volumes: requests, index, node, limit, .. } = &self.query;
+        let Placement { volumes: requests, index, node, page: asked, .. } = &self.query;
         let key = |id: &VolumeId| VolumeKey::new(self.namespace.clone(), id.clone());
         let ids = each_volume(requests, *index);
         let wanted: Vec<Wanted<'_>> = ids
@@ -91,6 +92,6 @@ impl Asked {
             .map(|(id, _)| id)
             .filter(|id| node.as_ref().is_none_or(|node| node == *id))
             .filter(|id| self.after.as_ref().is_none_or(|after| *id > after));
-        page(meant, Room::of(*limit), show, ToString::to_string)
+        page(meant, Room::of(asked.limit), show, ToString::to_string)
     }
 }

@@ -29,7 +29,7 @@ pub async fn volume(
     const STEP: &str = "volume.status";
     let key = VolumeKey::new(namespace, query.id);
     let place = |problem: Problem| problem.at(STEP).volume(&key);
-    let reader = Reader::new(STEP, query.newer_than, query.wait_ms, deadline);
+    let reader = Reader::new(STEP, query.newer, deadline);
     let head = || state.volume_mirror.read(|volumes| volumes.get(&key).map(|found| found.head));
     // A volume that has gone is newer than any that was seen; one that was never seen is waited
     // for.
@@ -113,11 +113,11 @@ pub async fn volumes(
     deadline: Instant,
 ) -> Result<Listed, Problem> {
     const STEP: &str = "volume.list";
-    let after = after(STEP, query.after.as_ref(), |token| match key::parse_volume(token)? {
+    let after = after(STEP, query.page.after.as_ref(), |token| match key::parse_volume(token)? {
         VolumeEntry::Spec(volume) => Some(volume),
         VolumeEntry::Claim(..) => None,
     })?;
-    let reader = Reader::new(STEP, query.newer_than, query.wait_ms, deadline);
+    let reader = Reader::new(STEP, query.newer, deadline);
     let look = |volumes: &Volumes| {
         let meant = volumes
             .iter()
@@ -129,7 +129,7 @@ pub async fn volumes(
             let subtree = volumes.get(key)?;
             Some(stub(state, key, subtree, subtree.volume.spec.as_ref()?))
         };
-        page(meant, Room::of(query.limit), show, |volume| key::spec(volume))
+        page(meant, Room::of(query.page.limit), show, |volume| key::spec(volume))
     };
     let (index, page) = state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
     let volumes = page.entries.into_iter().flatten().collect();

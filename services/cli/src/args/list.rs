@@ -1,5 +1,6 @@
 //! What every list can be asked for.
 
+use berth_contract::message::query;
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::NodeState;
 use berth_domain::volume::State;
@@ -15,6 +16,12 @@ pub struct Page {
     /// Only what comes after: what the page before says
     #[arg(long, value_name = "TEXT")]
     pub after: Option<String>,
+}
+
+impl From<&Page> for query::Page {
+    fn from(Page { limit, after }: &Page) -> Self {
+        Self { limit: *limit, after: after.clone() }
+    }
 }
 
 /// One of these values, by its name.

@@ -31,8 +31,7 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
         prefix: args.prefix.clone(),
         node: args.node.clone(),
         state: args.state,
-        limit: args.page.limit,
-        after: args.page.after.clone(),
+        page: (&args.page).into(),
         ..message::List::default()
     };
     let allocs: Allocs = session.ask(&session.about(Namespaced::AllocList), &body).await?;

@@ -18,8 +18,7 @@ pub async fn status(args: &ClaimStatus, session: &Session) -> Result<(), Failure
         node: args.node.clone(),
         plugin: args.plugin.clone(),
         state: args.state,
-        limit: args.page.limit,
-        after: args.page.after.clone(),
+        page: (&args.page).into(),
         ..Status::default()
     };
     let claims: Claims = session.ask(&session.about(Namespaced::ClaimStatus), &body).await?;

@@ -38,8 +38,7 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
         prefix: args.prefix.clone(),
         plugin: args.plugin.clone(),
         state: args.state,
-        limit: args.page.limit,
-        after: args.page.after.clone(),
+        page: (&args.page).into(),
         ..NodeQuery::default()
     };
     let nodes: Nodes = session.ask(&Question::global(Verb::NodeStatus), &body).await?;
@@ -77,7 +76,7 @@ async fn claims(session: &Session, id: &NodeId) -> Result<Vec<ClaimStatus>, Fail
         let page: Claims = session.ask(&question, &body).await?;
         found.extend(page.claims);
         match page.next {
-            Some(next) => body.after = Some(next),
+            Some(next) => body.page.after = Some(next),
             None => break,
         }
     }

@@ -18,8 +18,7 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
         id: args.id.clone(),
         prefix: args.prefix.clone(),
         node: args.node.clone(),
-        limit: args.page.limit,
-        after: args.page.after.clone(),
+        page: (&args.page).into(),
         ..PluginQuery::default()
     };
     let plugins: Plugins = session.ask(&Question::global(Verb::PluginStatus), &body).await?;

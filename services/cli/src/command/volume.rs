@@ -106,8 +106,7 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
         plugin: args.plugin.clone(),
         node: args.node.clone(),
         state: args.state,
-        limit: args.page.limit,
-        after: args.page.after.clone(),
+        page: (&args.page).into(),
         ..message::List::default()
     };
     let volumes: Volumes = session.ask(&session.about(Namespaced::VolumeList), &body).await?;
@@ -128,8 +127,7 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
         volumes: args.volumes.iter().map(request).collect(),
         index: args.per_alloc,
         node: args.node.clone(),
-        limit: args.page.limit,
-        after: args.page.after.clone(),
+        page: (&args.page).into(),
     };
     let nodes: Placements = session.ask(&session.about(Namespaced::VolumePlacement), &body).await?;
     session.output.reply(&nodes, show::placements);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use berth_bus::{Bus, Call};
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{self, AllocStatus};
+use berth_contract::message::query::Page;
 use berth_contract::message::volume::{self, VolumeStatus, VolumeStub, Volumes};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Namespaced};
@@ -102,11 +103,8 @@ impl Asker {
     pub(super) async fn volumes(&self, namespace: &Namespace) -> Result<Vec<VolumeStub>, Problem> {
         let (mut all, mut after) = (Vec::new(), None);
         for _page in 0..PAGES_MAX {
-            let list = volume::List {
-                limit: u32::try_from(PAGE_MAX).ok(),
-                after: after.take(),
-                ..volume::List::default()
-            };
+            let page = Page { limit: u32::try_from(PAGE_MAX).ok(), after: after.take() };
+            let list = volume::List { page, ..volume::List::default() };
             let page: Volumes = self.about(Namespaced::VolumeList, namespace, &list, LIST).await?;
             all.extend(page.volumes);
             after = page.next;

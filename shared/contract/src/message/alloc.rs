@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::claim::ClaimStatus;
+use super::query::{Newer, Page};
 use crate::decode::{Decode, Decoder};
 use crate::{decode_leaf, decode_struct};
 
@@ -109,20 +110,16 @@ pub struct Forgotten {
 pub struct Status {
     /// The alloc.
     pub id: AllocId,
-    /// Answer only when its `modify_index` is newer, or the wait is over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newer_than: Option<u64>,
-    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
-    /// absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_ms: Option<u64>,
+    /// Whether to wait.
+    #[serde(flatten)]
+    pub newer: Newer,
 }
-decode_struct!(Status { id, newer_than, wait_ms });
+decode_struct!(Status { id } + newer);
 
 impl Status {
     /// The alloc as it is now.
     pub fn of(id: AllocId) -> Self {
-        Self { id, newer_than: None, wait_ms: None }
+        Self { id, newer: Newer::default() }
     }
 }
 
@@ -138,29 +135,18 @@ pub struct List {
     /// Only allocs in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<AllocState>,
-    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Only what comes after: `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-    /// Answer only when the list's `index` is newer, or the wait is over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newer_than: Option<u64>,
-    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
-    /// absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_ms: Option<u64>,
+    /// Which page.
+    #[serde(flatten)]
+    pub page: Page,
+    /// Whether to wait.
+    #[serde(flatten)]
+    pub newer: Newer,
 }
 decode_struct!(List {
     prefix = String::new(),
     node,
     state,
-    limit,
-    after,
-    newer_than,
-    wait_ms,
-});
+} + page, newer);
 
 /// An alloc with its claims: the answer to register, stop and status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 
 use super::call::Call;
+use super::query::{Newer, Page};
 use crate::{decode_leaf, decode_struct};
 
 /// `claim.take`: ids only; the service looks up the rest (B1).
@@ -221,21 +222,14 @@ pub struct Status {
     /// Only in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Only what comes after: `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-    /// Answer only when the list's `index` is newer, or the wait is over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newer_than: Option<u64>,
-    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
-    /// absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_ms: Option<u64>,
+    /// Which page.
+    #[serde(flatten)]
+    pub page: Page,
+    /// Whether to wait.
+    #[serde(flatten)]
+    pub newer: Newer,
 }
-decode_struct!(Status { volume, alloc, node, plugin, state, limit, after, newer_than, wait_ms });
+decode_struct!(Status { volume, alloc, node, plugin, state } + page, newer);
 
 /// A claim as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::query::{Newer, Page};
 use crate::{decode_leaf, decode_struct};
 
 /// `node.report`: all there is to know of a node, each time, so that a lost report costs nothing.
@@ -195,7 +196,7 @@ pub struct Deleted {
 /// `plugin.status`: one by id, with its instances, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PluginQuery {
-    /// Only this one.
+    /// Only this one; a page is one of its instances then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<PluginId>,
     /// Only ids that begin so.
@@ -204,30 +205,18 @@ pub struct PluginQuery {
     /// Only plugins with an instance on this node; of one plugin, only those instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// At most so many entries; as many as fit a message, and at most 1000, when absent. Of one
-    /// plugin, so many of its instances.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Only what comes after: `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-    /// Answer only when the answer's `index` is newer, or the wait is over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newer_than: Option<u64>,
-    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
-    /// absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_ms: Option<u64>,
+    /// Which page.
+    #[serde(flatten)]
+    pub page: Page,
+    /// Whether to wait.
+    #[serde(flatten)]
+    pub newer: Newer,
 }
 decode_struct!(PluginQuery {
     id,
     prefix = String::new(),
     node,
-    limit,
-    after,
-    newer_than,
-    wait_ms,
-});
+} + page, newer);
 
 impl PluginQuery {
     /// One plugin, with its instances, as it is now.
@@ -251,30 +240,19 @@ pub struct NodeQuery {
     /// Only nodes in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<NodeState>,
-    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Only what comes after: `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-    /// Answer only when the answer's `index` is newer, or the wait is over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newer_than: Option<u64>,
-    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
-    /// absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_ms: Option<u64>,
+    /// Which page.
+    #[serde(flatten)]
+    pub page: Page,
+    /// Whether to wait.
+    #[serde(flatten)]
+    pub newer: Newer,
 }
 decode_struct!(NodeQuery {
     id,
     prefix = String::new(),
     plugin,
     state,
-    limit,
-    after,
-    newer_than,
-    wait_ms,
-});
+} + page, newer);
 
 impl NodeQuery {
     /// One node, as it is now.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::claim::ClaimStatus;
+use super::query::{Newer, Page};
 use super::secret::{Sealed, Secrets};
 use crate::code::Code;
 use crate::decode::{Decode, Decoder};
@@ -231,20 +232,16 @@ fn is_zero(count: &usize) -> bool {
 pub struct Status {
     /// The volume.
     pub id: VolumeId,
-    /// Answer only when its `modify_index` is newer, or the wait is over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newer_than: Option<u64>,
-    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
-    /// absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_ms: Option<u64>,
+    /// Whether to wait.
+    #[serde(flatten)]
+    pub newer: Newer,
 }
-decode_struct!(Status { id, newer_than, wait_ms });
+decode_struct!(Status { id } + newer);
 
 impl Status {
     /// The volume as it is now.
     pub fn of(id: VolumeId) -> Self {
-        Self { id, newer_than: None, wait_ms: None }
+        Self { id, newer: Newer::default() }
     }
 }
 
@@ -263,30 +260,19 @@ pub struct List {
     /// Only volumes with a claim in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Only what comes after: `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-    /// Answer only when the list's `index` is newer, or the wait is over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newer_than: Option<u64>,
-    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
-    /// absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_ms: Option<u64>,
+    /// Which page.
+    #[serde(flatten)]
+    pub page: Page,
+    /// Whether to wait.
+    #[serde(flatten)]
+    pub newer: Newer,
 }
 decode_struct!(List {
     prefix = String::new(),
     plugin,
     node,
     state,
-    limit,
-    after,
-    newer_than,
-    wait_ms,
-});
+} + page, newer);
 
 /// Whether a volume can be claimed, derived when read (A6).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -423,14 +409,11 @@ pub struct Placement {
     /// Only of this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Only what comes after: `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
+    /// Which page.
+    #[serde(flatten)]
+    pub page: Page,
 }
-decode_struct!(Placement { volumes, index, node, limit, after });
+decode_struct!(Placement { volumes, index, node } + page);
 
 /// `volume.placement`: what claims would be told at this moment; nothing is reserved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

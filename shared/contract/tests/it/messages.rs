@@ -127,7 +127,7 @@ fn volumes() {
     );
     request(
         "request-volume-status",
-        &volume::Status { id: sample::volume(), newer_than: Some(42), wait_ms: Some(500) },
+        &volume::Status { id: sample::volume(), newer: sample::newer(42) },
     );
     request(
         "request-volume-list",
@@ -136,10 +136,8 @@ fn volumes() {
             plugin: Some(sample::plugin()),
             node: Some(sample::node_id()),
             state: Some(State::Unpublishing),
-            limit: Some(100),
-            after: Some("team=20a.dat.spec".to_owned()),
-            newer_than: Some(56),
-            wait_ms: Some(500),
+            page: sample::page("team=20a.dat.spec"),
+            newer: sample::newer(56),
         },
     );
     reply(
@@ -224,10 +222,8 @@ fn claims() {
             node: Some(sample::node_id()),
             plugin: Some(sample::plugin()),
             state: Some(State::Unpublishing),
-            limit: Some(100),
-            after: Some("team=20a.data.claim.web-0".to_owned()),
-            newer_than: Some(56),
-            wait_ms: Some(500),
+            page: sample::page("team=20a.data.claim.web-0"),
+            newer: sample::newer(56),
         },
     );
     reply(
@@ -354,7 +350,7 @@ fn allocs() {
     reply("reply-alloc-forget", &alloc::Forgotten { known: true });
     request(
         "request-alloc-status",
-        &alloc::Status { id: sample::alloc_id(), newer_than: Some(42), wait_ms: Some(500) },
+        &alloc::Status { id: sample::alloc_id(), newer: sample::newer(42) },
     );
     request(
         "request-alloc-list",
@@ -362,10 +358,8 @@ fn allocs() {
             prefix: "web".to_owned(),
             node: Some(sample::node_id()),
             state: Some(AllocState::Live),
-            limit: Some(100),
-            after: Some("team=20a.web-0".to_owned()),
-            newer_than: Some(56),
-            wait_ms: Some(500),
+            page: sample::page("team=20a.web-0"),
+            newer: sample::newer(56),
         },
     );
     reply(
@@ -428,10 +422,8 @@ fn registry_agents_and_collection() {
             prefix: "host".to_owned(),
             plugin: Some(sample::plugin()),
             state: Some(NodeState::Ready),
-            limit: Some(100),
-            after: Some("host.a".to_owned()),
-            newer_than: Some(56),
-            wait_ms: Some(500),
+            page: sample::page("host.a"),
+            newer: sample::newer(56),
         },
     );
     request(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use berth_contract::message::query::{Newer, Page};
 use berth_contract::trace::{SpanId, TraceContext};
 use berth_contract::trail::Trail;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
@@ -24,6 +25,14 @@ pub fn volume() -> VolumeId {
 
 pub fn key() -> VolumeKey {
     VolumeKey::new(namespace(), volume())
+}
+
+pub fn page(after: &str) -> Page {
+    Page { limit: Some(100), after: Some(after.to_owned()) }
+}
+
+pub fn newer(than: u64) -> Newer {
+    Newer { than: Some(than), wait_ms: Some(500) }
 }
 
 pub fn alloc_id() -> AllocId {

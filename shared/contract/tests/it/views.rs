@@ -93,8 +93,7 @@ fn a_volume_and_a_list_of_them() {
             volumes: vec![sample::request()],
             index: Some(0),
             node: Some(sample::node_id()),
-            limit: Some(100),
-            after: Some("host.a".to_owned()),
+            page: sample::page("host.a"),
         },
     );
     reply(
@@ -122,10 +121,8 @@ fn plugins_and_nodes() {
             id: Some(sample::plugin()),
             prefix: "ebs".to_owned(),
             node: Some(sample::node_id()),
-            limit: Some(100),
-            after: Some("ebs=2Ecsi=2Eaws=2Ecom.instance.host=2Eexample.controller".to_owned()),
-            newer_than: Some(56),
-            wait_ms: Some(500),
+            page: sample::page("ebs=2Ecsi=2Eaws=2Ecom.instance.host=2Eexample.controller"),
+            newer: sample::newer(56),
         },
     );
     let plugin = registry::PluginStatus {

@@ -27,16 +27,18 @@ pub enum Form {
     Choice(Vec<(String, String)>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Field {
     pub name: String,
     pub kind: Kind,
     pub optional: bool,
     pub meaning: String,
+    /// Whether the fields of its type stand in its place.
+    is_part: bool,
 }
 
 /// What a field holds.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Kind {
     Plain(&'static str),
     Listed(Box<Kind>),
@@ -68,7 +70,28 @@ impl Source {
                 assert!(before.is_none(), "two types are called {name}");
             }
         }
-        Self(types)
+        Self(types).flattened()
+    }
+
+    /// The same, with the fields of each part in its place.
+    fn flattened(mut self) -> Self {
+        let mut parts = BTreeMap::new();
+        for (name, shape) in &self.0 {
+            if let Form::Object(fields) = &shape.form {
+                parts.insert(name.clone(), fields.clone());
+            }
+        }
+        for shape in self.0.values_mut() {
+            let Form::Object(fields) = &mut shape.form else { continue };
+            *fields = std::mem::take(fields)
+                .into_iter()
+                .flat_map(|field| match &field.kind {
+                    Kind::Named(part) if field.is_part => parts[part].clone(),
+                    _ => vec![field],
+                })
+                .collect();
+        }
+        self
     }
 
     /// The type of this name; generic arguments make no difference.
@@ -124,8 +147,9 @@ fn shape(item: &Item, module: Option<&String>, names: &[String]) -> Shape {
                 name: renamed(&field.attrs)
                     .unwrap_or_else(|| field.ident.as_ref().unwrap().to_string()),
                 kind: kind(&field.ty, module, names),
-                optional: is(&field.ty, "Option") || has_default(&field.attrs),
+                optional: is(&field.ty, "Option") || says(&field.attrs, "default"),
                 meaning: meaning(&field.attrs),
+                is_part: says(&field.attrs, "flatten"),
             });
             Shape { meaning: meaning(&item.attrs), form: Form::Object(fields.collect()) }
         }
@@ -193,9 +217,10 @@ fn tokens(attr: &Attribute) -> String {
     }
 }
 
-fn has_default(attrs: &[Attribute]) -> bool {
+/// Whether serde is told this of a field.
+fn says(attrs: &[Attribute], what: &str) -> bool {
     let serde = attrs.iter().filter(|attr| attr.path().is_ident("serde"));
-    serde.map(tokens).any(|list| list.contains("default"))
+    serde.map(tokens).any(|list| list.contains(what))
 }
 
 fn renamed(attrs: &[Attribute]) -> Option<String> {

@@ -1,0 +1,31 @@
+//! What questions have in common: which page of a list, and whether to wait for news.
+
+use serde::{Deserialize, Serialize};
+
+use crate::decode_part;
+
+/// Which page of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Page {
+    /// At most so many entries; as many as fit a message, and at most 1000, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Only what comes after: `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+decode_part!(Page { limit, after });
+
+/// Whether to answer at once, or when there is something newer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Newer {
+    /// Answer only when there is something newer than this `index` (of one thing: `modify_index`),
+    /// or the wait is over; at once when absent.
+    #[serde(rename = "newer_than", default, skip_serializing_if = "Option::is_none")]
+    pub than: Option<u64>,
+    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+decode_part!(Newer { than as "newer_than", wait_ms });
