@@ -135,7 +135,7 @@ async fn ask(bus: &Bus, node: &NodeId) -> Result<Claimed, RequestError> {
             .keys
             .extend(keys.map(|claim| (VolumeKey::new(claim.namespace, claim.volume), claim.alloc)));
         match page.next {
-            Some(next) => question.after = Some(next),
+            Some(next) => question.page.after = Some(next),
             None => return Ok(claimed),
         }
     }
@@ -161,6 +161,7 @@ mod tests {
             attachment: AttachmentMode::FileSystem,
             mode: Mode::Write,
             staging: None,
+            options: None,
             target: "/s/a/target".into(),
             boot_id: "boot".to_owned(),
             since: Timestamp::from_unix_ms(1),

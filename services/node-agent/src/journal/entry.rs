@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
+use super::options::Options;
+
 /// The form that this version writes.
 const SCHEMA: u32 = 1;
 
@@ -46,6 +48,9 @@ pub struct Use {
     /// Where it is staged; none when the plugin does not stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staging: Option<PathBuf>,
+    /// Which mount options it is here with; none where an earlier version wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<Options>,
     /// Where it is published.
     pub target: PathBuf,
     /// The boot of the host in which it was written.

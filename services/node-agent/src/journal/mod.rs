@@ -12,6 +12,7 @@
 
 mod entry;
 mod index;
+mod options;
 mod store;
 
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 
 pub use entry::{Detached, Use, UseState};
 pub use index::VolumeUses;
+pub use options::Options;
 
 use entry::{Change, EntryError};
 use index::Index;

@@ -1,6 +1,7 @@
 //! The journal against a real disk: what was written is there after it is opened again.
 
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::volume::MountOptions;
 use berth_domain::{Namespace, PluginId, Timestamp, VolumeId};
 
 use super::*;
@@ -23,6 +24,7 @@ fn entry(state: UseState, epoch: u64) -> Use {
         attachment: AttachmentMode::FileSystem,
         mode: Mode::Write,
         staging: Some("/s/staging".into()),
+        options: Some(Options::of(&MountOptions::default(), [7; 16])),
         target: "/s/a/target".into(),
         boot_id: "boot".to_owned(),
         since: Timestamp::from_unix_ms(1),
@@ -126,7 +128,7 @@ async fn what_an_agent_of_any_version_of_this_form_wrote_is_read_and_written_so(
             keyspace.insert(key, value).unwrap();
         }
     }
-    let published = entry(UseState::Published, 7);
+    let published = Use { options: None, ..entry(UseState::Published, 7) };
     {
         let journal = Journal::open(dir.path().to_owned()).await.unwrap();
         let known = journal.volume(&volume("data"));

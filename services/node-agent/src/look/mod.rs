@@ -11,6 +11,7 @@
 mod probe;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -26,10 +27,11 @@ use tokio::time::sleep;
 
 use crate::journal::{Journal, Use, UseState};
 use crate::tell::Teller;
-use probe::{Found, Probes};
+pub use probe::Found;
+use probe::Probes;
 
 /// How long one mount may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Mounts that are looked at side by side.
 const SIDE_BY_SIDE: usize = 16;
 
@@ -51,6 +53,7 @@ type Key = (VolumeKey, AllocId);
 /// What was found. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Looks {
+    probes: Probes,
     seen: Arc<RwLock<BTreeMap<Key, Seen>>>,
     again: Arc<Notify>,
 }
@@ -60,6 +63,24 @@ impl Looks {
     pub fn of(&self, volume: &VolumeKey, alloc: &AllocId, epoch: u64) -> Option<Seen> {
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
         seen.get(&(volume.clone(), alloc.clone())).filter(|seen| seen.epoch == epoch).cloned()
+    }
+
+    /// Looks at what is published at `target`, as the mount table has it; answers within
+    /// `patience`.
+    pub async fn look(
+        &self,
+        target: &Path,
+        attachment: AttachmentMode,
+        table: &MountTable,
+        patience: Duration,
+    ) -> Found {
+        match attachment {
+            AttachmentMode::BlockDevice => self.probes.look_at_device(target, patience).await,
+            AttachmentMode::FileSystem if table.has(target) => {
+                self.probes.look(target, patience).await
+            }
+            AttachmentMode::FileSystem => Found::Missing,
+        }
     }
 
     /// Something was mended: it is looked at now.
@@ -120,9 +141,8 @@ pub struct Looker {
 impl Looker {
     /// Looks until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
-        let probes = Probes::default();
         loop {
-            self.round(&probes).await;
+            self.round().await;
             tokio::select! {
                 // Not all agents of a host that was booted look at the same moment.
                 () = sleep(self.interval.mul_f64(0.75 + rand::random::<f64>() / 2.0)) => {}
@@ -132,7 +152,7 @@ impl Looker {
         }
     }
 
-    async fn round(&self, probes: &Probes) {
+    async fn round(&self) {
         let uses = self.journal.uses();
         // Also of one that is being brought back: it is told when it answers again.
         let known = uses.iter().map(|(volume, alloc, _)| (volume.clone(), alloc.clone()));
@@ -153,19 +173,13 @@ impl Looker {
         stream::iter(published)
             .for_each_concurrent(SIDE_BY_SIDE, |(key, entry)| {
                 let table = Arc::clone(&table);
-                async move { self.look_at(probes, &table, &key, &entry).await }
+                async move { self.look_at(&table, &key, &entry).await }
             })
             .await;
     }
 
-    async fn look_at(&self, probes: &Probes, table: &MountTable, key: &Key, entry: &Use) {
-        let found = match entry.attachment {
-            AttachmentMode::BlockDevice => probes.look_at_device(&entry.target, PATIENCE).await,
-            AttachmentMode::FileSystem if table.has(&entry.target) => {
-                probes.look(&entry.target, PATIENCE).await
-            }
-            AttachmentMode::FileSystem => Found::Missing,
-        };
+    async fn look_at(&self, table: &MountTable, key: &Key, entry: &Use) {
+        let found = self.looks.look(&entry.target, entry.attachment, table, PATIENCE).await;
         let found = match found {
             Found::Well => (MountHealth::Well, None),
             Found::Dead(why) => (MountHealth::Dead, Some(why)),

@@ -1,7 +1,8 @@
 //! One look at one mount, which may never come back.
 //!
 //! **Promises** that whoever asks is answered in time though the mount never answers, and that a
-//! mount which hangs holds one thread and not one more with each look.
+//! mount which hangs holds one thread and not one more with each look: who asks meanwhile waits for
+//! the same answer.
 //!
 //! **Never** reads or writes what is in the mount: that a file system whose device hangs is asked
 //! for data would hold this process beyond its own end. Its root's attributes and its figures are
@@ -21,8 +22,8 @@ use berth_service::clock;
 use nix::errno::Errno;
 use nix::sys::stat::{major, minor};
 use nix::sys::statvfs::statvfs;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 /// Looks that hang at once. Beyond it nothing new is looked at: each holds a thread.
 const STUCK_MAX: usize = 64;
@@ -48,7 +49,16 @@ pub enum Found {
 /// Looks, and those of them that hang. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Probes {
-    under_way: Arc<Mutex<BTreeMap<PathBuf, Timestamp>>>,
+    under_way: Arc<Mutex<BTreeMap<PathBuf, Look>>>,
+}
+
+/// A look that is under way.
+#[derive(Debug, Clone)]
+struct Look {
+    since: Timestamp,
+    began: Instant,
+    /// What it found, once it has.
+    found: watch::Receiver<Option<Found>>,
 }
 
 impl Probes {
@@ -76,39 +86,48 @@ impl Probes {
         patience: Duration,
         look: impl FnOnce() -> Found + Send + 'static,
     ) -> Found {
-        let now = clock::now();
-        {
-            let mut under_way = self.lock();
-            if let Some(since) = under_way.get(path) {
-                return Found::Hung(*since);
-            }
-            if under_way.len() >= STUCK_MAX {
-                let why = format!("{STUCK_MAX} other mounts do not answer, and hold a thread each");
-                return Found::Unknown(why);
-            }
-            under_way.insert(path.to_owned(), now);
+        let mut under_way = match self.join_or_begin(path, look) {
+            Ok(under_way) => under_way,
+            Err(why) => return Found::Unknown(why),
+        };
+        // What an earlier look waited for is not waited for once more.
+        let until = under_way.began + patience;
+        match timeout_at(until, under_way.found.wait_for(Option::is_some)).await {
+            Ok(Ok(found)) => found.clone().unwrap_or(Found::Hung(under_way.since)),
+            Ok(Err(_)) => Found::Unknown("the look ended without an answer".to_owned()),
+            Err(_) => Found::Hung(under_way.since),
         }
-        let (answer, answered) = oneshot::channel();
+    }
+
+    /// The look that is under way at the path, or this one; or why there is none.
+    fn join_or_begin(
+        &self,
+        path: &Path,
+        look: impl FnOnce() -> Found + Send + 'static,
+    ) -> Result<Look, String> {
+        let mut all = self.lock();
+        if let Some(under_way) = all.get(path) {
+            return Ok(under_way.clone());
+        }
+        if all.len() >= STUCK_MAX {
+            return Err(format!("{STUCK_MAX} other mounts do not answer, and hold a thread each"));
+        }
+        let (answer, found) = watch::channel(None);
         let (probes, looked_at) = (self.clone(), path.to_owned());
         // A thread of its own: the runtime waits for its own threads when it ends.
         let thread = thread::Builder::new().name("look".to_owned()).spawn(move || {
             let found = look();
             probes.lock().remove(&looked_at);
             // Nobody may wait for it any more.
-            let _ = answer.send(found);
+            let _ = answer.send(Some(found));
         });
-        if let Err(error) = thread {
-            self.lock().remove(path);
-            return Found::Unknown(format!("no thread can be started to look: {error}"));
-        }
-        match timeout(patience, answered).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(_)) => Found::Unknown("the look ended without an answer".to_owned()),
-            Err(_) => Found::Hung(now),
-        }
+        thread.map_err(|error| format!("no thread can be started to look: {error}"))?;
+        let under_way = Look { since: clock::now(), began: Instant::now(), found };
+        all.insert(path.to_owned(), under_way.clone());
+        Ok(under_way)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Timestamp>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Look>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -185,6 +204,26 @@ mod tests {
             tokio::time::sleep(SHORT).await;
         }
         assert!(probes.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_asks_while_another_looks_waits_for_the_same_answer() {
+        let probes = Probes::default();
+        let (go_on, waits) = mpsc::channel::<()>();
+        let slow = move || {
+            let _ = waits.recv();
+            Found::Missing
+        };
+        let path = Path::new("/slow");
+        let never = || panic!("it looked twice");
+        // In this order at first: one begins, one joins it, and then it may go on.
+        let (first, second, sent) = tokio::join!(
+            probes.look_by(path, PATIENCE, slow),
+            probes.look_by(path, PATIENCE, never),
+            async { go_on.send(()) }
+        );
+        sent.unwrap();
+        assert_eq!((first, second), (Found::Missing, Found::Missing));
     }
 
     #[tokio::test]

@@ -15,10 +15,10 @@ use super::bind::Spot;
 use super::calls::{Caller, Using};
 use super::{Mounter, bind, grant, local, mounts};
 use crate::gate::Pass;
-use crate::journal::{Use, UseState};
+use crate::journal::{Options, Use, UseState};
 use crate::lane::{Lane, Turn, Work};
 use crate::paths::Place;
-use crate::plan::{self, Arrival, NodeCall, Scene};
+use crate::plan::{self, Arrival, NodeCall, Scene, Void};
 use crate::plugin::Plugin;
 use crate::secret::Asking;
 use crate::tell::Used;
@@ -108,11 +108,19 @@ impl Mounter {
         let journal = self.parts.journal.volume(volume);
         let table = mounts(Code::MountFailed).await?;
         let scene = Scene { journal: &journal, mounts: &table, place: &place };
-        let arrival =
-            Arrival { alloc: &grant.alloc, epoch: grant.epoch, stages: can.stage_unstage_volume };
-        let calls =
-            plan::mount(scene, arrival).map_err(|void| Problem::new(Code::GrantVoid, void))?;
-        if !calls.is_empty() {
+        let arrival = Arrival {
+            alloc: &grant.alloc,
+            epoch: grant.epoch,
+            stages: can.stage_unstage_volume,
+            attachment: grant.attachment,
+            options: &grant.mount,
+        };
+        let calls = plan::mount(scene, arrival).map_err(no_call)?;
+        if calls.is_empty() {
+            // Whoever undoes what is here finds it in the journal.
+            drop(entered);
+            self.check_alive(grant, &place, deadline).await?;
+        } else {
             let secrets = self.secrets(volume, grant, deadline, trace).await?;
             let entry = self.intent(grant, &place, &calls);
             let write = |entry| self.parts.journal.write_use(volume, &grant.alloc, entry);
@@ -137,6 +145,7 @@ impl Mounter {
             let used = Used { volume, alloc, plugin: &grant.plugin, took, calls: made };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
+            self.check_alive(grant, &place, deadline).await?;
             let published = Use { state: UseState::Published, since: clock::now(), ..entry };
             write(published).await.map_err(local(Code::MountFailed))?;
             tracing::info!(
@@ -174,10 +183,22 @@ impl Mounter {
             attachment: grant.attachment,
             mode: grant.mode,
             staging,
+            options: Some(Options::of(&grant.mount, rand::random())),
             target: place.target.clone(),
             boot_id: self.parts.host.boot_id.clone(),
             since: clock::now(),
         }
+    }
+}
+
+/// Why a grant leads to no call, as its caller is told.
+fn no_call(void: Void) -> Problem {
+    match void {
+        // Others may have left when it is asked again.
+        Void::Differs { .. } => Problem::new(Code::MountOptionsRefused, void)
+            .retryable()
+            .next("ask for the volume as they do, or wait until they have ended"),
+        Void::Detached { .. } | Void::Superseded { .. } => Problem::new(Code::GrantVoid, void),
     }
 }
 

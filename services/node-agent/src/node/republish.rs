@@ -14,6 +14,7 @@ use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::access::Capability;
+use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 use super::calls::{Caller, Using};
 use super::{Mounter, grant, local, mounts};
 use crate::gate::Pass;
-use crate::journal::{Use, UseState};
+use crate::journal::{Options, Use, UseState};
 use crate::lane::{Lane, Turn, Work};
 use crate::plan::{self, NodeCall, Return, Scene};
 use crate::plugin::Plugin;
@@ -145,7 +146,7 @@ impl Mounter {
         }
         // From here on a kill leaves them begun, and whoever asks for one gets it.
         for (alloc, ..) in &allocs {
-            self.note(volume, alloc, &known.uses, UseState::Intent).await?;
+            self.note(volume, alloc, &known.uses, UseState::Intent, None).await?;
         }
         drop(entered);
         let (external_id, began) = (first.external_id.clone(), Instant::now());
@@ -156,13 +157,17 @@ impl Mounter {
         }
         caller.take_down(&plan.down).await.map_err(|problem| held(problem, &plan.down))?;
         let mut mounts = Vec::new();
-        for (((alloc, _, target), calls), using) in allocs.iter().zip(&plan.up).zip(&using) {
+        let each = grants.iter().zip(&allocs).zip(&plan.up).zip(&using);
+        for (((grant, (alloc, _, target)), calls), using) in each {
             let brought = caller.bring(calls, using).await;
             let (took, calls) = (began.elapsed(), plugin.made());
             let used = Used { volume, alloc, plugin: &plugin.id, took, calls };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
-            self.note(volume, alloc, &known.uses, UseState::Published).await?;
+            let place = self.parts.paths.place(&plugin.id, volume, alloc);
+            self.check_alive(grant, &place, deadline).await?;
+            let options = plan.restages().then_some(&grant.mount);
+            self.note(volume, alloc, &known.uses, UseState::Published, options).await?;
             let path = target.to_string_lossy().into_owned();
             tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "mounted again");
             mounts.push(RepublishedMount { alloc: alloc.clone(), path });
@@ -176,10 +181,13 @@ impl Mounter {
         alloc: &AllocId,
         uses: &BTreeMap<AllocId, Use>,
         state: UseState,
+        options: Option<&MountOptions>,
     ) -> Result<(), Problem> {
         let Some(entry) = uses.get(alloc) else { return Ok(()) };
+        let options = options.map(|options| Options::of(options, rand::random()));
+        let options = options.or_else(|| entry.options.clone());
         let boot_id = self.parts.host.boot_id.clone();
-        let entry = Use { state, boot_id, since: clock::now(), ..entry.clone() };
+        let entry = Use { state, boot_id, options, since: clock::now(), ..entry.clone() };
         let written = self.parts.journal.write_use(volume, alloc, entry).await;
         written.map_err(local(Code::MountFailed))
     }

@@ -1,8 +1,10 @@
 //! From a grant to a mount.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use berth_domain::AllocId;
+use berth_domain::access::AttachmentMode;
+use berth_domain::volume::MountOptions;
 use thiserror::Error;
 
 use super::{NodeCall, Scene};
@@ -17,10 +19,14 @@ pub struct Arrival<'a> {
     pub epoch: u64,
     /// Whether the plugin stages (`STAGE_UNSTAGE_VOLUME`).
     pub stages: bool,
+    /// What the volume is to the workload.
+    pub attachment: AttachmentMode,
+    /// The mount options that it is granted with.
+    pub options: &'a MountOptions,
 }
 
-/// Why a grant is no longer good (rule 10).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+/// Why a grant leads to no call: it is no longer good (rule 10), or does not fit what is here.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Void {
     /// The alloc was told to go.
     #[error("the alloc was told to detach at epoch {told}, and the grant is of epoch {granted}")]
@@ -40,11 +46,21 @@ pub enum Void {
         /// When it was granted.
         granted: u64,
     },
+    /// Another alloc has it from the same staging, and a staging is made with one set of options:
+    /// whether a plugin heeds others when it publishes, CSI leaves to the plugin.
+    #[error(
+        "alloc {other} has the volume on this node with other mount options (fs_type, flags or \
+         group) or another attachment, and what is staged there can have one only"
+    )]
+    Differs {
+        /// Who has it.
+        other: AllocId,
+    },
 }
 
 /// The calls that a grant leads to, in order; none when all is done already.
 pub fn mount(scene: Scene<'_>, arrival: Arrival<'_>) -> Result<Vec<NodeCall>, Void> {
-    let Arrival { alloc, epoch, stages } = arrival;
+    let Arrival { alloc, epoch, stages, .. } = arrival;
     if let Some(told) = scene.journal.detached.get(alloc).filter(|told| told.epoch >= epoch) {
         return Err(Void::Detached { told: told.epoch, granted: epoch });
     }
@@ -58,6 +74,9 @@ pub fn mount(scene: Scene<'_>, arrival: Arrival<'_>) -> Result<Vec<NodeCall>, Vo
         _ => {}
     }
     let staging = stages.then(|| scene.place.staging.clone());
+    if let Some(other) = staging.as_ref().and_then(|staging| differing(scene, arrival, staging)) {
+        return Err(Void::Differs { other: other.clone() });
+    }
     if let Some(staging) = staging.clone().filter(|staging| !is_staged(scene, alloc, staging)) {
         calls.push(NodeCall::Stage { staging });
     }
@@ -78,6 +97,20 @@ fn undo(scene: Scene<'_>, alloc: &AllocId, entry: &Use) -> Vec<NodeCall> {
 /// The journal and the mount table agree.
 fn is_there(scene: Scene<'_>, entry: &Use) -> bool {
     entry.state == UseState::Published && scene.mounts.has(&entry.target)
+}
+
+/// Another alloc that has it from there, or may have, as the one that arrives cannot.
+fn differing<'a>(scene: Scene<'a>, arrival: Arrival<'_>, staging: &Path) -> Option<&'a AllocId> {
+    let Arrival { alloc, attachment, options, .. } = arrival;
+    let differs = |entry: &Use| {
+        // A block device is used without any.
+        let is_mount = attachment == AttachmentMode::FileSystem;
+        let others = entry.options.as_ref().is_some_and(|kept| !kept.are(options));
+        entry.attachment != attachment || (is_mount && others)
+    };
+    let others = scene.journal.uses.iter().filter(|(other, _)| *other != alloc);
+    let mut sharing = others.filter(|(_, entry)| entry.staging.as_deref() == Some(staging));
+    sharing.find(|(_, entry)| differs(entry)).map(|(other, _)| other)
 }
 
 /// Another alloc has it published from there now. A mount at the staging path proves nothing either

@@ -44,6 +44,13 @@ pub struct Turnabout {
     pub up: Vec<Vec<NodeCall>>,
 }
 
+impl Turnabout {
+    /// Whether the staging is made anew, with the options of today.
+    pub fn restages(&self) -> bool {
+        self.up.iter().flatten().any(|call| matches!(call, NodeCall::Stage { .. }))
+    }
+}
+
 /// The calls that bring mounts back. The staging is made anew when nobody else uses it; where
 /// somebody does, it is left alone, whatever it is worth.
 pub fn republish(scene: Scene<'_>, going: Return<'_>) -> Result<Turnabout, NoReturn> {

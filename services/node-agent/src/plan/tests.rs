@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::volume::MountOptions;
 use berth_domain::{Namespace, PluginId, Timestamp, VolumeId, VolumeKey};
 
 use super::*;
-use crate::journal::{Detached, Use, UseState};
+use crate::journal::{Detached, Options, Use, UseState};
 use crate::paths::Paths;
 
 /// One volume on one node, as a row of a table describes it.
@@ -14,6 +15,8 @@ use crate::paths::Paths;
 struct Known {
     journal: VolumeUses,
     mounts: Vec<PathBuf>,
+    /// What alloc `a` is granted with.
+    asked: MountOptions,
 }
 
 fn place(alloc: &str) -> Place {
@@ -42,6 +45,7 @@ impl Known {
             attachment: AttachmentMode::FileSystem,
             mode: Mode::Write,
             staging: Some(place.staging),
+            options: Some(Options::of(&MountOptions::default(), [7; 16])),
             target: place.target,
             boot_id: "boot".to_owned(),
             since: Timestamp::from_unix_ms(0),
@@ -88,7 +92,9 @@ impl Known {
         let mounts = self.mounts.iter().collect();
         let place = place("a");
         let scene = Scene { journal: &self.journal, mounts: &mounts, place: &place };
-        mount(scene, Arrival { alloc: &id("a"), epoch: 5, stages }).map(|calls| short(&calls))
+        let (attachment, options) = (AttachmentMode::FileSystem, &self.asked);
+        let arrival = Arrival { alloc: &id("a"), epoch: 5, stages, attachment, options };
+        mount(scene, arrival).map(|calls| short(&calls))
     }
 
     /// What it takes to make alloc `a` of epoch 5 go.
@@ -202,6 +208,34 @@ fn a_mount_makes_the_calls_that_are_missing() {
     for (case, known, calls) in table {
         assert_eq!(known.mount(true).as_deref(), Ok(calls), "{case}");
     }
+}
+
+/// One staging has one set of options: what another's was made with is not passed off as one's own.
+#[test]
+fn other_options_than_those_of_the_staging_are_refused() {
+    let with = |known: Known, flags: &[&str]| {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Known { asked: MountOptions { flags, ..MountOptions::default() }, ..known }
+    };
+    let differs = Err(Void::Differs { other: id("b") });
+    let others = || Known::nothing().published("b", 3).staged();
+    assert_eq!(with(others(), &["sync"]).mount(true), differs);
+    assert_eq!(with(Known::nothing().intent("b", 3), &["sync"]).mount(true), differs);
+    assert_eq!(with(others(), &[]).mount(true).as_deref(), Ok("publish"));
+    // Nobody shares anything: the alloc's own earlier use goes first, and it is all there is.
+    assert_eq!(with(Known::nothing().published("a", 5), &["sync"]).mount(true).as_deref(), Ok(""));
+    let earlier = with(Known::nothing().published("a", 4), &["sync"]);
+    assert_eq!(earlier.mount(true).as_deref(), Ok("unpublish unstage stage publish"));
+    // Without a staging each publication has options of its own.
+    let bare = || Known::nothing().published("b", 3).without_staging("b");
+    assert_eq!(with(bare(), &["sync"]).mount(false).as_deref(), Ok("publish-unstaged"));
+    // What an earlier version wrote says nothing.
+    let mut unknown = others();
+    unknown.journal.uses.get_mut(&id("b")).unwrap().options = None;
+    assert_eq!(with(unknown, &["sync"]).mount(true).as_deref(), Ok("publish"));
+    let mut device = others();
+    device.journal.uses.get_mut(&id("b")).unwrap().attachment = AttachmentMode::BlockDevice;
+    assert_eq!(device.mount(true), differs);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{
@@ -173,6 +173,12 @@ async fn a_mount_that_hangs_and_then_dies_delays_nobody() {
     let server = fuse(Path::new(&path));
     let hung = seen(&world, "a", MountHealth::Hung).await;
     assert!(hung.mounted && hung.health_since.is_some(), "{hung:?}");
+    // Nobody is given what does not answer, and it is said what brings it back.
+    let asked = Instant::now();
+    let refused = world.mount_within("a", Duration::from_secs(2)).await.unwrap_err();
+    assert!(refused.retryable && refused.next.contains("berth volume republish"), "{refused}");
+    assert!(refused.message.contains("has not answered"), "{refused}");
+    assert!(asked.elapsed() < Duration::from_secs(10), "the caller's time was not kept");
     // Whoever else is here goes on, and the agent answers at once.
     world.mount("b").await.unwrap();
     seen(&world, "b", MountHealth::Well).await;
@@ -187,11 +193,18 @@ async fn a_mount_that_hangs_and_then_dies_delays_nobody() {
         if says("not connected") { Ok(()) } else { Err(format!("{told:?}")) }
     })
     .await;
+    let before = world.calls();
+    let refused = world.mount("a").await.unwrap_err();
+    assert_eq!((refused.code, refused.retryable), (Code::MountFailed, false), "{refused}");
+    assert!(refused.message.contains("not connected"), "{refused}");
+    assert!(refused.next.contains("berth volume republish data --node n.1 --alloc a"), "{refused}");
+    assert_eq!(world.calls(), before, "what may be held is not taken down unasked");
     // This plugin takes nothing away that is not its own, and so it is told.
     let refused = republish(&world, None).await.unwrap_err();
     assert!(refused.next.contains("fuser"), "{refused}");
     umount2(Path::new(&path), MntFlags::empty()).unwrap();
     republish(&world, None).await.unwrap();
+    assert_eq!(world.mount("a").await.unwrap().path, path, "and it is given as good again");
     seen(&world, "a", MountHealth::Well).await;
     world.detach("a", 7, 12).await.unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));

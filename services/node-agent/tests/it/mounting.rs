@@ -6,13 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_contract::stream;
-use berth_domain::volume::CallKind;
+use berth_domain::volume::{CallKind, MountOptions};
 use berth_harness::{root, wait};
 use serde_json::{Value, json};
 
-use crate::world::{Differences, PATIENCE, World, call};
+use crate::world::{Differences, PATIENCE, World, call, grant};
 
 #[tokio::test]
 async fn a_volume_is_attached_mounted_written_to_and_taken_down() {
@@ -166,4 +167,41 @@ async fn a_plugin_that_says_it_is_not_staged_is_asked_to_stage_again() {
         world.detach(alloc, 7, revision).await.unwrap();
     }
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+}
+
+/// What is staged has one set of mount options: whoever comes with others is told so, and gets the
+/// volume once those before it have left.
+#[tokio::test]
+async fn other_mount_options_than_those_it_is_staged_with_wait_for_their_turn() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let driver = ["--no-attach"];
+    let mut world = World::start_with(Differences { driver: &driver, ..Default::default() }).await;
+    world.grant("a", 7, &BTreeMap::new());
+    world.mount("a").await.unwrap();
+    let mount = MountOptions { flags: vec!["noexec".to_owned()], ..MountOptions::default() };
+    world.answer_take("b", Ok(Grant { mount, ..grant("b", 8, &BTreeMap::new()) }));
+    let calls = world.calls();
+    let told_apart = async |world: &World| {
+        let refused = world.mount("b").await.unwrap_err();
+        assert_eq!((refused.code, refused.retryable), (Code::MountOptionsRefused, true));
+        let says = |what: &str| refused.message.contains(what);
+        assert!(says("alloc a") && !says("noexec"), "{refused}");
+    };
+    told_apart(&world).await;
+    // Who has the volume with which options is in the journal, and flags themselves are not.
+    world.replace_agent(&[]);
+    world.healthy_now().await;
+    told_apart(&world).await;
+    assert_eq!(world.calls(), calls, "nothing was asked of the plugin");
+
+    world.detach("a", 7, 11).await.unwrap();
+    let path = world.mount("b").await.unwrap().path;
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.contains(&path)).unwrap();
+    assert!(line.contains("noexec"), "{line}");
+    world.detach("b", 8, 12).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    world.judge();
 }

@@ -1,0 +1,54 @@
+//! What is handed out as mounted answers.
+//!
+//! The mount table goes on to name a mount whose server has died or whose device has vanished. A
+//! workload that is given such a path fails in its own words, later, and far from the cause.
+
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::Grant;
+use berth_contract::problem::Problem;
+use berth_domain::{Namespace, Timestamp};
+use berth_service::clock;
+
+use super::{Mounter, mounts};
+use crate::look::{self, Found};
+use crate::paths::Place;
+
+/// What is left of the caller's time for telling it.
+const TO_ANSWER: Duration = Duration::from_millis(500);
+
+impl Mounter {
+    /// Refuses while what is published for the grant is dead or hangs. What may not be looked at
+    /// is taken for well.
+    pub(super) async fn check_alive(
+        &self,
+        grant: &Grant,
+        place: &Place,
+        deadline: Timestamp,
+    ) -> Result<(), Problem> {
+        let table = mounts(Code::MountFailed).await?;
+        let left = deadline.since(clock::now()).saturating_sub(TO_ANSWER);
+        let patience = look::PATIENCE.min(left);
+        let looked = self.parts.looks.look(&place.target, grant.attachment, &table, patience);
+        let (why, is_final) = match looked.await {
+            Found::Well | Found::Unknown(_) => return Ok(()),
+            Found::Missing => ("nothing is there any more".to_owned(), true),
+            Found::Dead(why) => (format!("it is dead: {why}"), true),
+            Found::Hung(since) => (format!("it has not answered a look since {since}"), false),
+        };
+        self.parts.looks.soon();
+        let message = format!("the volume is mounted at {}, and {why}", place.target.display());
+        let elsewhere = Some(&grant.namespace).filter(|one| **one != Namespace::default());
+        let next = format!(
+            "`berth volume republish {} --node {} --alloc {}{}` brings it back; leave --alloc away \
+             where the volume is dead for others on the node, too",
+            grant.volume,
+            self.parts.host.node,
+            grant.alloc,
+            elsewhere.map(|one| format!(" --namespace {one}")).unwrap_or_default()
+        );
+        let problem = Problem::new(Code::MountFailed, message).next(next);
+        Err(if is_final { problem } else { problem.retryable() })
+    }
+}
