@@ -5,7 +5,6 @@
 //! asked each time.
 
 use berth_contract::code::Code;
-use berth_contract::decode::Fault;
 use berth_contract::key;
 use berth_contract::message::query::Newer;
 use berth_contract::message::registry::{
@@ -15,7 +14,7 @@ use berth_contract::problem::Problem;
 use berth_domain::plugin::{Half, Node, Plugin};
 use berth_domain::{NodeId, PluginId};
 use berth_service::newer::Until;
-use berth_service::page::{Page, Room, page};
+use berth_service::page::{Page, Room, after, page};
 use berth_service::projection::{Instances, Nodes};
 use tokio::time::Instant;
 
@@ -30,7 +29,7 @@ pub async fn plugins(
 ) -> Result<Plugins, Problem> {
     const STEP: &str = "plugin.status";
     let Some(id) = &query.id else {
-        let after = after(STEP, query.page.after.as_ref(), |token| PluginId::new(token).ok())?;
+        let after = after(STEP, &query.page, |token| PluginId::new(token).ok())?;
         let listed = |plugins: &Instances, nodes: &Nodes| {
             let meant = plugins
                 .iter()
@@ -38,13 +37,13 @@ pub async fn plugins(
                 .filter(|(id, plugin)| matches(&query, id, plugin));
             let show =
                 |id: &&PluginId| Some(status::plugin(id, plugins.get(id)?, nodes, Vec::new()));
-            page(meant.map(|(id, _)| id), Room::of(query.page.limit), show, ToString::to_string)
+            page(meant.map(|(id, _)| id), Room::of(&query.page), show, ToString::to_string)
         };
         let (index, page) = state.picture(STEP, query.newer, deadline, listed).await?;
         let plugins = page.entries.into_iter().flatten().collect();
         return Ok(Plugins { index, plugins, next: page.next });
     };
-    let after = after(STEP, query.page.after.as_ref(), |token| {
+    let after = after(STEP, &query.page, |token| {
         let (plugin, node, half) = key::parse_instance(token)?;
         (plugin == *id).then_some((node, half))
     })?;
@@ -86,7 +85,7 @@ fn with_instances(
         let instance = plugin.instances.get(*place)?;
         Some(status::instance_status((id, node, *half), instance, nodes.get(node)))
     };
-    let room = Room::of(query.page.limit).beside(&shown);
+    let room = Room::of(&query.page).beside(&shown);
     let page = page(meant, room, show, |(node, half)| key::instance(id, node, *half));
     let instances = page.entries.into_iter().flatten().collect();
     (PluginStatus { instances, ..shown }, page.next)
@@ -95,7 +94,7 @@ fn with_instances(
 /// Nodes, or one.
 pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result<Listed, Problem> {
     const STEP: &str = "node.status";
-    let after = after(STEP, query.page.after.as_ref(), |token| NodeId::new(token).ok())?;
+    let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
     let listed = |plugins: &Instances, nodes: &Nodes| -> Page<Option<NodeStatus>> {
         let on = |node: &NodeId, plugin: &PluginId| {
             let found = plugins.get(plugin).map(|plugin| &plugin.instances);
@@ -116,7 +115,7 @@ pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result
             .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
             .filter(|(id, node)| wanted(id, node));
         let show = |id: &&NodeId| Some(status::node(id, nodes.get(id)?, plugins));
-        page(meant.map(|(id, _)| id), Room::of(query.page.limit), show, ToString::to_string)
+        page(meant.map(|(id, _)| id), Room::of(&query.page), show, ToString::to_string)
     };
     let (index, page) = state.picture(STEP, query.newer, deadline, listed).await?;
     let nodes: Vec<NodeStatus> = page.entries.into_iter().flatten().collect();
@@ -126,19 +125,6 @@ pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result
         }
         _ => Ok(Listed { index, nodes, next: page.next }),
     }
-}
-
-/// Where the page before ended.
-fn after<K>(
-    step: &str,
-    token: Option<&String>,
-    parse: impl FnOnce(&str) -> Option<K>,
-) -> Result<Option<K>, Problem> {
-    let Some(token) = token else { return Ok(None) };
-    parse(token).map(Some).ok_or_else(|| {
-        let problem = "is no `next` of a page of this list".to_owned();
-        Problem::bad_input(step, vec![Fault { path: "after".to_owned(), problem, line: None }])
-    })
 }
 
 impl State {

@@ -6,6 +6,9 @@
 
 use std::collections::BinaryHeap;
 
+use berth_contract::decode::Fault;
+use berth_contract::message::query;
+use berth_contract::problem::Problem;
 use berth_domain::limits;
 use serde::Serialize;
 
@@ -29,8 +32,8 @@ pub struct Room {
 
 impl Room {
     /// As many as are asked for, and no more than go into a message.
-    pub fn of(limit: Option<u32>) -> Self {
-        let asked = limit.and_then(|limit| usize::try_from(limit).ok());
+    pub fn of(asked: &query::Page) -> Self {
+        let asked = asked.limit.and_then(|limit| usize::try_from(limit).ok());
         let entries = asked.unwrap_or(limits::PAGE_MAX).clamp(1, limits::PAGE_MAX);
         Self { entries, bytes: limits::PAGE_BYTES_MAX }
     }
@@ -40,6 +43,20 @@ impl Room {
     pub fn beside(self, what: &impl Serialize) -> Self {
         Self { bytes: self.bytes.saturating_sub(bytes(what)), ..self }
     }
+}
+
+/// The key that the page asked for comes after, from the `next` of the page before; `parse` reads
+/// what that is made of.
+pub fn after<K>(
+    step: &str,
+    asked: &query::Page,
+    parse: impl FnOnce(&str) -> Option<K>,
+) -> Result<Option<K>, Problem> {
+    let Some(token) = &asked.after else { return Ok(None) };
+    parse(token).map(Some).ok_or_else(|| {
+        let problem = "is no `next` of a page of this list".to_owned();
+        Problem::bad_input(step, vec![Fault { path: "after".to_owned(), problem, line: None }])
+    })
 }
 
 /// The first page of the entries with these keys, which may come in any order: those after the page
@@ -121,10 +138,11 @@ mod tests {
 
     #[test]
     fn nobody_gets_more_than_a_message_carries() {
-        assert_eq!(Room::of(None).entries, limits::PAGE_MAX);
-        assert_eq!(Room::of(Some(0)).entries, 1);
-        assert_eq!(Room::of(Some(7)).entries, 7);
-        assert_eq!(Room::of(Some(u32::MAX)).entries, limits::PAGE_MAX);
+        let entries = |limit| Room::of(&query::Page { limit, after: None }).entries;
+        assert_eq!(entries(None), limits::PAGE_MAX);
+        assert_eq!(entries(Some(0)), 1);
+        assert_eq!(entries(Some(7)), 7);
+        assert_eq!(entries(Some(u32::MAX)), limits::PAGE_MAX);
         assert_eq!(room(3, 10).beside(&"abc"), room(3, 4));
     }
 }

@@ -6,12 +6,12 @@ use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs as Listed, L
 use berth_contract::problem::Problem;
 use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::{AllocId, Namespace, VolumeKey};
-use berth_service::page::{Room, page};
+use berth_service::page::{Room, after, page};
 use berth_service::projection::Allocs;
 use tokio::time::Instant;
 
 use super::claim::claims_of;
-use super::{Reader, after, covers};
+use super::{Reader, covers};
 use crate::state::{Shared, State};
 
 /// One alloc with its claims, as the leader has it.
@@ -68,7 +68,7 @@ pub async fn allocs(
     deadline: Instant,
 ) -> Result<Listed, Problem> {
     const STEP: &str = "alloc.list";
-    let after = after(STEP, query.page.after.as_ref(), key::parse_alloc)?;
+    let after = after(STEP, &query.page, key::parse_alloc)?;
     let reader = Reader::new(STEP, query.newer, deadline);
     let look = |allocs: &Allocs| {
         let meant = allocs
@@ -83,7 +83,7 @@ pub async fn allocs(
             let (revision, alloc) = allocs.get(namespace, id)?;
             Some(stub(state, namespace, id, alloc, revision))
         };
-        page(meant, Room::of(query.page.limit), show, |(namespace, id)| key::alloc(namespace, id))
+        page(meant, Room::of(&query.page), show, |(namespace, id)| key::alloc(namespace, id))
     };
     let (index, page) = state.picture(reader, &state.allocs, &state.alloc_mirror, look).await?;
     let allocs = page.entries.into_iter().flatten().collect();

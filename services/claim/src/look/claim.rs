@@ -9,12 +9,12 @@ use berth_domain::alloc::Alloc;
 use berth_domain::volume::Claim;
 use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::clock;
-use berth_service::page::{Room, page};
+use berth_service::page::{Room, after, page};
 use berth_service::projection::{Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::wait::{Around, Line};
-use super::{Reader, after, covers, covers_all};
+use super::{Reader, covers, covers_all};
 use crate::state::{Shared, State};
 
 /// A claim, among all.
@@ -28,7 +28,7 @@ pub async fn claims(
     deadline: Instant,
 ) -> Result<Claims, Problem> {
     const STEP: &str = "claim.status";
-    let after = after(STEP, query.page.after.as_ref(), |token| match key::parse_volume(token)? {
+    let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Claim(volume, alloc) => Some((volume, alloc)),
         VolumeEntry::Spec(_) => None,
     })?;
@@ -49,7 +49,7 @@ pub async fn claims(
             Some(shown(state, volume, subtree, line, alloc, subtree.volume.claims.get(alloc)?))
         };
         let meant = meant(volumes, &namespace, &query).filter(later);
-        page(meant, Room::of(query.page.limit), show, |(volume, alloc)| key::claim(volume, alloc))
+        page(meant, Room::of(&query.page), show, |(volume, alloc)| key::claim(volume, alloc))
     };
     let (index, page) = state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
     Ok(Claims { index, claims: page.entries.into_iter().flatten().collect(), next: page.next })

@@ -12,7 +12,6 @@ mod wait;
 
 use berth_bus::{Bucket, Fold, Mirror};
 use berth_contract::code::Code;
-use berth_contract::decode::Fault;
 use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
 use berth_domain::Namespace;
@@ -33,19 +32,6 @@ fn covers(asked: &Namespace, theirs: &Namespace) -> bool {
 
 fn covers_all(asked: &Namespace) -> bool {
     asked.as_str() == "*"
-}
-
-/// Where the page before ended. `parse` reads what a page's `next` is made of.
-fn after<K>(
-    step: &str,
-    token: Option<&String>,
-    parse: impl FnOnce(&str) -> Option<K>,
-) -> Result<Option<K>, Problem> {
-    let Some(token) = token else { return Ok(None) };
-    parse(token).map(Some).ok_or_else(|| {
-        let problem = "is no `next` of a page of this list".to_owned();
-        Problem::bad_input(step, vec![Fault { path: "after".to_owned(), problem, line: None }])
-    })
 }
 
 /// A reader, and the time it has.

@@ -11,11 +11,11 @@ use berth_domain::alloc::each_volume;
 use berth_domain::placement::{Newcomer, Wanted, obstacles};
 use berth_domain::volume::Context;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
-use berth_service::page::{Page, Room, page};
+use berth_service::page::{Page, Room, after, page};
 use berth_service::projection::{Instances, Nodes, Volumes};
 use tokio::time::Instant;
 
-use super::{Reader, after};
+use super::Reader;
 use crate::alloc::check;
 use crate::refuse;
 use crate::state::{State, site};
@@ -29,7 +29,7 @@ pub async fn placement(
 ) -> Result<Placements, Problem> {
     const STEP: &str = "volume.placement";
     check(&query.volumes, query.index).map_err(|faults| Problem::bad_input(STEP, faults))?;
-    let after = after(STEP, query.page.after.as_ref(), |token| NodeId::new(token).ok())?;
+    let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
     let reader = Reader::new(STEP, Newer::default(), deadline);
     let (volumes, nodes, plugins) = tokio::join!(
         state.abreast(reader, &state.volumes, &state.volume_mirror, ">"),
@@ -92,6 +92,6 @@ impl Asked {
             .map(|(id, _)| id)
             .filter(|id| node.as_ref().is_none_or(|node| node == *id))
             .filter(|id| self.after.as_ref().is_none_or(|after| *id > after));
-        page(meant, Room::of(asked.limit), show, ToString::to_string)
+        page(meant, Room::of(asked), show, ToString::to_string)
     }
 }

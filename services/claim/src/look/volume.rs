@@ -10,12 +10,12 @@ use berth_domain::access::Mode;
 use berth_domain::plugin::Half;
 use berth_domain::volume::{Claim, State as ClaimState, VolumeSpec};
 use berth_domain::{Namespace, PluginId, VolumeKey};
-use berth_service::page::{Room, page};
+use berth_service::page::{Room, after, page};
 use berth_service::projection::{Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::claim::first_claims;
-use super::{Reader, after, covers};
+use super::{Reader, covers};
 use crate::plan;
 use crate::state::State;
 
@@ -113,7 +113,7 @@ pub async fn volumes(
     deadline: Instant,
 ) -> Result<Listed, Problem> {
     const STEP: &str = "volume.list";
-    let after = after(STEP, query.page.after.as_ref(), |token| match key::parse_volume(token)? {
+    let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Spec(volume) => Some(volume),
         VolumeEntry::Claim(..) => None,
     })?;
@@ -129,7 +129,7 @@ pub async fn volumes(
             let subtree = volumes.get(key)?;
             Some(stub(state, key, subtree, subtree.volume.spec.as_ref()?))
         };
-        page(meant, Room::of(query.page.limit), show, |volume| key::spec(volume))
+        page(meant, Room::of(&query.page), show, |volume| key::spec(volume))
     };
     let (index, page) = state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
     let volumes = page.entries.into_iter().flatten().collect();
