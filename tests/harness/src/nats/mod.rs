@@ -36,10 +36,14 @@ pub fn program() -> &'static Path {
 
 /// A shipped configuration with its store moved to `store`, followed by `extra`.
 fn shipped_config(file: &str, store: &Path, extra: &str) -> String {
-    const SHIPPED_STORE: &str = "/var/lib/berth/nats";
     let path = repository().join("deploy/nats").join(file);
     let shipped = fs::read_to_string(&path).expect("the shipped configuration can be read");
-    assert!(shipped.contains(SHIPPED_STORE), "{} no longer names its store", path.display());
+    let of_line = |line: &str| {
+        line.trim().strip_prefix("store_dir: \"")?.strip_suffix('"').map(str::to_owned)
+    };
+    let shipped_store = shipped.lines().find_map(of_line);
+    let shipped_store =
+        shipped_store.unwrap_or_else(|| panic!("{} no longer names its store", path.display()));
     let store = store.to_str().expect("temporary paths are UTF-8");
-    format!("{}\n{extra}\n", shipped.replace(SHIPPED_STORE, store))
+    format!("{}\n{extra}\n", shipped.replace(&shipped_store, store))
 }
