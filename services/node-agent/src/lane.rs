@@ -31,6 +31,9 @@ pub use ledger::Work;
 
 /// Works under way or waiting for their volume, at once.
 const ROOM: u32 = 1024;
+/// How long before its deadline a caller is told that there is no answer yet. Its own clock could
+/// say only that nothing came, and not which plugin on which node is waited for.
+const TELL_BEFORE: Duration = Duration::from_millis(250);
 /// Volumes of which the newest revision is remembered, at once.
 const SEEN_MAX: usize = 16_384;
 
@@ -118,7 +121,7 @@ impl Lanes {
         let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
             return Err(Problem::new(Code::Overloaded, "too many calls are under way").retryable());
         };
-        let Ok(lane) = timeout(left(turn.deadline), self.locks.lock(&turn.lane)).await else {
+        let Ok(lane) = timeout(patience(turn.deadline), self.locks.lock(&turn.lane)).await else {
             let message = format!(
                 "plugin {} has not answered an earlier call for volume {}",
                 turn.lane.plugin, turn.lane.external_id
@@ -139,7 +142,7 @@ impl Lanes {
             drop((entry, lane, room));
             done
         });
-        match timeout(left(turn.deadline), working).await {
+        match timeout(patience(turn.deadline), working).await {
             Ok(Ok(done)) => done,
             Ok(Err(defect)) => Err(Problem::new(Code::Internal, defect)),
             Err(_) => {
@@ -176,8 +179,10 @@ pub fn check_time(deadline: Timestamp) -> Result<(), Problem> {
     Err(Problem::new(Code::Late, message).retryable())
 }
 
-fn left(deadline: Timestamp) -> Duration {
-    deadline.since(clock::now())
+/// How long a caller is kept waiting: so that what it is told reaches it by its deadline.
+fn patience(deadline: Timestamp) -> Duration {
+    let left = deadline.since(clock::now());
+    left.saturating_sub((left / 10).min(TELL_BEFORE))
 }
 
 /// The newest revision seen of each volume.

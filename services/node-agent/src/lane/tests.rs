@@ -61,6 +61,19 @@ async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
     assert!(lanes.idle(Duration::from_secs(5)).await);
 }
 
+/// What is said of a call that hangs has to be there before its caller gives up.
+#[tokio::test]
+async fn a_caller_hears_by_its_deadline_that_there_is_no_answer() {
+    let lanes = Lanes::default();
+    let hangs = || std::future::pending::<Result<(), Problem>>();
+    for expected in [Code::NoAnswer, Code::StillBusy] {
+        let turn = turn(1, 2_000);
+        let deadline = turn.deadline;
+        assert_eq!(code(lanes.run(turn, hangs()).await), expected);
+        assert!(clock::now() < deadline, "{expected} came too late to be heard");
+    }
+}
+
 #[tokio::test]
 async fn one_that_was_overtaken_while_it_waited_does_not_begin() {
     let lanes = Lanes::default();

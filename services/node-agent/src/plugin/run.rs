@@ -184,7 +184,10 @@ impl Runner {
                 self.tell(EventName::PluginStarted, format!("pid {pid}"));
                 self.member.look.notify_one();
             }
-            Err(why) => self.wait_to_start(&format!("it cannot be started: {why}")),
+            Err(why) => {
+                let program = self.command.argv.first().map_or("it", String::as_str);
+                self.wait_to_start(&format!("{program} cannot be started: {why}"));
+            }
         }
         self.plugin.slot.fold();
     }

@@ -356,7 +356,7 @@ async fn a_command_that_crashes_is_started_again_with_backoff_in_sight() {
     let bad = plant.one("bad", |one| one.restarts >= 2 && told(one)).await;
     assert!(!bad.healthy, "{bad:?}");
     let none = plant.one("none", |one| one.description.contains(", try ")).await;
-    assert!(none.description.contains("it cannot be started"), "{none:?}");
+    assert!(none.description.contains("/nowhere/at/all cannot be started"), "{none:?}");
     wait::until("it is reported", PATIENCE, async || {
         let said = plant.described("bad").join("\n");
         if said.contains("started again") { Ok(()) } else { Err(said) }
