@@ -20,7 +20,7 @@ use crate::world::{AttemptId, MARGIN, Outcome, Record, Spec, TIMEOUT};
 /// What may be asked of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
-    /// `claim.take`, with what the plugin says of its controller, or, when the node is full, without.
+    /// `claim.take`, with what the plugin says of its controller; without, when the node is full.
     Take { alloc: usize, controller: Option<bool> },
     /// `claim.release`.
     Release { alloc: usize },

@@ -198,7 +198,10 @@ impl Step {
         Self { write: Some(Write::PutClaim(alloc.clone(), claim)), call }
     }
 
-    /// The claim is freed.
+    /// The claim is freed: from here on it is in nobody's way. In four places, each with its
+    /// ground: it was in line and held nothing (`release`, `begin`); its controller unpublish
+    /// succeeded (`answer`); or it has left its node, and the controller did not attach it, or
+    /// another claim there is sure to have it detached later (`leave::controller`).
     pub(super) fn free(alloc: &AllocId) -> Self {
         Self { write: Some(Write::DeleteClaim(alloc.clone())), call: None }
     }

@@ -52,6 +52,8 @@ pub(super) fn controller(
     context: &Context,
 ) -> Step {
     let margin = context.policy.clock_margin;
+    // A publish that was given up, or an unpublish without an answer: what it may still do comes
+    // first, also where another would detach for this claim.
     let own = claim.attempt.as_ref();
     if own.is_some_and(|attempt| attempt.may_still_act(context.now, margin)) {
         return Step::put(alloc, claim, None);
@@ -59,7 +61,8 @@ pub(super) fn controller(
     if !claim.controller || volume.claims.others_will_unpublish(alloc, &claim.node) {
         return Step::free(alloc);
     }
-    // The claim as it is to be, not as it was: its own answered attempt is no obstacle.
+    // Rule 3, for the claim as it is to be, not as it was: its own answered attempt, which is still
+    // on the volume that was loaded, is no obstacle. Of the others the latest deadline comes first.
     let mut others = volume.claims.calling().filter(|(other, _)| *other != alloc);
     let last = others.next().and_then(|(_, other)| other.attempt.as_ref());
     let busy_elsewhere = last.is_some_and(|last| last.may_still_act(context.now, margin));

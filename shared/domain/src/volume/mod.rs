@@ -23,12 +23,23 @@
 //! valid state; that nothing is freed but by a call that succeeded, or in its place by a proof that
 //! the node is gone.
 //!
-//! Why two writers cannot happen, in four places: a claim that conflicts with one in *any* state
-//! but waiting is not admitted (`take`); a claim that was granted gets to node-detached by its
-//! node's own word or by a proof only, and from there is deleted by a successful unpublish only, or
-//! beside a claim that is sure to make one (`answer`, `leave`); no call begins while another may
-//! still act (`Volume::busy`); and each of these is decided on the volume as it is, or not written
-//! (the guard). [`invariant`] says what that adds up to.
+//! **Why two writers cannot happen.** A workload writes through a mount; its agent mounts on a
+//! grant only, and a grant is given for a claim that is taken (rule 10). So it is enough that:
+//!
+//! 1. *Whoever holds the volume is in the way*: a claim is admitted only beside those it may share
+//!    with, and holding are all but those in line, also while they leave (`take::is_admitted`).
+//! 2. *Nobody stops holding it by saying so, or by a timer*: a granted claim gets to node-detached
+//!    by its node's own word (`answer`), or by a proof that the node is gone (`leave::by_proof`).
+//!    From there it is freed by an unpublish that succeeded, or without one where the controller
+//!    did not attach it, or another claim on the node is sure to make that call
+//!    (`leave::controller`). `Step::free` names all places.
+//! 3. *Nothing of the past acts later*: no call begins while another may still act
+//!    (`Volume::busy`, `Volume::busy_on`), executors refuse what is past its deadline, and an
+//!    answer counts for the attempt on the record only (`answer`).
+//! 4. *Each of these is decided on the volume as it is*, or not written: the guard.
+//!
+//! [`invariant`] says what that adds up to on the record; `tests/model` takes these away one by one
+//! and shows the damage.
 //!
 //! **Never** stores what can be derived: who holds the volume, where it is attached and in which
 //! mode are folds over the claims. [`Claims`] keeps them current while claims come and go, so that

@@ -32,6 +32,9 @@ pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<St
     }
 }
 
+/// A claim where there is none, or one in line only. What it must not get past, in this order:
+/// those who hold the volume or are ahead in line; whatever keeps the node from it; and, where the
+/// controller attaches, any call that may still act.
 fn take_anew(
     volume: &Volume,
     spec: &VolumeSpec,
@@ -57,7 +60,7 @@ fn take_anew(
                 return Ok(keep_place(&claim, take, context));
             }
             // Those in the way are looked for, to be named.
-            None => looked_through(volume, take, capability, None)?,
+            None => admitted_by_each(volume, take, capability, None)?,
         }
     }
     let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
@@ -66,6 +69,8 @@ fn take_anew(
     let route = as_beside(volume, take, route);
     let mut claim = Claim { epoch, ..new_claim(State::Taken, take, capability, &route, context) };
     if !claim.controller {
+        // Nothing is attached to this node, so no controller call can take it away again; what the
+        // node itself is at for others, its agent keeps apart (rule 11).
         return Ok(Step::put(&take.alloc, claim, None));
     }
     if let Some((alloc, attempt)) = volume.busy(context.now, &context.policy) {
@@ -86,6 +91,77 @@ fn take_anew(
     claim.state = State::Publishing;
     claim.attempt = Some(attempt.clone());
     Ok(Step::put(&take.alloc, claim, Some(attempt)))
+}
+
+/// Rules 7 and 13: no conflict with those who hold the volume, in whatever state, nor with those
+/// who are ahead in line for it. Whoever is not in line yet is behind all who are. And A7: while
+/// the plugin has no room for one claim it is not asked for another, but a claim beside one that is
+/// published already asks for nothing.
+///
+/// Answered by what the claims come to: a volume may have thousands. [`admitted_by_each`] asks the
+/// same of each of them.
+fn is_admitted(
+    volume: &Volume,
+    take: &Take,
+    capability: Capability,
+    in_line: Option<&Claim>,
+) -> bool {
+    let claims = &volume.claims;
+    let has_room = || {
+        claims.taken_on(&take.node).next().is_some()
+            || claims.exhausted().all(|(alloc, _)| *alloc == take.alloc)
+    };
+    let newcomer = Newcomer { node: &take.node, mode: take.mode, capability };
+    let admitted = has_room() && claims.admit(&newcomer, in_line);
+    debug_assert_eq!(admitted, admitted_by_each(volume, take, capability, in_line).is_ok());
+    admitted
+}
+
+/// The same, claim by claim, with those in the way: the plain reading of rules 7 and 13.
+fn admitted_by_each(
+    volume: &Volume,
+    take: &Take,
+    capability: Capability,
+    in_line: Option<&Claim>,
+) -> Result<(), Refusal> {
+    let others = || volume.claims.iter().filter(|(alloc, _)| **alloc != take.alloc);
+    let ahead = || {
+        others().filter(|(_, claim)| {
+            claim.state != State::Waiting || in_line.is_none_or(|own| claim.epoch < own.epoch)
+        })
+    };
+    let in_use = ahead().map(|(_, claim)| claim.capability()).find(|used| *used != capability);
+    if let Some(in_use) = in_use {
+        return Err(Refusal::AccessInUse { asked: capability, in_use, holders: ahead().collect() });
+    }
+    let held_by = ahead().map(|(_, claim)| (&claim.node, claim.mode));
+    admit(capability.access, take.mode, &&take.node, held_by).map_err(|conflict| {
+        Refusal::Held { conflict, holders: in_the_way(ahead(), take, conflict).collect() }
+    })?;
+    if others().any(|(_, claim)| claim.node == take.node && claim.state == State::Taken) {
+        return Ok(());
+    }
+    let full = others().find(|(_, claim)| claim.exhausted);
+    full.map_or(Ok(()), |(alloc, claim)| {
+        Err(Refusal::Exhausted {
+            holder: Holder::of(alloc, claim),
+            error: claim.error.clone(),
+            next_try: claim.next_try,
+        })
+    })
+}
+
+fn in_the_way<'a>(
+    ahead: impl Iterator<Item = (&'a AllocId, &'a Claim)>,
+    take: &Take,
+    conflict: Conflict,
+) -> impl Iterator<Item = (&'a AllocId, &'a Claim)> {
+    ahead.filter(move |(_, claim)| match conflict {
+        Conflict::OneClaim | Conflict::NoWriters => true,
+        Conflict::OneNode => claim.node != take.node,
+        Conflict::OneWriter => claim.mode == Mode::Write,
+        Conflict::OneModePerNode => claim.node == take.node && claim.mode != take.mode,
+    })
 }
 
 /// A place in line is kept for whoever asks again (B11). That is written down no oftener than it
@@ -163,77 +239,6 @@ fn offered(spec: &VolumeSpec, take: &Take) -> Result<Capability, Refusal> {
         }
         None => Err(Refusal::NoSuchVolume),
     }
-}
-
-/// Rules 7 and 13: no conflict with those who hold the volume, in whatever state, nor with those
-/// who are ahead in line for it. Whoever is not in line yet is behind all who are. And A7: while
-/// the plugin has no room for one claim it is not asked for another, but a claim beside one that is
-/// published already asks for nothing.
-///
-/// Answered by what the claims come to: a volume may have thousands. [`looked_through`] asks the
-/// same of each of them.
-fn is_admitted(
-    volume: &Volume,
-    take: &Take,
-    capability: Capability,
-    in_line: Option<&Claim>,
-) -> bool {
-    let claims = &volume.claims;
-    let has_room = || {
-        claims.taken_on(&take.node).next().is_some()
-            || claims.exhausted().all(|(alloc, _)| *alloc == take.alloc)
-    };
-    let newcomer = Newcomer { node: &take.node, mode: take.mode, capability };
-    let admitted = has_room() && claims.admit(&newcomer, in_line);
-    debug_assert_eq!(admitted, looked_through(volume, take, capability, in_line).is_ok());
-    admitted
-}
-
-/// The same, claim by claim, with those in the way.
-fn looked_through(
-    volume: &Volume,
-    take: &Take,
-    capability: Capability,
-    in_line: Option<&Claim>,
-) -> Result<(), Refusal> {
-    let others = || volume.claims.iter().filter(|(alloc, _)| **alloc != take.alloc);
-    let ahead = || {
-        others().filter(|(_, claim)| {
-            claim.state != State::Waiting || in_line.is_none_or(|own| claim.epoch < own.epoch)
-        })
-    };
-    let in_use = ahead().map(|(_, claim)| claim.capability()).find(|used| *used != capability);
-    if let Some(in_use) = in_use {
-        return Err(Refusal::AccessInUse { asked: capability, in_use, holders: ahead().collect() });
-    }
-    let held_by = ahead().map(|(_, claim)| (&claim.node, claim.mode));
-    admit(capability.access, take.mode, &&take.node, held_by).map_err(|conflict| {
-        Refusal::Held { conflict, holders: in_the_way(ahead(), take, conflict).collect() }
-    })?;
-    if others().any(|(_, claim)| claim.node == take.node && claim.state == State::Taken) {
-        return Ok(());
-    }
-    let full = others().find(|(_, claim)| claim.exhausted);
-    full.map_or(Ok(()), |(alloc, claim)| {
-        Err(Refusal::Exhausted {
-            holder: Holder::of(alloc, claim),
-            error: claim.error.clone(),
-            next_try: claim.next_try,
-        })
-    })
-}
-
-fn in_the_way<'a>(
-    ahead: impl Iterator<Item = (&'a AllocId, &'a Claim)>,
-    take: &Take,
-    conflict: Conflict,
-) -> impl Iterator<Item = (&'a AllocId, &'a Claim)> {
-    ahead.filter(move |(_, claim)| match conflict {
-        Conflict::OneClaim | Conflict::NoWriters => true,
-        Conflict::OneNode => claim.node != take.node,
-        Conflict::OneWriter => claim.mode == Mode::Write,
-        Conflict::OneModePerNode => claim.node == take.node && claim.mode != take.mode,
-    })
 }
 
 fn new_claim(
