@@ -10,7 +10,7 @@ use berth_contract::problem::Problem;
 use berth_contract::subject::ControllerRpc;
 use berth_csi::capability::volume_capability;
 use berth_csi::redact::Secrets;
-use berth_csi::v1;
+use berth_csi::{CallError, Code as CsiCode, v1};
 use berth_domain::access::Capability;
 use berth_domain::limits::{MAP_BYTES_MAX, PUBLISH_CONTEXT_BYTES_MAX};
 use berth_domain::volume::CallKind;
@@ -108,7 +108,7 @@ impl Executor {
         };
         let work = async move {
             wanted.secrets = secrets.await?;
-            asked.call(wanted).await.map_err(|error| plugin::problem(&error))?;
+            asked.call(wanted).await.map_err(|error| not_detached(&error))?;
             Ok(Called::default())
         };
         self.run(&call, request, &plugin, work).await.map_err(told)
@@ -230,6 +230,21 @@ impl Executor {
             ..v1::ValidateVolumeCapabilitiesRequest::default()
         }
     }
+}
+
+/// What a failed detach leaves its claim with. What stays for as long as the plugin knows nothing
+/// says so itself, and what ends it.
+fn not_detached(error: &CallError) -> Problem {
+    let problem = plugin::problem(error);
+    if error.code() != Some(CsiCode::NotFound) {
+        return problem;
+    }
+    let message = format!(
+        "{}; by CSI that is not to say that the volume is detached: it ends when the plugin, once \
+         it finds volume and node again or is sure that nothing is attached, answers OK",
+        problem.message
+    );
+    Problem { message, ..problem }
 }
 
 /// The earlier of what the attempt and what the caller allow.

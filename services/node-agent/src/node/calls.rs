@@ -8,7 +8,7 @@ use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::rpc::Unary;
-use berth_csi::{Class, Remedy, Rpc, v1};
+use berth_csi::{CallError, Class, Remedy, Rpc, v1};
 use berth_domain::Timestamp;
 use berth_domain::access::{AttachmentMode, Capability, Mode};
 use berth_domain::volume::MountOptions;
@@ -177,8 +177,13 @@ impl Caller {
             // A plugin that has lost the volume says so for ever. That is no success; that nothing
             // is mounted there, and nothing lies there, is one.
             Err(error) if error.code() == Some(berth_csi::Code::NotFound) => {
-                if mounts(Code::UnmountFailed).await?.has(path) || !is_bare(path).await {
-                    return Err(plugin::problem(&error));
+                if mounts(Code::UnmountFailed).await?.has(path) {
+                    let next = "unmount it by hand, once nothing uses it";
+                    return Err(lost(&error, path, "the volume is still mounted at", next));
+                }
+                if !is_bare(path).await {
+                    let next = "see what it is, and take it away by hand";
+                    return Err(lost(&error, path, "something lies at", next));
                 }
                 tracing::warn!(%error, path = %path.display(), "nothing is there: taken as undone");
                 Ok(())
@@ -203,6 +208,16 @@ impl Caller {
         let later_modes = self.plugin.node().is_some_and(|can| can.single_node_multi_writer);
         volume_capability(using.capability, &using.mount, later_modes)
     }
+}
+
+/// A plugin that does not know the volume will not undo what is here. This is what is kept with the
+/// claim, so it says itself what ends it.
+fn lost(error: &CallError, path: &Path, there: &str, next: &str) -> Problem {
+    let problem = plugin::problem(error);
+    let path = path.display();
+    let message = format!("{}; {there} {path}: {next}", problem.message);
+    Problem { message, ..problem }
+        .next(format!("{next} ({path}); the release goes on by itself then"))
 }
 
 /// Why a volume is not published.

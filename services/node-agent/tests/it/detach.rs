@@ -8,6 +8,7 @@ use berth_contract::code::Code;
 use berth_domain::NodeId;
 use berth_domain::volume::CallKind;
 use berth_harness::{root, wait};
+use nix::mount::{MntFlags, umount2};
 use serde_json::json;
 
 use crate::world::{Differences, PATIENCE, World, call, delay};
@@ -247,4 +248,32 @@ async fn a_call_for_another_node_does_nothing() {
     let faults = empty.unwrap_err().faults;
     assert!(faults.len() > 5, "every fault at once: {faults:?}");
     assert!(world.calls().is_empty());
+}
+
+/// A volume that was deleted behind everybody's back: the plugin will not undo what it does not
+/// know, so the release says what is left to do by hand, and goes on by itself once it is done.
+#[tokio::test]
+async fn what_a_plugin_that_lost_the_volume_leaves_is_named_and_goes_on_once_unmounted_by_hand() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = without_attach().await;
+    world.grant("a", 7, &BTreeMap::new());
+    let path = world.mount("a").await.unwrap().path;
+    let lost = |rpc: &str| json!({"rpc": rpc, "code": "NOT_FOUND"});
+    world.plant(&json!([lost("NodeUnpublishVolume"), lost("NodeUnstageVolume")]));
+    let mut revision = 10;
+    // The target first, and what it was staged at then.
+    for left in 0..2 {
+        revision += 1;
+        let refused = world.detach("a", 7, revision).await.unwrap_err();
+        let at = world.mounts().into_iter().find(|point| (*point == *path) == (left == 0)).unwrap();
+        let told = format!("still mounted at {}: unmount it by hand", at.display());
+        assert!(refused.retryable && refused.message.contains(&told), "{refused}");
+        assert!(refused.message.contains("NOT_FOUND"), "{refused}");
+        umount2(&at, MntFlags::empty()).unwrap();
+    }
+    world.detach("a", 7, revision + 1).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    assert!(world.status().await.unwrap().mounts.is_empty());
 }
