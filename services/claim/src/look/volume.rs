@@ -2,6 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::key::{self, VolumeEntry};
+use berth_contract::message::query::Page;
 use berth_contract::message::volume::{
     Health, List, Status, VolumeStatus, VolumeStub, Volumes as Listed,
 };
@@ -78,7 +79,7 @@ fn status(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) 
         create_index: spec.create_index,
         modify_index: subtree.head,
     };
-    let room = Room::of(None).beside(&shown);
+    let room = Room::of(&Page::default()).beside(&shown);
     shown.claims = first_claims(state, key, subtree, room);
     shown
 }
