@@ -25,3 +25,4 @@ mod systemd;
 mod tell;
 mod traces;
 mod truth;
+mod upgrade;
