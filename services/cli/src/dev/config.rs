@@ -18,7 +18,7 @@ use super::layout::Layout;
 /// What is shipped for one server.
 const SHIPPED: &str = include_str!("../../../../deploy/nats/nats.conf");
 const SHIPPED_LISTEN: &str = "listen: \"127.0.0.1:4222\"";
-const SHIPPED_STORE: &str = "store_dir: \"/var/lib/berth/nats\"";
+const SHIPPED_STORE: &str = "store_dir: \"/var/lib/nats-server\"";
 
 /// The plugin that the development driver is to Berth.
 pub const PLUGIN: &str = "dev.berth";

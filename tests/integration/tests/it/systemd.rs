@@ -35,6 +35,27 @@ fn directives(unit: &str) -> String {
     unit.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 
+/// The example of a bus starts with the configuration that is installed beside it, which keeps what
+/// it stores where the unit lets it write.
+#[test]
+fn the_bus_takes_its_unit_and_its_configuration_together() {
+    let unit = repository().join("deploy/systemd/nats-server.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let starts = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let words = starts.strip_prefix("/usr/bin/nats-server ").unwrap();
+    assert!(unit.contains("\nStateDirectory=nats-server\n"), "{unit}");
+    for sample in ["nats.conf", "cluster.conf"] {
+        let path = repository().join("deploy/nats").join(sample);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(r#"store_dir: "/var/lib/nats-server""#), "{sample}: {text}");
+        let words = words.replace("/etc/berth/nats.conf", path.to_str().unwrap());
+        // `-t` only reads the configuration, as it would at a start.
+        let read = Command::new(nats::program()).arg("-t").args(words.split(' ')).output().unwrap();
+        let said = String::from_utf8_lossy(&read.stderr);
+        assert!(read.status.success(), "{sample}: {said}");
+    }
+}
+
 #[test]
 fn systemd_finds_nothing_wrong_with_the_units() {
     let dir = Dir::new("units");
