@@ -20,6 +20,7 @@ use berth_service::{call, clock};
 use berth_telemetry::metric::CLAIMS_REFUSED;
 use tokio::time::{Instant, timeout_at};
 
+use crate::look::{Around, Line};
 use crate::state::State;
 use crate::transact::TransactError;
 use crate::{again, plan, refuse};
@@ -272,9 +273,9 @@ fn standing(state: &State, volume: &VolumeKey, request: &Take) -> Problem {
         let claim = now.claims.get(&request.alloc)?;
         Some(match (&claim.error, claim.state) {
             (_, ClaimState::Waiting) => {
-                let line = now.claims.in_line();
-                let ahead = line.take_while(|(_, other)| other.epoch < claim.epoch).count();
-                Problem::new(Code::Waiting, format!("in line for the volume, {ahead} ahead"))
+                let line = Line::of(now);
+                let around = Around { now: clock::now(), claim, line: &line, wanted: true };
+                Problem::new(Code::Waiting, format!("in line for {}", around.turn()))
             }
             (Some(error), _) if claim.exhausted => Problem::new(Code::PluginExhausted, error),
             (Some(error), _) => Problem::new(Code::PluginFailed, error),

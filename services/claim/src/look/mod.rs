@@ -24,6 +24,7 @@ pub use alloc::{alloc, allocs, status as alloc_status};
 pub use claim::{claims, claims_in};
 pub use placement::placement;
 pub use volume::{volume, volumes};
+pub use wait::{Around, Line};
 
 /// Whether a query for a namespace covers another: `*` covers all.
 fn covers(asked: &Namespace, theirs: &Namespace) -> bool {

@@ -98,7 +98,8 @@ impl Around<'_> {
         }
     }
 
-    fn turn(&self) -> String {
+    /// Whose end it waits for, in line.
+    pub fn turn(&self) -> String {
         let ahead = self.line.ahead(self.claim);
         let mut told: Vec<String> = ahead
             .map(|(alloc, held)| format!("{alloc} on {} ({})", held.node, held.state))
@@ -170,7 +171,10 @@ impl Around<'_> {
             None => {
                 Some(format!("start the plugin on node {node_id} and report it: nobody knows it"))
             }
-            Some(_) => self.repeated(),
+            Some((plugin, _)) => self.repeated(format!(
+                "see the last error, and `berth node status {node_id}` for what hangs there; if \
+                 {plugin} does not answer, read its log there and restart it"
+            )),
         }
     }
 
@@ -189,14 +193,16 @@ impl Around<'_> {
                      they are"
                 ))
             }
-            Some(_) => self.repeated(),
+            Some((id, _)) => self.repeated(format!(
+                "see the last error, and mend in the storage what it says; if {id} does not \
+                 answer, read its log on the node that the error names and restart it there"
+            )),
         }
     }
 
-    fn repeated(&self) -> Option<String> {
-        let after = "see the last error; the call is repeated by itself, and at once when the \
-                     plugin or the node changes";
-        (self.claim.tries > 0).then(|| after.to_owned())
+    /// What helps with a call that has failed and is made again, whatever is done.
+    fn repeated(&self, what: String) -> Option<String> {
+        (self.claim.tries > 0).then(|| what + ". The call is repeated by itself")
     }
 }
 

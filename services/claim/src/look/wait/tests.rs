@@ -158,13 +158,19 @@ fn a_stuck_release_says_what_to_do() {
     let (on, off) = (State::Unpublishing, State::NodeDetached);
     let rows: [Row<'_>; 9] = [
         (on, 0, Some(&ready), Some(&well), None),
-        (on, 3, Some(&ready), Some(&well), Some("see the last error")),
+        (
+            on,
+            3,
+            Some(&ready),
+            Some(&well),
+            Some("`berth node status n1` for what hangs there; if p"),
+        ),
         (on, 3, Some(&down), Some(&well), Some("start the agent of node n1, which is down since")),
         (on, 3, None, Some(&well), Some("nobody knows node n1")),
         (on, 3, Some(&ready), Some(&ill), Some("have plugin p run on node n1")),
         (on, 3, Some(&ready), Some(&absent), Some("have plugin p run on node n1")),
         (off, 0, Some(&down), Some(&well), None),
-        (off, 3, None, Some(&well), Some("see the last error")),
+        (off, 3, None, Some(&well), Some("if p does not answer, read its log on the node")),
         (off, 3, None, Some(&ill), Some("have a controller of plugin p run")),
     ];
     for (at, (state, tries, node, plugin, expected)) in rows.into_iter().enumerate() {
