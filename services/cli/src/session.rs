@@ -41,22 +41,41 @@ pub struct Question {
     pub step: String,
     /// Where it is sent.
     pub subject: String,
+    /// Whose agent it is for, where it is for one.
+    node: Option<NodeId>,
 }
 
 impl Question {
     /// A question about something in a namespace.
     pub fn namespaced(verb: Namespaced, namespace: &Namespace) -> Self {
-        Self { step: verb.step(), subject: verb.subject(namespace) }
+        Self { step: verb.step(), subject: verb.subject(namespace), node: None }
     }
 
     /// A question to the registry or the collector.
     pub fn global(verb: GlobalVerb) -> Self {
-        Self { step: verb.step(), subject: verb.subject() }
+        Self { step: verb.step(), subject: verb.subject(), node: None }
     }
 
     /// A question to a node's agent.
     pub fn agent(verb: AgentVerb, node: &NodeId) -> Self {
-        Self { step: format!("agent.{}", verb.as_str()), subject: verb.subject(node) }
+        Self {
+            step: format!("agent.{}", verb.as_str()),
+            subject: verb.subject(node),
+            node: Some(node.clone()),
+        }
+    }
+
+    /// What can be said of a problem with it that the bus does not know.
+    fn place(&self, problem: Problem) -> Problem {
+        let Some(node) = &self.node else { return problem };
+        let problem = match problem.code {
+            Code::NoResponder | Code::NoAnswer if problem.node.is_none() => problem.next(format!(
+                "see with `berth node status {node}` how it is; start berth-node-agent there, or \
+                 look at its log"
+            )),
+            _ => problem,
+        };
+        problem.node(node)
     }
 }
 
@@ -89,6 +108,23 @@ impl Patience {
     }
 }
 
+/// What is no address is the command line's fault and not the bus's, and no waiting mends it.
+fn check_addresses(nats: &str) -> Result<(), Failure> {
+    const SCHEMES: [&str; 4] = ["nats", "tls", "ws", "wss"];
+    let is_address = |text: &str| match text.split_once("://") {
+        Some((scheme, rest)) => SCHEMES.contains(&scheme) && !rest.is_empty(),
+        None => !text.is_empty(),
+    };
+    if nats.split(',').map(str::trim).all(is_address) {
+        return Ok(());
+    }
+    // It is not repeated: it may hold a password.
+    Err(Failure::usage(
+        "what --nats or BERTH_NATS_URL says is no address of a server",
+        "write nats://HOST:PORT, or several of them separated by commas",
+    ))
+}
+
 /// Whether the service has not seen the request, and so has not said anything about it.
 fn was_not_received(problem: &Problem) -> bool {
     matches!(problem.code, Code::NoResponder | Code::BusUnavailable)
@@ -113,6 +149,7 @@ impl Session {
     /// Connects.
     pub async fn open(global: &Global) -> Result<Self, Failure> {
         let name = format!("berth/{}", std::process::id());
+        check_addresses(&global.nats)?;
         let mut config = Config::new(global.nats.split(',').map(str::trim), &name);
         config.start_timeout = global.timeout.unwrap_or(PATIENCE);
         let bus = Bus::connect(config).await.map_err(|error| {
@@ -200,7 +237,8 @@ impl Session {
         let call = Call::until(self.span.context(), deadline);
         let answer = self.bus.request(&question.subject, body, &call).await;
         answer.map_err(|error| {
-            error.into_problem(&question.step).trace(self.span.context().trace_id())
+            let problem = error.into_problem(&question.step);
+            question.place(problem).trace(self.span.context().trace_id())
         })
     }
 }

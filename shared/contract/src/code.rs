@@ -197,7 +197,7 @@ codes! {
     // 03xx: allocs.
     /// No such alloc.
     NoSuchAlloc = "BERTH0301", "no such alloc",
-        "register it first: `berth run` does, or the scheduler with alloc.register";
+        "list them with `berth alloc status`; `berth run` registers one, or a scheduler";
     /// The alloc has ended.
     AllocTerminal = "BERTH0302", "the alloc has ended",
         "start a new one";

@@ -145,8 +145,8 @@ pub fn unfinished(alloc: &AllocStatus) -> Option<Failure> {
         exit: exit::UNAVAILABLE,
         message: format!("not everything of {} is free yet: {}", alloc.id, claims.join("; ")),
         next: format!(
-            "nothing has to be done: it is tried until it succeeds\n\
-             berth claim status --alloc {} shows how far it is",
+            "it is tried until it succeeds, also without this; berth claim status --alloc {} \
+             shows\nhow far it is, and what to do where it does not go on",
             alloc.id
         ),
     })

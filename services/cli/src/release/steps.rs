@@ -104,7 +104,12 @@ pub fn describe(claim: &ClaimStatus, now: Timestamp) -> String {
     if let Some(error) = &claim.error {
         let again = claim.next_try.map(|at| format!(", next {}", until(at, now)));
         let (error, again) = (plain(error), again.unwrap_or_default());
-        return format!("{where_it_is}; try {} failed: {error}{again}", claim.tries);
+        // What came before this step is not a try of it.
+        let failed = match claim.tries {
+            0 => "before".to_owned(),
+            tries => format!("try {tries} failed"),
+        };
+        return format!("{where_it_is}; {failed}: {error}{again}");
     }
     match &claim.waits_for {
         Some(waits_for) => format!("{where_it_is}; waits for {}", plain(waits_for)),
@@ -209,5 +214,8 @@ mod tests {
         assert!(steps.status(std::slice::from_ref(&failed), now).is_empty());
         assert_eq!(steps.status(&[claim(State::Unpublishing, 4, None)], now).len(), 1);
         assert_eq!(steps.event(&event(EventName::ClaimFailed, "no responders")), None);
+        // What failed before the step that it is at is no try of this one.
+        let before = claim(State::NodeDetached, 0, Some("no answer"));
+        assert!(describe(&before, now).contains("on its node; before: no answer, next"));
     }
 }

@@ -52,6 +52,33 @@ async fn without_services_every_question_is_unavailable() {
     assert!(ran.err.contains("error: "), "{ran:?}");
 }
 
+/// What is no address will be none however long one waits; and it may hold a password.
+#[test]
+fn what_is_no_address_is_the_command_lines_fault() {
+    for url in ["", "nats://127.0.0.1:1,", "http://u:secret@127.0.0.1:4222", "nats://"] {
+        let ran = ask(url, &["volume", "status"]);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{url:?}: {ran:?}");
+        assert!(ran.err.contains("write nats://HOST:PORT"), "{ran:?}");
+        assert!(!ran.err.contains("secret"), "{ran:?}");
+    }
+}
+
+/// Whoever asks an agent that is away is told of which node.
+#[tokio::test]
+async fn an_agent_that_is_away_is_named() {
+    let server = Server::start().await;
+    for args in [
+        &["plugin", "instances", "n7"][..],
+        &["plugin", "stop", "p", "--node", "n7"],
+        &["volume", "republish", "data", "--node", "n7"],
+    ] {
+        let ran = ask(&server.url(), args);
+        assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{args:?}: {ran:?}");
+        assert!(ran.err.contains("node:   n7"), "{args:?}: {ran:?}");
+        assert!(ran.err.contains("start berth-node-agent there"), "{args:?}: {ran:?}");
+    }
+}
+
 /// What cannot be taken back is not said by the way.
 #[test]
 fn nobody_is_gone_without_a_yes() {
