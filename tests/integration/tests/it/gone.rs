@@ -18,6 +18,7 @@ use berth_domain::proof::ProofKind;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::dirs::mounts_beneath;
+use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
@@ -288,4 +289,71 @@ async fn a_frozen_agent_that_wakes_up_undoes_what_was_taken_from_it() {
     system.run("c", 0, "data").await;
     system.stop("c").await;
     system.settle("data").await;
+}
+
+/// A command of `berth run` lives through the death of its node's agent, and through the node's
+/// being gone: the agent that comes back ends it, with what it started and its runner, before the
+/// volume's mount is taken from it and before the node takes anything new.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_outlived_its_node_is_ended_when_the_node_comes_back() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let (place, pids) = (system.dir().join("place"), system.dir().join("pids"));
+    std::fs::create_dir(&place).unwrap();
+    // It writes all the time, and so does what it leaves to itself, with a session of its own.
+    let writes = format!("while :; do date >> {}/f; sleep 0.05; done", place.display());
+    let alone = format!("setsid sh -c 'echo $$ >> {}; {writes}' &", pids.display());
+    let script = format!("{alone} echo $$ >> {}; {writes}", pids.display());
+    let url = system.url();
+    let mut run = tokio::process::Command::new(binary("berth"))
+        .args(["--nats", &url, "run", "--node", "n1", "--alloc", "a", "--volume"])
+        .arg(format!("data:{}", place.display()))
+        .args(["--", "sh", "-c", &script])
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let commands = wait::until("both write", PATIENCE, async || {
+        let text = std::fs::read_to_string(&pids).unwrap_or_default();
+        let pids: Vec<u32> = text.lines().filter_map(|pid| pid.parse().ok()).collect();
+        if pids.len() == 2 { Ok(pids) } else { Err(text) }
+    })
+    .await;
+
+    dies(&system).await;
+    system.fence(0, true);
+    declare(&system, ProofKind::StorageFenced, "ticket 4711").await.unwrap();
+    system.alloc("b", 1, "data", false).await;
+    let elsewhere = mount(&system, "b", 1, "data").await;
+    assert!(commands.iter().all(|pid| is_running(*pid)), "only the fence keeps them from writing");
+
+    system.fence(0, false);
+    system.restart(Part::Agent(0));
+    is(&system, "n1", NodeState::Ready).await;
+    assert!(!commands.iter().any(|pid| is_running(*pid)), "nothing of it runs when n1 is back");
+    assert!(!mounted_on_n1(&system));
+    let exit = tokio::time::timeout(PATIENCE, run.wait()).await.unwrap().unwrap();
+    assert!(!exit.success(), "{exit:?}");
+    let ended = alloc(&system, "a").await;
+    assert_eq!(ended.state, AllocState::Failed, "{ended:?}");
+    wait::until("nothing is watched any more", PATIENCE, async || {
+        let runs = std::fs::read_dir(system.dir().join("n1/runs")).unwrap();
+        let left: Vec<_> = runs.map(|one| one.unwrap().path()).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+    // What it wrote by then is in the past: the volume is n2's.
+    std::fs::write(format!("{}/f", elsewhere.path), "mine").unwrap();
+    assert_eq!(std::fs::read_to_string(format!("{}/f", elsewhere.path)).unwrap(), "mine");
+    system.stop("b").await;
+    system.settle("data").await;
+}
+
+/// Whether there is such a process, and it is more than an entry that waits for its parent.
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }

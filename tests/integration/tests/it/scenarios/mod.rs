@@ -34,6 +34,11 @@ use serde_json::{Value, json};
 /// How long anything may take that is not slowed on purpose.
 const SOON: Duration = Duration::from_secs(20);
 
+/// One of so many, from 0, by chance.
+fn drawn(among: usize) -> usize {
+    berth_service::clock::jitter() as usize % among
+}
+
 /// A time of the log, in microseconds.
 fn us(call: &Value, field: &str) -> u64 {
     call[field].as_u64().expect(field)

@@ -1,13 +1,16 @@
 //! A node is drained: what comes after is in line already, while the old is still being released,
 //! and gets its volume in turn; the node's plugin serves until the last is unmounted.
 
+use std::time::Duration;
+
 use berth_domain::volume::State;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
-use super::{SOON, claim_is, lines, mount_in_turn, plant, us};
+use super::{SOON, claim_is, drawn, lines, mount_in_turn, plant, us};
 
 /// The plugin's node services that are healthy.
 async fn healthy_nodes(system: &System) -> usize {
@@ -76,6 +79,63 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
         }
     })
     .await;
+    for volume in volumes {
+        system.stop(&names(volume).1).await;
+        system.freed(volume).await;
+    }
+    system.settle("data0").await;
+}
+
+/// A drain goes on though everything that takes part in it is killed, once each and in any order.
+#[tokio::test(flavor = "multi_thread")]
+async fn s04_a_drain_goes_on_whatever_is_restarted_meanwhile() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    let volumes = ["data0", "data1", "data2"];
+    let names = |volume: &str| (format!("old-{volume}"), format!("new-{volume}"));
+    for volume in volumes {
+        let (old, new) = names(volume);
+        system.volume(volume, &["single-node-writer"]).await;
+        let mounted = system.run(&old, 0, volume).await;
+        std::fs::write(format!("{}/f", mounted.path), &old).unwrap();
+        system.alloc(&new, 1, volume, false).await;
+    }
+    plant(&system, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 300}]));
+    let mut parts = vec![
+        Part::Agent(0),
+        Part::Driver(0),
+        Part::Agent(1),
+        Part::Driver(1),
+        Part::Claim,
+        Part::Watcher,
+        Part::Registry,
+    ];
+    let restarts = async {
+        while !parts.is_empty() {
+            let part = parts.swap_remove(drawn(parts.len()));
+            // What a failed run needs to be told again.
+            eprintln!("{part:?} is killed");
+            system.kill9_and_restart(part).await;
+            sleep(Duration::from_millis(50 * drawn(10) as u64)).await;
+        }
+    };
+    let stops = async {
+        for volume in volumes {
+            system.stop(&names(volume).0).await;
+        }
+    };
+    let (system, names) = (&system, &names);
+    let mount =
+        |volume| async move { mount_in_turn(system, &names(volume).1, 1, volume).await.unwrap() };
+    let (a, b, c, (), ()) =
+        tokio::join!(mount(volumes[0]), mount(volumes[1]), mount(volumes[2]), restarts, stops);
+    for (volume, mounted) in volumes.into_iter().zip([a, b, c]) {
+        let read = std::fs::read_to_string(format!("{}/f", mounted.path)).unwrap();
+        assert_eq!(read, names(volume).0);
+    }
+    plant(system, &json!([]));
     for volume in volumes {
         system.stop(&names(volume).1).await;
         system.freed(volume).await;

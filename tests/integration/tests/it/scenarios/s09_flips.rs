@@ -1,11 +1,15 @@
 //! One leaves a volume while another comes, on the same node, twenty times over: at most one call
 //! at a time is at work on a volume of a node, and other volumes do not wait.
 
-use berth_harness::root::or_skip;
-use berth_integration::{Options, System};
-use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
 
-use super::{mount_in_turn, us};
+use berth_harness::root::or_skip;
+use berth_integration::{Options, Part, System};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{drawn, mount_in_turn, us};
 
 /// Which flips go where: to the same node, or away; in no order.
 const ORDER: [bool; 20] = [
@@ -79,4 +83,49 @@ async fn s09_flips_on_one_node_never_interleave() {
     let (data, other) = (spans(&system, "data"), spans(&system, "other"));
     let within = |one: &(u64, u64, String)| data.iter().any(|all| all.0 <= one.0 && one.1 <= all.1);
     assert!(other.iter().any(within), "nothing of `other` was done beside `data`");
+}
+
+/// The same with claims that live through kill -9 of the node's agent or plugin, at moments that
+/// nobody chose: whoever comes finds what the one before wrote.
+#[tokio::test(flavor = "multi_thread")]
+async fn s09_flips_go_on_whatever_of_the_node_is_killed_meanwhile() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-multi-writer"]).await;
+    let slow = |rpc: &str| json!({"rpc": rpc, "delay_ms": 60});
+    let rpcs = ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"];
+    system.plant(0, &Value::Array(rpcs.map(slow).to_vec()));
+    let name = |at: usize| format!("data-{at}");
+    let first = system.run(&name(0), 0, "data").await;
+    fs::write(format!("{}/f", first.path), name(0)).unwrap();
+    for at in 0..8 {
+        let (old, new) = (name(at), name(at + 1));
+        let victim = [Part::Agent(0), Part::Driver(0)][drawn(2)];
+        let (delay, stays) = (Duration::from_millis(10 * drawn(40) as u64), drawn(3) > 0);
+        // What a failed run needs to be told again.
+        eprintln!("flip {at}: {victim:?} is killed after {delay:?}, the old one stays: {stays}");
+        system.alloc(&new, 0, "data", false).await;
+        let kill = async {
+            sleep(delay).await;
+            system.kill9_and_restart(victim).await;
+        };
+        if !stays {
+            system.stop(&old).await;
+        }
+        let leave = async {
+            if stays {
+                system.stop(&old).await;
+            }
+        };
+        let come = mount_in_turn(&system, &new, 0, "data");
+        let (mounted, (), ()) = tokio::join!(come, leave, kill);
+        let file = format!("{}/f", mounted.unwrap().path);
+        assert_eq!(fs::read_to_string(&file).unwrap(), old, "flip {at}");
+        fs::write(&file, &new).unwrap();
+    }
+    system.stop(&name(8)).await;
+    // The judge holds the counts of stagings against each other, call by call.
+    system.settle("data").await;
 }
