@@ -138,7 +138,7 @@ codes! {
         "see why with `berth plugin status PLUGIN`";
     /// No such node.
     NoSuchNode = "BERTH0203", "no such node",
-        "list them with `berth node status`";
+        "list them with `berth node status`; `berth run` is told by --node or BERTH_NODE";
     /// The node's agent does not answer.
     NodeDown = "BERTH0204", "the node's agent does not answer",
         "start berth-node-agent there, or look at its log";
