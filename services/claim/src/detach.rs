@@ -5,7 +5,8 @@
 //! person has to do. Asking again is harmless, and tells how far it is by now.
 //!
 //! **Never** takes a claim from an alloc that nobody said has ended: then nothing is written. That
-//! its node cannot be reached is no proof of anything, and only a [proof](crate::proof) stands in.
+//! its node cannot be reached is no proof of anything, and only a [proof](crate::proof) stands in;
+//! for a controller that was asked and has failed, the word of a person, who is named (rule 16).
 
 mod plan;
 
@@ -13,8 +14,10 @@ use berth_contract::code::Code;
 use berth_contract::message::volume::{Detach, Detached};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{Command, Refusal, State as ClaimState};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey, limits};
+use berth_service::clock;
 
 use crate::state::State;
 use crate::transact::TransactError;
@@ -52,6 +55,24 @@ pub async fn detach(
             Err(error) => return Err(fail(error)),
         }
     }
+    if let Some(by) = &request.confirmed_by {
+        let word = Proof {
+            kind: ProofKind::Confirmed,
+            by: by.clone(),
+            at: clock::now(),
+            note: request.reason.clone(),
+        };
+        for (alloc, epoch) in left_behind(state, &volume, &request.node) {
+            let confirm = Command::Confirm { alloc, epoch, word: word.clone() };
+            match state.transact(&volume, trace, |_| Ok(confirm.clone())).await {
+                // One that is not so far yet is told with what is left; asking again is harmless.
+                Ok(_)
+                | Err(TransactError::Refused(Refusal::NoSuchClaim(_) | Refusal::NotDue { .. })) => {
+                }
+                Err(error) => return Err(fail(error)),
+            }
+        }
+    }
     deregister::finish_closing(state, &volume, trace).await;
     Ok(how_far(state, &volume, request.node))
 }
@@ -62,6 +83,16 @@ fn still_running(node: &NodeId, allocs: Vec<AllocId>) -> Problem {
         "end what runs and say so with `berth alloc stop {stop}`; \
          if node {node} is off for good, say that with `berth node gone {node}`"
     ))
+}
+
+/// Claims that have left the node, and that the controller has yet to detach.
+fn left_behind(state: &State, volume: &VolumeKey, node: &NodeId) -> Vec<(AllocId, u64)> {
+    state.volume_mirror.read(|volumes| {
+        let claims = volumes.get(volume).into_iter().flat_map(|found| found.volume.holders());
+        let left = claims
+            .filter(|(_, claim)| claim.node == *node && claim.state == ClaimState::NodeDetached);
+        left.map(|(alloc, claim)| (alloc.clone(), claim.epoch)).collect()
+    })
 }
 
 /// What still holds the volume there.

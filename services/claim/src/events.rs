@@ -141,6 +141,9 @@ impl Told<'_> {
         let detail = match self.command {
             Command::Answer { .. } => "detached from its node and its controller".to_owned(),
             Command::Release { reason, .. } => reason.clone(),
+            Command::Confirm { word, .. } => {
+                format!("the plugin could not say that it is detached: {word}")
+            }
             Command::Begin { proven: Some(proven), .. } => {
                 format!("node {} is gone: {}", proven.node, proven.proof)
             }

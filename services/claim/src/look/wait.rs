@@ -195,8 +195,21 @@ impl Around<'_> {
             }
             Some((id, _)) => self.repeated(format!(
                 "see the last error, and mend in the storage what it says; if {id} does not \
-                 answer, read its log on the node that the error names and restart it there"
+                 answer, read its log on the node that the error names and restart it there{}",
+                self.by_word()
             )),
+        }
+    }
+
+    /// The way out for a plugin that cannot say that the volume is detached (rule 16).
+    fn by_word(&self) -> String {
+        match self.claim.state {
+            State::NodeDetached => format!(
+                "; if it cannot say that the volume is detached, and the storage shows that it is, \
+                 `berth volume detach VOLUME {} --detached-at-storage`",
+                self.claim.node
+            ),
+            _ => String::new(),
         }
     }
 

@@ -70,9 +70,12 @@ pub enum VolumeCommand {
     ///
     /// Refused while an alloc on the node has not been said to have ended. Only the node's agent
     /// can say that the volume is unmounted there: while it is away the release stands, visibly,
-    /// until it is back or `berth node gone` says that the host is off for good.
+    /// until it is back or `berth node gone` says that the host is off for good. A plugin whose
+    /// controller cannot say that the volume is detached (it was deleted at the storage, say) keeps
+    /// the claim too, until it can, or somebody who has looked says it: --detached-at-storage.
     #[command(after_long_help = "EXAMPLES
     berth volume detach data n7
+    berth volume detach data n7 --detached-at-storage --yes --reason 'deleted at the storage'
     berth volume detach data n7 --timeout 5m --reason 'stuck since the upgrade'")]
     Detach(Detach),
     /// Bring dead mounts of a volume on a node back, at the same paths
@@ -158,6 +161,16 @@ pub struct Detach {
     /// Why, for the history
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub reason: String,
+    /// The storage itself was looked at, and has the volume attached to the node no more: this
+    /// stands in for the plugin's answer, where it was asked and cannot give it
+    #[arg(long, requires = "yes")]
+    pub detached_at_storage: bool,
+    /// Yes, whoever says so answers for it
+    #[arg(long, requires = "detached_at_storage")]
+    pub yes: bool,
+    /// Who says so; user and host unless given
+    #[arg(long, value_name = "NAME", requires = "detached_at_storage")]
+    pub by: Option<String>,
 }
 
 /// `berth volume republish`

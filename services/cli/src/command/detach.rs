@@ -14,6 +14,7 @@ use berth_service::clock;
 use tokio::time::{Instant, sleep};
 
 use crate::args::Detach;
+use crate::command::node;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::release::describe;
@@ -28,8 +29,13 @@ const LOOK: Duration = Duration::from_millis(300);
 
 /// Releases the node's claims on a volume, and waits until they are gone.
 pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
-    let body =
-        Message { id: args.id.clone(), node: args.node.clone(), reason: args.reason.clone() };
+    let by = || args.by.clone().unwrap_or_else(node::user_and_host);
+    let body = Message {
+        id: args.id.clone(),
+        node: args.node.clone(),
+        reason: args.reason.clone(),
+        confirmed_by: args.detached_at_storage.then(by),
+    };
     let question = session.about(Namespaced::VolumeDetach);
     let patience = session.patience(DETACH_PATIENCE);
     let mut story = Story::new();

@@ -240,8 +240,9 @@ fn not_detached(error: &CallError) -> Problem {
         return problem;
     }
     let message = format!(
-        "{}; by CSI that is not to say that the volume is detached: it ends when the plugin, once \
-         it finds volume and node again or is sure that nothing is attached, answers OK",
+        "{}; by CSI that is not to say that the volume is detached: it ends when the plugin \
+         answers OK, or somebody who has looked at the storage says it with `berth volume detach \
+         VOLUME NODE --detached-at-storage`",
         problem.message
     );
     Problem { message, ..problem }

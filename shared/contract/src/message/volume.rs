@@ -199,8 +199,13 @@ pub struct Detach {
     /// Why, for the history.
     #[serde(default)]
     pub reason: String,
+    /// Who answers for it that the storage has the volume attached to the node no more. It stands
+    /// in for the controller's answer where the plugin was asked and cannot give it, and frees the
+    /// claims that have left the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirmed_by: Option<String>,
 }
-decode_struct!(Detach { id, node, reason = String::new() });
+decode_struct!(Detach { id, node, reason = String::new(), confirmed_by });
 
 /// `volume.detach` was done, or has begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

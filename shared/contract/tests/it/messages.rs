@@ -112,6 +112,7 @@ fn volumes() {
             id: sample::volume(),
             node: sample::node_id(),
             reason: "the host was scrapped".to_owned(),
+            confirmed_by: Some("ann".to_owned()),
         },
     );
     reply(

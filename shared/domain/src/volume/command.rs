@@ -7,7 +7,7 @@ use super::attempt::Attempt;
 use super::claim::Claim;
 use super::spec::VolumeSpec;
 use crate::access::{Capability, Mode};
-use crate::proof::Proven;
+use crate::proof::{Proof, Proven};
 use crate::retry::Schedule;
 use crate::{AllocId, AttemptId, NodeId, Timestamp, WorkerId, limits};
 
@@ -35,6 +35,16 @@ pub enum Command {
         epoch: Option<u64>,
         /// Why, for people.
         reason: String,
+    },
+    /// A person answers for it that the storage has the volume attached to the claim's node no
+    /// more, because the plugin cannot say so (rule 16).
+    Confirm {
+        /// Whose claim.
+        alloc: AllocId,
+        /// The claim that was seen.
+        epoch: u64,
+        /// Who says so, and what was said.
+        word: Proof,
     },
     /// A worker asks for the next call of a claim's release.
     Begin {
@@ -198,10 +208,11 @@ impl Step {
         Self { write: Some(Write::PutClaim(alloc.clone(), claim)), call }
     }
 
-    /// The claim is freed: from here on it is in nobody's way. In four places, each with its
+    /// The claim is freed: from here on it is in nobody's way. In five places, each with its
     /// ground: it was in line and held nothing (`release`, `begin`); its controller unpublish
     /// succeeded (`answer`); or it has left its node, and the controller did not attach it, or
-    /// another claim there is sure to have it detached later (`leave::controller`).
+    /// another claim there is sure to have it detached later (`leave::controller`), or a person
+    /// answers for it that it is detached, which the plugin cannot say (`confirm`).
     pub(super) fn free(alloc: &AllocId) -> Self {
         Self { write: Some(Write::DeleteClaim(alloc.clone())), call: None }
     }

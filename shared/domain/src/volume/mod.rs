@@ -15,13 +15,14 @@
 //!                                 │                     │ agent.detach done, or a proof
 //!                                 └─────────────▶ node-detached    (retries stay here)
 //!                                                       │ controller.unpublish done; none needed;
-//!                                                       ▼ or another claim on the node will do it
+//!                                                       ▼ or another claim on the node will do it;
+//!                                                         or a person's word (`confirm`)
 //!                                                 (key deleted)
 //! ```
 //!
 //! **Promises** one guarded write per step, then at most one call; that every prefix of a flow is a
 //! valid state; that nothing is freed but by a call that succeeded, or in its place by a proof that
-//! the node is gone.
+//! the node is gone, or a person's word for a controller that cannot answer.
 //!
 //! **Why two writers cannot happen.** A workload writes through a mount; its agent mounts on a
 //! grant only, and a grant is given for a claim that is taken (rule 10). So it is enough that:
@@ -32,7 +33,8 @@
 //!    by its node's own word (`answer`), or by a proof that the node is gone (`leave::by_proof`).
 //!    From there it is freed by an unpublish that succeeded, or without one where the controller
 //!    did not attach it, or another claim on the node is sure to make that call
-//!    (`leave::controller`). `Step::free` names all places.
+//!    (`leave::controller`), or a person answers for it (`confirm`): nothing on the node has it
+//!    mounted by then. `Step::free` names all places.
 //! 3. *Nothing of the past acts later*: no call begins while another may still act
 //!    (`Volume::busy`, `Volume::busy_on`), executors refuse what is past its deadline, and an
 //!    answer counts for the attempt on the record only (`answer`).
@@ -51,6 +53,7 @@ mod begin;
 mod claim;
 mod claims;
 mod command;
+mod confirm;
 pub mod invariant;
 mod leave;
 mod refusal;

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Context, Step};
 use super::refusal::Refusal;
-use super::{Volume, answer, begin, register, release, take};
+use super::{Volume, answer, begin, confirm, register, release, take};
 
 /// What `command` does to `volume`, or why it may not.
 ///
@@ -19,6 +19,7 @@ pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Ste
         Command::Release { alloc, epoch, reason } => {
             release::release(volume, alloc, *epoch, reason, context)
         }
+        Command::Confirm { alloc, epoch, .. } => confirm::confirm(volume, alloc, *epoch, context),
         Command::Begin { alloc, worker, wanted, early, proven } => {
             let (wanted, early, proven) = (*wanted, *early, proven.as_ref());
             let known = begin::Known { wanted, early, proven };

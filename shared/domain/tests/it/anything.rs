@@ -183,6 +183,8 @@ pub fn command() -> impl Strategy<Value = Command> {
         }),
         2 => (alloc(), option::of(0..9_u64), text())
             .prop_map(|(alloc, epoch, reason)| Command::Release { alloc, epoch, reason }),
+        2 => (alloc(), 0..9_u64, proof())
+            .prop_map(|(alloc, epoch, word)| Command::Confirm { alloc, epoch, word }),
         4 => (alloc(), any::<bool>(), any::<bool>(), option::of(proven)).prop_map(
             |(alloc, wanted, early, proven)| {
                 Command::Begin { alloc, worker: worker(), wanted, early, proven }
@@ -229,6 +231,7 @@ proptest! {
             Command::Register(_) | Command::Deregister { .. } => None,
             Command::Take(take) => Some(&take.alloc),
             Command::Release { alloc, .. }
+            | Command::Confirm { alloc, .. }
             | Command::Begin { alloc, .. }
             | Command::Answer { alloc, .. } => Some(alloc),
         };

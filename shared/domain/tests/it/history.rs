@@ -36,6 +36,10 @@ enum Event {
         alloc: AllocId,
         epoch: Option<u64>,
     },
+    Confirm {
+        alloc: AllocId,
+        earlier: bool,
+    },
     Begin {
         alloc: AllocId,
         wanted: bool,
@@ -86,6 +90,8 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         2 => (alloc(), option::weighted(0.3, 0..40_u64))
             .prop_map(|(alloc, epoch)| Event::Release { alloc, epoch }),
+        2 => (alloc(), any::<bool>())
+            .prop_map(|(alloc, earlier)| Event::Confirm { alloc, earlier }),
         8 => (alloc(), any::<bool>(), any::<bool>(), option::weighted(0.2, seen)).prop_map(
             |(alloc, wanted, early, seen)| Event::Begin { alloc, wanted, early, seen }
         ),
@@ -118,6 +124,11 @@ fn command(world: &World, event: &Event) -> Option<Command> {
         }
         Event::Release { alloc, epoch } => {
             Command::Release { alloc, epoch, reason: "asked".to_owned() }
+        }
+        Event::Confirm { alloc, earlier } => {
+            let claim = world.volume.claims.get(&alloc)?;
+            let epoch = claim.epoch - u64::from(earlier);
+            Command::Confirm { alloc, epoch, word: proven(Seen::Claim, claim).proof }
         }
         Event::Begin { alloc, wanted, early, seen } => {
             let claim = world.volume.claims.get(&alloc);
@@ -181,6 +192,7 @@ fn spoken_of(command: &Command) -> Option<&AllocId> {
         Command::Register(_) | Command::Deregister { .. } => None,
         Command::Take(take) => Some(&take.alloc),
         Command::Release { alloc, .. }
+        | Command::Confirm { alloc, .. }
         | Command::Begin { alloc, .. }
         | Command::Answer { alloc, .. } => Some(alloc),
     }
@@ -307,8 +319,9 @@ fn outcome_of<'a>(command: &'a Command, current: &Attempt) -> Option<&'a Outcome
     }
 }
 
-/// A claim is freed only by a call that succeeded, when it held nothing, or when another claim on
-/// its node is sure to make the call (rule 9); never by time.
+/// A claim is freed only by a call that succeeded, when it held nothing, when another claim on its
+/// node is sure to make the call (rule 9), or by a person's word for a controller that has failed
+/// (rule 16); never by time.
 fn freed_for_a_reason(
     before: &Volume,
     alloc: &AllocId,
@@ -344,7 +357,10 @@ fn freed_for_a_reason(
             has_left && (!old.controller || others_stay)
         }
         State::Publishing | State::NodeDetached => {
-            succeeded == Some(CallKind::ControllerUnpublish) || (is_idle && others_stay)
+            let word = matches!(command, Command::Confirm { epoch, .. } if *epoch == old.epoch);
+            let confirmed = word && old.state == State::NodeDetached && old.tries > 0 && !may_act;
+            let detached = succeeded == Some(CallKind::ControllerUnpublish);
+            detached || confirmed || (is_idle && others_stay)
         }
     };
     prop_assert!(fits, "{command:?} freed {old:?}");

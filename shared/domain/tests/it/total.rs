@@ -88,6 +88,7 @@ fn states() -> Vec<(String, Claim)> {
             states.push((format!("{state}, {call} may act"), with(of(state), live(*call))));
             states.push((format!("{state}, {call} unanswered"), with(of(state), dead(*call))));
         }
+        states.push((format!("{state}, failed"), Claim { tries: 1, ..of(state) }));
     }
     states
 }
@@ -134,6 +135,10 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
     };
     let release =
         |epoch| Command::Release { alloc: alloc("a1"), epoch, reason: "by hand".to_owned() };
+    let confirm = |epoch| {
+        let word = proven(epoch).proof;
+        Command::Confirm { alloc: alloc("a1"), epoch, word }
+    };
     let named = |update: VolumeSpec| Command::Register(update);
     let own = [
         ("take", Command::Take(take("a1", "n1"))),
@@ -145,6 +150,8 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
         ("another waits", Command::Take(Take { wait: true, ..take("a2", "n2") })),
         ("release", release(None)),
         ("release an earlier claim", release(Some(9))),
+        ("confirm", confirm(10)),
+        ("confirm an earlier claim", confirm(9)),
         ("begin, wanted", begins(true, false, None)),
         ("begin, ended", begins(false, false, None)),
         ("begin, ended, early", begins(false, true, None)),

@@ -110,6 +110,51 @@ async fn s11_by_force_the_volume_goes_with_its_last_claim_and_the_history_says_s
     }
 }
 
+/// A volume that was deleted at the storage: its plugin never says that it is detached, and a person
+/// does who has looked. Not before the plugin was asked, and not in silence.
+#[tokio::test(flavor = "multi_thread")]
+async fn s11_a_person_answers_for_a_controller_that_cannot() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    // It is detached, and the plugin does not know it.
+    let lost = json!({"rpc": "ControllerUnpublishVolume", "code": "NOT_FOUND", "when": "after"});
+    system.plant(0, &json!([lost]));
+    system.run("a", 0, "data").await;
+    let says = ["volume", "detach", "data", "n1", "--detached-at-storage", "--by", "ann"];
+    let unsure = berth(&system, &says).await;
+    assert_eq!(unsure.status.code(), Some(2), "{unsure:?}");
+    let says = [&says[..], &["--yes", "--reason", "it was deleted there"]].concat();
+    let running = berth(&system, &says).await;
+    assert_eq!(running.status.code(), Some(5), "{running:?}");
+    assert!(system.claims("data").await.claims.iter().all(|claim| claim.reason.is_none()));
+
+    system.stop("a").await;
+    let claim = wait::until("the controller has failed", SOON, || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+        if claim.tries > 0 { Ok(claim) } else { Err(format!("{claim:?}")) }
+    })
+    .await;
+    let hint = claim.hint.as_deref().unwrap_or_default();
+    assert!(hint.contains("detach VOLUME n1 --detached-at-storage"), "{claim:?}");
+    let done = berth(&system, &says).await;
+    assert!(done.status.success(), "{done:?}");
+    let told = wait::until("the history says who said so", SOON, || async {
+        let told = berth(&system, &["--json", "events", "--volume", "data"]).await;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        if told.contains("claim.freed") { Ok(told) } else { Err(told) }
+    })
+    .await;
+    assert!(told.contains("confirmed, says ann at "), "{told}");
+    assert!(told.contains("it was deleted there"), "{told}");
+    system.plant(0, &json!([]));
+    system.run("b", 0, "data").await;
+    system.stop("b").await;
+    system.settle("data").await;
+}
+
 /// A node that is away, and then forgotten: the order stands, visibly, and says what is to be done.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_detach_from_a_node_that_is_gone_stands_and_says_what_it_waits_for() {

@@ -1,0 +1,34 @@
+//! A person's word in place of the controller's answer, for a plugin that cannot give it: one that
+//! lost the volume, or does not know it any more. Rule 16.
+//!
+//! **Promises** that it counts only after the claim has left its node, so that nothing can write
+//! there whatever the storage does; only after the plugin was asked and has failed; and never while
+//! a call may still act.
+
+use super::Volume;
+use super::claim::State;
+use super::command::{Context, Step};
+use super::refusal::Refusal;
+use crate::AllocId;
+
+/// Frees a claim of which a person says that the storage has detached it.
+pub(super) fn confirm(
+    volume: &Volume,
+    alloc: &AllocId,
+    epoch: u64,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    let claim = volume
+        .claims
+        .get(alloc)
+        .filter(|claim| claim.epoch == epoch)
+        .ok_or_else(|| Refusal::NoSuchClaim(alloc.clone()))?;
+    let not_due = |next_try| Err(Refusal::NotDue { state: claim.state, next_try });
+    if claim.state != State::NodeDetached || claim.tries == 0 {
+        return not_due(None);
+    }
+    match volume.busy(context.now, &context.policy) {
+        Some((_, attempt)) => not_due(Some(attempt.deadline.after(context.policy.clock_margin))),
+        None => Ok(Step::free(alloc)),
+    }
+}
