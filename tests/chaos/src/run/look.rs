@@ -1,5 +1,7 @@
 //! Looking: what everybody may do at any time, and what changes nothing.
 
+use std::time::Duration;
+
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Global, Namespaced};
 use berth_domain::Namespace;
@@ -11,12 +13,13 @@ use crate::plan::Read;
 
 impl Run {
     pub(super) async fn look(&self, read: Read) -> String {
-        self.read(read)
+        self.read(read, Duration::ZERO)
             .await
             .map_or_else(|problem| problem.code.as_str().to_owned(), |_| "done".to_owned())
     }
 
-    pub(super) async fn read(&self, read: Read) -> Result<Value, Problem> {
+    /// Asks for it, and again for so long as that may help.
+    pub(super) async fn read(&self, read: Read, patience: Duration) -> Result<Value, Problem> {
         let namespaced = |verb: Namespaced| verb.subject(&Namespace::default());
         let nothing = json!({});
         let (subject, body) = match read {
@@ -30,6 +33,6 @@ impl Run {
             Read::Nodes => (Global::NodeStatus.subject(), nothing),
             Read::Agent(node) => (AgentVerb::Status.subject(&node_id(node)), nothing),
         };
-        self.ask(&subject, &body).await
+        self.pursue(&subject, &body, patience, |problem| problem.retryable).await
     }
 }
