@@ -72,15 +72,15 @@ pub enum RequestError {
         subject: String,
     },
     /// Perhaps done: nobody answered in time, or the connection broke.
-    #[error("no answer from {subject} within {within:?}")]
+    #[error("no answer from {subject} within {within:.1?}")]
     NoAnswer {
         /// The subject asked.
         subject: String,
         /// How long was waited.
         within: Duration,
-        /// What the waiting ended with.
+        /// What ended the waiting before its time.
         #[source]
-        source: Cause,
+        source: Option<Cause>,
     },
     /// Not done: the bus is not connected.
     #[error("the bus is not connected, so {subject} was not asked")]
@@ -195,8 +195,11 @@ impl Bus {
             ExchangeError::Subject => {
                 RequestError::Unsendable { subject: subject(), source: Cause::new(error) }
             }
-            ExchangeError::TimedOut(_) | ExchangeError::Broken(_) => {
-                RequestError::NoAnswer { subject: subject(), within, source: Cause::new(error) }
+            ExchangeError::TimedOut(_) => {
+                RequestError::NoAnswer { subject: subject(), within, source: None }
+            }
+            ExchangeError::Broken(source) => {
+                RequestError::NoAnswer { subject: subject(), within, source: Some(source) }
             }
         })?;
         let empty = HeaderMap::new();
