@@ -124,11 +124,13 @@ pub fn assert_nothing_left(world: &World) {
 /// The loop devices of files beneath `root`.
 pub fn devices(root: &Path) -> Vec<String> {
     let output = Command::new("losetup")
-        .args(["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"])
+        .args(["--list", "--noheadings", "--raw", "--output", "AUTOCLEAR,NAME,BACK-FILE"])
         .output()
         .unwrap();
     let listed = String::from_utf8(output.stdout).unwrap();
-    let fields = listed.lines().filter_map(|line| line.split_once(' '));
+    // One that was let go, and that somebody happens to look at, goes with the last to close it.
+    let bound = listed.lines().filter_map(|line| line.trim_start().strip_prefix("0 "));
+    let fields = bound.filter_map(|line| line.split_once(' '));
     fields
         .filter(|(_, file)| Path::new(file).starts_with(root))
         .map(|(device, _)| device.to_owned())

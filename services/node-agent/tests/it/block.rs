@@ -44,11 +44,13 @@ struct Devices(PathBuf);
 impl Devices {
     fn list(&self) -> Vec<String> {
         let output = Command::new("losetup")
-            .args(["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"])
+            .args(["--list", "--noheadings", "--raw", "--output", "AUTOCLEAR,NAME,BACK-FILE"])
             .output()
             .unwrap();
         let listed = String::from_utf8(output.stdout).unwrap();
-        let fields = listed.lines().filter_map(|line| line.split_once(' '));
+        // One that was let go, and that somebody happens to look at, goes with the last to close it.
+        let bound = listed.lines().filter_map(|line| line.trim_start().strip_prefix("0 "));
+        let fields = bound.filter_map(|line| line.split_once(' '));
         let ours = fields.filter(|(_, file)| Path::new(file).starts_with(&self.0));
         ours.map(|(device, _)| device.to_owned()).collect()
     }
