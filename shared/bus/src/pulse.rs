@@ -21,8 +21,10 @@ use crate::connect::{Bus, Unheld};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long nothing was heard before it is asked.
 const SILENT_FOR: Duration = Duration::from_secs(3);
-/// How long the server has for its sign of life.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long the server has for its sign of life. A connection that is given up takes the answers
+/// with it that were on their way, and a call without an answer is waited out: so one that only
+/// stalls for a moment is kept.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Feels for it until the last handle of the bus is dropped.
 pub(crate) async fn feel(bus: Unheld) {
