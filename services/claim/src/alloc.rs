@@ -17,7 +17,8 @@ use berth_domain::alloc::{
     Alloc, AllocState, RequestFault, TaskDriverMounts, VolumeRequest, differing_fields,
 };
 use berth_domain::{AllocId, Namespace, VolumeId};
-use berth_service::clock;
+use berth_service::{clock, deadline};
+use tokio::time::Instant;
 
 use crate::look;
 use crate::state::State;
@@ -32,6 +33,7 @@ pub async fn register(
     namespace: Namespace,
     request: Register,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<AllocStatus, Problem> {
     let wanted = Alloc {
         state: AllocState::Live,
@@ -58,7 +60,7 @@ pub async fn register(
             )),
         },
     };
-    state.change_alloc(&namespace, &request.id, "alloc.register", trace, decide).await
+    state.change_alloc(&namespace, &request.id, "alloc.register", trace, deadline, decide).await
 }
 
 /// Whether the workload's runner can mount what it asks for (E7).
@@ -134,6 +136,7 @@ pub async fn stop(
     namespace: Namespace,
     request: Stop,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<AllocStatus, Problem> {
     if !request.state.is_terminal() {
         let problem = Problem::new(Code::BadInput, "`state` must be complete, failed or stopped");
@@ -149,7 +152,7 @@ pub async fn stop(
             ..known.clone()
         })),
     };
-    state.change_alloc(&namespace, &request.id, "alloc.stop", trace, decide).await
+    state.change_alloc(&namespace, &request.id, "alloc.stop", trace, deadline, decide).await
 }
 
 impl State {
@@ -225,6 +228,7 @@ impl State {
         id: &AllocId,
         step: &str,
         trace: TraceContext,
+        deadline: Instant,
         decide: impl Fn(Option<&Alloc>) -> Result<Option<Alloc>, Problem>,
     ) -> Result<AllocStatus, Problem> {
         let key = key::alloc(namespace, id);
@@ -235,6 +239,7 @@ impl State {
                 return Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")).at(step));
             };
             if changed.is_some() {
+                deadline::check(deadline).map_err(|problem| problem.at(step))?;
                 let value = record::write(alloc, Some(trace.trace_id()))
                     .map_err(|error| Problem::new(Code::Internal, error).at(step))?;
                 let _committing = self.alloc_mirror.committing().await;

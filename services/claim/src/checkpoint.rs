@@ -6,6 +6,7 @@ use berth_contract::trace::TraceContext;
 use berth_domain::proof::Proven;
 use berth_domain::volume::{Command, Refusal, State as ClaimState, Write};
 use berth_domain::{AllocId, Namespace, VolumeKey, WorkerId};
+use tokio::time::Instant;
 
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
@@ -17,6 +18,7 @@ pub async fn release(
     namespace: Namespace,
     request: Release,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<Released, Problem> {
     let volume = VolumeKey::new(namespace, request.volume);
     let reason = match request.reason.as_str() {
@@ -28,7 +30,7 @@ pub async fn release(
         epoch: request.epoch,
         reason: reason.to_owned(),
     };
-    match state.transact(&volume, trace, |_| Ok(command.clone())).await {
+    match state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await {
         Ok(_) => Ok(Released { state: standing(state, &volume, &request.alloc).state }),
         // What is gone is released: asking again is harmless.
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Released { state: None }),
@@ -42,6 +44,7 @@ pub async fn checkpoint(
     namespace: Namespace,
     request: Checkpoint,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<Checkpointed, Problem> {
     let volume = VolumeKey::new(namespace, request.volume);
     let alloc = request.alloc;
@@ -78,7 +81,7 @@ pub async fn checkpoint(
         early: request.early,
     };
     if let Some(proven) = &begin.proven {
-        proof::end(state, &volume.namespace, &alloc, proven, trace).await?;
+        proof::end(state, &volume.namespace, &alloc, proven, trace, deadline).await?;
     }
     let mut done = state.transact(&volume, trace, |_| Ok(begin.command())).await;
     let unsure = |refusal: &Refusal| match refusal {

@@ -6,6 +6,7 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::volume::{Claim, Command, Refusal, Volume, VolumeSpec, Write};
 use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
+use tokio::time::Instant;
 
 use crate::running::{self, Seen};
 use crate::secrets;
@@ -20,6 +21,7 @@ pub async fn deregister(
     namespace: Namespace,
     request: Deregister,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<Deregistered, Problem> {
     let volume = VolumeKey::new(namespace, request.id.clone());
     let reason = match request.reason.as_str() {
@@ -46,7 +48,7 @@ pub async fn deregister(
         let reason = reason.to_owned();
         Ok(Command::Deregister { force: request.force, reason, running })
     };
-    match state.transact(&volume, trace, command).await {
+    match state.transact_until(&volume, trace, deadline, command).await {
         Ok(done) => forget_secrets(state, &volume, &done, secrets.as_ref(), trace).await,
         // What is gone is deregistered, when the caller said by force that it shall be gone.
         Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}

@@ -18,6 +18,7 @@ use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{Command, Refusal, State as ClaimState};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey, limits};
 use berth_service::clock;
+use tokio::time::Instant;
 
 use crate::state::State;
 use crate::transact::TransactError;
@@ -25,6 +26,10 @@ use crate::{deregister, look, refuse, running};
 use plan::{Plan, Standing};
 
 const STEP: &str = "volume.detach";
+/// Rule 16, for whoever said it too early.
+const TOO_EARLY: &str = "that the storage has it detached counts once the controller has answered \
+    with an error, or is gone: until then it may be at a call that attaches it again. Say it again \
+    later; if the plugin does not answer, restart it first";
 
 /// Releases what is on the node, or names the allocs that still run with it.
 pub async fn detach(
@@ -32,6 +37,7 @@ pub async fn detach(
     namespace: Namespace,
     request: Detach,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<Detached, Problem> {
     let volume = VolumeKey::new(namespace, request.id.clone());
     let place = |problem: Problem| problem.at(STEP).volume(&volume).node(&request.node);
@@ -49,12 +55,13 @@ pub async fn detach(
     };
     for (alloc, epoch) in due {
         let release = Command::Release { alloc, epoch: Some(epoch), reason: reason.to_owned() };
-        match state.transact(&volume, trace, |_| Ok(release.clone())).await {
+        match state.transact_until(&volume, trace, deadline, |_| Ok(release.clone())).await {
             // A claim that went meanwhile is released.
             Ok(_) | Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {}
             Err(error) => return Err(fail(error)),
         }
     }
+    let mut unheard = false;
     if let Some(by) = &request.confirmed_by {
         let word = Proof {
             kind: ProofKind::Confirmed,
@@ -64,17 +71,19 @@ pub async fn detach(
         };
         for (alloc, epoch) in left_behind(state, &volume, &request.node) {
             let confirm = Command::Confirm { alloc, epoch, word: word.clone() };
-            match state.transact(&volume, trace, |_| Ok(confirm.clone())).await {
-                // One that is not so far yet is told with what is left; asking again is harmless.
-                Ok(_)
-                | Err(TransactError::Refused(Refusal::NoSuchClaim(_) | Refusal::NotDue { .. })) => {
-                }
+            match state.transact_until(&volume, trace, deadline, |_| Ok(confirm.clone())).await {
+                Ok(_) | Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {}
+                Err(TransactError::Refused(Refusal::NotDue { .. })) => unheard = true,
                 Err(error) => return Err(fail(error)),
             }
         }
     }
     deregister::finish_closing(state, &volume, trace).await;
-    Ok(how_far(state, &volume, request.node))
+    let mut detached = how_far(state, &volume, request.node);
+    if unheard && !detached.gone {
+        detached.hint.get_or_insert_with(|| TOO_EARLY.to_owned());
+    }
+    Ok(detached)
 }
 
 fn still_running(node: &NodeId, allocs: Vec<AllocId>) -> Problem {

@@ -29,11 +29,11 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb(Namespaced::VolumeDeregister, |s, n, r| async move {
-        deregister::deregister(&s, n, r.decode("volume.deregister")?, r.trace).await
+        deregister::deregister(&s, n, r.decode("volume.deregister")?, r.trace, r.deadline).await
     })
     .await?;
     on.verb(Namespaced::VolumeDetach, |s, n, r| async move {
-        detach::detach(&s, n, r.decode("volume.detach")?, r.trace).await
+        detach::detach(&s, n, r.decode("volume.detach")?, r.trace, r.deadline).await
     })
     .await?;
     on.verb(Namespaced::VolumeStatus, |s, n, r| async move {
@@ -55,11 +55,11 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb(Namespaced::ClaimRelease, |s, n, r| async move {
-        checkpoint::release(&s, n, r.decode("claim.release")?, r.trace).await
+        checkpoint::release(&s, n, r.decode("claim.release")?, r.trace, r.deadline).await
     })
     .await?;
     on.verb(Namespaced::ClaimCheckpoint, |s, n, r| async move {
-        checkpoint::checkpoint(&s, n, r.decode("claim.checkpoint")?, r.trace).await
+        checkpoint::checkpoint(&s, n, r.decode("claim.checkpoint")?, r.trace, r.deadline).await
     })
     .await?;
     on.verb(Namespaced::ClaimStatus, |s, n, r| async move {
@@ -68,11 +68,11 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     .await?;
 
     on.verb(Namespaced::AllocRegister, |s, n, r| async move {
-        crate::alloc::register(&s, n, r.decode("alloc.register")?, r.trace).await
+        crate::alloc::register(&s, n, r.decode("alloc.register")?, r.trace, r.deadline).await
     })
     .await?;
     on.verb(Namespaced::AllocStop, |s, n, r| async move {
-        crate::alloc::stop(&s, n, r.decode("alloc.stop")?, r.trace).await
+        crate::alloc::stop(&s, n, r.decode("alloc.stop")?, r.trace, r.deadline).await
     })
     .await?;
     on.verb(Namespaced::AllocStatus, |s, n, r| async move {

@@ -97,6 +97,7 @@ impl Told<'_> {
             Command::Answer {
                 outcome: Outcome::Failed(_)
                     | Outcome::Exhausted(_)
+                    | Outcome::Unasked(_)
                     | Outcome::Unanswered(_)
                     | Outcome::Refused(_),
                 ..

@@ -16,8 +16,8 @@ use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
 use berth_domain::alloc::Alloc;
 use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
-use berth_service::clock;
 use berth_service::projection::Volumes;
+use berth_service::{clock, deadline};
 use tokio::time::Instant;
 
 use crate::state::State;
@@ -42,6 +42,7 @@ pub async fn forget(
         over(&id, &alloc, before)?;
         state.all_volumes(deadline).await?;
         state.volume_mirror.read(|volumes| unclaimed(volumes, &namespace, &id, &alloc))?;
+        deadline::check(deadline)?;
         let _committing = state.alloc_mirror.committing().await;
         let stored = state
             .allocs

@@ -50,7 +50,7 @@ fn outcome(command: &Command, ended: &Attempt) -> &'static str {
         Command::Answer { attempt, outcome, .. } if *attempt == ended.id => match outcome {
             Outcome::Done { .. } => "done",
             Outcome::Refused(_) => "refused",
-            Outcome::Failed(_) => "failed",
+            Outcome::Failed(_) | Outcome::Unasked(_) => "failed",
             Outcome::Exhausted(_) => "exhausted",
             Outcome::Unanswered(_) => "unanswered",
         },

@@ -14,6 +14,7 @@ use berth_domain::alloc::AllocState;
 use berth_domain::plugin::Node;
 use berth_domain::proof::Proven;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
+use tokio::time::Instant;
 
 use crate::alloc;
 use crate::state::State;
@@ -60,10 +61,11 @@ pub async fn end(
     id: &AllocId,
     proven: &Proven,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<(), Problem> {
     let note = Some(format!("its node is gone: {}", proven.proof));
     let stop = Stop { id: id.clone(), state: AllocState::Failed, note };
-    match alloc::stop(state, namespace.clone(), stop, trace).await {
+    match alloc::stop(state, namespace.clone(), stop, trace, deadline).await {
         Ok(_) => Ok(()),
         Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
         Err(problem) => Err(problem),

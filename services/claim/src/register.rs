@@ -131,7 +131,7 @@ async fn with_secrets(
         }
         Ok(Command::Register(with(kept)))
     };
-    state.transact(volume, trace, command).await.map_err(|error| {
+    state.transact_until(volume, trace, deadline, command).await.map_err(|error| {
         let known = matches!(error, TransactError::Refused(_) | TransactError::Problem(_));
         let problem = state.problem(error, REGISTER, volume);
         if known { RegisterError::NotWritten(problem) } else { RegisterError::Unknown(problem) }

@@ -62,7 +62,7 @@ pub async fn take(
         };
         let others = state.others_on(&volume, &request.node);
         let taken = state
-            .transact(&volume, trace, |now| {
+            .transact_until(&volume, trace, deadline, |now| {
                 let route = now
                     .spec
                     .as_ref()
@@ -229,6 +229,7 @@ async fn publish(
             Outcome::Done { .. }
             | Outcome::Failed(_)
             | Outcome::Exhausted(_)
+            | Outcome::Unasked(_)
             | Outcome::Unanswered(_),
         )) => Ok(()),
         Ok(Err(defect)) => Err(Problem::new(Code::Internal, defect)),

@@ -2,7 +2,8 @@
 //!
 //! **Promises** that what is returned as committed is stored and seen by the next decision here;
 //! that a lost race is decided anew; and that a refusal was not made on old news: before one is
-//! given, the stream's leader is asked whether this replica is behind.
+//! given, the stream's leader is asked whether this replica is behind. What a caller asked for is
+//! decided no more once its [deadline] has passed.
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use berth_contract::trail::Trail;
 use berth_contract::{key, record};
 use berth_domain::volume::{Command, Refusal, Step, Volume, Write, step};
 use berth_domain::{AllocId, VolumeKey};
+use berth_service::deadline;
 use berth_service::projection::Subtree;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -97,12 +99,35 @@ impl Shared {
         }
     }
 
-    /// Decides and stores. `command` is made anew for each look at the volume.
+    /// Decides and stores what follows from something that happened, however late.
     pub async fn transact(
         &self,
         volume: &VolumeKey,
         trace: TraceContext,
         command: impl Fn(&Volume) -> Result<Command, Problem>,
+    ) -> Result<Committed, TransactError> {
+        self.decide(volume, trace, command, || Ok(())).await
+    }
+
+    /// Decides and stores what somebody wants who waits for the answer until then.
+    pub async fn transact_until(
+        &self,
+        volume: &VolumeKey,
+        trace: TraceContext,
+        until: Instant,
+        command: impl Fn(&Volume) -> Result<Command, Problem>,
+    ) -> Result<Committed, TransactError> {
+        self.decide(volume, trace, command, || deadline::check(until)).await
+    }
+
+    /// Decides and stores. `command` is made anew for each look at the volume, and `still` asked
+    /// after each whether the decision is still wanted.
+    async fn decide(
+        &self,
+        volume: &VolumeKey,
+        trace: TraceContext,
+        command: impl Fn(&Volume) -> Result<Command, Problem>,
+        still: impl Fn() -> Result<(), Problem>,
     ) -> Result<Committed, TransactError> {
         let _turn = self.locks.lock(volume).await;
         let empty = Volume::default();
@@ -138,6 +163,7 @@ impl Shared {
             let Some(write) = &decided.write else {
                 return Ok(Committed { step: decided, revision: head });
             };
+            still()?;
             let passage = passage(volume, write, before.as_ref());
             let trail = passage.map(|passage| passage.trail(trace, context.now));
             match self.store(volume, write, trail, leader_head.unwrap_or(head), trace).await? {

@@ -19,6 +19,7 @@ use berth_contract::trace::TraceContext;
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::proof::Proof;
 use berth_domain::{NodeId, Timestamp};
+use berth_service::deadline;
 use tokio::time::Instant;
 
 use crate::decide::Write;
@@ -44,11 +45,7 @@ pub async fn gone(
     }
     let proof = Proof { kind, by, at, note };
     for _ in 0..RACES_MAX {
-        if Instant::now() >= deadline {
-            let said = "its caller gave up while it was worked in";
-            return Err(Problem::new(Code::Late, said).retryable().at(STEP).node(&node));
-        }
-        match declare(state, &node, &proof, trace).await {
+        match declare(state, &node, &proof, trace, deadline).await {
             Ok(Ok(declared)) => return Ok(declared),
             Ok(Err(there)) => return Err(there.at(STEP).node(&node)),
             Err(error) if error.is_lost_race() => {}
@@ -64,6 +61,7 @@ async fn declare(
     node: &NodeId,
     proof: &Proof,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<Result<Declared, Problem>, StoreError> {
     let seen = state.look(node, BTreeSet::new()).await?;
     let known = seen.standing.node.as_ref();
@@ -74,6 +72,9 @@ async fn declare(
     let held = lease.is_some_and(|lease| lease.value.is_some());
     if let Some(there) = there(node, known, held) {
         return Ok(Err(there));
+    }
+    if let Err(late) = deadline::check(deadline) {
+        return Ok(Err(late));
     }
     let known = known.cloned().unwrap_or_else(|| unknown(proof));
     let next = Node { gone: Some(proof.clone()), ..known };

@@ -10,6 +10,7 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::Job;
 use berth_domain::{PluginId, Timestamp, limits};
+use berth_service::deadline;
 use tokio::time::Instant;
 
 use crate::events;
@@ -29,7 +30,7 @@ pub async fn expect(
     let plugin = request.plugin.clone();
     state.catch_up(STEP, deadline).await.map_err(|problem| problem.plugin(&plugin))?;
     for _ in 0..RACES_MAX {
-        match note(state, &request, at, trace).await {
+        match note(state, &request, at, trace, deadline).await {
             Ok(Ok(changed)) => return Ok(Expected { changed }),
             Ok(Err(refused)) => return Err(refused.at(STEP).plugin(&plugin)),
             Err(error) if error.is_lost_race() => {}
@@ -51,6 +52,7 @@ async fn note(
     request: &Expect,
     at: Timestamp,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<Result<bool, Problem>, StoreError> {
     let Expect { plugin, namespace, job: id, controllers, nodes } = request;
     let key = key::job(plugin, namespace, id);
@@ -66,6 +68,9 @@ async fn note(
             let said = format!("plugin {plugin} has {} jobs", limits::JOBS_PER_PLUGIN_MAX);
             return Ok(Err(Problem::new(Code::TooManyJobs, said)));
         }
+    }
+    if let Err(late) = deadline::check(deadline) {
+        return Ok(Err(late));
     }
     state.store_job(&key, &seen, wanted.as_ref(), trace).await?;
     let event = events::expected(plugin, namespace, id, wanted.as_ref(), at, trace);

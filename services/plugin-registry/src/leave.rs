@@ -11,6 +11,7 @@ use berth_contract::message::registry::{Leave, Left};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::{NodeId, Timestamp};
+use berth_service::deadline;
 use tokio::time::Instant;
 
 use crate::decide::{Place, Write};
@@ -32,7 +33,7 @@ pub async fn leave(
     let mut left = Left { known: false, instances: 0, gone: false };
     for _ in 0..RACES_MAX {
         state.catch_up(STEP, deadline).await?;
-        match forget(state, &node, revision, at, trace, &mut left).await {
+        match forget(state, &node, revision, at, trace, deadline, &mut left).await {
             Ok(None) => return Ok(left),
             Ok(Some(refused)) => return Err(refused.at(STEP).node(&node)),
             Err(error) if error.is_lost_race() => {}
@@ -50,6 +51,7 @@ async fn forget(
     revision: Option<u64>,
     at: Timestamp,
     trace: TraceContext,
+    deadline: Instant,
     left: &mut Left,
 ) -> Result<Option<Problem>, StoreError> {
     let places: BTreeSet<Place> = state.standing(node).instances.into_keys().collect();
@@ -66,6 +68,9 @@ async fn forget(
         if lease.is_some_and(|lease| lease.value.is_some()) {
             return Ok(Some(Problem::new(Code::NodeReady, "its agent holds its lease")));
         }
+    }
+    if let Err(late) = deadline::check(deadline) {
+        return Ok(Some(late));
     }
     for place in seen.standing.instances.keys() {
         state.store(node, &seen, &Write::Delete(place.clone()), trace).await?;

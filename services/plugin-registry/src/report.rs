@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use berth_contract::code::Code;
 use berth_contract::message::registry::{Report, Reported};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::Timestamp;
 use berth_domain::plugin::{Node, NodeState};
+use berth_service::deadline;
 use tokio::time::Instant;
 
 use crate::decide::{Arrived, Place, Verdict, Write, decide, faults};
@@ -47,10 +47,7 @@ pub async fn report(
             }
             Verdict::Write(_) => {}
         }
-        if Instant::now() >= deadline {
-            let said = "its caller gave up while it was worked in";
-            return Err(Problem::new(Code::Late, said).retryable().at(STEP).node(node));
-        }
+        deadline::check(deadline).map_err(|late| late.at(STEP).node(node))?;
         let told = arrived.report.instances.iter().map(|told| (told.plugin.clone(), told.half));
         let places: BTreeSet<Place> = told.chain(standing.instances.into_keys()).collect();
         match work_in(state, &arrived, places, trace).await {

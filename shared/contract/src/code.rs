@@ -148,8 +148,8 @@ codes! {
     /// The plugin failed or did not answer in time.
     PluginFailed = "BERTH0206", "the plugin failed, or its answer is unknown",
         "it is tried again; see `berth volume status`";
-    /// The executor still works on an earlier call for this volume.
-    StillBusy = "BERTH0207", "an earlier call for this volume has not been answered by the plugin",
+    /// The plugin may still be at an earlier call for this volume, or at this one.
+    StillBusy = "BERTH0207", "the plugin may still be at a call for this volume",
         "it is tried again once the plugin has answered; if it never does, restart the plugin";
     /// The call is older than one already seen.
     OldCall = "BERTH0208", "a newer call for this volume was seen; this one does nothing",

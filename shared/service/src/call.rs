@@ -20,7 +20,7 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     let left = call.deadline.since(clock::now());
     if left.is_zero() {
         // Nothing was sent, so this is known not to have happened.
-        return Outcome::Failed(format!("{}: its deadline passed before it was sent", call.call));
+        return Outcome::Unasked(format!("{}: its deadline passed before it was sent", call.call));
     }
     // The attempt's own span, which the claim service records: one of ours would be lost with this
     // process, and the executor's be without a parent.
@@ -47,6 +47,7 @@ fn describe(outcome: &Outcome) -> &str {
         Outcome::Refused(error)
         | Outcome::Failed(error)
         | Outcome::Exhausted(error)
+        | Outcome::Unasked(error)
         | Outcome::Unanswered(error) => error,
     }
 }
@@ -69,7 +70,7 @@ fn outcome(call: &Call, answer: Result<Called, RequestError>, left: Duration) ->
         RequestError::Unavailable { .. }
         | RequestError::TooLarge { .. }
         | RequestError::Unsendable { .. } => {
-            Outcome::Failed(format!("{}: not sent to {to}: {error}", call.call))
+            Outcome::Unasked(format!("{}: not sent to {to}: {error}", call.call))
         }
         // It was sent. Whatever came back, the call may be at work.
         RequestError::NoAnswer { .. } => {
@@ -92,6 +93,7 @@ fn answered(call: &Call, problem: &Problem) -> Outcome {
         Code::PluginExhausted => Outcome::Exhausted(error),
         // The executor answered, and the plugin did not: it may still be at work.
         Code::NoAnswer => Outcome::Unanswered(error),
-        _ => Outcome::Failed(error),
+        Code::PluginFailed => Outcome::Failed(error),
+        _ => Outcome::Unasked(error),
     }
 }

@@ -15,6 +15,7 @@
 pub mod call;
 pub mod clock;
 pub mod config;
+pub mod deadline;
 pub mod locks;
 pub mod mount_table;
 pub mod newer;

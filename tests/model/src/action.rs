@@ -54,6 +54,8 @@ pub enum Action {
     Look,
     /// It decides on what it saw then: somebody asks, gives up, or looks after a release.
     Late(usize, LateAsk),
+    /// A person says of a claim that the storage has it detached, which is so when it is said.
+    Confirm(usize),
     /// The volume is registered, or updated.
     Register,
     /// The volume is deregistered; by force, it is closed.
@@ -248,6 +250,9 @@ impl Model {
         }
         if claim.attempt.is_some() {
             actions.push(Action::GiveUp(alloc));
+        }
+        if self.scenario.has(Trouble::Confirmed) && !world.attached[self.node_of(alloc)] {
+            actions.push(Action::Confirm(alloc));
         }
     }
 }

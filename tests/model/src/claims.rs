@@ -69,6 +69,10 @@ impl Model {
         self.ask(world, Ask::Begin { alloc, wanted: true, proof: Proof::Good })
     }
 
+    pub(crate) fn confirm(&mut self, world: &mut World, alloc: usize) -> Result<(), Breach> {
+        self.ask(world, Ask::Confirm { alloc })
+    }
+
     pub(crate) fn register(&mut self, world: &mut World) -> Result<(), Breach> {
         self.ask(world, Ask::Register)
     }

@@ -13,7 +13,7 @@ use berth_domain::volume::CallKind;
 use crate::action::Ending;
 use crate::model::Model;
 use crate::safety::Breach;
-use crate::scenario::Mutation;
+use crate::scenario::{Mutation, Trouble};
 use crate::world::{Answer, Call, Outcome, World};
 
 impl Model {
@@ -37,7 +37,8 @@ impl Model {
             // Too late, or nobody is there, or each has the volume's lock held by a call that the
             // plugin has not answered.
             world.calls.remove(at);
-            answer(world, call, Outcome::Failed);
+            let asked = world.controller_lost || !self.scenario.has(Trouble::Confirmed);
+            answer(world, call, if asked { Outcome::Failed } else { Outcome::Unasked });
         }
     }
 
@@ -61,7 +62,9 @@ impl Model {
                 unpublish(world, node)?;
             }
         }
-        answer(world, call, outcome(ending));
+        // One that is asked out of turn says ABORTED, which is not what it was asked for.
+        let aborts = call.behind > 0 && self.scenario.has(Trouble::Confirmed);
+        answer(world, call, if aborts { Outcome::Unasked } else { outcome(ending) });
         Ok(())
     }
 }

@@ -28,6 +28,8 @@ pub(crate) enum Ask {
     Begin { alloc: usize, wanted: bool, proof: Proof },
     /// An answer.
     Answer { alloc: usize, attempt: AttemptId, outcome: Outcome },
+    /// `volume.detach` with a person's word that the storage has it detached.
+    Confirm { alloc: usize },
     /// `volume.register`: anew, or with another name.
     Register,
     /// `volume.deregister`.
@@ -52,6 +54,7 @@ impl Ask {
             Self::Take { alloc, .. }
             | Self::Release { alloc }
             | Self::Begin { alloc, .. }
+            | Self::Confirm { alloc }
             | Self::Answer { alloc, .. } => Some(alloc),
             Self::Register | Self::Deregister { .. } => None,
         }
@@ -105,15 +108,8 @@ impl Decider {
 
     fn decide_anew(&self, record: Record, ask: Ask) -> Result<Decision, Breach> {
         let mut volume = self.translation.volume(record);
-        if let Some(alloc) = ask.alloc()
-            && self.scenario.is(Mutation::LeaveOthers)
-            && is_release(ask)
-        {
-            let own = self.translation.alloc(alloc);
-            let stays =
-                |alloc: &AllocId, claim: &Claim| alloc == own || claim.state != State::Taken;
-            let stay = volume.claims.iter().filter(|(alloc, claim)| stays(alloc, claim));
-            volume.claims = stay.map(|(alloc, claim)| (alloc.clone(), claim.clone())).collect();
+        if let Some(alloc) = ask.alloc() {
+            self.mistake(&mut volume, self.translation.alloc(alloc), ask);
         }
         let context = Context {
             now: NOW,
@@ -136,6 +132,31 @@ impl Decider {
             }
             _ => Ok(decision),
         }
+    }
+
+    /// The mutations of rules 9 and 16: the record is taken for another.
+    fn mistake(&self, volume: &mut Volume, own: &AllocId, ask: Ask) {
+        let confirms = matches!(ask, Ask::Confirm { .. });
+        let taken_for = |alloc: &AllocId, claim: &Claim| {
+            let claim = claim.clone();
+            match self.scenario.mutation {
+                Some(Mutation::LeaveOthers) if is_release(ask) && alloc != own => {
+                    (claim.state != State::Taken).then_some(claim)
+                }
+                Some(Mutation::AnyWord) if confirms && alloc == own => {
+                    let denied = claim.state == State::NodeDetached;
+                    Some(Claim { denied, attempt: None, ..claim })
+                }
+                Some(Mutation::RelyOnDenied) if !confirms && alloc != own => {
+                    Some(Claim { denied: false, ..claim })
+                }
+                _ => Some(claim),
+            }
+        };
+        let claims = volume.claims.iter();
+        let claims =
+            claims.filter_map(|(alloc, claim)| Some((alloc.clone(), taken_for(alloc, claim)?)));
+        volume.claims = claims.collect();
     }
 
     /// The record after the step.

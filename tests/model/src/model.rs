@@ -55,6 +55,7 @@ impl Model {
             Action::UseProof(alloc) => self.use_proof(&mut world, alloc)?,
             Action::Look => world.view = Some(world.record),
             Action::Late(alloc, ask) => self.late(&mut world, alloc, ask)?,
+            Action::Confirm(alloc) => self.confirm(&mut world, alloc)?,
             Action::Register => self.register(&mut world)?,
             Action::Deregister(force) => self.deregister(&mut world, force)?,
             Action::LoseController => world.controller_lost = true,

@@ -58,6 +58,8 @@ pub enum Trouble {
     SecondController,
     /// It runs three times: two calls may wait behind a third.
     ThirdController,
+    /// A person says that the storage has a claim's volume detached (rule 16).
+    Confirmed,
     /// The plugin's controller can be reached no more, for good.
     ControllerLost,
     /// The plugin's node service on the first node can be reached no more, for good.
@@ -94,6 +96,10 @@ pub enum Mutation {
     CarelessUnstage,
     /// An agent unstages when its count of uses says so (rule 11).
     CountUses,
+    /// A person's word counts whatever the controller said, and whether it was asked (rule 16).
+    AnyWord,
+    /// A claim is relied on that a person may answer for (rules 9 and 16).
+    RelyOnDenied,
     /// A service writes what it decided on an older record (rule 1).
     NoGuard,
     /// A plugin that is asked again for a volume acts on both calls as it likes: it neither answers

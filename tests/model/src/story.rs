@@ -64,6 +64,9 @@ impl Model {
             Action::Late(at, ask) => {
                 format!("it decides on what it saw: {ask:?}, {}", alloc(at))
             }
+            Action::Confirm(at) => {
+                format!("a person says that the storage has detached {}", alloc(at))
+            }
             Action::Register => "the volume is registered or updated".to_owned(),
             Action::Deregister(false) => "the volume is deregistered".to_owned(),
             Action::Deregister(true) => "the volume is deregistered by force".to_owned(),

@@ -18,7 +18,7 @@ use berth_domain::{AllocId, AttemptId as DomainId, NodeId, Timestamp, WorkerId};
 
 use crate::decide::{Ask, Proof};
 use crate::safety::Breach;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Trouble};
 use crate::world::{ALLOCS, Attempt, AttemptId, Claim, NODES, Outcome, Record, Spec};
 
 /// A tick, as `step` sees it.
@@ -118,6 +118,7 @@ impl Translation {
             // Long ago: whoever asks again in time is no different from who asks first.
             place_until: (claim.state == State::Waiting).then(Timestamp::default),
             exhausted: claim.exhausted,
+            denied: claim.denied,
             proof: claim.proof.then(proof),
             attempt,
             epoch: epoch(alloc, claim),
@@ -165,6 +166,8 @@ impl Translation {
             state: written.state,
             controller: written.controller,
             exhausted: written.exhausted,
+            // Where nobody answers in its place, what the controller said makes no difference.
+            denied: written.denied && self.scenario.has(Trouble::Confirmed),
             proof: written.proof.is_some(),
             epoch: old.map_or(0, |old| old.epoch),
             ticket: match old {
@@ -177,6 +180,7 @@ impl Translation {
             // The epoch stays, also of a claim that leaves the line; that of a new one is 0.
             epoch: old.map_or(0, |old| epoch(alloc, old)),
             tries: written.tries,
+            denied: written.denied,
             error: written.error.clone(),
             next_try: written.next_try,
             since: written.since,
@@ -242,6 +246,10 @@ impl Translation {
                     worker: (!publishes).then_some(worker),
                 }
             }
+            Ask::Confirm { alloc } => {
+                let epoch = record.claims[alloc].map_or(EARLIER, |claim| epoch(alloc, claim));
+                Command::Confirm { alloc: self.allocs[alloc].clone(), epoch, word: proof() }
+            }
             Ask::Register => {
                 let name = "another name".to_owned();
                 Command::Register(VolumeSpec { name, ..self.spec.clone() })
@@ -260,6 +268,7 @@ impl Translation {
             Outcome::Done => Came::Done { publish_context: self.publish_context(alloc) },
             Outcome::Refused => Came::Refused(error),
             Outcome::Failed => Came::Failed(error),
+            Outcome::Unasked => Came::Unasked(error),
             Outcome::Exhausted => Came::Exhausted(error),
             Outcome::Unanswered => Came::Unanswered(error),
         }

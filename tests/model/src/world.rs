@@ -65,6 +65,7 @@ pub enum Spec {
 
 /// What of a claim is not the same for all claims of its alloc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of the claim as it is stored")]
 pub struct Claim {
     /// Where it stands.
     pub state: State,
@@ -72,6 +73,8 @@ pub struct Claim {
     pub controller: bool,
     /// Whether the plugin had no room for it.
     pub exhausted: bool,
+    /// Whether the controller answered the last try to detach it with an error.
+    pub denied: bool,
     /// Whether it left its node by a proof.
     pub proof: bool,
     /// Which claim of its alloc: a rank.
@@ -143,6 +146,8 @@ pub enum Outcome {
     Refused,
     /// It was answered with an error.
     Failed,
+    /// The plugin was not asked: an earlier call may be at work. Told apart where it matters.
+    Unasked,
     /// It was answered that there is no room.
     Exhausted,
     /// It was not answered.

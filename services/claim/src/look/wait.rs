@@ -190,7 +190,8 @@ impl Around<'_> {
             Some((id, found)) if found.count(Half::Controller, ready).healthy == 0 => {
                 Some(format!(
                     "have a controller of plugin {id} run: `berth plugin status {id}` shows how \
-                     they are"
+                     they are{}",
+                    self.by_word()
                 ))
             }
             Some((id, _)) => self.repeated(format!(
@@ -203,14 +204,14 @@ impl Around<'_> {
 
     /// The way out for a plugin that cannot say that the volume is detached (rule 16).
     fn by_word(&self) -> String {
-        match self.claim.state {
-            State::NodeDetached => format!(
-                "; if it cannot say that the volume is detached, and the storage shows that it is, \
-                 `berth volume detach VOLUME {} --detached-at-storage`",
-                self.claim.node
-            ),
-            _ => String::new(),
+        if !self.claim.denied {
+            return String::new();
         }
+        format!(
+            "; if it cannot say that the volume is detached, and the storage shows that it is, \
+             `berth volume detach VOLUME {} --detached-at-storage`",
+            self.claim.node
+        )
     }
 
     /// What helps with a call that has failed and is made again, whatever is done.

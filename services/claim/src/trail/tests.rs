@@ -41,6 +41,7 @@ fn claim(state: State, attempt: Option<Attempt>) -> Claim {
         reason: None,
         place_until: None,
         exhausted: false,
+        denied: false,
         proof: None,
         attempt,
         epoch: 7,

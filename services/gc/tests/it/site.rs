@@ -222,6 +222,7 @@ fn claim(state: State) -> Claim {
         reason: None,
         place_until: None,
         exhausted: false,
+        denied: false,
         proof: None,
         attempt: None,
         epoch: 0,

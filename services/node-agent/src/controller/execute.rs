@@ -10,7 +10,7 @@ use berth_contract::problem::Problem;
 use berth_contract::subject::ControllerRpc;
 use berth_csi::capability::volume_capability;
 use berth_csi::redact::Secrets;
-use berth_csi::{CallError, Code as CsiCode, v1};
+use berth_csi::{CallError, Code as CsiCode, Failure, v1};
 use berth_domain::access::Capability;
 use berth_domain::limits::{MAP_BYTES_MAX, PUBLISH_CONTEXT_BYTES_MAX};
 use berth_domain::volume::CallKind;
@@ -236,6 +236,9 @@ impl Executor {
 /// says so itself, and what ends it.
 fn not_detached(error: &CallError) -> Problem {
     let problem = plugin::problem(error);
+    if may_be_at_work(error) {
+        return Problem { code: Code::StillBusy, ..problem };
+    }
     if error.code() != Some(CsiCode::NotFound) {
         return problem;
     }
@@ -246,6 +249,16 @@ fn not_detached(error: &CallError) -> Problem {
         problem.message
     );
     Problem { message, ..problem }
+}
+
+/// Whether the plugin may be at this call or an earlier one for the volume: it says so, or was not
+/// heard. While it may, nobody can answer in its place (rule 16).
+fn may_be_at_work(error: &CallError) -> bool {
+    use CsiCode::{Aborted, Cancelled, DeadlineExceeded};
+    match &error.failure {
+        Failure::Unreachable { .. } => false,
+        _ => error.code().is_none_or(|code| matches!(code, Aborted | Cancelled | DeadlineExceeded)),
+    }
 }
 
 /// The earlier of what the attempt and what the caller allow.

@@ -48,7 +48,7 @@ impl Devices {
             .output()
             .unwrap();
         let listed = String::from_utf8(output.stdout).unwrap();
-        // One that was let go, and that somebody happens to look at, goes with the last to close it.
+        // One that was let go, and that somebody looks at, goes with the last to close it.
         let bound = listed.lines().filter_map(|line| line.trim_start().strip_prefix("0 "));
         let fields = bound.filter_map(|line| line.split_once(' '));
         let ours = fields.filter(|(_, file)| Path::new(file).starts_with(&self.0));

@@ -2,9 +2,9 @@
 
 use berth_contract::subject::Global;
 use berth_domain::plugin::Half;
+use berth_harness::nats::raw;
 use serde_json::{Value, json};
 
-use crate::raw;
 use crate::site::{Site, instance, report};
 
 #[tokio::test]

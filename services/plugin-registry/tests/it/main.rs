@@ -9,7 +9,6 @@ mod input;
 mod plugins;
 mod presence;
 mod process;
-mod raw;
 mod replicas;
 mod report;
 mod site;

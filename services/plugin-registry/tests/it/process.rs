@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::raw;
 use crate::site::Site;
+use berth_harness::nats::raw;
 
 #[test]
 fn bad_configuration_is_answered_with_every_fault_and_64() {

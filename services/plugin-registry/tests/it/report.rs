@@ -9,8 +9,8 @@ use berth_contract::subject::Global;
 use berth_domain::Timestamp;
 use berth_domain::plugin::{ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState};
 
-use crate::raw;
 use crate::site::{Site, instance, node_id, plugin_id, report};
+use berth_harness::nats::raw;
 
 const PLUGIN: &str = "ebs.csi.example/v1";
 

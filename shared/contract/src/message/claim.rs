@@ -141,11 +141,15 @@ pub struct Report {
     pub attempt: AttemptId,
     /// What came of it.
     pub outcome: ReportedOutcome,
+    /// Failed: whether the plugin was asked, or is not there to be asked. Else an earlier call for
+    /// the volume may be at work there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
     /// The error, when it did not succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
-decode_struct!(Report { attempt, outcome, error });
+decode_struct!(Report { attempt, outcome, asked = false, error });
 
 /// [`Outcome`] on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,14 +171,17 @@ decode_leaf!(ReportedOutcome, Mode, State);
 impl Report {
     /// A report of this outcome. A worker's calls have no publish context.
     pub fn new(attempt: AttemptId, outcome: Outcome) -> Self {
+        let asked = matches!(outcome, Outcome::Failed(_));
         let (outcome, error) = match outcome {
             Outcome::Done { .. } => (ReportedOutcome::Done, None),
             Outcome::Refused(error) => (ReportedOutcome::Refused, Some(error)),
-            Outcome::Failed(error) => (ReportedOutcome::Failed, Some(error)),
+            Outcome::Failed(error) | Outcome::Unasked(error) => {
+                (ReportedOutcome::Failed, Some(error))
+            }
             Outcome::Exhausted(error) => (ReportedOutcome::Exhausted, Some(error)),
             Outcome::Unanswered(error) => (ReportedOutcome::Unanswered, Some(error)),
         };
-        Self { attempt, outcome, error }
+        Self { attempt, outcome, asked, error }
     }
 
     /// The outcome reported.
@@ -183,7 +190,8 @@ impl Report {
         match self.outcome {
             ReportedOutcome::Done => Outcome::Done { publish_context: BTreeMap::new() },
             ReportedOutcome::Refused => Outcome::Refused(error),
-            ReportedOutcome::Failed => Outcome::Failed(error),
+            ReportedOutcome::Failed if self.asked => Outcome::Failed(error),
+            ReportedOutcome::Failed => Outcome::Unasked(error),
             ReportedOutcome::Exhausted => Outcome::Exhausted(error),
             ReportedOutcome::Unanswered => Outcome::Unanswered(error),
         }

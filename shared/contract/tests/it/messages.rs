@@ -209,6 +209,7 @@ fn claims() {
             report: Some(claim::Report {
                 attempt: sample::attempt_id(),
                 outcome: claim::ReportedOutcome::Unanswered,
+                asked: false,
                 error: Some("no answer within 60s".to_owned()),
             }),
             early: true,

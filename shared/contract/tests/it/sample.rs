@@ -127,6 +127,7 @@ pub fn claim(state: State) -> Claim {
         reason: released.then(|| "the alloc has ended".to_owned()),
         place_until: None,
         exhausted: false,
+        denied: false,
         proof: None,
         attempt: (state == State::Unpublishing).then(attempt),
         epoch: 41,

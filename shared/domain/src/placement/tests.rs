@@ -59,6 +59,7 @@ fn held(access: AccessMode, state: State, node: &str) -> Volume {
         since: NOW,
         place_until: None,
         exhausted: false,
+        denied: false,
         reason: None,
         proof: None,
         attempt: None,

@@ -29,7 +29,8 @@ pub(super) fn answer(
         (_, _, Outcome::Unanswered(_)) if is_ahead(claim.next_try, context) => Ok(Step::nothing()),
         // A timeout is no answer: the attempt stays, and may still act until its deadline.
         (_, _, Outcome::Unanswered(error)) => {
-            Ok(Step::put(alloc, failed(claim.clone(), error, context), None))
+            let claim = Claim { denied: false, ..claim.clone() };
+            Ok(Step::put(alloc, failed(claim, error, context), None))
         }
 
         (State::Publishing, ControllerPublish, Outcome::Done { publish_context }) => {
@@ -60,11 +61,17 @@ pub(super) fn answer(
         (
             State::Publishing | State::Unpublishing | State::NodeDetached,
             ControllerPublish | NodeDetach | ControllerUnpublish,
-            Outcome::Failed(error) | Outcome::Refused(error) | Outcome::Exhausted(error),
+            Outcome::Failed(error)
+            | Outcome::Refused(error)
+            | Outcome::Exhausted(error)
+            | Outcome::Unasked(error),
         ) => {
             let exhausted =
                 claim.state == State::Publishing && matches!(outcome, Outcome::Exhausted(_));
-            let claim = Claim { exhausted, ..failed(answered, error, context) };
+            let denied = claim.state == State::NodeDetached
+                && current.call == ControllerUnpublish
+                && !matches!(outcome, Outcome::Unasked(_));
+            let claim = Claim { exhausted, denied, ..failed(answered, error, context) };
             Ok(Step::put(alloc, claim, None))
         }
 

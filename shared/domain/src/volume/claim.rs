@@ -75,6 +75,10 @@ pub struct Claim {
     /// says so, the volume is not published elsewhere either (A7).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exhausted: bool,
+    /// Node-detached: the controller answered the last try with an error, or there is none to ask:
+    /// so it is at no call for the volume, and a person may answer in its place (rule 16).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub denied: bool,
     /// Why it is being released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -117,13 +121,13 @@ impl Claim {
 
     /// Rule 9: whether this one is sure to make a *fresh* controller unpublish later. One whose own
     /// unpublish is under way or uncertain is not: between its call and its late answer, a third
-    /// claim may have attached the node again.
+    /// claim may have attached the node again. Nor is one that a person may answer for.
     pub fn will_unpublish(&self) -> bool {
         self.controller
             && match self.state {
                 State::Waiting => false,
                 State::Publishing | State::Taken | State::Unpublishing => true,
-                State::NodeDetached => self.attempt.is_none(),
+                State::NodeDetached => self.attempt.is_none() && !self.denied,
             }
     }
 
@@ -144,6 +148,7 @@ impl Claim {
             next_try: None,
             place_until: None,
             exhausted: false,
+            denied: false,
             attempt: None,
             ..self
         }

@@ -129,6 +129,8 @@ pub enum Outcome {
     Refused(String),
     /// It was answered with an error: it may have done something, and may succeed when repeated.
     Failed(String),
+    /// The plugin was not asked, or was not heard: a call for the volume may be at work.
+    Unasked(String),
     /// It failed because the plugin has no room for it now (`RESOURCE_EXHAUSTED`).
     Exhausted(String),
     /// It was not answered: it may still be at work.

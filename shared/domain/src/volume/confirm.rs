@@ -2,8 +2,10 @@
 //! lost the volume, or does not know it any more. Rule 16.
 //!
 //! **Promises** that it counts only after the claim has left its node, so that nothing can write
-//! there whatever the storage does; only after the plugin was asked and has failed; and never while
-//! a call may still act.
+//! there whatever the storage does; only after the plugin was asked and answered with an error, or
+//! is not there to be asked; and never while a call may still act. One that is at an earlier call
+//! for the volume, maybe a publish, is asked again first: what was detached when the person looked
+//! would be attached when that call ends.
 
 use super::Volume;
 use super::claim::State;
@@ -24,8 +26,9 @@ pub(super) fn confirm(
         .filter(|claim| claim.epoch == epoch)
         .ok_or_else(|| Refusal::NoSuchClaim(alloc.clone()))?;
     let not_due = |next_try| Err(Refusal::NotDue { state: claim.state, next_try });
-    if claim.state != State::NodeDetached || claim.tries == 0 {
-        return not_due(None);
+    // A call on the record may be at work, also past its deadline; the next try will tell.
+    if claim.state != State::NodeDetached || !claim.denied || claim.attempt.is_some() {
+        return not_due(claim.next_try);
     }
     match volume.busy(context.now, &context.policy) {
         Some((_, attempt)) => not_due(Some(attempt.deadline.after(context.policy.clock_margin))),

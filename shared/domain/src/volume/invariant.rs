@@ -38,6 +38,9 @@ fn unsound(claim: &Claim) -> Option<&'static str> {
     if claim.exhausted && claim.state != State::Publishing {
         return Some("has no room at the plugin and is not being published");
     }
+    if claim.denied && claim.state != State::NodeDetached {
+        return Some("was not detached by the controller, which is not asked yet");
+    }
     if claim.proof.is_some() && claim.state != State::NodeDetached {
         return Some("left its node by a proof and is not detached from it");
     }

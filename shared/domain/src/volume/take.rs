@@ -258,6 +258,7 @@ fn new_claim(
         since: context.now,
         place_until: None,
         exhausted: false,
+        denied: false,
         reason: None,
         proof: None,
         attempt: None,

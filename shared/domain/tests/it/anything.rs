@@ -90,11 +90,12 @@ pub fn claim() -> impl Strategy<Value = Claim> {
     let about = (state(), name('n', 2), mode(), any_time(), option::of(attempt()));
     let tries = (any::<u32>(), option::of(text()), option::of(any_time()), option::of(text()));
     let kept = (0..9_u64, access(), attachment(), any::<bool>(), option::of(text()), map());
-    let late = (option::of(any_time()), any::<bool>(), option::of(proof()));
+    let late = (option::of(any_time()), any::<bool>(), option::of(proof()), any::<bool>());
     (about, tries, kept, late).prop_map(|(about, tries, kept, late)| Claim {
         place_until: late.0,
         exhausted: late.1,
         proof: late.2,
+        denied: late.3,
         state: about.0,
         node: about.1,
         mode: about.2,
@@ -154,6 +155,7 @@ pub fn outcome() -> impl Strategy<Value = Outcome> {
         map().prop_map(|publish_context| Outcome::Done { publish_context }),
         text().prop_map(Outcome::Refused),
         text().prop_map(Outcome::Failed),
+        text().prop_map(Outcome::Unasked),
         text().prop_map(Outcome::Exhausted),
         text().prop_map(Outcome::Unanswered),
     ]

@@ -34,6 +34,7 @@ pub fn claim(access: AccessMode, state: State, node: &str) -> Claim {
         reason: None,
         place_until: None,
         exhausted: false,
+        denied: false,
         proof: None,
         attempt: None,
         epoch: 10,

@@ -340,7 +340,7 @@ fn freed_for_a_reason(
         let will_unpublish = match claim.state {
             State::Waiting => false,
             State::Publishing | State::Taken | State::Unpublishing => true,
-            State::NodeDetached => claim.attempt.is_none(),
+            State::NodeDetached => claim.attempt.is_none() && !claim.denied,
         };
         other != alloc && claim.node == old.node && claim.controller && will_unpublish
     };
@@ -358,7 +358,7 @@ fn freed_for_a_reason(
         }
         State::Publishing | State::NodeDetached => {
             let word = matches!(command, Command::Confirm { epoch, .. } if *epoch == old.epoch);
-            let confirmed = word && old.state == State::NodeDetached && old.tries > 0 && !may_act;
+            let confirmed = word && old.state == State::NodeDetached && old.denied && !may_act;
             let detached = succeeded == Some(CallKind::ControllerUnpublish);
             detached || confirmed || (is_idle && others_stay)
         }

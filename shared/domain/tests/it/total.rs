@@ -44,6 +44,7 @@ fn words(decided: &Result<Step, Refusal>) -> String {
             let kept = kept.map(|kept| format!(" ~ {}", kept.call));
             let marks = [
                 claim.exhausted.then_some(" full"),
+                claim.denied.then_some(" denied"),
                 claim.next_try.map(|_| " retry"),
                 claim.proof.as_ref().map(|_| " proof"),
                 claim.place_until.map(|_| " place kept"),
@@ -90,6 +91,10 @@ fn states() -> Vec<(String, Claim)> {
         }
         states.push((format!("{state}, failed"), Claim { tries: 1, ..of(state) }));
     }
+    let denied = || Claim { tries: 1, denied: true, ..of(NodeDetached) };
+    states.push((format!("{NodeDetached}, denied"), denied()));
+    let unanswered = with(denied(), dead(ControllerUnpublish));
+    states.push((format!("{NodeDetached}, denied, asked again"), unanswered));
     states
 }
 
@@ -108,6 +113,7 @@ fn answers(current: Option<&Attempt>) -> Vec<(String, Command)> {
     let outcomes = [
         ("done", Outcome::Done { publish_context: [].into() }),
         ("failed", Outcome::Failed(no())),
+        ("not asked", Outcome::Unasked(no())),
         ("no room", Outcome::Exhausted(no())),
         ("refused", Outcome::Refused(no())),
         ("no answer", Outcome::Unanswered(no())),

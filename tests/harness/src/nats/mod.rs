@@ -5,6 +5,7 @@
 //! set here. Never: reuses a store or a server between tests.
 
 mod cluster;
+pub mod raw;
 mod server;
 mod wire;
 

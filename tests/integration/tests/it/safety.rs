@@ -160,6 +160,7 @@ async fn safety_7_an_answer_of_another_attempt_changes_nothing() {
         worker: WorkerId::new("somebody").unwrap(),
         report: Some(Report {
             attempt: AttemptId::new("old").unwrap(),
+            asked: true,
             outcome: ReportedOutcome::Done,
             error: None,
         }),

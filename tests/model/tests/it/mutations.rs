@@ -71,6 +71,22 @@ fn relying_on_one_that_is_leaving() {
     is_missed(SHARED, Mutation::RelyOnLeaving, "attached where nobody claims it");
 }
 
+const CONFIRMED: Scenario =
+    Scenario { troubles: &[Trouble::Confirmed], nodes_fail: false, ..EXCLUSIVE };
+
+/// Rule 16: what was detached when the person looked, is attached by a call that hung.
+#[test]
+fn a_word_that_counts_whatever_the_controller_said() {
+    is_missed(CONFIRMED, Mutation::AnyWord, "attached where nobody claims it");
+}
+
+/// Rules 9 and 16: nobody detaches for the other after the word.
+#[test]
+fn relying_on_one_that_a_person_answers_for() {
+    let shared = Scenario { allocs: SHARED.allocs, access: SHARED.access, ..CONFIRMED };
+    is_missed(shared, Mutation::RelyOnDenied, "attached where nobody claims it");
+}
+
 /// Rule 11: an unstage while another alloc has it published from there.
 #[test]
 fn unstaging_without_looking_who_stays() {

@@ -127,6 +127,16 @@ fn nodes_go_and_come_back() {
     holds(Scenario { name: "one node that goes", access, allocs, ..base });
 }
 
+/// Rule 16: a person says what the controller cannot say, as soon as it is so, and it is so no more
+/// when what was under way then acts.
+#[test]
+fn a_person_answers_for_the_controller() {
+    let base = Scenario { troubles: &[Trouble::Confirmed], nodes_fail: false, ..BASE };
+    holds(Scenario { name: "exclusive, confirmed", allocs: &[W1, W2], ..base.clone() });
+    let access = AccessMode::MultiNodeMultiWriter;
+    holds(Scenario { name: "one node, confirmed", access, allocs: &[W1, W1], ..base });
+}
+
 /// Rule 1: what is decided on an older record is not written, and what needs no write, harms none.
 #[test]
 fn a_second_service_is_behind() {

@@ -21,6 +21,7 @@ fn claim(state: State, epoch: u64) -> Claim {
         since: NOW,
         place_until: None,
         exhausted: false,
+        denied: false,
         reason: None,
         proof: None,
         attempt: None,

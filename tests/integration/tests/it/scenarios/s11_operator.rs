@@ -6,7 +6,7 @@ use std::time::Duration;
 use berth_bus::{Change, Guard, Write};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_contract::subject::Global;
+use berth_contract::subject::{Global, Namespaced};
 use berth_contract::{bucket, key};
 use berth_domain::{AllocId, Namespace};
 use berth_harness::root::or_skip;
@@ -110,7 +110,7 @@ async fn s11_by_force_the_volume_goes_with_its_last_claim_and_the_history_says_s
     }
 }
 
-/// A volume that was deleted at the storage: its plugin never says that it is detached, and a person
+/// A volume that was deleted at the storage: its plugin never says that it is detached, and somebody
 /// does who has looked. Not before the plugin was asked, and not in silence.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_person_answers_for_a_controller_that_cannot() {
@@ -153,6 +153,42 @@ async fn s11_a_person_answers_for_a_controller_that_cannot() {
     system.run("b", 0, "data").await;
     system.stop("b").await;
     system.settle("data").await;
+}
+
+/// Rule 16: while an attach hangs in the plugin, that the storage has the volume detached may be so
+/// no more when the plugin goes on. Who says it too early is told so, and nothing is freed.
+#[tokio::test(flavor = "multi_thread")]
+async fn s11_a_word_counts_for_nothing_while_the_plugin_may_be_at_a_call() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options =
+        Options { nodes: 1, call_timeout_ms: 1_500, patience_ms: 3_000, ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let attach = json!({"rpc": "ControllerPublishVolume", "delay_ms": 12_000, "times": 1});
+    system.plant(0, &json!([attach]));
+    system.alloc("a", 0, "data", false).await;
+    let take = json!({"alloc": "a", "volume": "data", "node": "n1"});
+    let subject = Namespaced::ClaimTake.subject(&Namespace::default());
+    let unsure = system.ask::<Value>(&subject, &take).await.unwrap_err();
+    assert!(unsure.retryable, "{unsure}");
+    system.stop("a").await;
+    let detach = Namespaced::VolumeDetach.subject(&Namespace::default());
+    let says = json!({"id": "data", "node": "n1", "confirmed_by": "ann"});
+    wait::until("the attach stands in the way of the detach", SOON, || async {
+        let told = system.ask::<Value>(&detach, &says).await.map_err(|p| p.to_string())?;
+        let claim = &told["claims"][0];
+        let waits = claim["state"] == "node-detached" && claim["tries"].as_u64() > Some(0);
+        match told["hint"].as_str() {
+            Some(hint) if waits && hint.contains("restart it first") => Ok(()),
+            _ => Err(told.to_string()),
+        }
+    })
+    .await;
+    assert!(system.in_use("data").is_none(), "what the person says is so, for now");
+    system.settle("data").await;
+    assert_eq!(begun(&system, "ControllerPublishVolume", "data"), 1);
 }
 
 /// A node that is away, and then forgotten: the order stands, visibly, and says what is to be done.
