@@ -110,8 +110,8 @@ async fn s11_by_force_the_volume_goes_with_its_last_claim_and_the_history_says_s
     }
 }
 
-/// A volume that was deleted at the storage: its plugin never says that it is detached, and somebody
-/// does who has looked. Not before the plugin was asked, and not in silence.
+/// A volume that was deleted at the storage: its plugin never says that it is detached, and
+/// somebody does who has looked. Not before the plugin was asked, and not in silence.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_person_answers_for_a_controller_that_cannot() {
     if !or_skip("real mounts") {
