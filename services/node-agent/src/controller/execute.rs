@@ -17,7 +17,7 @@ use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
 use serde::Serialize;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::confirm::{not_validated, validated};
 use crate::lane::{Lane, Lanes, Turn, check_time};
@@ -114,7 +114,8 @@ impl Executor {
         self.run(&call, request, &plugin, work).await.map_err(told)
     }
 
-    /// `ValidateVolumeCapabilities` (A3).
+    /// `ValidateVolumeCapabilities` (A3). It changes nothing, so it is given up when nobody waits for
+    /// it any more, and is in the way of no other call.
     async fn validate(&self, asked: Validate, request: &Request) -> Result<Validated, Problem> {
         let told = |problem: Problem| {
             problem.at("controller.validate").plugin(&self.plugin.id).node(&self.node)
@@ -131,13 +132,15 @@ impl Executor {
         let secrets = self.secrets(volume, asked.secrets.as_ref(), turn.deadline, request);
         let plugin = self.plugin.at_work(request.trace);
         let mut wanted = self.validate_request(&asked);
+        let until = request.deadline;
         let work = async move {
             wanted.secrets = secrets.await?;
             let capabilities = wanted.volume_capabilities.clone();
             let secrets = Secrets::of(&wanted);
-            match plugin.call(wanted).await {
-                Ok(answer) => Ok(validated(&capabilities, &answer, &secrets)),
-                Err(error) => not_validated(&error),
+            match timeout_at(until, plugin.call(wanted)).await {
+                Ok(Ok(answer)) => Ok(validated(&capabilities, &answer, &secrets)),
+                Ok(Err(error)) => not_validated(&error),
+                Err(_) => Err(Problem::new(Code::NoAnswer, "its caller gave up").retryable()),
             }
         };
         self.lanes.run(turn, work).await.map_err(told)

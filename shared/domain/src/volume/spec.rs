@@ -105,12 +105,7 @@ impl std::fmt::Debug for MountOptions {
 }
 
 impl VolumeSpec {
-    /// Whether both say the same; topologies are compared as sets (A4).
-    pub fn same_as(&self, other: &Self) -> bool {
-        self.differing_fields(other).is_empty()
-    }
-
-    /// The fields in which `other` differs, by name.
+    /// The fields in which `other` differs, by name; topologies are compared as sets (A4).
     pub fn differing_fields(&self, other: &Self) -> Vec<&'static str> {
         let set = |spec: &Self| {
             let mut topologies = spec.topologies.clone();

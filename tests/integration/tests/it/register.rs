@@ -13,7 +13,7 @@ use berth_domain::volume::{MountOptions, State};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, System};
+use berth_integration::{Options, Part, System};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -66,7 +66,7 @@ async fn the_plugin_confirms_or_nothing_is_written() {
 
     system.provision("data");
     let topology = json!([{"zone": "a"}, {"zone": "b"}]);
-    register(&system, json!({"topology": topology})).await.unwrap();
+    register(&system, json!({"topology": topology.clone()})).await.unwrap();
     // A4: the same again, with topologies in another order, is nothing, and nobody is asked.
     let asked = |system: &System| {
         let calls = system.calls();
@@ -77,15 +77,49 @@ async fn the_plugin_confirms_or_nothing_is_written() {
     assert_eq!(register(&system, again).await.unwrap()["changed"], false);
     assert_eq!(asked(&system), before);
 
-    system.kill9(berth_integration::Part::Driver(0));
+    system.kill9(Part::Driver(0));
     wait::until("no instance is healthy", SOON, || async {
-        match register(&system, json!({"name": "anew"})).await {
+        match register(&system, json!({"context": {"k": "v"}})).await {
             Err(problem) if problem.code == Code::PluginUnhealthy => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
     .await;
-    assert_eq!(system.volume_status("data").await.unwrap().name, "", "nothing was written");
+    let status = system.volume_status("data").await.unwrap();
+    assert!(status.context.is_empty(), "nothing was written: {status:?}");
+    // A name is for people, and no plugin is asked.
+    let renamed = json!({"topology": topology, "name": "anew"});
+    assert_eq!(register(&system, renamed).await.unwrap()["changed"], true);
+}
+
+/// A registration whose caller gave up asks the plugin no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_given_up_with_its_caller() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system =
+        System::start(Options { nodes: 1, patience_ms: 2_000, ..Options::default() }).await;
+    system.provision("data");
+    let hangs = json!({"rpc": "ValidateVolumeCapabilities", "hang": true, "times": 1});
+    system.plant(0, &json!([hangs]));
+    let unsure = register(&system, json!({})).await.unwrap_err();
+    assert_eq!(unsure.code, Code::NoAnswer, "{unsure}");
+    wait::until("the plugin is left alone", SOON, || async {
+        let calls = system.calls();
+        let left = calls.iter().any(|call| call["entry"] == "gone");
+        if left { Ok(()) } else { Err(format!("{calls:?}")) }
+    })
+    .await;
+    // The plugin itself is still at it, and says so.
+    let at_it = register(&system, json!({})).await.unwrap_err();
+    assert!(at_it.message.contains("ABORTED"), "{at_it}");
+    system.plant(0, &json!([]));
+    system.kill9_and_restart(Part::Driver(0)).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    system.stop("a").await;
+    system.settle("data").await;
 }
 
 /// A4: what may not change while the volume is claimed is named, and the plugin is not even asked.
