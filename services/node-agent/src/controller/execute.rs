@@ -114,8 +114,8 @@ impl Executor {
         self.run(&call, request, &plugin, work).await.map_err(told)
     }
 
-    /// `ValidateVolumeCapabilities` (A3). It changes nothing, so it is given up when nobody waits for
-    /// it any more, and is in the way of no other call.
+    /// `ValidateVolumeCapabilities` (A3). It changes nothing, so it is given up when nobody waits
+    /// for it any more, and is in the way of no other call.
     async fn validate(&self, asked: Validate, request: &Request) -> Result<Validated, Problem> {
         let told = |problem: Problem| {
             problem.at("controller.validate").plugin(&self.plugin.id).node(&self.node)
