@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::machine::Machine;
 use crate::measure::{LEVELS, SERVERS};
 use crate::nomad::{self, Figure};
-use crate::row::{Part, Row};
+use crate::row::{AIM, Part, Row};
 use crate::shares;
 
 const PARTS: [(Part, &str); 7] = [
@@ -131,7 +131,9 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
         of(Part::Mounts)
             .map(|row| {
                 let limit = row.limit_per_second.map_or(String::new(), |rate| ms(1e6 / rate));
-                format!("| {} | {} ms | {limit} ms | {} |", row.name, times(row), beside(row))
+                let aim = if row.limit.as_deref() == Some(AIM) { "aim: " } else { "" };
+                let times = times(row);
+                format!("| {} | {times} ms | {aim}{limit} ms | {} |", row.name, beside(row))
             })
             .collect(),
     );

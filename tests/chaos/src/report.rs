@@ -67,6 +67,16 @@ impl Report {
         for violation in self.violations() {
             let _ = writeln!(text, "VIOLATION {violation}");
         }
+        if self.mounts == 0 {
+            text.push_str("VIOLATION nothing was mounted at all\n");
+        }
+        // Once more, in short: what is kept of a long output is often its end.
+        let _ = writeln!(text, "in short:");
+        for violation in self.violations() {
+            let told = violation.to_string().replace('\n', " ");
+            let short: String = told.chars().take(400).collect();
+            let _ = writeln!(text, "  {short}");
+        }
         let _ = write!(text, "again with SEED={}", self.seed);
         text
     }

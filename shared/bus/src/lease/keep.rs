@@ -88,13 +88,14 @@ impl Drop for KeptLease {
     }
 }
 
-/// A lease of this length is long: half of it is time enough for a renewal that fails at first,
-/// whatever goes on in a cluster meanwhile.
+/// A lease of this length is long: half of it is time enough for a renewal that fails at first.
 const LONG: Duration = Duration::from_secs(30);
+/// Time enough for that whatever goes on in a cluster meanwhile, however long the lease is.
+const AMPLE: Duration = Duration::from_secs(20);
 
 /// When a lease is renewed: each renewal is a write, so a long one is renewed less often.
 fn renewed_after(ttl: Duration) -> Duration {
-    if ttl >= LONG { ttl / 2 } else { ttl / 3 }
+    if ttl >= LONG { (ttl / 2).max(ttl.saturating_sub(AMPLE)) } else { ttl / 3 }
 }
 
 /// Renews until it is lost (none), or is to stop (the lease as it stands).

@@ -18,7 +18,7 @@ use super::Effort;
 use crate::Fatal;
 use crate::ask::{self, NODE};
 use crate::freed::Freed;
-use crate::row::{Part, Row};
+use crate::row::{AIM, Part, Row};
 use crate::site::{self, Site};
 use crate::stats::{Sample, median};
 
@@ -213,7 +213,7 @@ impl Times {
         Ok([
             row("claim to mounted", self.mounted, self.mount_calls)?,
             row("release to free", self.freed, self.free_calls)?,
-            answered.limit("once in 250 ms", quarter),
+            answered.limit(AIM, quarter),
         ])
     }
 }
