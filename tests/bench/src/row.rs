@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::Fatal;
 use crate::stats::Sample;
 
-/// What kind of measurement a row belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
 /// What a row is measured by that has no limit but what it is to reach.
 pub const AIM: &str = "the aim";
 
+/// What kind of measurement a row belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// Claims on volumes of their own, beside raw writes and a bare service.
     Claims,
