@@ -130,6 +130,18 @@ impl Engine {
         run.await.expect("the thread lives").expect("docker runs")
     }
 
+    /// A `docker-compose` command of a project that succeeds; what it printed.
+    pub async fn compose(&self, file: &Path, project: &str, arguments: &[&str]) -> String {
+        let mut command = Command::new("docker-compose");
+        command.arg("--file").arg(file).args(["--project-name", project]).args(arguments);
+        command.env("DOCKER_HOST", format!("unix://{}", self.socket.display()));
+        command.env("DOCKER_CONFIG", self.dir.path()).stdin(Stdio::null());
+        let run = tokio::task::spawn_blocking(move || command.output());
+        let output = run.await.expect("the thread lives").expect("docker-compose runs");
+        assert!(output.status.success(), "docker-compose {arguments:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
     /// The volumes of this engine's driver. Without the filter Docker would wake the plugins of the
     /// tests beside this one, for which that is an engine that starts.
     pub async fn volumes(&self) -> Vec<String> {
@@ -207,14 +219,22 @@ impl Engine {
 /// # Panics
 /// When `CI` is set, where nothing is skipped.
 pub fn engine_or_skip() -> bool {
-    if !root::or_skip("runs a Docker engine") {
+    tools_or_skip("runs a Docker engine", &["dockerd", "docker", "containerd", "busybox"])
+}
+
+/// The same of one that Compose is to use.
+pub fn compose_or_skip() -> bool {
+    engine_or_skip() && tools_or_skip("runs Compose", &["docker-compose"])
+}
+
+fn tools_or_skip(what: &str, tools: &[&str]) -> bool {
+    if !root::or_skip(what) {
         return false;
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |tool: &&str| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file());
-    let tools = ["dockerd", "docker", "containerd", "busybox"];
+    let is_there = |tool: &&&str| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file());
     let Some(missing) = tools.iter().find(|tool| !is_there(tool)) else { return true };
-    let line = format!("SKIPPED (needs {missing}): runs a Docker engine");
+    let line = format!("SKIPPED (needs {missing}): {what}");
     assert!(std::env::var_os("CI").is_none(), "{line}; but CI is set, where nothing is skipped");
     // Written past the capture of test output, which would hide it when the test passes.
     let _ = writeln!(std::io::stderr().lock(), "{line}");

@@ -13,6 +13,6 @@ mod engine;
 mod plugin;
 mod site;
 
-pub use engine::{Engine, engine_or_skip};
+pub use engine::{Engine, compose_or_skip, engine_or_skip};
 pub use plugin::{Answer, Plugin, request};
 pub use site::{PATIENCE, Site};

@@ -1,6 +1,7 @@
 //! Docker's volumes on a real engine, and the plugin's protocol without one. They need root, for
 //! the mounts.
 
+mod compose;
 mod containers;
 mod counting;
 mod protocol;
