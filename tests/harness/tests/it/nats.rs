@@ -89,7 +89,12 @@ async fn a_cluster_of_three_outlives_the_leader_of_a_stream() {
     let cluster = Cluster::start(3).await;
     println!("three servers took {:?}", started.elapsed());
     let config = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
-    ask(&cluster.servers()[0], "$JS.API.STREAM.CREATE.S", config);
+    // The leader may not have heard yet of all servers that could have it.
+    wait::until("the stream is made", Duration::from_secs(30), async || {
+        let made = ask(&cluster.servers()[0], "$JS.API.STREAM.CREATE.S", config);
+        if made.contains(r#""error""#) { Err(made) } else { Ok(()) }
+    })
+    .await;
 
     let leader = cluster.leader_of("S").await;
     ask(&cluster.servers()[leader], "s", "kept");
