@@ -65,7 +65,11 @@ impl Plugin {
 
     /// How often a volume is held, as it shows.
     pub async fn references(&self, name: &str) -> u64 {
-        self.get(name).await.body["Volume"]["Status"]["references"].as_u64().unwrap_or_default()
+        let shown = self.get(name).await;
+        let held = &shown.body["Volume"]["Status"]["references"];
+        // One that nobody holds says nothing of it.
+        assert!(held.is_u64() || shown.body["Volume"].is_object(), "{shown:?}");
+        held.as_u64().unwrap_or_default()
     }
 
     /// Says these bytes, and hears the answer; none when it hangs up.

@@ -6,16 +6,28 @@ use std::time::Duration;
 use berth_harness::wait;
 use berth_integration::{Options, System};
 use serde_json::Value;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{Engine, Plugin};
 
 /// How long what goes on by itself may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Engines look for plugins in one place of the host. One that is asked for a volume by its name
+/// alone asks all that are there, to which it is an engine that starts.
+static HOST: RwLock<()> = RwLock::const_new(());
+
 /// A whole Berth, and the sockets of its agents.
 pub struct Site {
     /// The rest of it.
     pub system: System,
+    _host: Host,
+}
+
+/// Whether there are other sites meanwhile.
+enum Host {
+    Shared { _turn: RwLockReadGuard<'static, ()> },
+    Alone { _turn: RwLockWriteGuard<'static, ()> },
 }
 
 impl Site {
@@ -26,9 +38,20 @@ impl Site {
 
     /// One that differs.
     pub async fn start_with(options: Options) -> Self {
+        let host = Host::Shared { _turn: HOST.read().await };
+        Self::start_on(host, options).await
+    }
+
+    /// One whose engine may ask for volumes by their names alone: no other is there meanwhile.
+    pub async fn start_alone(nodes: usize) -> Self {
+        let host = Host::Alone { _turn: HOST.write().await };
+        Self::start_on(host, Options { nodes, ..Options::default() }).await
+    }
+
+    async fn start_on(host: Host, options: Options) -> Self {
         let docker_ms = options.docker_ms.or(Some(110_000));
         let system = System::start(Options { docker_ms, ..options }).await;
-        Self { system }
+        Self { system, _host: host }
     }
 
     /// The driver of a node, as `docker volume create -d` wants it.

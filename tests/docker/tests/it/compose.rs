@@ -20,7 +20,7 @@ async fn a_project_has_its_volume_while_it_is_up() {
     if !compose_or_skip() {
         return;
     }
-    let site = Site::start(1).await;
+    let site = Site::start_alone(1).await;
     site.system.volume("data", &["single-node-writer"]).await;
     let (engine, driver) = (site.engine(0).await, site.driver(0));
     // Under the project's name for it, and under its own, which is there without being made.
