@@ -111,7 +111,8 @@ async fn a_claim_that_is_refused_is_told_and_one_that_is_not_ready_is_asked_for_
 
     world.answer_take("a", Err(Problem::new(Code::Busy, "not yet").retryable()));
     let late = world.mount_within("a", Duration::from_millis(500)).await.unwrap_err();
-    assert!(matches!(late.code, Code::Busy | Code::NoAnswer), "{late}");
+    // Or the last question came too late to be taken up.
+    assert!(matches!(late.code, Code::Busy | Code::NoAnswer | Code::Late), "{late}");
     let (mounted, ()) = tokio::join!(world.mount("a"), async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         world.grant("a", 7, &BTreeMap::new());

@@ -161,7 +161,9 @@ async fn s12_a_slow_update_loses_no_claim_and_brings_none_back() {
         let ended = lines(&system, "end", "ValidateVolumeCapabilities", "data").len();
         assert_eq!(ended, 1, "the update is still being validated");
     };
-    let update = register(&system, "data", &["multi-node-multi-writer"], json!({"name": "anew"}));
+    // A name alone is no matter of the plugin's.
+    let changes = json!({"name": "anew", "capacity_bytes": 1_048_576});
+    let update = register(&system, "data", &["multi-node-multi-writer"], changes);
     let (updated, ()) = tokio::join!(update, meanwhile);
     assert_eq!(updated.unwrap()["changed"], true);
 
