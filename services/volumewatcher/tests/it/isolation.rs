@@ -9,7 +9,8 @@ use crate::executor::Answer;
 use crate::site::{PATIENCE, Site, all};
 
 const MANY: usize = 1_000;
-const PER_PLUGIN: usize = 64;
+/// The default of `watcher.per_plugin`.
+const PER_PLUGIN: usize = 128;
 
 /// A thousand releases hang at a plugin for as long as the test takes. Those of another plugin end
 /// meanwhile, on the same node; and what waits for the first has no attempt whose time would run.
