@@ -78,8 +78,10 @@ async fn volumes_that_hang_again_and_again_leave_room_for_others_of_their_plugin
     site.freed("well").await;
     let calls = site.executor.seen("p", CallKind::NodeDetach);
     let well = calls.iter().find(|seen| seen.call.volume.as_str() == "well").unwrap();
+    // Its call may have come between two rounds of theirs: the margin and a retry lie there.
+    let between = Duration::from_millis(500);
     let live = |seen: &&crate::executor::Seen| {
-        seen.began < well.began && well.began < seen.call.deadline && !seen.answered
+        seen.began < well.began && well.began < seen.call.deadline.after(between) && !seen.answered
     };
     assert!(calls.iter().filter(live).count() >= 3, "the others hung meanwhile: {calls:?}");
 }
