@@ -6,7 +6,7 @@
 //!
 //! **Never** takes a claim from an alloc that nobody said has ended: then nothing is written. That
 //! its node cannot be reached is no proof of anything, and only a [proof](crate::proof) stands in;
-//! for a controller that was asked and has failed, the word of a person, who is named (rule 16).
+//! for a controller that has answered with an error, the word of a person, who is named (rule 16).
 
 mod plan;
 

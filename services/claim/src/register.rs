@@ -138,11 +138,11 @@ async fn with_secrets(
     })
 }
 
-/// Whether the plugin was asked of it before: a name is for people.
+/// Whether the plugin was asked of it before.
 fn known_so(state: &State, volume: &VolumeKey, spec: &VolumeSpec) -> bool {
     state.volume_mirror.read(|volumes| {
         let known = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
-        known.is_some_and(|known| known.differing_fields(spec).iter().all(|field| *field == "name"))
+        known.is_some_and(|known| known.is_the_same_to_its_plugin(spec))
     })
 }
 

@@ -19,6 +19,7 @@ use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::{NodeState, Plugin};
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
+use berth_service::deadline;
 use tokio::time::Instant;
 
 use crate::decide::{Place, Write};
@@ -47,12 +48,9 @@ pub async fn delete(
         state.catch_up(STEP, deadline).await.map_err(place)?;
         let known = state.plugin_mirror.read(|plugins| plugins.get(&id).cloned());
         let Some(plugin) = known else { return Ok(deleted) };
-        match remove(state, &id, &plugin, at, trace, &mut deleted).await {
+        match remove(state, &id, &plugin, at, trace, deadline, &mut deleted).await {
             Ok(None) => return Ok(deleted),
-            Ok(Some(there)) => {
-                let said = format!("plugin {id} is on nodes that are there: {}", some(&there));
-                return Err(place(Problem::new(Code::PluginInUse, said)));
-            }
+            Ok(Some(refused)) => return Err(place(refused)),
             Err(error) if error.is_lost_race() => {}
             Err(error) => return Err(place(error.told(STEP))),
         }
@@ -96,15 +94,16 @@ fn some<T: ToString>(all: &[T]) -> String {
     named.join(", ")
 }
 
-/// Nothing is written while any node that has the plugin is there: those are answered.
+/// Nothing is written while any node that has the plugin is there: the answer names them.
 async fn remove(
     state: &State,
     id: &PluginId,
     plugin: &Plugin,
     at: Timestamp,
     trace: TraceContext,
+    deadline: Instant,
     deleted: &mut Deleted,
-) -> Result<Option<Vec<NodeId>>, StoreError> {
+) -> Result<Option<Problem>, StoreError> {
     let mut all = BTreeMap::new();
     for (node, places) in places(id, plugin) {
         let seen = state.look(&node, places).await?;
@@ -117,7 +116,11 @@ async fn remove(
     });
     let there: Vec<NodeId> = there.map(|(node, _)| node.clone()).collect();
     if !there.is_empty() {
-        return Ok(Some(there));
+        let said = format!("plugin {id} is on nodes that are there: {}", some(&there));
+        return Ok(Some(Problem::new(Code::PluginInUse, said)));
+    }
+    if let Err(late) = deadline::check(deadline) {
+        return Ok(Some(late));
     }
     for (node, seen) in &all {
         for place in seen.standing.instances.keys() {

@@ -115,7 +115,7 @@ impl Executor {
     }
 
     /// `ValidateVolumeCapabilities` (A3). It changes nothing, so it is given up when nobody waits
-    /// for it any more, and is in the way of no other call.
+    /// for it any more, and holds up no other call here.
     async fn validate(&self, asked: Validate, request: &Request) -> Result<Validated, Problem> {
         let told = |problem: Problem| {
             problem.at("controller.validate").plugin(&self.plugin.id).node(&self.node)

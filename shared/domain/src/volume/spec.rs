@@ -105,6 +105,11 @@ impl std::fmt::Debug for MountOptions {
 }
 
 impl VolumeSpec {
+    /// Whether a plugin that was asked of this need not be asked of `other`: a name is for people.
+    pub fn is_the_same_to_its_plugin(&self, other: &Self) -> bool {
+        self.differing_fields(other).iter().all(|field| *field == "name")
+    }
+
     /// The fields in which `other` differs, by name; topologies are compared as sets (A4).
     pub fn differing_fields(&self, other: &Self) -> Vec<&'static str> {
         let set = |spec: &Self| {

@@ -46,7 +46,7 @@ async fn one_of_two_is_paused_in_a_release_and_wakes_up_later() {
 }
 
 /// Whoever was not answered in time asked for something else, and was answered: nothing of the
-/// first asking is not written over that when its replica wakes up.
+/// first asking is written over that when its replica wakes up.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
     if !or_skip("real mounts") {
