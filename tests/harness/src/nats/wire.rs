@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,8 +15,6 @@ use tokio::time::timeout;
 /// The longest wait for a greeting or a reply. A cluster without a leader gives none, so short.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-const INBOX: &str = "_INBOX.berth.harness";
-
 /// Connects and reads the server's `INFO` line: it serves clients.
 pub(super) async fn greeting(server: SocketAddr) -> io::Result<()> {
     in_time(async { connect(server).await.map(drop) }).await
@@ -23,22 +22,35 @@ pub(super) async fn greeting(server: SocketAddr) -> io::Result<()> {
 
 /// Sends a request to a JetStream API subject and returns the reply, which must not be an error.
 pub(super) async fn ask(server: SocketAddr, subject: &str, body: &Value) -> io::Result<Value> {
-    in_time(async {
-        let mut stream = connect(server).await?;
-        let body = body.to_string();
-        let request = format!(
-            "CONNECT {{\"verbose\":false,\"pedantic\":false}}\r\nSUB {INBOX} 1\r\n\
-             PUB {subject} {INBOX} {}\r\n{body}\r\n",
-            body.len()
-        );
-        stream.get_mut().write_all(request.as_bytes()).await?;
-        let reply: Value = serde_json::from_slice(&read_message(&mut stream).await?)?;
-        match reply.get("error") {
-            None => Ok(reply),
-            Some(error) => Err(io::Error::other(format!("{subject}: {error}"))),
-        }
-    })
-    .await
+    let body = body.to_string();
+    let reply = in_time(exchange(server, subject, &[], body.as_bytes())).await?;
+    let reply: Value = serde_json::from_slice(&reply)?;
+    match reply.get("error") {
+        None => Ok(reply),
+        Some(error) => Err(io::Error::other(format!("{subject}: {error}"))),
+    }
+}
+
+/// Sends a request with these headers and returns the body of its reply, however long that takes.
+pub(super) async fn exchange(
+    server: SocketAddr,
+    subject: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Vec<u8>> {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let inbox = format!("_INBOX.berth.harness.{}", ASKED.fetch_add(1, Ordering::Relaxed));
+    let mut stream = connect(server).await?;
+    let lines: String = headers.iter().flat_map(|(n, value)| [n, ": ", value, "\r\n"]).collect();
+    let head = format!("NATS/1.0\r\n{lines}\r\n");
+    let (head_len, len) = (head.len(), head.len() + body.len());
+    let options = r#"{"verbose":false,"pedantic":false,"headers":true,"no_responders":true}"#;
+    let opening = format!(
+        "CONNECT {options}\r\nSUB {inbox} 1\r\nHPUB {subject} {inbox} {head_len} {len}\r\n"
+    );
+    let all = [opening.as_bytes(), head.as_bytes(), body, b"\r\n"].concat();
+    stream.get_mut().write_all(&all).await?;
+    read_message(&mut stream).await
 }
 
 async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -59,20 +71,25 @@ async fn read_line(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
     Ok(line)
 }
 
-/// Reads up to the one message that the inbox gets: `MSG <subject> <sid> <size>`, then its body.
+/// Reads up to the one message that the inbox gets: `MSG <subject> <sid> <size>` and its body, or
+/// `HMSG <subject> <sid> <size of the headers> <size>`, its headers and its body.
 async fn read_message(stream: &mut BufReader<TcpStream>) -> io::Result<Vec<u8>> {
+    let size = |word: &str| word.parse::<usize>().map_err(io::Error::other);
     loop {
         let line = read_line(stream).await?;
         let words: Vec<&str> = line.split_whitespace().collect();
-        match words.as_slice() {
-            ["MSG", .., size] => {
-                let mut body = vec![0; size.parse().map_err(io::Error::other)?];
-                stream.read_exact(&mut body).await?;
-                return Ok(body);
+        let (head, whole) = match words.as_slice() {
+            ["MSG", .., whole] => (0, size(whole)?),
+            ["HMSG", .., head, whole] => (size(head)?, size(whole)?),
+            ["PING"] => {
+                stream.get_mut().write_all(b"PONG\r\n").await?;
+                continue;
             }
-            ["PING"] => stream.get_mut().write_all(b"PONG\r\n").await?,
             ["-ERR", ..] => return Err(io::Error::other(line)),
-            _ => {}
-        }
+            _ => continue,
+        };
+        let mut message = vec![0; whole];
+        stream.read_exact(&mut message).await?;
+        return Ok(message.split_off(head));
     }
 }
