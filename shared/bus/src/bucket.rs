@@ -108,7 +108,7 @@ impl Bus {
             handle,
             history: spec.history,
             marker_ttl: spec.marker_ttl,
-            group: Group::new(self.clone(), spec.name, replicas),
+            group: Group::new(self.clone(), spec.name),
             drift,
         };
         Ok(Bucket { bus: self.clone(), shape: Arc::new(shape) })

@@ -32,10 +32,6 @@ use crate::exchange::ExchangeError;
 use crate::headers;
 use crate::link::Watch;
 
-/// Below so many at once, each goes alone. On one server a batch costs three syncs and its staging,
-/// as much as 30 writes; on three it is one entry of the log, which pays at once (measured).
-const FEW: usize = 32;
-const FEW_REPLICATED: usize = 4;
 /// A batch has no more messages (the server takes 1000), and no more bytes.
 const MESSAGES_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
@@ -44,7 +40,6 @@ const BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Group {
     bus: Bus,
     bucket: String,
-    few: usize,
     state: Mutex<State>,
 }
 
@@ -100,20 +95,15 @@ impl Drop for Batch {
 }
 
 impl Group {
-    pub(crate) fn new(bus: Bus, bucket: &str, replicas: u8) -> Arc<Self> {
-        let few = match replicas {
-            _ if !bus.config().group_commit => usize::MAX,
-            1 => FEW,
-            _ => FEW_REPLICATED,
-        };
-        Arc::new(Self { bus, bucket: bucket.to_owned(), few, state: Mutex::default() })
+    pub(crate) fn new(bus: Bus, bucket: &str) -> Arc<Self> {
+        Arc::new(Self { bus, bucket: bucket.to_owned(), state: Mutex::default() })
     }
 
     /// Waits until the write may go alone, or has gone with others.
     pub(crate) async fn join(self: &Arc<Self>, message: impl FnOnce() -> Message) -> Fate {
         let told = {
             let mut state = self.lock();
-            if !state.together && state.waiting.is_empty() && state.alone < self.few {
+            if !state.together && state.waiting.is_empty() && state.alone < self.alone_max() {
                 state.alone += 1;
                 return Fate::Alone(Turn(Arc::clone(self)));
             }
@@ -135,9 +125,9 @@ impl Group {
                 return;
             }
             state.waiting.retain(|member| !member.told.is_closed());
-            if state.waiting.len() >= self.few {
+            if state.waiting.len() >= self.alone_max() {
                 let members = state.disjoint();
-                if members.len() >= self.few {
+                if members.len() >= self.alone_max() {
                     state.together = true;
                     tokio::spawn(Arc::clone(self).store(members));
                     return;
@@ -146,7 +136,7 @@ impl Group {
                 alone = members;
                 state.alone += alone.len();
             }
-            while state.alone < self.few
+            while state.alone < self.alone_max()
                 && let Some(member) = state.waiting.pop_front()
             {
                 state.alone += 1;
@@ -245,6 +235,11 @@ impl Group {
             sent.map_err(|error| ExchangeError::Broken(Cause::new(error)))?;
         }
         Err(ExchangeError::Subject)
+    }
+
+    /// So many go alone, and a batch has no fewer.
+    fn alone_max(&self) -> usize {
+        self.bus.config().alone_max.max(1)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -56,7 +56,7 @@ pub use event::Events;
 pub use lease::{KeptLease, Lease, LeaseError};
 pub use link::Counts;
 pub use list::List;
-pub use mirror::{Fold, Mirror, MirrorError, MirrorOptions};
+pub use mirror::{Fold, Mirror, MirrorError, MirrorOptions, NoPicture};
 pub use read::{Entry, ReadError};
 pub use request::{Call, RequestError};
 pub use serve::{EndpointSpec, Request, Service, ServiceSpec};

@@ -104,7 +104,7 @@ impl Bucket {
         Ok(self.last(filter).await?.map_or(0, |message| message.sequence))
     }
 
-    async fn last(&self, filter: &str) -> Result<Option<StreamMessage>, ReadError> {
+    pub(crate) async fn last(&self, filter: &str) -> Result<Option<StreamMessage>, ReadError> {
         self.last_at(&self.subject(filter)).await
     }
 

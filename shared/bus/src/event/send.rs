@@ -1,16 +1,16 @@
 //! The way of events to the stream.
 //!
-//! On a cluster each message is an entry of the stream's log, which three servers write: there the
-//! events that come while one is being stored go together in the next batch, so that many events
-//! cost as little as one. On one server the stream is written without a sync, and a batch would
-//! cost more than it saves.
+//! An event that comes when none was sent for a moment goes at once, and those that follow it
+//! closely go together. On a cluster, where each message is an entry of a log that three servers
+//! write, they are one batch and cost as little as one. On one server the stream is written without
+//! a sync and a batch would cost more than it saves; but both ends are woken once for all of them.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use rand::RngExt as _;
 use tokio::sync::mpsc::Receiver;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{HEARTBEAT, Outgoing, Told};
 use crate::commit::{Ack, read_ack};
@@ -19,20 +19,25 @@ use crate::headers;
 
 /// Events that go together.
 const TOGETHER_MAX: usize = 256;
+/// How often events go together at most.
+const GATHER: Duration = Duration::from_millis(5);
 /// How long the next ones wait for the last ones to be stored.
 const PACE: Duration = Duration::from_millis(500);
 
 /// Hands events to the client in order, while it is connected.
 pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, replicated: bool) {
+    let mut gather_until = Instant::now();
     while let Some(next) = outgoing.recv().await {
         // What is queued in the client while it is away would stand in the way of everything else.
         while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
         let (mut events, mut then) = (Vec::new(), Some(next));
         while let Some(Outgoing::Event(event)) = then {
             events.push(event);
-            let more = replicated && events.len() < TOGETHER_MAX;
-            then = if more { outgoing.try_recv().ok() } else { None };
+            let more = events.len() < TOGETHER_MAX;
+            let coming = timeout_at(gather_until, outgoing.recv());
+            then = if more { coming.await.ok().flatten() } else { None };
         }
+        gather_until = Instant::now() + GATHER;
         if replicated {
             store(&bus, events).await;
         } else {

@@ -2,10 +2,10 @@
 //! was.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use rand::RngExt as _;
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until};
@@ -54,6 +54,9 @@ pub(super) struct Follower<F> {
 
 const PATIENCE_MAX: u32 = 4;
 
+/// How many keys the leader is asked for at once.
+const LOOKS_AT_ONCE: usize = 16;
+
 /// One feed and what it was opened for.
 struct Pass {
     /// Whether it brings all keys, so that what it does not bring is gone.
@@ -63,6 +66,9 @@ struct Pass {
     head: u64,
     /// The leader's last sequence just before: nothing below the filter stands between both.
     last: u64,
+    /// How many messages were waiting when it was opened and have not come. A feed that brings
+    /// them has caught up, however many are written meanwhile.
+    due: u64,
     /// How far this feed has come, and how far it had when it was last probed.
     seen: u64,
     probed: u64,
@@ -133,31 +139,36 @@ impl<F: Fold> Follower<F> {
             Follow { stream: &bucket.shape.stream, subjects, start, heartbeat }
         };
         let mut feed = Feed::open(&bucket.bus, from(start, heartbeat)).await?;
-        let mut pending = feed.pending;
+        pass.due = feed.pending;
         let mut probe_at = Instant::now() + probe_every;
-        self.look_up(&mut pass, pending);
+        self.look_up(&mut pass).await?;
         loop {
             let item = tokio::select! {
-                item = feed.next() => item?,
-                () = sleep_until(self.resync_at), if pass.caught_up => return Err(Stop::Resync),
+                biased;
                 () = sleep_until(probe_at) => {
                     // Messages wait in the feed meanwhile; the leader is asked seldom.
                     pass = self.probe(pass).await?;
                     probe_at = Instant::now() + probe_every;
                     continue;
                 }
+                item = feed.next() => item?,
+                // Last, so that the feed is known to be good to the end.
+                () = sleep_until(self.resync_at), if pass.caught_up => return Err(Stop::Resync),
             };
-            match item {
+            let torn;
+            (pass.seen, pass.due, torn) = match item {
                 Item::Message(message) => {
-                    (pending, pass.seen) = (message.pending, message.sequence);
                     self.apply(&message);
+                    let due = pass.due.saturating_sub(1).min(message.pending);
+                    (message.sequence, due, message.sequence != pass.seen + 1)
                 }
-                Item::Idle(sequence) => {
-                    (pending, pass.seen) = (0, sequence);
-                    self.reached(sequence);
-                }
+                Item::Idle(sequence) => (sequence, 0, sequence != pass.seen),
+            };
+            if !pass.whole {
+                // A reading of all keys has reached nothing before it is complete.
+                self.reached(pass.seen, torn);
             }
-            self.look_up(&mut pass, pending);
+            self.look_up(&mut pass).await?;
             if pass.caught_up {
                 self.patience = 1;
             }
@@ -190,21 +201,19 @@ impl<F: Fold> Follower<F> {
         let last = stream.state.last_seq;
         let head = bucket.head(&shared.filter).await?;
         let whole = self.resync || !same || away;
+        let mut pass = Pass { whole, head, last, due: 0, seen: 0, probed: 0, caught_up: false };
         if whole {
-            let mut table = shared.table.write().unwrap_or_else(PoisonError::into_inner);
-            table.begin(!same);
+            shared.table_mut().begin(!same);
             if !same {
                 self.created = stream.created;
                 self.anchor = None;
                 shared.progress.send_modify(|progress| progress.applied = 0);
             }
             self.resync = true;
-            let pass = Pass { whole, head, last, seen: 0, probed: 0, caught_up: false };
             return Ok((Start::LastOfEach, pass));
         }
-        let applied = shared.progress.borrow().applied;
-        let pass = Pass { whole, head, last, seen: applied, probed: 0, caught_up: false };
-        Ok((Start::From(applied + 1), pass))
+        pass.seen = shared.progress.borrow().applied;
+        Ok((Start::From(pass.seen + 1), pass))
     }
 
     /// Whether the stream is the one we followed, with all that we applied still in it.
@@ -214,8 +223,9 @@ impl<F: Fold> Follower<F> {
         }
         let Some(anchor) = self.anchor else { return Ok(true) };
         let Some(message) = self.shared.bucket.message(anchor.sequence).await? else {
-            // Overwritten or expired, as it should be, or restored without it: who knows.
-            return Ok(false);
+            // Overwritten or expired, as it should be, or restored without it: who knows. A feed
+            // that was good until now does: its consumer would have ended with its stream.
+            return Ok(self.stale_since().is_none());
         };
         let unix_nanos = u64::try_from(message.time.unix_timestamp_nanos()).unwrap_or(0);
         Ok(Anchor { sequence: message.sequence, unix_nanos } == anchor)
@@ -229,13 +239,12 @@ impl<F: Fold> Follower<F> {
         }
         let Delivery { sequence, unix_nanos, .. } = *message;
         self.anchor = Some(Anchor { sequence, unix_nanos });
-        self.reached(sequence);
     }
 
-    fn reached(&self, sequence: u64) {
+    fn reached(&self, sequence: u64, torn: bool) {
         let shared = &self.shared;
         // The table first: whoever is woken finds it there.
-        shared.table.write().unwrap_or_else(PoisonError::into_inner).reached(sequence);
+        shared.table_mut().reached(sequence, torn);
         shared.progress.send_if_modified(|progress| {
             let further = sequence > progress.applied;
             progress.applied = progress.applied.max(sequence);
@@ -244,31 +253,55 @@ impl<F: Fold> Follower<F> {
     }
 
     /// Notes when the feed has brought all that the leader had when it was opened.
-    fn look_up(&mut self, pass: &mut Pass, pending: u64) {
-        if pass.caught_up || pending > 0 || pass.seen < pass.head {
-            return;
+    async fn look_up(&mut self, pass: &mut Pass) -> Result<(), Stop> {
+        if pass.caught_up || pass.due > 0 || pass.seen < pass.head {
+            return Ok(());
         }
         pass.caught_up = true;
-        let reached = pass.seen.max(pass.last);
-        self.reached(reached);
-        let shared = &self.shared;
+        pass.seen = pass.seen.max(pass.last);
         if pass.whole {
-            let gone = {
-                let mut table = shared.table.write().unwrap_or_else(PoisonError::into_inner);
-                table.complete(reached)
-            };
-            if gone > 0 {
-                let bucket = shared.bucket.name();
-                tracing::info!(bucket, gone, "keys were deleted while the mirror did not look");
-                shared.changes.send_modify(|changes| *changes += 1);
-            }
+            self.complete(pass.seen).await?;
             self.resync = false;
-            self.resync_at = Instant::now() + jittered(shared.options.resync_every);
+            self.resync_at = Instant::now() + jittered(self.shared.options.resync_every);
         }
-        shared.progress.send_modify(|progress| {
+        // Not before what is gone is. The newest of each key came without what it replaced.
+        self.reached(pass.seen, pass.whole);
+        self.shared.progress.send_modify(|progress| {
             progress.started = true;
             progress.stale_since = None;
         });
+        Ok(())
+    }
+
+    /// All keys were read up to a sequence. What the reading did not show is gone; or it was
+    /// written again meanwhile, and comes only now: the leader knows.
+    async fn complete(&self, sequence: u64) -> Result<(), Stop> {
+        let shared = &self.shared;
+        let bucket = &shared.bucket;
+        let unseen = shared.table().unseen(sequence);
+        let looks = stream::iter(unseen).map(async |(key, known)| match known {
+            // Of another stream.
+            0 => Ok((key, None)),
+            _ => bucket.last(&key).await.map(|message| (key, message)),
+        });
+        let mut looks = std::pin::pin!(looks.buffer_unordered(LOOKS_AT_ONCE));
+        let mut gone = 0;
+        while let Some((key, message)) = looks.try_next().await? {
+            match message {
+                Some(message) => {
+                    let value = value(&message.headers, &message.payload);
+                    shared.apply(&key, message.sequence, value.as_deref());
+                }
+                None => gone += u64::from(shared.table_mut().gone(&key, sequence)),
+            }
+        }
+        if gone > 0 {
+            let bucket = bucket.name();
+            tracing::info!(bucket, gone, "keys were deleted while the mirror did not look");
+            shared.changes.send_modify(|changes| *changes += 1);
+        }
+        shared.table_mut().complete();
+        Ok(())
     }
 
     /// Asks the leader for its head. The next probe finds that the feed came to it, or at least

@@ -12,7 +12,10 @@
 //! - After a gap it goes on from where it stood, if the last message it applied is still there
 //!   unchanged. If it is not (the bucket was made anew, restored from a backup, or too much time
 //!   has passed for delete markers to have stayed) all keys are read again and compared, so that
-//!   deleted keys are noticed. The same happens now and then without a reason.
+//!   deleted keys are noticed. The same happens now and then without a reason, and nobody sees it.
+//! - A snapshot ([`Mirror::snapshot`]) is the bucket as it was at one revision. A bucket keeps few
+//!   values of a key: what was replaced before it came here never comes, and no picture is shown
+//!   until what replaced it has.
 //!
 //! A mirror may be behind. Decide by it and write with a guard; answer by the leader
 //! ([`Bucket::get`], [`Bucket::list`]), or [`Mirror::reach`] its head first.
@@ -23,12 +26,12 @@ mod follow;
 mod table;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use berth_contract::{code::Code, problem::Problem};
 use thiserror::Error;
-use tokio::sync::{RwLockReadGuard, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
@@ -37,6 +40,7 @@ use crate::cause::Cause;
 use crate::filter;
 
 use follow::Follower;
+pub use table::NoPicture;
 use table::Table;
 
 /// How long a snapshot waits for a moment without own commits before it makes one.
@@ -209,7 +213,7 @@ impl<F: Fold> Mirror<F> {
 
     /// Looks at the projection. The watch waits meanwhile: look briefly, and copy what is kept.
     pub fn read<T>(&self, look: impl FnOnce(&F) -> T) -> T {
-        look(self.shared.table.read().unwrap_or_else(PoisonError::into_inner).fold())
+        look(self.shared.table().fold())
     }
 
     /// Looks at the projection when it is a picture of the bucket at one revision, which is
@@ -225,47 +229,66 @@ impl<F: Fold> Mirror<F> {
         // Once it is taken there is an answer.
         let mut glance = || match self.glance(|fold| look.take().map(|look| look(fold))) {
             Ok((revision, Some(seen))) => Ok((revision, seen)),
-            Ok((wanted, None)) | Err(wanted) => Err(wanted),
+            Ok((revision, None)) => Err(NoPicture::Before(revision)),
+            Err(why) => Err(why),
         };
         let patient_until = Instant::now() + PATIENCE;
         loop {
-            let wanted = match glance() {
+            let why = match glance() {
                 Ok(seen) => return Ok(seen),
-                Err(wanted) if Instant::now() >= deadline => return Err(self.behind(wanted)),
-                Err(wanted) => wanted,
+                Err(NoPicture::Before(wanted) | NoPicture::Torn(wanted))
+                    if Instant::now() >= deadline =>
+                {
+                    return Err(self.behind(wanted));
+                }
+                Err(why) => why,
             };
             if Instant::now() < patient_until {
-                self.reach(wanted, deadline).await?;
+                self.mend(why, deadline).await?;
                 continue;
             }
             let held_until = deadline.min(Instant::now() + HELD_BACK_MAX);
             let Ok(_held) = timeout_at(held_until, self.shared.commits.write()).await else {
                 continue;
             };
-            let ahead = match glance() {
-                Ok(seen) => return Ok(seen),
-                Err(ahead) => ahead,
-            };
-            // If the watch does not come so far either, commits go on before the next try.
-            if self.reach(ahead, held_until).await.is_ok()
-                && let Ok(seen) = glance()
-            {
-                return Ok(seen);
+            loop {
+                let why = match glance() {
+                    Ok(seen) => return Ok(seen),
+                    Err(why) => why,
+                };
+                // If the watch does not come so far either, commits go on before the next try.
+                if Instant::now() >= held_until || self.mend(why, held_until).await.is_err() {
+                    break;
+                }
             }
         }
     }
 
     /// To be kept from before an own commit until it is put here, so that a snapshot can hold
     /// commits back when there is no moment without one.
-    pub async fn committing(&self) -> RwLockReadGuard<'_, ()> {
+    pub async fn committing(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
         self.shared.commits.read().await
     }
 
-    /// As [`snapshot`](Self::snapshot), now or not at all: else answered with the revision that the
-    /// watch must come to first.
-    pub fn glance<T>(&self, look: impl FnOnce(&F) -> T) -> Result<(u64, T), u64> {
-        let table = self.shared.table.read().unwrap_or_else(PoisonError::into_inner);
+    /// As [`snapshot`](Self::snapshot), now or not at all: else answered with what to wait for
+    /// ([`Mirror::mend`]).
+    pub fn glance<T>(&self, look: impl FnOnce(&F) -> T) -> Result<(u64, T), NoPicture> {
+        let table = self.shared.table();
         table.shows().map(|revision| (revision, look(table.fold())))
+    }
+
+    /// Waits for what keeps the projection from being a picture, as far as that is known.
+    pub async fn mend(&self, why: NoPicture, deadline: Instant) -> Result<(), MirrorError> {
+        let at = match why {
+            NoPicture::Before(revision) => return self.reach(revision, deadline).await,
+            NoPicture::Torn(at) => at,
+        };
+        let shared = &self.shared;
+        let Ok(Ok(head)) = timeout_at(deadline, shared.bucket.head(&shared.filter)).await else {
+            return Err(self.behind(at));
+        };
+        shared.table_mut().mend(at, head);
+        self.reach(head, deadline).await
     }
 
     /// Applies an own commit at once, unless something newer is known of the key.
@@ -311,11 +334,17 @@ impl<F: Fold> Mirror<F> {
 }
 
 impl<F: Fold> Shared<F> {
+    fn table(&self) -> RwLockReadGuard<'_, Table<F>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn table_mut(&self) -> RwLockWriteGuard<'_, Table<F>> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Applies what is newer than what is known of the key.
     fn apply(&self, key: &str, revision: u64, value: Option<&[u8]>) {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = table.apply(key, revision, value);
-        drop(table);
+        let changed = self.table_mut().apply(key, revision, value);
         if changed {
             self.changes.send_modify(|changes| *changes += 1);
         }

@@ -13,9 +13,31 @@ pub(super) struct Table<F> {
     reading: u32,
     /// Deletes applied ahead of the watch: older news of these keys must not bring them back.
     ahead: Vec<(u64, Box<str>)>,
-    /// The newest revision in the fold, and up to which nothing is missing in it.
+    /// The newest revision in the fold, and how far the watch is.
     newest: u64,
-    whole: u64,
+    came: u64,
+    /// The fold shows some keys of one stream and some of another.
+    mixed: bool,
+    tear: Option<Tear>,
+}
+
+/// Before `at` something did not come, since the bucket no longer held it: what replaced it is
+/// newer, perhaps than all that has come.
+#[derive(Debug)]
+struct Tear {
+    at: u64,
+    /// What replaced it has come with this revision at the latest, if that is known yet.
+    until: Option<u64>,
+}
+
+/// Why the fold is no picture of the bucket at one revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoPicture {
+    /// The watch must have come to this revision first.
+    Before(u64),
+    /// Something that was replaced before this revision did not come, and what replaced it may be
+    /// missing: the leader's head tells by when it has come.
+    Torn(u64),
 }
 
 struct Known {
@@ -27,17 +49,34 @@ struct Known {
 
 impl<F: Fold> Table<F> {
     pub(super) fn new(fold: F) -> Self {
-        Self { fold, keys: HashMap::new(), reading: 0, ahead: Vec::new(), newest: 0, whole: 0 }
+        let (keys, ahead) = (HashMap::new(), Vec::new());
+        Self { fold, keys, reading: 0, ahead, newest: 0, came: 0, mixed: false, tear: None }
     }
 
     pub(super) fn fold(&self) -> &F {
         &self.fold
     }
 
-    /// What the fold shows: the revision of which it is a picture; else the one that it must have
-    /// come to before it is one again, since some of what is older is not in it yet.
-    pub(super) fn shows(&self) -> Result<u64, u64> {
-        if self.newest <= self.whole { Ok(self.whole) } else { Err(self.newest) }
+    /// The revision of which the fold is a picture.
+    pub(super) fn shows(&self) -> Result<u64, NoPicture> {
+        if self.newest > self.came || self.mixed {
+            return Err(NoPicture::Before(self.newest.max(self.came + 1)));
+        }
+        match self.tear {
+            None => Ok(self.came),
+            Some(Tear { until: Some(until), .. }) => Err(NoPicture::Before(until)),
+            Some(Tear { at, until: None }) => Err(NoPicture::Torn(at)),
+        }
+    }
+
+    /// The leader's head was this after the fold was found torn at a revision.
+    pub(super) fn mend(&mut self, torn_at: u64, head: u64) {
+        let came = self.came;
+        // Another tear since needs another look at the head.
+        self.tear.take_if(|tear| tear.at == torn_at && came >= head);
+        if let Some(tear) = self.tear.as_mut().filter(|tear| tear.at == torn_at) {
+            tear.until = Some(head);
+        }
     }
 
     /// Applies what is newer than what is known of the key; says whether the fold changed.
@@ -66,9 +105,15 @@ impl<F: Fold> Table<F> {
         was_live
     }
 
-    /// The watch has brought everything up to `revision`: deletes before it need no memory.
-    pub(super) fn reached(&mut self, revision: u64) {
-        self.whole = self.whole.max(revision);
+    /// The watch has come to `revision`: deletes before it need no memory. `torn` says that
+    /// something may have been replaced before it came.
+    pub(super) fn reached(&mut self, revision: u64, torn: bool) {
+        self.came = self.came.max(revision);
+        let came = self.came;
+        self.tear.take_if(|tear| tear.until.is_some_and(|until| came >= until));
+        if torn {
+            self.tear = Some(Tear { at: came, until: None });
+        }
         let keys = &mut self.keys;
         self.ahead.retain(|(deleted, key)| {
             let past = *deleted <= revision;
@@ -85,27 +130,38 @@ impl<F: Fold> Table<F> {
     pub(super) fn begin(&mut self, another_stream: bool) {
         self.reading = self.reading.wrapping_add(1);
         if another_stream {
-            (self.newest, self.whole) = (0, 0);
+            (self.newest, self.came, self.mixed) = (0, 0, true);
             self.keys.values_mut().for_each(|known| known.revision = 0);
         }
     }
 
-    /// The reading is complete up to `revision`: what was not seen in it is gone. Answers how many
-    /// keys that were.
-    pub(super) fn complete(&mut self, revision: u64) -> usize {
-        let reading = self.reading;
-        let gone: Vec<Box<str>> = self
-            .keys
-            .iter()
-            .filter(|(_, known)| known.reading != reading && known.revision <= revision)
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in &gone {
-            if self.keys.remove(key).is_some_and(|known| known.live) {
-                self.fold.delete(key, revision);
-            }
+    /// The keys up to `revision` that the reading, which has come so far, did not show: they are
+    /// gone, or were written again after it began. With each what was known of its revision.
+    pub(super) fn unseen(&self, revision: u64) -> Vec<(Box<str>, u64)> {
+        let unseen = |known: &Known| {
+            known.live && known.reading != self.reading && known.revision <= revision
+        };
+        let unseen = self.keys.iter().filter(|(_, known)| unseen(known));
+        unseen.map(|(key, known)| (key.clone(), known.revision)).collect()
+    }
+
+    /// A key that was unseen up to `revision` is not there. Says whether the fold changed.
+    pub(super) fn gone(&mut self, key: &str, revision: u64) -> bool {
+        if self.keys.get(key).is_none_or(|known| known.revision > revision) {
+            return false;
         }
-        gone.len()
+        let live = self.keys.remove(key).is_some_and(|known| known.live);
+        if live {
+            // From now on the fold is no picture of what was before this.
+            self.newest = self.newest.max(revision);
+            self.fold.delete(key, revision);
+        }
+        live
+    }
+
+    /// All keys of the stream were read.
+    pub(super) fn complete(&mut self) {
+        self.mixed = false;
     }
 }
 
@@ -146,12 +202,12 @@ mod tests {
         let mut table = Table::new(Keys::default());
         table.apply("a", 5, Some(b"5"));
         assert!(table.apply("a", 7, None));
-        table.reached(5);
+        table.reached(5, false);
         assert!(!table.apply("a", 6, Some(b"6")));
-        table.reached(6);
+        table.reached(6, false);
         assert!(!table.apply("a", 7, None));
         assert_eq!(keys(&table), []);
-        table.reached(7);
+        table.reached(7, false);
         assert!(table.keys.is_empty() && table.ahead.is_empty());
         table.apply("a", 8, Some(b"8"));
         assert_eq!(keys(&table), [("a", 8)]);
@@ -161,18 +217,49 @@ mod tests {
     fn what_was_applied_ahead_is_no_picture_until_the_rest_has_come() {
         let mut table = Table::new(Keys::default());
         table.apply("a", 5, Some(b"5"));
-        table.reached(5);
+        table.reached(5, false);
         assert_eq!(table.shows(), Ok(5));
         table.apply("b", 7, Some(b"7"));
-        assert_eq!(table.shows(), Err(7));
+        assert_eq!(table.shows(), Err(NoPicture::Before(7)));
         table.apply("a", 6, Some(b"6"));
-        table.reached(6);
-        assert_eq!(table.shows(), Err(7));
+        table.reached(6, false);
+        assert_eq!(table.shows(), Err(NoPicture::Before(7)));
         table.apply("b", 7, Some(b"7"));
-        table.reached(7);
+        table.reached(7, false);
         assert_eq!(table.shows(), Ok(7));
+        // Another stream: nothing is a picture before all of it was read.
         table.begin(true);
-        assert_eq!(table.shows(), Ok(0));
+        assert_eq!(table.shows(), Err(NoPicture::Before(1)));
+        table.apply("a", 3, Some(b"3"));
+        assert_eq!(table.shows(), Err(NoPicture::Before(3)));
+        table.reached(4, false);
+        assert_eq!(table.shows(), Err(NoPicture::Before(5)));
+        table.complete();
+        assert_eq!(table.shows(), Ok(4));
+    }
+
+    #[test]
+    fn what_was_replaced_before_it_came_leaves_no_picture_until_the_newer_has_come() {
+        let mut table = Table::new(Keys::default());
+        // Of "a", 3 was replaced by 6 before the watch came so far.
+        table.apply("b", 4, Some(b"4"));
+        table.reached(4, true);
+        assert_eq!(table.shows(), Err(NoPicture::Torn(4)));
+        table.mend(4, 6);
+        assert_eq!(table.shows(), Err(NoPicture::Before(6)));
+        // Of "c", 5 was replaced: the head that was asked for before says nothing of that.
+        table.apply("a", 6, Some(b"6"));
+        table.reached(6, true);
+        assert_eq!(table.shows(), Err(NoPicture::Torn(6)));
+        table.mend(4, 6);
+        assert_eq!(table.shows(), Err(NoPicture::Torn(6)));
+        table.mend(6, 7);
+        table.apply("c", 7, Some(b"7"));
+        table.reached(7, false);
+        assert_eq!(table.shows(), Ok(7));
+        table.reached(8, true);
+        table.mend(8, 8);
+        assert_eq!(table.shows(), Ok(8));
     }
 
     #[test]
@@ -180,22 +267,38 @@ mod tests {
         let mut table = Table::new(Keys::default());
         assert!(!table.apply("a", 7, None), "nothing was there");
         table.apply("a", 8, Some(b"8"));
-        table.reached(8);
+        table.reached(8, false);
         assert_eq!(keys(&table), [("a", 8)]);
         assert!(!table.apply("a", 8, None));
     }
 
     #[test]
-    fn a_reading_removes_what_it_did_not_see() {
+    fn a_reading_tells_what_it_did_not_see() {
         let mut table = Table::new(Keys::default());
-        table.apply("a", 1, Some(b""));
-        table.apply("b", 2, Some(b""));
+        for key in ["a", "b", "c"] {
+            table.apply(key, 2, Some(b""));
+        }
         table.begin(false);
-        table.apply("a", 1, Some(b""));
+        table.apply("a", 2, Some(b""));
         // Committed by ourselves while the reading runs: newer than it.
         table.apply("c", 9, Some(b""));
-        assert_eq!(table.complete(3), 1);
-        assert_eq!(keys(&table), [("a", 1), ("c", 9)]);
+        assert_eq!(table.unseen(3), [("b".into(), 2)]);
+        assert!(table.gone("b", 3) && !table.gone("b", 3));
+        assert!(!table.gone("c", 3), "it was written again");
+        assert_eq!(keys(&table), [("a", 2), ("c", 9)]);
+    }
+
+    #[test]
+    fn a_key_that_is_found_gone_leaves_no_picture_of_what_was_before() {
+        let mut table = Table::new(Keys::default());
+        table.apply("a", 2, Some(b""));
+        table.reached(2, false);
+        table.begin(false);
+        assert_eq!(table.shows(), Ok(2));
+        assert!(table.gone("a", 3));
+        assert_eq!(table.shows(), Err(NoPicture::Before(3)));
+        table.reached(3, false);
+        assert_eq!(table.shows(), Ok(3));
     }
 
     #[test]
@@ -205,7 +308,8 @@ mod tests {
         table.apply("b", 60, Some(b""));
         table.begin(true);
         assert!(table.apply("a", 1, Some(b"")));
-        assert_eq!(table.complete(1), 1);
+        assert_eq!(table.unseen(1), [("b".into(), 0)], "nothing is known of it in this stream");
+        assert!(table.gone("b", 1));
         assert_eq!(keys(&table), [("a", 1)]);
     }
 }

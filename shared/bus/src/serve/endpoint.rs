@@ -124,8 +124,11 @@ async fn serve<R, F, H>(
             tokio::spawn(async move { answering.handle(&*handler, slot).await });
         } else {
             let full = format!("{} requests are under way, as many as are taken", running.slots);
-            let problem = Problem::new(Code::Overloaded, full).retryable();
-            answering.answer(Err(problem), Duration::ZERO).await;
+            let mut span = answering.span();
+            span.fail(Code::Overloaded.as_str());
+            let trace = span.context();
+            let problem = Problem::new(Code::Overloaded, full).retryable().trace(trace.trace_id());
+            answering.answer(Err(problem), Duration::ZERO, trace).await;
         }
     }
 }
@@ -199,7 +202,8 @@ impl Answering {
     {
         let began = Instant::now();
         let mut span = self.span();
-        let outcome = match self.request(span.context()) {
+        let trace = span.context();
+        let outcome = match self.request(trace) {
             Err(problem) => Err(problem),
             Ok(request) => {
                 let trace = request.trace.trace_id();
@@ -227,7 +231,7 @@ impl Answering {
         }
         // Ended before the answer: whoever has the answer may look for the span.
         span.end();
-        self.answer(outcome, began.elapsed()).await;
+        self.answer(outcome, began.elapsed(), trace).await;
         drop(slot);
     }
 
@@ -279,7 +283,7 @@ impl Answering {
         })
     }
 
-    async fn answer(&self, outcome: Result<Bytes, Problem>, busy: Duration) {
+    async fn answer(&self, outcome: Result<Bytes, Problem>, busy: Duration, trace: TraceContext) {
         self.running.note(outcome.as_ref().map(|_| ()), busy);
         let sent = match outcome {
             Ok(body) => {
@@ -298,7 +302,8 @@ impl Answering {
         };
         if let Err(kind) = sent {
             let endpoint = &self.running.spec.name;
-            tracing::warn!(endpoint, %kind, "an answer could not be sent");
+            let trace = trace.trace_id();
+            tracing::warn!(endpoint, trace, %kind, "an answer could not be sent");
         }
     }
 

@@ -9,7 +9,8 @@ use berth_contract::stream::EVENTS;
 use berth_harness::nats::Cluster;
 use berth_harness::wait;
 use futures_util::future::join_all;
-use tokio::time::Instant;
+use serde_json::json;
+use tokio::time::{Instant, timeout};
 
 use crate::group::batched;
 use crate::loss::{Told, is_true, write_until};
@@ -28,6 +29,7 @@ async fn three_servers() {
     let buses =
         join_all(cluster.servers().iter().map(|server| connect_via(&cluster, server))).await;
     services_that_start_at_once_make_one_bucket(&buses).await;
+    events_that_come_closely_go_together_in_order(&cluster, &buses[0]).await;
     a_lost_race_is_a_conflict_whatever_its_code(&cluster, &buses).await;
     a_leader_read_sees_what_was_acknowledged(&cluster, &buses).await;
     a_leader_killed_under_writes_loses_nothing_and_no_result_lies(&cluster, &buses).await;
@@ -36,7 +38,9 @@ async fn three_servers() {
 /// A bus that prefers one server, and knows the others.
 async fn connect_via(cluster: &Cluster, first: &berth_harness::nats::Server) -> Bus {
     let urls = [first.url(), cluster.url()];
-    Bus::connect(berth_bus::Config::new(urls, "test/host/1")).await.unwrap()
+    let config = berth_bus::Config::new(urls, "test/host/1");
+    // Few writers are enough for each bus to store some together.
+    Bus::connect(berth_bus::Config { alone_max: 4, ..config }).await.unwrap()
 }
 
 async fn services_that_start_at_once_make_one_bucket(buses: &[Bus]) {
@@ -46,6 +50,34 @@ async fn services_that_start_at_once_make_one_bucket(buses: &[Bus]) {
     }
     // Events are synced with the rest on a cluster: the server takes the other way on one only.
     assert_eq!(buses[0].events(&EVENTS, 3).await.unwrap().drift(), []);
+}
+
+/// One that comes alone is there without a flush; those right behind it are there after one.
+async fn events_that_come_closely_go_together_in_order(cluster: &Cluster, bus: &Bus) {
+    const COUNT: u64 = 20;
+    let events = bus.events(&EVENTS, 3).await.unwrap();
+    let mut followed = events.follow("berth.v1.event.>").await.unwrap();
+    let tell = |count| {
+        events.publish("berth.v1.event.default.volume.v1", &json!({ "count": count }), trace());
+    };
+    for count in 0..COUNT {
+        tell(count);
+        if count == 0 {
+            let first = timeout(ELECTION, followed.next()).await.unwrap();
+            assert_eq!(first.body, r#"{"count":0}"#);
+        }
+    }
+    events.flush(ELECTION).await;
+    let stream = plain(&cluster.url()).await.get_stream(EVENTS.name).await.unwrap();
+    let mut together = 0_u64;
+    for count in 1..COUNT {
+        let next = timeout(ELECTION, followed.next()).await.unwrap();
+        assert_eq!(next.body, format!(r#"{{"count":{count}}}"#));
+        let message = stream.get_raw_message(next.sequence).await.unwrap();
+        together += u64::from(message.headers.get("Nats-Batch-Id").is_some());
+    }
+    // Their teller works beside us, and may have found the first few one by one.
+    assert!(together > 0, "nothing of what came at once went together");
 }
 
 /// At R3 the leader refuses most lost races with 10164, which the client library does not know.
@@ -123,7 +155,6 @@ async fn a_leader_killed_under_writes_loses_nothing_and_no_result_lies(
     let leases = open(buses, &LEASES).await;
     let mirrors = join_all(buckets.iter().map(|bucket| mirror(bucket, ">"))).await;
     let stop = Flag::new(AtomicBool::new(false));
-    // Enough for each bus to store some together.
     let writers: Vec<_> = (0..36)
         .map(|writer| {
             let (bucket, stop) = (buckets[writer % 3].clone(), Flag::clone(&stop));

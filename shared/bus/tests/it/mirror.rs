@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use berth_bus::{Bus, Config, Fold, Mirror, MirrorError, MirrorOptions};
+use berth_bus::{Bucket, Bus, Config, Fold, Mirror, MirrorError, MirrorOptions};
 use berth_harness::nats::Server;
 use berth_harness::proxy::Proxy;
 use berth_harness::wait;
@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use crate::loss::write_until;
 use crate::support::{
-    FLEETING, Flag, Keys, PATIENCE, STATE, agrees, config, connect, hurried, listed, mirror,
-    one_bucket, plain, put, set, unset,
+    FLEETING, Flag, Keys, LEASES, PATIENCE, STATE, agrees, config, connect, hurried, listed,
+    mirror, one_bucket, plain, put, set, unset,
 };
 
 fn held(mirror: &Mirror<Keys>, key: &str) -> Option<String> {
@@ -384,11 +384,58 @@ async fn a_mirror_reads_everything_again_now_and_then_without_being_stale() {
         count += 1;
     }
     agrees(&mirror, &bucket, ">").await;
+    mirror.reach(bucket.head(">").await.unwrap(), Instant::now() + PATIENCE).await.unwrap();
     // Reading again what is known already is no change.
     let mut changes = mirror.subscribe();
     changes.mark_unchanged();
     tokio::time::sleep(options.resync_every * 3).await;
     assert!(!changes.has_changed().unwrap());
+}
+
+/// Writes its key over and over; answers the revision of each write.
+async fn overwrite(bucket: &Bucket, key: &'static str, stop: &Flag) -> Vec<u64> {
+    let mut revisions = vec![0];
+    while !stop.load(Ordering::Relaxed) {
+        let head = revisions[revisions.len() - 1];
+        revisions.push(bucket.commit(put(key, key, key, head)).await.unwrap());
+    }
+    revisions
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_is_a_picture_while_all_keys_are_read_again() {
+    // Of each key the last value is kept: what was applied last is always overwritten soon.
+    let (_server, _bus, bucket) = one_bucket(&LEASES).await;
+    let options = MirrorOptions { resync_every: Duration::from_millis(20), ..hurried() };
+    let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
+    let stop = Flag::new(AtomicBool::new(false));
+    let keys = ["a", "b", "c"];
+    let writers = keys.map(|key| {
+        let (bucket, stop) = (bucket.clone(), Flag::clone(&stop));
+        tokio::spawn(async move { overwrite(&bucket, key, &stop).await })
+    });
+    let mut pictures = Vec::new();
+    let began = Instant::now();
+    let mut known = 0;
+    while began.elapsed() < Duration::from_secs(3) {
+        pictures.push(mirror.snapshot(began + PATIENCE, Keys::clone).await.unwrap());
+        // A key that is written while the others are read is not gone.
+        let held = mirror.read(|keys| keys.0.len());
+        assert!(held >= known, "{held} keys where {known} were");
+        known = held;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for (key, writer) in keys.iter().zip(writers) {
+        let revisions = writer.await.unwrap();
+        let mut last = 0;
+        for (at, picture) in &pictures {
+            assert!(*at >= last, "a picture at {at} was taken after one at {last}");
+            last = *at;
+            let newest = revisions[revisions.partition_point(|revision| revision <= at) - 1];
+            let shown = picture.0.get(*key).map_or(0, |(revision, _)| *revision);
+            assert_eq!(shown, newest, "{key} in a picture at {at}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
