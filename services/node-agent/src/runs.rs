@@ -53,7 +53,8 @@ pub async fn watch(runs: Runs, bus: Bus, shutdown: Shutdown) {
         pause = match look(&runs, &bus).await {
             Ok(()) => LOOK,
             Err(problem) => {
-                tracing::info!(%problem, "a run that is over could not be told");
+                let trace = problem.trace.as_deref();
+                tracing::info!(trace, %problem, "a run that is over could not be told");
                 (pause * 2).min(LOOK_MAX)
             }
         };

@@ -12,6 +12,7 @@
 mod engine;
 mod plugin;
 mod site;
+mod truth;
 
 pub use engine::{Engine, compose_or_skip, engine_or_skip};
 pub use plugin::{Answer, Plugin, request};

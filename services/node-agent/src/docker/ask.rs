@@ -1,6 +1,6 @@
 //! What the adapter asks of the claim service and of its own agent, as any client would.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_bus::{Bus, Call};
 use berth_contract::message::agent::{Mount, Mounted};
@@ -22,8 +22,8 @@ use super::record::{Session, Target};
 
 /// How long one asking for a mount may take; whoever asks again joins what is under way.
 const MOUNT: Duration = Duration::from_secs(30);
-/// How long a list may take: Docker's own commands wait for it.
-const LIST: Duration = Duration::from_secs(2);
+/// How long a list may take, with all its pages; nobody waits for it.
+const LIST: Duration = Duration::from_secs(10);
 /// Pages of a list that are read.
 const PAGES_MAX: usize = 10;
 
@@ -42,12 +42,12 @@ impl Asker {
 
     /// Registers the alloc of a session; again is nothing.
     pub(super) async fn register(&self, name: &str, session: &Session) -> Result<(), Problem> {
-        let Target { namespace, volume, mode, access } = &session.target;
+        let Target { namespace, volume, mode, access, fs, .. } = &session.target;
         let request = VolumeRequest {
             read_only: *mode == Mode::Read,
             access: *access,
             attachment: Some(AttachmentMode::FileSystem),
-            mount: MountOptions::default(),
+            mount: MountOptions { fs_type: fs.clone(), ..MountOptions::default() },
             ..VolumeRequest::of(volume.clone())
         };
         let register = alloc::Register {
@@ -102,10 +102,12 @@ impl Asker {
     /// The volumes of a namespace.
     pub(super) async fn volumes(&self, namespace: &Namespace) -> Result<Vec<VolumeStub>, Problem> {
         let (mut all, mut after) = (Vec::new(), None);
+        let until = Instant::now() + LIST;
         for _page in 0..PAGES_MAX {
             let page = Page { limit: u32::try_from(PAGE_MAX).ok(), after: after.take() };
             let list = volume::List { page, ..volume::List::default() };
-            let page: Volumes = self.about(Namespaced::VolumeList, namespace, &list, LIST).await?;
+            let left = until.saturating_duration_since(Instant::now()).min(REQUEST_TIMEOUT);
+            let page: Volumes = self.about(Namespaced::VolumeList, namespace, &list, left).await?;
             all.extend(page.volumes);
             after = page.next;
             if after.is_none() {

@@ -115,7 +115,6 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use berth_domain::access::Mode;
     use berth_domain::{AllocId, Namespace, VolumeId};
 
     use super::*;
@@ -125,12 +124,7 @@ mod tests {
     async fn what_was_counted_is_there_after_a_restart_and_in_doubt_when_told_so() {
         let dir = tempfile::tempdir().unwrap();
         let book = Book::open(dir.path().to_owned()).await.unwrap();
-        let target = Target {
-            namespace: Namespace::default(),
-            volume: VolumeId::new("data").unwrap(),
-            mode: Mode::Write,
-            access: None,
-        };
+        let target = Target::of(Namespace::default(), VolumeId::new("data").unwrap());
         let mut session = Session::begin(target, AllocId::new("a").unwrap(), "boot".to_owned());
         session.phase = Phase::Open { path: "/p".to_owned() };
         session.mount("x").unwrap();

@@ -3,8 +3,8 @@
 //! **Promises** that a volume's data is never touched: to create is to give a volume that is there
 //! a name, and to remove is to forget the name.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use berth_contract::code::Code;
 use berth_contract::message::volume::VolumeStatus;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::adapter::{Adapter, in_words};
 use super::delivery::{Delivery, Reference};
+use super::listing::Listing;
 use super::options;
 use super::protocol::{Answer, Endpoint, Question, Volume};
 use super::record::{Definition, Phase, Record, Target, Trust};
@@ -32,14 +33,13 @@ const NAMED: usize = 3;
 #[derive(Clone)]
 pub(super) struct Driver {
     adapter: Adapter,
-    // The volumes that were listed last, for when nobody answers.
-    listed: Arc<Mutex<BTreeSet<String>>>,
+    listing: Listing,
 }
 
 impl Driver {
-    /// The endpoints of this adapter.
-    pub(super) fn new(adapter: Adapter) -> Self {
-        Self { adapter, listed: Arc::default() }
+    /// The endpoints of this adapter, which list what is known there.
+    pub(super) fn new(adapter: Adapter, listing: Listing) -> Self {
+        Self { adapter, listing }
     }
 
     /// Answers; an error is a text for Docker's user.
@@ -98,16 +98,15 @@ impl Driver {
         let record = self.record(name);
         if let Some(known) = record.target().filter(|known| **known != target) {
             return Err(format!(
-                "volume {name} is there already, and is {} of {}; next: choose another name, or \
-                 remove this one first",
-                in_mode(known.mode),
-                known.key()
+                "volume {name} is there already, and is {}; next: choose another name, or remove \
+                 this one first",
+                meant(known)
             ));
         }
         if record.definition.is_some() {
             return Ok(Answer::done());
         }
-        let volume = self.adapter.asker().volume(&target.key()).await;
+        let volume = self.volume(&target).await;
         let volume = volume.map_err(|problem| unknown_volume(&target, &problem))?;
         check(&target, &volume)?;
         if !self.adapter.book().has_room() {
@@ -136,7 +135,7 @@ impl Driver {
             Some(target) => target.clone(),
             None => own_name(name).map_err(|problem| in_words(&problem))?,
         };
-        match self.adapter.asker().volume(&target.key()).await {
+        match self.volume(&target).await {
             Ok(volume) if volume.claim_count > 0 || !volume.claims.is_empty() => {
                 return Err(claimed(name, &volume));
             }
@@ -163,36 +162,36 @@ impl Driver {
             return Ok(Answer::volume(self.shown(name, &record, true)));
         }
         let target = own_name(name).map_err(|problem| in_words(&problem))?;
-        match self.adapter.asker().volume(&target.key()).await {
+        match self.volume(&target).await {
             Ok(_) => Ok(Answer::volume(self.shown(name, &record, true))),
-            Err(problem) if problem.code != Code::NoSuchVolume && self.was_listed(name) => {
+            Err(problem) if problem.code != Code::NoSuchVolume && self.listing.has(name) => {
                 Ok(Answer::volume(self.shown(name, &record, true)))
             }
             Err(problem) => Err(unknown_volume(&target, &problem)),
         }
     }
 
-    /// What was created here, and the volumes of the default namespace that Docker can name; those
-    /// that were listed last when nobody answers.
+    /// What was created here, and the volumes of the default namespace that Docker can name.
     async fn list(&self) -> Answer {
-        match self.adapter.asker().volumes(&Namespace::default()).await {
-            Ok(volumes) => {
-                let ids = volumes.into_iter().map(|volume| volume.id.to_string());
-                let names = ids.filter(|id| is_name(id)).collect();
-                *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = names;
-            }
-            Err(problem) => tracing::warn!(%problem, "Docker is told the volumes of last time"),
-        }
-        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut records: BTreeMap<_, _> =
-            listed.into_iter().map(|name| (name, Record::default())).collect();
+        let listed = self.listing.names().await.into_iter();
+        let mut records: BTreeMap<_, _> = listed.map(|name| (name, Record::default())).collect();
         records.extend(self.adapter.book().all());
         let shown = records.iter().map(|(name, record)| self.shown(name, record, false));
         Answer::volumes(shown.collect())
     }
 
-    fn was_listed(&self, name: &str) -> bool {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    /// Asks for a volume; whether it is there is known from then on.
+    async fn volume(&self, target: &Target) -> Result<VolumeStatus, Problem> {
+        let volume = self.adapter.asker().volume(&target.key()).await;
+        let is_there = match &volume {
+            Ok(_) => true,
+            Err(problem) if problem.code == Code::NoSuchVolume => false,
+            Err(_) => return volume,
+        };
+        if target.namespace == Namespace::default() {
+            self.listing.heard(target.volume.as_str(), is_there);
+        }
+        volume
     }
 
     fn record(&self, name: &str) -> Record {
@@ -224,6 +223,12 @@ impl Driver {
         status.insert("mode", json!(in_mode(target.mode)));
         if let Some(access) = target.access {
             status.insert("access", json!(access));
+        }
+        if let Some(fs) = &target.fs {
+            status.insert("fs", json!(fs));
+        }
+        if let Some(size) = target.size {
+            status.insert("size", json!(size));
         }
         if let Some(session) = &record.session {
             let state = match session.phase {
@@ -263,7 +268,31 @@ fn check(target: &Target, volume: &VolumeStatus) -> Result<(), String> {
         let offered = offered().join(", ");
         return Err(format!("volume {key} offers {offered}: nobody writes there; say mode=ro"));
     }
-    Ok(())
+    match (target.size, volume.capacity_bytes) {
+        (Some(asked), Some(has)) if has < asked => {
+            Err(format!("volume {key} has {has} bytes, and {asked} are asked for (size)"))
+        }
+        (Some(_), None) => Err(format!(
+            "how large volume {key} is, is not known; next: leave size away, or say \
+             capacity_bytes when it is registered with Berth"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What a name stands for, in words.
+fn meant(target: &Target) -> String {
+    let Target { mode, access, fs, size, .. } = target;
+    let mut words = format!("{} of {}", in_mode(*mode), target.key());
+    let more = [
+        ("access", access.map(|access| access.to_string())),
+        ("fs", fs.clone()),
+        ("size", size.map(|size| size.to_string())),
+    ];
+    for (option, value) in more {
+        words.extend(value.map(|value| format!(", {option}={value}")));
+    }
+    words
 }
 
 /// Why nothing can be said of a volume; that it is not there has words of its own.
@@ -295,34 +324,5 @@ fn in_mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Read => "ro",
         Mode::Write => "rw",
-    }
-}
-
-/// Whether Docker can name a volume so: `[a-zA-Z0-9][a-zA-Z0-9_.-]+`.
-fn is_name(id: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-    id.len() > 1
-        && id.len() <= NAME_BYTES_MAX
-        && id.bytes().all(plain)
-        && id.as_bytes()[0].is_ascii_alphanumeric()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_what_docker_takes() {
-        for (id, expected) in [
-            ("data", true),
-            ("a1_.-", true),
-            ("a", false),
-            ("-a", false),
-            ("a/b", false),
-            ("data[0]", false),
-            ("é1", false),
-        ] {
-            assert_eq!(is_name(id), expected, "{id}");
-        }
     }
 }

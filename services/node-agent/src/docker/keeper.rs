@@ -175,7 +175,8 @@ impl Adapter {
             }
         }
         if let Err(problem) = self.close(name, seen, Self::work_until()).await {
-            tracing::warn!(name, %problem, "not released for Docker; it is tried again");
+            let trace = problem.trace.as_deref();
+            tracing::warn!(name, trace, %problem, "not released for Docker; it is tried again");
         }
     }
 }

@@ -21,7 +21,7 @@
 //! | | |
 //! | --- | --- |
 //! | [`server`], [`protocol`] | HTTP and JSON |
-//! | [`driver`], [`options`] | the endpoints |
+//! | [`driver`], [`options`], [`listing`] | the endpoints, and what they list |
 //! | [`adapter`], [`delivery`] | mount and unmount, which count |
 //! | [`session`], [`ask`] | a use's way, by claims |
 //! | [`keeper`], [`holders`], [`engine`] | closing what nobody uses |
@@ -36,6 +36,7 @@ mod driver;
 mod engine;
 mod holders;
 mod keeper;
+mod listing;
 mod options;
 mod protocol;
 mod record;
@@ -60,6 +61,7 @@ use adapter::{Adapter, Parts};
 use ask::Asker;
 use book::Book;
 use driver::Driver;
+use listing::Listing;
 use record::Trust;
 use server::Socket;
 
@@ -118,9 +120,10 @@ pub async fn serve(
     let book = Book::open(place.state_dir.join("docker")).await?;
     // Answers and unmounts may have been lost with the process before this one.
     book.doubt(Trust::AgentWasAway).await?;
+    let (asker, listing) = (Asker::new(bus, place.node), Listing::default());
     let adapter = Adapter::new(Parts {
         book,
-        asker: Asker::new(bus, place.node),
+        asker: asker.clone(),
         boot_id: place.boot_id,
         engine: config.engine.clone(),
         mount_timeout: config.mount_timeout,
@@ -128,11 +131,14 @@ pub async fn serve(
     let socket = Socket::listen(&config.socket)
         .map_err(|source| DockerError::Socket { path: config.socket.clone(), source })?;
     tracing::info!(socket = %config.socket.display(), "serving Docker");
-    let driver = Driver::new(adapter.clone());
+    let driver = Driver::new(adapter.clone(), listing.clone());
     let (drain, keeping) = (place.drain, keeper::keep(adapter, shutdown.clone()));
+    let current = listing.keep(asker, shutdown.clone());
     Ok(Serving(Some(tokio::spawn(async move {
-        let keeping = tokio::spawn(keeping);
+        let at_work = [tokio::spawn(keeping), tokio::spawn(current)];
         server::serve(socket, driver, shutdown, drain).await;
-        keeping.abort();
+        for work in at_work {
+            work.abort();
+        }
     }))))
 }

@@ -2,6 +2,9 @@
 //!
 //! **Promises** every fault at once, in words, and nothing done when there is one. An option nobody
 //! knows is a fault: one that was ignored would be believed.
+//!
+//! **Never** says how a volume is to be made: Docker makes none. `size` and `fs` are what is asked
+//! of the one that is there.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,12 +16,16 @@ use berth_domain::{Namespace, VolumeId};
 use super::record::Target;
 
 /// What an option is called, and what it says.
-pub(super) const KNOWN: [(&str, &str); 4] = [
+pub(super) const KNOWN: [(&str, &str); 6] = [
     ("volume", "the volume's id in Berth, where it is not the name"),
     ("namespace", "its namespace, where that is not `default`"),
     ("mode", "`rw` or `ro`: whether containers may write"),
     ("access", "one of the volume's access modes, where it has several"),
+    ("fs", "the file system it is mounted with, where the plugin has a choice"),
+    ("size", "how large it must be at least, as it is registered"),
 ];
+/// The longest name of a file system, in bytes.
+const FS_BYTES_MAX: usize = 64;
 
 /// What a name stands for that comes with these options; or everything that is wrong.
 pub(super) fn read(name: &str, options: &BTreeMap<String, String>) -> Result<Target, String> {
@@ -43,13 +50,19 @@ pub(super) fn read(name: &str, options: &BTreeMap<String, String>) -> Result<Tar
         let modes = AccessMode::ALL.map(|mode| mode.to_string()).join(", ");
         noted(&mut faults, "access", &access, read.map_err(|_| format!("must be one of {modes}")))
     });
+    let fs = options.remove("fs").and_then(|fs| noted(&mut faults, "fs", &fs, file_system(&fs)));
+    let size = options.remove("size");
+    let size = size.and_then(|size| noted(&mut faults, "size", &size, bytes(&size)));
     for (unknown, value) in &options {
         let (option, value) = (unknown.escape_debug(), value.escape_debug());
-        faults.push(format!("{option}={value}: {}", unheard_of(unknown)));
+        let why = unheard_of(unknown);
+        // The refusal is logged, and flags may hold secrets.
+        let said = if unknown == "o" { "o".to_owned() } else { format!("{option}={value}") };
+        faults.push(format!("{said}: {why}"));
     }
     match (volume, namespace, faults.is_empty()) {
         (Some(volume), Some(namespace), true) => {
-            Ok(Target { namespace, volume, mode, access: access.flatten() })
+            Ok(Target { namespace, volume, mode, access: access.flatten(), fs, size })
         }
         _ => Err(format!("options are not valid; nothing was created: {}", faults.join("; "))),
     }
@@ -70,17 +83,57 @@ fn noted<T, E: Display>(
     }
 }
 
+fn file_system(name: &str) -> Result<String, &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if name.is_empty() || name.len() > FS_BYTES_MAX || !name.bytes().all(plain) {
+        return Err("must be the name of a file system, such as ext4");
+    }
+    Ok(name.to_owned())
+}
+
+/// A size as Docker's own options have it: bytes, or a number with a unit, each a power of 1024.
+fn bytes(text: &str) -> Result<u64, &'static str> {
+    const UNITS: &str = "bkmgtp";
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.to_ascii_lowercase();
+    let power = match unit.as_str() {
+        "" => Some(0),
+        unit => UNITS.find(|known| {
+            let rest = unit.strip_prefix(known);
+            rest.is_some_and(|rest| {
+                rest.is_empty() || (known != 'b' && ["b", "ib"].contains(&rest))
+            })
+        }),
+    };
+    let size = number.parse::<u64>().ok().zip(power).and_then(|(number, power)| {
+        number.checked_mul(1024_u64.checked_pow(u32::try_from(power).ok()?)?)
+    });
+    size.filter(|size| *size > 0).ok_or("must be a number of bytes, or one such as 512M or 10G")
+}
+
 /// Why there is no such option.
 fn unheard_of(option: &str) -> String {
-    match option {
-        "size" | "class" | "fs" | "fs_type" | "fstype" | "type" | "device" | "o" => {
-            "is the volume's own, and said when it is registered with Berth".to_owned()
+    let why = match option {
+        "class" => {
+            "a class says how volumes are made, and Docker makes none here; they are \
+                    registered with Berth"
+        }
+        "fs_type" | "fstype" | "type" => "the file system is called `fs` here",
+        "o" => {
+            "mount flags may hold secrets, which Docker would keep and show; they are said \
+                when the volume is registered with Berth"
+        }
+        "device" => {
+            "where its content is, its plugin knows; it is said when the volume is \
+                     registered with Berth (`external_id`)"
         }
         _ => {
             let known = KNOWN.map(|(known, _)| known).join(", ");
-            format!("there is no such option; there are {known}")
+            return format!("there is no such option; there are {known}");
         }
-    }
+    };
+    why.to_owned()
 }
 
 #[cfg(test)]
@@ -96,7 +149,7 @@ mod tests {
     fn a_name_alone_is_a_volume_of_the_default_namespace() {
         let target = given(&[]).unwrap();
         assert_eq!(target.key().to_string(), "default/data");
-        assert_eq!((target.mode, target.access), (Mode::Write, None));
+        assert_eq!(target, Target::of(Namespace::default(), VolumeId::new("data").unwrap()));
     }
 
     #[test]
@@ -106,8 +159,11 @@ mod tests {
             ("namespace", "prod"),
             ("mode", "ro"),
             ("access", "multi-node-reader-only"),
+            ("fs", "ext4"),
+            ("size", "10G"),
         ]);
         let target = target.unwrap();
+        assert_eq!((target.fs.as_deref(), target.size), (Some("ext4"), Some(10 << 30)));
         assert_eq!(target.key().to_string(), "prod/a b/c[2]");
         assert_eq!(
             (target.mode, target.access),
@@ -123,7 +179,11 @@ mod tests {
             ("namespace", "a\nb"),
             ("mode", "rx"),
             ("access", "all"),
-            ("size", "10G"),
+            ("size", "10 apples"),
+            ("fs", "ext4 -o x"),
+            ("class", "fast"),
+            ("o", "password=hunter2"),
+            ("fs_type", "xfs"),
             ("colour", "red"),
         ]);
         let said = said.unwrap_err();
@@ -132,10 +192,42 @@ mod tests {
             "namespace=a",
             "mode=rx: must be rw or ro",
             "access=all: must be one of single-node-reader-only",
-            "size=10G: is the volume's own",
-            "colour=red: there is no such option; there are volume, namespace, mode, access",
+            "size=10 apples: must be a number of bytes",
+            "fs=ext4 -o x: must be the name of a file system",
+            "class=fast: a class says how volumes are made",
+            "fs_type=xfs: the file system is called `fs` here",
+            "o: mount flags may hold secrets",
+            "colour=red: there is no such option; there are volume, namespace, mode, access, fs, \
+             size",
         ] {
             assert!(said.contains(fault), "{fault} is not in: {said}");
+        }
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+
+    #[test]
+    fn sizes_are_what_docker_takes_for_them() {
+        for (text, expected) in [
+            ("1", Some(1)),
+            ("512b", Some(512)),
+            ("1k", Some(1 << 10)),
+            ("64MB", Some(64 << 20)),
+            ("10GiB", Some(10 << 30)),
+            ("2T", Some(2 << 40)),
+            ("15P", Some(15 << 50)),
+            ("0", None),
+            ("", None),
+            ("G", None),
+            ("-1", None),
+            ("1.5G", None),
+            ("1bb", None),
+            ("1ib", None),
+            ("1G ", None),
+            ("1E", None),
+            ("20000000P", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(bytes(text).ok(), expected, "{text}");
         }
     }
 }

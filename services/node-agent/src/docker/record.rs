@@ -43,9 +43,21 @@ pub(super) struct Target {
     /// How it is to be shared, where that was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) access: Option<AccessMode>,
+    /// The file system it is mounted with, where that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) fs: Option<String>,
+    /// The size it had to have when it was given its name, in bytes, where that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) size: Option<u64>,
 }
 
 impl Target {
+    /// A volume of which nothing else is said: containers write, and it is as it is registered.
+    pub(super) fn of(namespace: Namespace, volume: VolumeId) -> Self {
+        let (mode, access, fs, size) = (Mode::Write, None, None, None);
+        Self { namespace, volume, mode, access, fs, size }
+    }
+
     /// The volume.
     pub(super) fn key(&self) -> VolumeKey {
         VolumeKey::new(self.namespace.clone(), self.volume.clone())
@@ -204,12 +216,7 @@ mod tests {
     use super::*;
 
     fn open() -> Session {
-        let target = Target {
-            namespace: Namespace::default(),
-            volume: VolumeId::new("data").unwrap(),
-            mode: Mode::Write,
-            access: None,
-        };
+        let target = Target::of(Namespace::default(), VolumeId::new("data").unwrap());
         let mut session = Session::begin(target, AllocId::new("a").unwrap(), "boot".to_owned());
         assert_eq!(session.mount("x"), Err(NotCounted::NotOpen));
         session.phase = Phase::Open { path: "/p".to_owned() };

@@ -12,7 +12,6 @@ use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::Namespace;
 use berth_domain::VolumeId;
-use berth_domain::access::Mode;
 use berth_domain::retry::Schedule;
 use berth_service::clock;
 use berth_service::process::chain;
@@ -60,7 +59,8 @@ impl Adapter {
                 return Err(problem);
             }
             tries += 1;
-            tracing::debug!(name, %problem, tries, "not mounted for Docker yet");
+            let trace = problem.trace.as_deref();
+            tracing::debug!(name, trace, %problem, tries, "not mounted for Docker yet");
             self.note(name, &problem);
             sleep(AGAIN.wait(tries, clock::jitter())).await;
         }
@@ -128,7 +128,8 @@ impl Adapter {
     ) -> Result<(), Problem> {
         if !session.ids.is_empty() {
             let ids = session.ids.len();
-            tracing::error!(name, %problem, ids, "the volume was taken from its containers");
+            let trace = problem.trace.as_deref();
+            tracing::error!(name, trace, %problem, ids, "a volume was taken from its containers");
         }
         let alloc = session.alloc.clone();
         let close = self.book().change(name, move |record| {
@@ -162,7 +163,8 @@ impl Adapter {
                 }
                 Ok(false) => {}
                 Err(problem) => {
-                    tracing::debug!(name, %problem, "not released for Docker yet");
+                    let trace = problem.trace.as_deref();
+                    tracing::debug!(name, trace, %problem, "not released for Docker yet");
                     self.note(name, &problem);
                     last = Some(problem);
                 }
@@ -198,7 +200,7 @@ impl Adapter {
 pub(super) fn own_name(name: &str) -> Result<Target, Problem> {
     let volume = VolumeId::new(name)
         .map_err(|fault| Problem::new(Code::BadInput, format!("the volume's name {fault}")))?;
-    Ok(Target { namespace: Namespace::default(), volume, mode: Mode::Write, access: None })
+    Ok(Target::of(Namespace::default(), volume))
 }
 
 /// Whether the session's alloc is of no use any more, so that another is needed.

@@ -1,9 +1,11 @@
 //! Containers with volumes, on a real engine.
 
 use std::fs;
+use std::process::Command;
 
 use berth_docker::{Site, engine_or_skip};
-use serde_json::Value;
+use berth_harness::process::binary;
+use serde_json::{Value, json};
 
 const WRITER: &[&str] = &["single-node-writer"];
 const SLEEP: &str = "while true; do sleep 1; done";
@@ -135,9 +137,9 @@ async fn options_say_which_volume_and_what_may_be_done() {
     };
     assert!(create("rw-name", &["volume=a b[2]"]).await.status.success());
     assert!(create("ro-name", &["volume=a b[2]", "mode=ro"]).await.status.success());
-    let wrong = create("wrong", &["volume=nowhere", "mode=rx", "size=1G", "colour=red"]).await;
+    let wrong = create("wrong", &["volume=nowhere", "mode=rx", "class=fast", "colour=red"]).await;
     let wrong = String::from_utf8_lossy(&wrong.stderr).into_owned();
-    for fault in ["mode=rx", "size=1G", "colour=red"] {
+    for fault in ["mode=rx", "class=fast", "colour=red"] {
         assert!(wrong.contains(fault), "{fault} is not in: {wrong}");
     }
     let wrong = create("wrong", &["volume=nowhere"]).await;
@@ -156,4 +158,60 @@ async fn options_say_which_volume_and_what_may_be_done() {
     }
     // What is there under no name of its own is not for Docker to name.
     assert!(engine.volumes().await.is_empty());
+}
+
+/// `fs` goes with the request to the plugin, and `size` is held against what is registered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_system_is_asked_of_the_plugin_and_a_size_of_what_is_registered() {
+    if !engine_or_skip() {
+        return;
+    }
+    let site = Site::start(1).await;
+    let bytes: u64 = 64 << 20;
+    let made = Command::new(binary("berth-csi-dev"))
+        .args(["provision", "--volume", "disk", "--backing", "image", "--fs-type", "ext4"])
+        .args(["--capacity-bytes", &bytes.to_string(), "--backend"])
+        .arg(site.system.backend())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let disk = json!({"id": "disk", "plugin": "dev.berth", "capacity_bytes": bytes,
+        "capability": [{"access": "single-node-writer"}]});
+    site.system.ask::<Value>("berth.v1.volume.register.default", &disk).await.unwrap();
+    site.system.volume("data", WRITER).await;
+    let (engine, driver) = (site.engine(0).await, site.driver(0));
+    let create = async |name: &str, options: &[&str]| {
+        let mut arguments = vec!["volume", "create", "-d", &driver, name];
+        for option in options {
+            arguments.extend(["-o", option]);
+        }
+        engine.run(&arguments).await
+    };
+    for (options, words) in [
+        (["volume=disk", "size=1G"], "has 67108864 bytes, and 1073741824 are asked for"),
+        (["volume=data", "size=1M"], "how large volume default/data is, is not known"),
+    ] {
+        let wrong = create("wrong", &options).await;
+        let wrong = String::from_utf8_lossy(&wrong.stderr).into_owned();
+        assert!(wrong.contains(words), "{wrong}");
+    }
+    assert!(create("right", &["volume=disk", "size=64M", "fs=ext4"]).await.status.success());
+    let mounts = engine.shell("right", &["--rm"], "cat /proc/mounts").await;
+    let at_data = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/data")).unwrap();
+    assert_eq!(at_data.split(' ').nth(2), Some("ext4"), "{mounts}");
+    site.settle("disk").await;
+    let staged = |call: &&Value| call["rpc"] == "NodeStageVolume" && call["code"] == "OK";
+    let calls = site.system.calls();
+    let asked = calls.iter().filter(staged).map(Value::to_string).collect::<Vec<_>>();
+    assert!(!asked.is_empty() && asked.iter().all(|call| call.contains("ext4")), "{asked:?}");
+
+    // What the volume cannot be, the plugin says.
+    assert!(create("other", &["volume=disk", "fs=xfs"]).await.status.success());
+    let refused = engine.refused(&engine.shell_arguments("other:/data", &["--rm"], "true")).await;
+    assert!(refused.contains("the volume was made with ext4"), "{refused}");
+    site.settle("disk").await;
+    let shown = engine.ok(&["volume", "inspect", "right"]).await;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown[0]["Status"]["fs"], "ext4", "{shown}");
+    assert_eq!(shown[0]["Status"]["size"], bytes, "{shown}");
 }

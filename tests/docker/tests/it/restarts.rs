@@ -40,6 +40,14 @@ async fn writes(site: &Site, engine: &Engine, name: &str) {
     let claims = site.system.claims("data").await.claims;
     assert!(claims.iter().all(|claim| claim.waits_for.is_none()), "{claims:?}");
     assert_eq!(claims.len(), 1);
+    // What the node says of it is what is: staged once, and published once.
+    assert_eq!(site.mounted(0).await.len(), 2);
+}
+
+/// The volume is free, nothing of it is left, and the node says so.
+async fn settles(site: &Site) {
+    site.settle("data").await;
+    assert!(site.mounted(0).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,13 +60,13 @@ async fn an_engine_that_is_stopped_gives_back_what_its_containers_had() {
     engine.shell("data", &["-d", "--name", "one", "--restart", "always"], WRITE).await;
     writes(&site, &engine, "one").await;
     engine.daemon().terminate().await;
-    site.settle("data").await;
+    settles(&site).await;
     engine.daemon().restart();
     engine.up().await;
     running(&engine, "one").await;
     writes(&site, &engine, "one").await;
     engine.ok(&["rm", "-f", "one"]).await;
-    site.settle("data").await;
+    settles(&site).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +84,7 @@ async fn an_engine_that_is_killed_and_starts_its_containers_again_holds_each_onc
     writes(&site, &engine, "one").await;
     assert_eq!(site.plugin(0).references("data").await, 1);
     engine.ok(&["rm", "-f", "one"]).await;
-    site.settle("data").await;
+    settles(&site).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,15 +96,18 @@ async fn containers_that_died_with_a_killed_engine_hold_nothing() {
     let engine = site.engine(0).await;
     engine.shell("data", &["-d", "--name", "one"], WRITE).await;
     writes(&site, &engine, "one").await;
+    engine.daemon().kill9();
+    // Nobody has told the agent yet.
+    assert_eq!(site.mounted(0).await.len(), 2);
     engine.daemon().restart();
     engine.up().await;
     // The first thing that has to do with the driver tells that the engine is another.
     engine.volumes().await;
-    site.settle("data").await;
+    settles(&site).await;
     engine.ok(&["start", "one"]).await;
     writes(&site, &engine, "one").await;
     engine.ok(&["rm", "-f", "one"]).await;
-    site.settle("data").await;
+    settles(&site).await;
 }
 
 /// With live-restore the containers outlive the engine, which sends nothing for them but one
@@ -125,7 +136,7 @@ async fn containers_that_outlive_a_killed_engine_keep_their_volume() {
     writes(&site, &engine, "one").await;
     assert_eq!(site.count("NodeUnpublishVolume"), 0);
     engine.ok(&["stop", "-t", "0", "one"]).await;
-    site.settle("data").await;
+    settles(&site).await;
     engine.ok(&["rm", "one"]).await;
 }
 
@@ -137,8 +148,10 @@ async fn a_killed_agent_takes_nothing_from_a_running_container() {
     let site = site().await;
     let engine = site.engine(0).await;
     engine.shell("data", &["-d", "--name", "one"], WRITE).await;
+    let before = site.mounted(0).await;
     site.system.kill9_and_restart(Part::Agent(0)).await;
     site.system.healthy().await;
+    assert_eq!(site.mounted(0).await, before);
     writes(&site, &engine, "one").await;
     engine.ok(&["cp", "one:/data/log", "-"]).await;
     engine.shell("data", &["-d", "--name", "two"], WRITE).await;
@@ -148,7 +161,7 @@ async fn a_killed_agent_takes_nothing_from_a_running_container() {
     writes(&site, &engine, "one").await;
     assert_eq!(site.count("NodeUnpublishVolume"), 0);
     engine.ok(&["rm", "-f", "one"]).await;
-    site.settle("data").await;
+    settles(&site).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,10 +180,12 @@ async fn an_unmount_that_the_agent_missed_is_found_out() {
     assert!(gone.stdout.is_empty(), "{gone:?}");
     site.system.restart(Part::Agent(0));
     site.system.healthy().await;
+    // It is there until it is known that nobody uses it, and then all of it goes.
+    assert!([0, 2].contains(&site.mounted(0).await.len()));
     wait::until("the volume is free", Duration::from_secs(240), || async {
         let claims = site.system.claims("data").await.claims;
         if claims.is_empty() { Ok(()) } else { Err(format!("{claims:?}")) }
     })
     .await;
-    site.settle("data").await;
+    settles(&site).await;
 }

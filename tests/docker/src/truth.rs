@@ -1,0 +1,83 @@
+//! What a node says is mounted, held against the kernel's table and the driver's own log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use berth_harness::dirs::mounts_beneath;
+use berth_harness::process::binary;
+use berth_harness::wait;
+use berth_integration::System;
+use serde_json::Value;
+
+use crate::{PATIENCE, Site};
+
+impl Site {
+    /// What is mounted on a node: said by `berth node status`, by `/proc/self/mountinfo` and by the
+    /// driver's log, which agree. Waits for no more than that nothing is under way.
+    ///
+    /// # Panics
+    /// When they do not agree, or something stays under way.
+    pub async fn mounted(&self, node: usize) -> BTreeSet<PathBuf> {
+        let (said, kernel, logged) = wait::until("nothing is under way", PATIENCE, || async {
+            let before = kernel(&self.system, node);
+            let status = status(&self.system, node).await?;
+            let logged = logged(&self.system, node);
+            let work = status["agent"]["work"].as_array().map_or(0, Vec::len);
+            if work > 0 || kernel(&self.system, node) != before {
+                return Err(status.to_string());
+            }
+            Ok((said(&status), before, logged))
+        })
+        .await;
+        assert_eq!(said, kernel, "the status is not what the kernel has");
+        assert_eq!(logged, kernel, "the driver's log is not what the kernel has");
+        kernel
+    }
+}
+
+/// `berth node status NODE`, for programs; an error while its agent does not answer.
+async fn status(system: &System, node: usize) -> Result<Value, String> {
+    let mut command = tokio::process::Command::new(binary("berth"));
+    command.args(["--nats", &system.url(), "--json", "node", "status"]);
+    let shown = command.arg(format!("n{}", node + 1)).output().await.expect("berth runs");
+    let status = serde_json::from_slice::<Value>(&shown.stdout);
+    let status = status.map_err(|_| format!("{shown:?}"))?;
+    if status["agent"].is_null() { Err(status.to_string()) } else { Ok(status) }
+}
+
+/// Where it says that something is mounted, strays included.
+fn said(status: &Value) -> BTreeSet<PathBuf> {
+    let path = |path: &Value| path.as_str().map(PathBuf::from);
+    let listed = |field: &str| status["agent"][field].as_array().cloned().unwrap_or_default();
+    let mounts = listed("mounts");
+    let targets = mounts.iter().filter(|mount| mount["mounted"] == true);
+    let stagings = mounts.iter().filter(|mount| mount["staged"] == true);
+    let places = targets.map(|mount| &mount["path"]);
+    let places = places.chain(stagings.map(|mount| &mount["staging"])).filter_map(path);
+    places.chain(listed("strays").iter().filter_map(path)).collect()
+}
+
+fn kernel(system: &System, node: usize) -> BTreeSet<PathBuf> {
+    mounts_beneath(&system.dir().join(format!("n{}/csi", node + 1))).into_iter().collect()
+}
+
+/// What the driver staged or published with success last, and did not undo since.
+fn logged(system: &System, node: usize) -> BTreeSet<PathBuf> {
+    let mut there = BTreeMap::new();
+    let its_id = (system.options.external_node)(node);
+    for call in system.calls() {
+        if call["entry"] != "end" || call["code"] != "OK" || call["node_id"] != its_id.as_str() {
+            continue;
+        }
+        let (field, is_there) = match call["rpc"].as_str().unwrap_or_default() {
+            "NodeStageVolume" => ("staging_target_path", true),
+            "NodeUnstageVolume" => ("staging_target_path", false),
+            "NodePublishVolume" => ("target_path", true),
+            "NodeUnpublishVolume" => ("target_path", false),
+            _ => continue,
+        };
+        let path = call["args"][field].as_str().expect("a path is logged");
+        there.insert(PathBuf::from(path), is_there);
+    }
+    there.into_iter().filter_map(|(path, is_there)| is_there.then_some(path)).collect()
+}

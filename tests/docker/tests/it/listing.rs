@@ -1,0 +1,124 @@
+//! `List`: from what the agent knows, at once, whatever the claim service does.
+
+use std::time::{Duration, Instant};
+
+use berth_docker::{PATIENCE, Plugin, Site, engine_or_skip};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::Part;
+use serde_json::json;
+
+const WRITER: &[&str] = &["single-node-writer"];
+/// Much less than any wait for an answer, and more than a busy machine needs for a local question.
+const AT_ONCE: Duration = Duration::from_millis(800);
+
+async fn listed(plugin: &Plugin) -> Vec<String> {
+    let listed = plugin.ask("VolumeDriver.List", &json!({})).await;
+    assert!(listed.is_done(), "{listed:?}");
+    let volumes = listed.body["Volumes"].as_array().into_iter().flatten();
+    volumes.map(|volume| volume["Name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Waits until it lists these, which it learns behind its answers.
+async fn lists(plugin: &Plugin, names: &[&str]) {
+    wait::until("what is registered is listed", PATIENCE, || async {
+        let listed = listed(plugin).await;
+        if listed == names { Ok(()) } else { Err(format!("{listed:?}")) }
+    })
+    .await;
+}
+
+/// Lists so often that questions behind the answers are under way, and none waits for them.
+async fn lists_at_once(plugin: &Plugin, names: &[&str]) {
+    for _ in 0..20 {
+        let began = Instant::now();
+        assert_eq!(listed(plugin).await, names);
+        assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_waits_for_no_claim_service() {
+    if !or_skip("an agent's socket") {
+        return;
+    }
+    let site = Site::start(1).await;
+    let (system, plugin) = (&site.system, site.plugin(0));
+    system.volume("data", WRITER).await;
+    lists(&plugin, &["data"]).await;
+    let named = json!({"Name": "mine", "Opts": {"volume": "data"}});
+    assert!(plugin.ask("VolumeDriver.Create", &named).await.is_done());
+
+    // It keeps its subscriptions, so that each question hangs until its deadline.
+    system.daemon(Part::Claim).pause();
+    lists_at_once(&plugin, &["data", "mine"]).await;
+    // What this node does itself is seen all the same.
+    let record = plugin.ask("VolumeDriver.Get", &json!({"Name": "mine"})).await;
+    assert!(record.is_done(), "{record:?}");
+    system.daemon(Part::Claim).resume();
+    system.healthy().await;
+
+    system.volume("more", WRITER).await;
+    lists(&plugin, &["data", "mine", "more"]).await;
+    assert!(system.deregister("more", false).await.unwrap().gone);
+    lists(&plugin, &["data", "mine"]).await;
+    assert!(plugin.ask("VolumeDriver.Remove", &json!({"Name": "mine"})).await.is_done());
+    assert_eq!(listed(&plugin).await, ["data"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_knows_nothing_yet_waits_for_its_first_question_only() {
+    if !or_skip("an agent's socket") {
+        return;
+    }
+    let site = Site::start(1).await;
+    let (system, plugin) = (&site.system, site.plugin(0));
+    system.volume("data", WRITER).await;
+    let named = json!({"Name": "mine", "Opts": {"volume": "data"}});
+    assert!(plugin.ask("VolumeDriver.Create", &named).await.is_done());
+    system.kill9_and_restart(Part::Agent(0)).await;
+    wait::until("the plugin answers again", PATIENCE, || async {
+        std::os::unix::net::UnixStream::connect(system.docker_socket(0)).map(drop)
+    })
+    .await;
+    assert_eq!(listed(&plugin).await, ["data", "mine"], "the first list is no empty one");
+
+    system.daemon(Part::Claim).pause();
+    system.kill9_and_restart(Part::Agent(0)).await;
+    wait::until("the plugin answers again", PATIENCE, || async {
+        std::os::unix::net::UnixStream::connect(system.docker_socket(0)).map(drop)
+    })
+    .await;
+    let began = Instant::now();
+    assert_eq!(listed(&plugin).await, ["mine"], "what is on its own disk");
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    system.daemon(Part::Claim).resume();
+    lists(&plugin, &["data", "mine"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_created_is_listed_right_after() {
+    if !engine_or_skip() {
+        return;
+    }
+    let site = Site::start(1).await;
+    let (system, engine) = (&site.system, site.engine(0).await);
+    let driver = site.driver(0);
+    for at in 0..5 {
+        let (id, name) = (format!("data{at}"), format!("name{at}"));
+        system.volume(&id, WRITER).await;
+        // The volume itself, which is there without being created, and a name of its own for it.
+        engine.ok(&["volume", "create", "-d", &driver, &id]).await;
+        let volume = format!("volume={id}");
+        engine.ok(&["volume", "create", "-d", &driver, "-o", &volume, &name]).await;
+        let listed = engine.volumes().await;
+        assert!(listed.contains(&id) && listed.contains(&name), "{listed:?}");
+        // What the plugin says of it, not what the engine remembers.
+        let listed = self::listed(&site.plugin(0)).await;
+        assert!(listed.contains(&id) && listed.contains(&name), "{listed:?}");
+        engine.ok(&["volume", "rm", &name]).await;
+        let listed = engine.volumes().await;
+        assert!(listed.contains(&id) && !listed.contains(&name), "{listed:?}");
+    }
+}
