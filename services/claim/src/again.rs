@@ -2,14 +2,16 @@
 //!
 //! Nothing is written by it, so the guard does not stop one that is given on old knowledge.
 //!
-//! **Promises** that it is given only after a look at the leader: to an alloc that has not ended,
-//! on a node that has not counted as gone since the claim was made. Else a claim that is being
-//! released by a proof could be mounted anew meanwhile (rule 12).
+//! **Promises** that it is given only after a look at the leader: of a claim that stands, to an
+//! alloc that has not ended, on a node that has not counted as gone since the claim was made. Else
+//! a claim that is being released by a proof could be mounted anew meanwhile (rule 12); or one that
+//! was released, by a replica that is behind, at an agent that has lost its journal (rule 10).
 
 use berth_contract::code::Code;
 use berth_contract::message::claim::Take;
 use berth_contract::problem::Problem;
 use berth_domain::VolumeKey;
+use berth_domain::volume::State as ClaimState;
 
 use crate::proof;
 use crate::state::State;
@@ -17,10 +19,12 @@ use crate::state::State;
 const STEP: &str = "claim.take";
 
 /// Why the claim is not granted again; nothing when it is.
-pub async fn may_grant(state: &State, volume: &VolumeKey, request: &Take) -> Result<(), Problem> {
-    let since = state
-        .volume_mirror
-        .read(|volumes| Some(volumes.get(volume)?.volume.claims.get(&request.alloc)?.since));
+pub async fn may_grant(
+    state: &State,
+    volume: &VolumeKey,
+    request: &Take,
+    epoch: u64,
+) -> Result<(), Problem> {
     let (_, alloc) = state.read_alloc(&volume.namespace, &request.alloc, STEP).await?;
     let Some(alloc) = alloc else {
         return Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {}", request.alloc)));
@@ -29,6 +33,14 @@ pub async fn may_grant(state: &State, volume: &VolumeKey, request: &Take) -> Res
         let said = format!("alloc {} is {} since {}", request.alloc, alloc.state, alloc.since);
         return Err(Problem::new(Code::AllocTerminal, said));
     }
+    // What was released before this was asked is seen by then; what is released later, is so at an
+    // agent that writes it down.
+    let caught_up = state.catch_up(volume).await;
+    caught_up.map_err(|error| state.problem(error, STEP, volume))?;
+    let since = state.volume_mirror.read(|volumes| {
+        let claim = volumes.get(volume)?.volume.claims.get(&request.alloc)?;
+        (claim.state == ClaimState::Taken && claim.epoch == epoch).then_some(claim.since)
+    });
     let Some(since) = since else {
         return Err(Problem::new(Code::GrantVoid, "the claim is gone by now").retryable());
     };

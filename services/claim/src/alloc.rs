@@ -155,39 +155,44 @@ pub async fn stop(
     state.change_alloc(&namespace, &request.id, "alloc.stop", trace, deadline, decide).await
 }
 
+/// Whether the alloc may have what is asked for in its name.
+fn may_ask(alloc: &Alloc, request: &Take) -> Result<(), Problem> {
+    let id = &request.alloc;
+    if alloc.state.is_terminal() {
+        let said = format!("alloc {id} is {} since {}", alloc.state, alloc.since);
+        return Err(Problem::new(Code::AllocTerminal, said));
+    }
+    if alloc.node != request.node {
+        let said = format!("alloc {id} is placed on node {}, not {}", alloc.node, request.node);
+        return Err(Problem::new(Code::AllocForeign, said));
+    }
+    let alias = request.alias.as_deref();
+    let Some((_, asked)) = alloc.request_named(&request.volume, alias) else {
+        let name = alias.map(|alias| format!(" as {alias}")).unwrap_or_default();
+        let said = format!("alloc {id} did not ask for volume {}{name}", request.volume);
+        return Err(Problem::new(Code::VolumeNotRequested, said));
+    };
+    if asked.read_only && request.mode == Some(Mode::Write) {
+        let said = format!("alloc {id} asked to read volume {} only", request.volume);
+        return Err(Problem::new(Code::VolumeNotRequested, said));
+    }
+    Ok(())
+}
+
 impl State {
     /// The alloc a claim is asked for: there, not ended, placed where the request comes from, and
-    /// asking for the volume (B1).
+    /// asking for the volume (B1). This replica may be behind: one that ended may be forgotten, and
+    /// another registered by its name. So it is the leader's record that anything is refused by.
     pub async fn alloc_of(&self, namespace: &Namespace, request: &Take) -> Result<Alloc, Problem> {
         let id = &request.alloc;
         let known = self.alloc_mirror.read(|allocs| allocs.get(namespace, id).map(|a| a.1.clone()));
-        let alloc = match known {
-            Some(alloc) => alloc,
-            // This replica may be behind the one that registered it.
-            None => self
-                .read_alloc(namespace, id, "claim.take")
-                .await?
-                .1
-                .ok_or_else(|| Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")))?,
-        };
-        if alloc.state.is_terminal() {
-            let said = format!("alloc {id} is {} since {}", alloc.state, alloc.since);
-            return Err(Problem::new(Code::AllocTerminal, said));
+        if let Some(alloc) = known.filter(|alloc| may_ask(alloc, request).is_ok()) {
+            return Ok(alloc);
         }
-        if alloc.node != request.node {
-            let said = format!("alloc {id} is placed on node {}, not {}", alloc.node, request.node);
-            return Err(Problem::new(Code::AllocForeign, said));
-        }
-        let alias = request.alias.as_deref();
-        let Some((_, asked)) = alloc.request_named(&request.volume, alias) else {
-            let name = alias.map(|alias| format!(" as {alias}")).unwrap_or_default();
-            let said = format!("alloc {id} did not ask for volume {}{name}", request.volume);
-            return Err(Problem::new(Code::VolumeNotRequested, said));
-        };
-        if asked.read_only && request.mode == Some(Mode::Write) {
-            let said = format!("alloc {id} asked to read volume {} only", request.volume);
-            return Err(Problem::new(Code::VolumeNotRequested, said));
-        }
+        let (_, known) = self.read_alloc(namespace, id, "claim.take").await?;
+        let none = || Problem::new(Code::NoSuchAlloc, format!("no alloc {id}"));
+        let alloc = known.ok_or_else(none)?;
+        may_ask(&alloc, request)?;
         Ok(alloc)
     }
 

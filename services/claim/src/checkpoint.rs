@@ -163,10 +163,9 @@ async fn checkpointed(
         let subtree = volumes.get(volume);
         let claim = subtree.and_then(|subtree| subtree.volume.claims.get(alloc));
         let call = done.step.call.as_ref().zip(subtree).and_then(|(attempt, subtree)| {
-            plan::call(volume, subtree, alloc, record.as_ref(), attempt, done.revision)
+            let call = plan::call(volume, subtree, alloc, record.as_ref(), attempt, done.revision)?;
+            Some(state.addressed(state.with_external_node(call), &subtree.volume))
         });
-        let spec = subtree.and_then(|subtree| subtree.volume.spec.as_ref());
-        let call = call.map(|call| state.addressed(state.with_external_node(call), spec));
         Checkpointed {
             state: claim.map(|claim| claim.state),
             call,

@@ -85,7 +85,8 @@ pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceConte
     match state.transact(volume, trace, command).await {
         Ok(done) => forget_secrets(state, volume, &done, secrets.as_ref(), trace).await,
         Err(error) => {
-            tracing::warn!(%volume, %error, "a closing volume was left to the collector");
+            let trace = trace.trace_id();
+            tracing::warn!(%volume, trace, %error, "a closing volume was left to the collector");
         }
     }
 }

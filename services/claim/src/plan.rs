@@ -46,6 +46,7 @@ pub fn call(
         node: claim.node.clone(),
         external_node: claim.external_node.clone(),
         controller: None,
+        ask_first: Vec::new(),
         access: claim.access,
         mode: claim.mode,
         attachment: claim.attachment,

@@ -112,7 +112,7 @@ impl Vault {
         let revision = match self.bucket.get(&key).await {
             Ok(Some(entry)) if entry.value.is_some() => entry.revision,
             Ok(_) => return,
-            Err(error) => return not_removed(volume, &error),
+            Err(error) => return not_removed(volume, &error, trace),
         };
         let write = Write {
             key: &key,
@@ -122,14 +122,14 @@ impl Vault {
             trace,
         };
         if let Err(error) = self.bucket.commit(write).await {
-            not_removed(volume, &error);
+            not_removed(volume, &error, trace);
         }
     }
 }
 
-fn not_removed(volume: &VolumeKey, error: &(dyn std::error::Error + 'static)) {
-    let error = process::chain(error);
-    tracing::warn!(%volume, error, "secrets no longer used are left to the sweep");
+fn not_removed(volume: &VolumeKey, error: &(dyn std::error::Error + 'static), trace: TraceContext) {
+    let (error, trace) = (process::chain(error), trace.trace_id());
+    tracing::warn!(%volume, trace, error, "secrets no longer used are left to the sweep");
 }
 
 fn unavailable(why: impl std::fmt::Display) -> Problem {

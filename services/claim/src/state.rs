@@ -7,7 +7,7 @@ use berth_contract::message::call::Call;
 use berth_contract::{bucket, stream};
 use berth_domain::placement::{self, Site};
 use berth_domain::plugin::Half;
-use berth_domain::volume::{Context, NoRoute, Policy, Route, VolumeSpec};
+use berth_domain::volume::{Context, NoRoute, Policy, Route, Volume, VolumeSpec};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey, WorkerId};
 use berth_service::clock;
 use berth_service::locks::KeyedLocks;
@@ -18,6 +18,10 @@ use berth_service::seal::Keys;
 
 use crate::config::Config;
 use crate::secrets::Vault;
+
+/// Agents that are asked before one call. Where there are more, a plugin has a controller on each
+/// of many nodes and a volume on as many.
+const ASK_FIRST_MAX: usize = 16;
 
 /// What the handlers share. Cheap to clone.
 #[derive(Clone)]
@@ -154,17 +158,24 @@ impl Shared {
         call
     }
 
-    /// The call, to the controller that has to be the one to get it, if it is one to a controller.
-    pub fn addressed(&self, mut call: Call, spec: Option<&VolumeSpec>) -> Call {
+    /// The call, to the controller that has to be the one to get it, if it is one to a controller;
+    /// with those who may be at an earlier one.
+    pub fn addressed(&self, mut call: Call, volume: &Volume) -> Call {
         if !call.call.is_controller() {
             return call;
         }
-        let topologies = spec.map_or(&[][..], |spec| &spec.topologies);
-        call.controller = self.nodes.read(|nodes| {
+        let topologies = volume.spec.as_ref().map_or(&[][..], |spec| &spec.topologies);
+        self.nodes.read(|nodes| {
             self.plugins.read(|plugins| {
-                let plugin = plugins.get(&call.plugin)?;
-                plugin.controller_beside(&call.node, topologies, |node| nodes.is_ready(node))
-            })
+                let Some(plugin) = plugins.get(&call.plugin) else { return };
+                let ready = |node: &NodeId| nodes.is_ready(node);
+                call.controller = plugin.controller_beside(&call.node, topologies, ready);
+                let unsettled = volume.unsettled(&call.alloc);
+                let others = plugin.may_be_calling(unsettled, ready).into_iter();
+                // The one that gets the call makes one after the other.
+                let others = others.filter(|node| Some(*node) != call.controller.as_ref());
+                call.ask_first = others.take(ASK_FIRST_MAX).cloned().collect();
+            });
         });
         call
     }

@@ -93,7 +93,8 @@ pub async fn take(
                 None => match granted(state, &volume, &request, &alloc) {
                     Some(grant) => {
                         if done.step.write.is_none() && !attached {
-                            again::may_grant(state, &volume, &request).await.map_err(place)?;
+                            let granted = again::may_grant(state, &volume, &request, grant.epoch);
+                            granted.await.map_err(place)?;
                         }
                         return Ok(grant);
                     }
@@ -207,7 +208,7 @@ async fn publish(
     let call = state.volume_mirror.read(|volumes| {
         let subtree = volumes.get(volume)?;
         let call = plan::call(volume, subtree, &request.alloc, Some(alloc), &attempt, revision)?;
-        Some(state.addressed(call, subtree.volume.spec.as_ref()))
+        Some(state.addressed(call, &subtree.volume))
     });
     // Somebody else undid the reservation already; the next look says what is so now.
     let Some(call) = call else { return Ok(()) };
@@ -250,17 +251,24 @@ async fn record(
     trace: TraceContext,
     attempt: &Attempt,
 ) {
+    let (id, told) = (&attempt.id, trace.trace_id());
     loop {
         let error = match state.transact(volume, trace, |_| Ok(answer.clone())).await {
             Ok(_) => return,
             Err(TransactError::Refused(refusal)) => {
-                tracing::info!(%volume, attempt = %attempt.id, %refusal, "answer not applied");
+                tracing::info!(
+                    %volume, attempt = %id, trace = told, %refusal,
+                    "answer not applied"
+                );
                 return;
             }
             Err(error) => error,
         };
         if !attempt.may_still_act(clock::now(), state.policy.clock_margin) {
-            tracing::warn!(%volume, attempt = %attempt.id, %error, "answer not recorded in time");
+            tracing::warn!(
+                %volume, attempt = %id, trace = told, %error,
+                "answer not recorded in time"
+            );
             return;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;

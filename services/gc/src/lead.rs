@@ -17,6 +17,7 @@ use berth_bus::serve::ServeError;
 use berth_bus::{EndpointSpec, KeptLease, LeaseError, Request, Service};
 use berth_contract::code::Code;
 use berth_contract::key;
+use berth_contract::lease::Leader;
 use berth_contract::message::collect::{Force, Kind, Sweep};
 use berth_contract::problem::Problem;
 use berth_contract::subject::Global;
@@ -78,7 +79,7 @@ pub async fn stand_by(collector: &Collector, process: &Process) -> Result<(), Fa
 /// Tries until it holds the lease.
 async fn elected(collector: &Collector, process: &Process) -> KeptLease {
     let ttl = collector.config.lease_ttl;
-    let holder = json!({ "holder": process.worker, "since": clock::now() }).to_string();
+    let holder = json!(Leader { holder: process.worker.clone(), since: clock::now() }).to_string();
     let key = key::leader_lease("gc");
     loop {
         let asked =
@@ -138,7 +139,10 @@ async fn sweep_now_and_then(collector: &Collector, lease: &Arc<KeptLease>) {
                 }
             }
             Ok(_) => {}
-            Err(problem) => tracing::warn!(%problem, "nothing was swept"),
+            Err(problem) => {
+                let trace = trace.trace_id();
+                tracing::warn!(trace, %problem, "nothing was swept");
+            }
         }
         let next = due.iter().map(|(_, at)| *at).min().unwrap_or(now + SWEEP_MAX);
         sleep_until(next).await;

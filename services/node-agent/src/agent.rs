@@ -113,7 +113,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let (orders, asked) = mpsc::channel(ORDERS_MAX);
     let roster = Roster::start(roster, shutdown.clone()).await;
     let roster = tokio::spawn(roster.run(asked));
-    let mut running = Running { roster, lanes: vec![hosting.lanes] };
+    let controllers = hosting.lanes;
+    let mut running = Running { roster, lanes: vec![controllers.clone()] };
     let reporter = Reporter {
         bus: process.bus.clone(),
         host: host.clone(),
@@ -136,6 +137,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         plugins: plugins.clone(),
         lanes,
         hosted,
+        controllers,
         tell,
         gate,
         looks: Looks::default(),

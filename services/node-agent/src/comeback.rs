@@ -38,7 +38,8 @@ pub async fn keep(mounter: Mounter, gate: Gate, shutdown: Shutdown) {
         let mut tries = 0;
         while let Err(problem) = mounter.undo_all(&proof).await {
             tries += 1;
-            tracing::warn!(%problem, tries, "not all is undone; the node takes nothing new yet");
+            let trace = problem.trace.as_deref();
+            tracing::warn!(trace, %problem, tries, "not all is undone; nothing new is taken yet");
             gate.kept_by(problem.to_string());
             tokio::select! {
                 () = sleep(AGAIN.wait(tries, clock::jitter())) => {}

@@ -95,9 +95,11 @@ async fn look(all: &Comparing, told: &mut BTreeSet<Key>) {
     for (volume, alloc, entry) in unclaimed(uses, &claimed) {
         let epoch = entry.epoch;
         if entry.state == UseState::Intent {
-            tracing::warn!(%volume, %alloc, epoch, "begun here, and its claim is gone: undone");
-            if let Err(problem) = mounter.undo(volume, alloc, entry, clock::begin_trace()).await {
-                tracing::warn!(%problem, "it is not undone yet");
+            let context = clock::begin_trace();
+            let trace = context.trace_id();
+            tracing::warn!(%volume, %alloc, epoch, trace, "begun here, its claim is gone: undone");
+            if let Err(problem) = mounter.undo(volume, alloc, entry, context).await {
+                tracing::warn!(trace, %problem, "it is not undone yet");
             }
         } else if told.insert((volume.clone(), alloc.clone())) {
             tracing::warn!(
@@ -161,6 +163,8 @@ mod tests {
             attachment: AttachmentMode::FileSystem,
             mode: Mode::Write,
             staging: None,
+            staged: false,
+            disk: None,
             options: None,
             target: "/s/a/target".into(),
             boot_id: "boot".to_owned(),

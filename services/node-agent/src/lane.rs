@@ -86,14 +86,24 @@ impl Lanes {
         self.take_turn(turn, None, Box::pin(work)).await
     }
 
-    /// The same, and whoever asks is told of it while it is under way, and when it fails.
+    /// The same, and whoever asks is told of it while it is under way.
+    pub async fn run_shown<T: Send + 'static>(
+        &self,
+        turn: Turn,
+        shown: Work,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.take_turn(turn, Some(shown), Box::pin(work)).await
+    }
+
+    /// The same, and also when it has failed.
     pub async fn run_told<T: Send + 'static>(
         &self,
         turn: Turn,
         told: Work,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
-        let done = self.take_turn(turn, Some(told.clone()), Box::pin(work)).await;
+        let done = self.run_shown(turn, told.clone(), work).await;
         if let Err(problem) = &done {
             self.ledger.failed(&told, problem, clock::now());
         }

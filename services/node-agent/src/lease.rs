@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use berth_bus::{Bucket, KeptLease, LeaseError};
 use berth_contract::key;
+pub use berth_contract::lease::Holder;
+use berth_domain::NodeId;
 use berth_domain::retry::Schedule;
-use berth_domain::{NodeId, Timestamp};
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -26,25 +26,6 @@ use crate::gate::Gate;
 
 /// When it is asked for again.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
-
-/// Who holds the lease, for people and for another agent that finds it held.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
-    /// The node.
-    pub node: NodeId,
-    /// Which agent: the id of its state directory.
-    pub agent: String,
-    /// The host's name.
-    #[serde(default)]
-    pub hostname: String,
-    /// The boot of the host: of a state directory that was copied, two agents bear the id.
-    #[serde(default)]
-    pub boot_id: String,
-    /// The process.
-    pub pid: u32,
-    /// Since when it runs.
-    pub since: Timestamp,
-}
 
 /// Another agent answers for the node.
 #[derive(Debug, Error)]

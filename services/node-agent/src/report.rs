@@ -1,7 +1,7 @@
 //! Telling the registry what this node is and has.
 //!
-//! **Owns** the report: everything, each time (D2, D3), whenever a plugin changes and at an
-//! interval, so that a report that is lost costs nothing.
+//! **Owns** the report: everything, each time (D2, D3), whenever a plugin changes or the clock was
+//! set, and at an interval, so that a report that is lost costs nothing.
 //!
 //! **Promises** that it is repeated with backoff until it is taken; and one last report on the way
 //! out, which is tried once.
@@ -12,11 +12,12 @@ use berth_bus::{Bus, Call, RequestError};
 use berth_contract::message::plugin::SourceFault;
 use berth_contract::message::registry::{Report, Reported};
 use berth_contract::subject::Global;
+use berth_domain::Timestamp;
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::retry::Schedule;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::gate::{Gate, Standing};
 use crate::host::Host;
@@ -29,6 +30,13 @@ const AGAIN: Schedule = Schedule { first: Duration::from_millis(200), max: Durat
 /// within moments.
 const SETTLED: Schedule =
     Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+/// Where the registry sets the pace, reports that say nothing new are so many lives of a lease
+/// apart: they only mend what was lost.
+const LIVES: u32 = 5;
+/// How often it is looked whether the clock was set.
+const CLOCK_LOOK: Duration = Duration::from_secs(2);
+/// A clock that was set by more is reported at once: deadlines of calls are kept by it.
+const CLOCK_STEP: Duration = Duration::from_millis(250);
 /// The attribute that says what keeps a node that counts as gone from coming back.
 const RETURNING: &str = "returning";
 /// The attribute that says which files and sockets are no plugin.
@@ -62,10 +70,12 @@ impl Reporter {
         let mut plugins = self.plugins.news();
         let mut news = self.gate.news();
         let (mut tries, mut unsettled) = (0, 0);
+        let mut known = None;
         loop {
             // Seen before it is reported, so that what changes meanwhile is reported again.
             plugins.mark_unchanged();
             news.mark_unchanged();
+            let reading = Reading::now();
             let pause = match self.report(REQUEST_TIMEOUT).await {
                 Ok(reported) => {
                     self.note(tries, &reported);
@@ -75,7 +85,11 @@ impl Reporter {
                         SETTLED.wait(unsettled, clock::jitter()).min(self.interval)
                     } else {
                         unsettled = 0;
-                        spread(self.interval.max(pace(&reported)), clock::jitter())
+                        let interval = self.interval.max(LIVES * pace(&reported));
+                        // Reports that lie apart already stay so when the interval grows a little.
+                        let spread_out = known.is_some_and(|known| interval <= known * 2);
+                        known = Some(interval);
+                        spread(interval, spread_out, clock::jitter())
                     }
                 }
                 Err(error) => {
@@ -94,6 +108,7 @@ impl Reporter {
                 // The plugins and the gate live as long as this.
                 _ = plugins.changed() => {}
                 _ = news.changed() => {}
+                () = reading.was_set() => {}
                 () = shutdown.requested() => return,
             }
         }
@@ -139,14 +154,42 @@ impl Reporter {
     }
 }
 
-/// How long the registry wants a lease to live, and reports of nothing new to lie apart.
+/// The clock as it was read once.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    at: Instant,
+    told: Timestamp,
+}
+
+impl Reading {
+    fn now() -> Self {
+        Self { at: Instant::now(), told: clock::now() }
+    }
+
+    /// Returns when the clock has been set since.
+    async fn was_set(self) {
+        while self.step(Self::now()) < CLOCK_STEP {
+            sleep(CLOCK_LOOK).await;
+        }
+    }
+
+    /// By how much it was set until then.
+    fn step(self, then: Self) -> Duration {
+        let expected = self.told.after(then.at - self.at);
+        expected.since(then.told).max(then.told.since(expected))
+    }
+}
+
+/// How long the registry wants a lease to live.
 fn pace(reported: &Reported) -> Duration {
     Duration::from_secs(reported.pace_s.into())
 }
 
-/// The time give or take a tenth, so that agents which started together do not report together.
-fn spread(pause: Duration, jitter: u32) -> Duration {
-    pause.mul_f64(0.9 + 0.2 * f64::from(jitter) / f64::from(u32::MAX))
+/// The interval give or take a tenth; any part of it where it is a new one, so that agents which
+/// heard of it together do not report together from then on.
+fn spread(interval: Duration, spread_out: bool, jitter: u32) -> Duration {
+    let part = f64::from(jitter) / f64::from(u32::MAX);
+    interval.mul_f64(if spread_out { 0.9 + 0.2 * part } else { part })
 }
 
 fn shortened(text: String) -> String {
@@ -166,4 +209,39 @@ fn bad_sources(faults: &[SourceFault]) -> Option<(String, String)> {
     };
     let said = format!("{more}{}: {}", first.source, first.problem);
     Some((BAD_SOURCES.to_owned(), shortened(said)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_interval_is_gone_into_anywhere_and_then_kept_to() {
+        let interval = Duration::from_secs(100);
+        let ends = |known| [0, u32::MAX].map(|jitter| spread(interval, known, jitter).as_secs());
+        assert_eq!(ends(false), [0, 100]);
+        assert_eq!(ends(true), [90, 110]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_either_way_is_told_from_one_that_goes_on() {
+        let at = Instant::now();
+        let reading = |passed, told: u64| Reading {
+            at: at + Duration::from_millis(passed),
+            told: Timestamp::from_unix_ms(1_000_000 + told),
+        };
+        let cases = [(0, 0, 0), (5_000, 5_000, 0), (5_000, 5_010, 10), (5_000, 1_000, 4_000)];
+        for (passed, told, step) in cases.into_iter().chain([(0, 90_000, 90_000)]) {
+            let step = Duration::from_millis(step);
+            assert_eq!(reading(0, 0).step(reading(passed, told)), step, "{passed} {told}");
+        }
+    }
+
+    // Tokio's time passes here, and the clock stands still: as if it were set back all the while.
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_is_told_within_seconds_of_the_clock_being_set() {
+        let began = Instant::now();
+        Reading::now().was_set().await;
+        assert!(began.elapsed() <= CLOCK_LOOK * 2, "{:?}", began.elapsed());
+    }
 }

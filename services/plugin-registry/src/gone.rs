@@ -79,7 +79,8 @@ async fn declare(
     let known = known.cloned().unwrap_or_else(|| unknown(proof));
     let next = Node { gone: Some(proof.clone()), ..known };
     state.store(node, &seen, &Write::Node(next), trace).await?;
-    tracing::warn!(%node, %proof, "the node counts as gone: its claims are released by that");
+    let told = trace.trace_id();
+    tracing::warn!(%node, %proof, trace = told, "the node counts as gone, which frees its claims");
     events::tell(&state.events, &events::node_gone(node, proof, trace), trace);
     Ok(Ok(Declared { proof: proof.clone() }))
 }

@@ -8,7 +8,7 @@ use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::query::Newer;
 use berth_contract::message::registry::{
-    NodeQuery, NodeStatus, Nodes as Listed, PluginQuery, PluginStatus, Plugins,
+    NodeQuery, NodeStatus, Nodes as Listed, PluginQuery, PluginStatus, PluginType, Plugins,
 };
 use berth_contract::problem::Problem;
 use berth_domain::plugin::{Half, Node, Plugin};
@@ -58,13 +58,43 @@ pub async fn plugins(
     Ok(Plugins { index, plugins: vec![plugin], next })
 }
 
+/// Both halves, as they stand in keys.
+const HALVES: [Half; 2] = [Half::Controller, Half::Node];
+
 fn matches(query: &PluginQuery, id: &PluginId, plugin: &Plugin) -> bool {
-    let on = |node: &NodeId| {
-        [Half::Controller, Half::Node]
-            .into_iter()
-            .any(|half| plugin.instances.contains_key(&(node.clone(), half)))
+    let of_type = |place: &_| query.kind.is_none_or(|kind| is_of(plugin, kind, place));
+    let there = |node: &NodeId| {
+        let mut places = HALVES.into_iter().map(|half| (node.clone(), half));
+        places.any(|place| plugin.instances.contains_key(&place) && of_type(&place))
     };
-    id.as_str().starts_with(&query.prefix) && query.node.as_ref().is_none_or(on)
+    let asked_for = match (&query.node, query.kind) {
+        (None, None) => true,
+        (Some(node), _) => there(node),
+        (None, Some(kind)) => is_expected(plugin, kind) || plugin.instances.keys().any(of_type),
+    };
+    id.as_str().starts_with(&query.prefix) && asked_for
+}
+
+/// Whether the instance there makes the plugin one of this type.
+fn is_of(plugin: &Plugin, kind: PluginType, (node, half): &(NodeId, Half)) -> bool {
+    let has = |half| plugin.instances.contains_key(&(node.clone(), half));
+    match kind {
+        PluginType::Controller => *half == Half::Controller,
+        PluginType::Node => *half == Half::Node,
+        PluginType::Monolith => HALVES.into_iter().all(has),
+    }
+}
+
+/// Whether a job says that there are to be such instances: whoever looks for a plugin's controllers
+/// is to find it also when the last of them is gone. A job does not say where, so it makes no
+/// monolith.
+fn is_expected(plugin: &Plugin, kind: PluginType) -> bool {
+    let half = match kind {
+        PluginType::Controller => Half::Controller,
+        PluginType::Node => Half::Node,
+        PluginType::Monolith => return false,
+    };
+    plugin.jobs.values().any(|job| job.expects(half) > 0)
 }
 
 fn with_instances(
@@ -79,7 +109,8 @@ fn with_instances(
         .instances
         .keys()
         .filter(|place| after.is_none_or(|after| *place > after))
-        .filter(|(node, _)| query.node.as_ref().is_none_or(|wanted| wanted == node));
+        .filter(|(node, _)| query.node.as_ref().is_none_or(|wanted| wanted == node))
+        .filter(|place| query.kind.is_none_or(|kind| is_of(plugin, kind, place)));
     let show = |place: &&(NodeId, Half)| {
         let (node, half) = *place;
         let instance = plugin.instances.get(*place)?;
@@ -147,9 +178,9 @@ impl State {
             let seen = self.plugin_mirror.snapshot(until.answer, both).await;
             match seen.map_err(|error| error.into_problem(step))? {
                 (of_plugins, Ok((of_nodes, shown))) => return Ok((of_plugins + of_nodes, shown)),
-                (_, Err(wanted)) => {
-                    let reached = self.node_mirror.reach(wanted, until.answer).await;
-                    reached.map_err(|error| error.into_problem(step))?;
+                (_, Err(why)) => {
+                    let mended = self.node_mirror.mend(why, until.answer).await;
+                    mended.map_err(|error| error.into_problem(step))?;
                 }
             }
         }

@@ -110,7 +110,7 @@ async fn settle(state: &State, node: &NodeId, trace: TraceContext) -> Result<(),
     };
     let to = next.state;
     state.store(node, &seen, &Write::Node(next), trace).await?;
-    tracing::info!(%node, state = %to, "the node's lease has changed");
+    tracing::info!(%node, state = %to, trace = trace.trace_id(), "the node's lease has changed");
     events::tell(&state.events, &events::presence(node, to, now, trace), trace);
     Ok(())
 }

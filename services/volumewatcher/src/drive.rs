@@ -87,7 +87,8 @@ impl Driver {
                     continue;
                 }
                 Ok(Checkpointed { state: None, .. }) => {
-                    tracing::info!(volume = %claim.0, alloc = %claim.1, "freed");
+                    let trace = trace.trace_id();
+                    tracing::info!(volume = %claim.0, alloc = %claim.1, trace, "freed");
                     return Next::AwaitChange;
                 }
                 Ok(Checkpointed { state: Some(State::NodeDetached), .. })
@@ -101,6 +102,7 @@ impl Driver {
             tracing::warn!(
                 volume = %claim.0,
                 alloc = %claim.1,
+                trace = trace.trace_id(),
                 error = berth_service::process::chain(&error),
                 "the claim service could not be asked; asking again"
             );

@@ -117,6 +117,18 @@ impl View {
         all
     }
 
+    /// The claims of the same volume with a failed call, which may have waited for this one.
+    pub fn held_up_beside(&self, (volume, changed): &ClaimKey) -> Vec<ClaimKey> {
+        self.look(volume, |found, _, _| {
+            let others = found.claims.iter().filter(|(alloc, claim)| {
+                let leaves = matches!(claim.state, State::Unpublishing | State::NodeDetached);
+                *alloc != changed && leaves && claim.tries > 0
+            });
+            Some(others.map(|(alloc, _)| (volume.clone(), alloc.clone())).collect())
+        })
+        .unwrap_or_default()
+    }
+
     /// The claims on a node, if it is known to be gone.
     pub fn left_behind(&self, node: &NodeId) -> Vec<ClaimKey> {
         let mut all = Vec::new();

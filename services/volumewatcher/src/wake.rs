@@ -32,17 +32,23 @@ fn hear(view: &View, change: Change, waker: &Waker<ClaimKey>) {
                 waker.wake(claim);
             }
         }
+        Change::Beside(claim) => want(view, view.held_up_beside(&claim)),
         Change::Controller(_) | Change::Plugin(..) | Change::Node(_) => {
             if let Change::Node(node) = &change {
                 for claim in view.left_behind(node) {
                     waker.wake(claim);
                 }
             }
-            let now = Instant::now();
-            for claim in view.held_up(&change) {
-                view.early.want(claim, now, rand::random());
-            }
+            want(view, view.held_up(&change));
         }
+    }
+}
+
+/// The claims are to be tried early, each at a moment of its own.
+fn want(view: &View, claims: Vec<ClaimKey>) {
+    let now = Instant::now();
+    for claim in claims {
+        view.early.want(claim, now, rand::random());
     }
 }
 

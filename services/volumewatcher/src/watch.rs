@@ -21,6 +21,8 @@ pub enum Change {
     Volume(VolumeKey),
     /// One claim may be wanted no longer.
     Claim(ClaimKey),
+    /// A claim went on, or is gone: what was refused to one beside it may be had now.
+    Beside(ClaimKey),
     /// A plugin's controller can be asked, again or for the first time.
     Controller(PluginId),
     /// A plugin can be asked on a node, again or for the first time.
@@ -39,32 +41,32 @@ pub struct WatchedVolumes {
 }
 
 impl WatchedVolumes {
-    /// A claim that is granted at once was in nobody's way, and thousands may join a volume.
-    fn joins(&self, volume: &VolumeKey, alloc: &AllocId) -> bool {
+    fn state(&self, volume: &VolumeKey, alloc: &AllocId) -> Option<State> {
         let claims = self.volumes.get(volume).map(|subtree| &subtree.volume.claims);
-        claims.is_none_or(|claims| !claims.contains_key(alloc))
-    }
-
-    fn taken(&self, volume: &VolumeKey, alloc: &AllocId) -> bool {
-        let claims = self.volumes.get(volume).map(|subtree| &subtree.volume.claims);
-        let claim = claims.and_then(|claims| claims.get(alloc));
-        claim.is_some_and(|claim| claim.state == State::Taken)
+        claims.and_then(|claims| claims.get(alloc)).map(|claim| claim.state)
     }
 }
 
 impl Fold for WatchedVolumes {
     fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
         let entry = key::parse_volume(key);
-        let joins = match &entry {
-            Some(VolumeEntry::Claim(volume, alloc)) => self.joins(volume, alloc),
-            _ => false,
+        let was = match &entry {
+            Some(VolumeEntry::Claim(volume, alloc)) => self.state(volume, alloc),
+            _ => None,
         };
         self.volumes.put(key, revision, value);
         match entry {
             Some(VolumeEntry::Claim(volume, alloc)) => {
-                let taken = self.taken(&volume, &alloc);
-                if !(joins && taken) {
+                let is = self.state(&volume, &alloc);
+                let taken = is == Some(State::Taken);
+                // A claim that is granted at once was in nobody's way, and thousands may join a
+                // volume.
+                if was.is_some() || !taken {
                     self.changes.wake(Change::Volume(volume.clone()));
+                }
+                // That it failed once more is no news to others: two would wake each other.
+                if was.is_some() && is != was {
+                    self.changes.wake(Change::Beside((volume.clone(), alloc.clone())));
                 }
                 if taken {
                     // Its alloc may have ended before.
@@ -78,10 +80,11 @@ impl Fold for WatchedVolumes {
 
     fn delete(&mut self, key: &str, revision: u64) {
         self.volumes.delete(key, revision);
-        if let Some(VolumeEntry::Claim(volume, _)) = key::parse_volume(key)
+        if let Some(VolumeEntry::Claim(volume, alloc)) = key::parse_volume(key)
             && self.volumes.get(&volume).is_some_and(|found| !found.volume.claims.is_empty())
         {
-            self.changes.wake(Change::Volume(volume));
+            self.changes.wake(Change::Volume(volume.clone()));
+            self.changes.wake(Change::Beside((volume, alloc)));
         }
     }
 }

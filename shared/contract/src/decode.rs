@@ -325,8 +325,9 @@ macro_rules! decode_part {
     (@called $field:ident $called:literal) => { $called };
 }
 
-/// Reads a struct field by field; a `= default` stands for a field that is not there. Parts that
-/// it has in common with others ([`Part`](crate::decode::Part)) stand behind a `+`.
+/// Reads a struct field by field; a `= default` stands for a field that is not there, and what
+/// follows `as` is its name in messages. Parts that it has in common with others
+/// ([`Part`](crate::decode::Part)) stand behind a `+`.
 #[macro_export]
 macro_rules! decode_struct {
     ($name:ty {}) => {
@@ -341,41 +342,51 @@ macro_rules! decode_struct {
             }
         }
     };
-    ($name:ty { $($field:ident $(= $default:expr)?),* $(,)? }) => {
+    ($name:ty { $($field:ident $(as $called:literal)? $(= $default:expr)?),* $(,)? }) => {
         impl $crate::decode::Decode for $name {
             fn decode(
                 value: serde_json::Value,
                 decoder: &mut $crate::decode::Decoder,
             ) -> Option<Self> {
                 let mut object = decoder.object(value)?;
-                $(let $field =
-                    $crate::decode_struct!(@field decoder, object, $field $(, $default)?);)*
-                decoder.finish(&object, &[$(stringify!($field)),*]);
+                $(let $field = $crate::decode_struct!(
+                    @field decoder, object,
+                    $crate::decode_part!(@called $field $($called)?) $(, $default)?
+                );)*
+                decoder.finish(
+                    &object,
+                    &[$($crate::decode_part!(@called $field $($called)?)),*],
+                );
                 Some(Self { $($field: $field?),* })
             }
         }
     };
-    ($name:ty { $($field:ident $(= $default:expr)?),* $(,)? } + $($part:ident),+) => {
+    (
+        $name:ty { $($field:ident $(as $called:literal)? $(= $default:expr)?),* $(,)? }
+            + $($part:ident),+
+    ) => {
         impl $crate::decode::Decode for $name {
             fn decode(
                 value: serde_json::Value,
                 decoder: &mut $crate::decode::Decoder,
             ) -> Option<Self> {
                 let mut object = decoder.object(value)?;
-                let mut known = vec![$(stringify!($field)),*];
-                $(let $field =
-                    $crate::decode_struct!(@field decoder, object, $field $(, $default)?);)*
+                let mut known = vec![$($crate::decode_part!(@called $field $($called)?)),*];
+                $(let $field = $crate::decode_struct!(
+                    @field decoder, object,
+                    $crate::decode_part!(@called $field $($called)?) $(, $default)?
+                );)*
                 $(let $part = decoder.part(&mut object, &mut known);)+
                 decoder.finish(&object, &known);
                 Some(Self { $($field: $field?,)* $($part: $part?),+ })
             }
         }
     };
-    (@field $decoder:ident, $object:ident, $field:ident) => {
-        $decoder.field(&mut $object, stringify!($field))
+    (@field $decoder:ident, $object:ident, $called:expr) => {
+        $decoder.field(&mut $object, $called)
     };
-    (@field $decoder:ident, $object:ident, $field:ident, $default:expr) => {
-        match $decoder.field::<Option<_>>(&mut $object, stringify!($field)) {
+    (@field $decoder:ident, $object:ident, $called:expr, $default:expr) => {
+        match $decoder.field::<Option<_>>(&mut $object, $called) {
             Some(None) => Some($default),
             Some(some) => some,
             None => None,

@@ -152,7 +152,7 @@ exchanges! { NAMESPACED, namespaced, Namespaced {
     ClaimCheckpoint(claim::Checkpoint) -> claim::Checkpointed:
         "For volumewatchers: record what came of a call, learn the next call";
     ClaimStatus(claim::Status) -> claim::Claims:
-        "Show claims and what each waits for; all, or by volume, alloc, node, plugin, state";
+        "Show claims and what each waits for: prefix, volume, alloc, node, plugin, state";
     AllocRegister(alloc::Register) -> alloc::AllocStatus:
         "Say that an alloc is placed on a node: id, node, volumes";
     AllocStop(alloc::Stop) -> alloc::AllocStatus:
@@ -167,7 +167,7 @@ exchanges! { NAMESPACED, namespaced, Namespaced {
 
 exchanges! { GLOBAL, global, Global {
     PluginStatus(registry::PluginQuery) -> registry::Plugins:
-        "Show plugins and the health of each instance; all of them, or one: id";
+        "Show plugins and the health of each instance; one, or by prefix, node, type: id";
     PluginExpect(registry::Expect) -> registry::Expected:
         "Say how many instances of a plugin a job is to have: plugin, job, controllers, nodes";
     PluginDelete(registry::Delete) -> registry::Deleted:

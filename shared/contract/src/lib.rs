@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod event;
 pub mod header;
 pub mod key;
+pub mod lease;
 pub mod message;
 pub mod problem;
 pub mod record;

@@ -6,7 +6,7 @@
 //! **Promises** that the answer to "can the plugin serve this volume on that node" comes with its
 //! reason when it is no.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -309,6 +309,27 @@ impl Plugin {
         (can_be_asked || self.is_only_reached_from(node, volume)).then(|| node.clone())
     }
 
+    /// Where a controller may be at a call for a claim on one of these nodes: the one beside it was
+    /// asked, or where there is none, any. A node that is not ready is not among them: nobody there
+    /// can be asked.
+    pub fn may_be_calling<'a>(
+        &'a self,
+        nodes: impl Iterator<Item = &'a NodeId>,
+        ready: impl Fn(&NodeId) -> bool,
+    ) -> BTreeSet<&'a NodeId> {
+        let mut calling = BTreeSet::new();
+        for node in nodes {
+            if self.instances.contains_key(&(node.clone(), Half::Controller)) {
+                calling.insert(node);
+            } else {
+                let all = self.instances.keys().filter(|(_, half)| *half == Half::Controller);
+                calling.extend(all.map(|(node, _)| node));
+            }
+        }
+        calling.retain(|node| ready(node));
+        calling
+    }
+
     fn is_only_reached_from(&self, node: &NodeId, volume: &[BTreeMap<String, String>]) -> bool {
         !volume.is_empty()
             && self.instances.iter().all(|((other, _), instance)| {
@@ -400,6 +421,22 @@ mod tests {
             plugin.jobs.insert((Namespace::default(), job), Job { controllers, nodes, since });
         }
         plugin
+    }
+
+    #[test]
+    fn a_controller_may_be_calling_beside_a_claim_or_anywhere() {
+        let nodes = ["n0", "n1", "n2"].map(|node| NodeId::new(node).unwrap());
+        let [first, second, third] = &nodes;
+        let halves = [(Half::Controller, false), (Half::Node, true), (Half::Controller, true)];
+        let plugin = plugin(&halves, &[]);
+        let asked = |of: &NodeId| {
+            let calling = plugin.may_be_calling([of].into_iter(), |_| true);
+            calling.into_iter().map(NodeId::as_str).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(asked(first), ["n0"], "also one that is not well");
+        assert_eq!(asked(second), ["n0", "n2"], "there is none beside it");
+        let there = plugin.may_be_calling(nodes.iter(), |node| node != first);
+        assert_eq!(there.into_iter().collect::<Vec<_>>(), [third]);
     }
 
     #[test]

@@ -8,10 +8,14 @@ use std::time::Duration;
 
 use berth_bus::{Bus, RequestError};
 use berth_contract::code::Code;
+use berth_contract::message::agent::{AgentStatus, WorkStatus};
 use berth_contract::message::call::{Call, Called};
 use berth_contract::problem::Problem;
+use berth_contract::subject::AgentVerb;
 use berth_contract::trace::TraceContext;
-use berth_domain::volume::Outcome;
+use berth_domain::volume::{CallKind, Outcome};
+use futures_util::future::try_join_all;
+use serde_json::json;
 
 use crate::clock;
 
@@ -26,8 +30,13 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     // process, and the executor's be without a parent.
     let trace = call.span.unwrap_or(trace);
     let within = berth_bus::Call::within(trace, left).as_it_is();
-    let answer = bus.request::<Called>(&call.subject(), call, &within).await;
-    let outcome = outcome(call, answer, left);
+    let outcome = match elsewhere(bus, call, trace).await {
+        Ok(()) => {
+            let answer = bus.request::<Called>(&call.subject(), call, &within).await;
+            outcome(call, answer, left)
+        }
+        Err(why) => Outcome::Unasked(format!("{}: not made yet: {why}", call.call)),
+    };
     tracing::info!(
         call = %call.call,
         volume = %call.volume_key(),
@@ -39,6 +48,41 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
         "called"
     );
     outcome
+}
+
+/// Whether no controller is known to be at an earlier call for the volume (safety rule 4). A call
+/// can go on past every deadline, and one controller of a plugin does not know of the others'.
+///
+/// Who cannot be asked may be at one, for as long as its lease says that it is there.
+async fn elsewhere(bus: &Bus, call: &Call, trace: TraceContext) -> Result<(), String> {
+    // What remains is for the call itself.
+    let within = call.deadline.since(clock::now()) / 2;
+    let within = berth_bus::Call::within(trace, within).as_it_is();
+    let asked = call.ask_first.iter().map(|node| async move {
+        let subject = AgentVerb::Status.subject(node);
+        let status: Result<AgentStatus, _> = bus.request(&subject, &json!({}), &within).await;
+        let status = status.map_err(|error| {
+            format!(
+                "an earlier call for the volume did not succeed, and the agent of node {node} \
+                 does not say whether its controller is still at it: {error}"
+            )
+        })?;
+        match status.work.iter().find(|work| is_in_the_way(work, call)) {
+            Some(work) => Err(format!(
+                "the controller of plugin {} on node {node} is still at {} for alloc {}, since {}",
+                call.plugin, work.step, work.alloc, work.since
+            )),
+            None => Ok(()),
+        }
+    });
+    try_join_all(asked).await.map(drop)
+}
+
+fn is_in_the_way(work: &WorkStatus, call: &Call) -> bool {
+    let of_a_controller = [CallKind::ControllerPublish, CallKind::ControllerUnpublish];
+    work.namespace == call.namespace
+        && work.volume == call.volume
+        && of_a_controller.iter().any(|kind| kind.as_str() == work.step)
 }
 
 fn describe(outcome: &Outcome) -> &str {

@@ -70,6 +70,7 @@ fn meant<'a>(
         .chain(all)
         .filter(|(key, _)| covers(namespace, &key.namespace))
         .filter(|(key, _)| query.volume.as_ref().is_none_or(|volume| *volume == key.volume))
+        .filter(|(key, _)| key.volume.as_str().starts_with(&query.prefix))
         .filter(|(_, subtree)| {
             let spec = subtree.volume.spec.as_ref();
             query.plugin.as_ref().is_none_or(|id| spec.is_some_and(|spec| spec.plugin == *id))

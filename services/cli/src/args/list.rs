@@ -1,6 +1,7 @@
 //! What every list can be asked for.
 
 use berth_contract::message::query;
+use berth_contract::message::registry::PluginType;
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::NodeState;
 use berth_domain::volume::State;
@@ -32,7 +33,7 @@ fn one_of<T: Copy + Send + Sync + 'static>(
     let names = all.iter().map(|one| name(*one)).collect::<Vec<_>>();
     PossibleValuesParser::new(names)
         .try_map(move |given| {
-            all.iter().copied().find(|one| name(*one) == given).ok_or("there is no such state")
+            all.iter().copied().find(|one| name(*one) == given).ok_or("there is no such one")
         })
         .into()
 }
@@ -62,4 +63,9 @@ pub fn node_state() -> ValueParser {
         NodeState::Ready => "ready",
         NodeState::Down => "down",
     })
+}
+
+/// The types of plugins.
+pub fn plugin_type() -> ValueParser {
+    one_of(PluginType::ALL, PluginType::as_str)
 }

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::message::registry::PluginType;
 use berth_domain::alloc::AllocState;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
@@ -206,6 +207,7 @@ pub enum PluginCommand {
     #[command(after_long_help = "EXAMPLES
     berth plugin status
     berth plugin status ebs.csi.aws.com
+    berth plugin status --type controller
     berth plugin status --json | jq '.plugins[].nodes'")]
     Status(PluginStatus),
     /// Say how many instances of a plugin a job is to have
@@ -264,6 +266,10 @@ pub struct PluginStatus {
     /// Only plugins with an instance on this node; of one plugin, only those instances
     #[arg(long, value_name = "ID")]
     pub node: Option<NodeId>,
+    /// Only plugins with an instance of this type; of one plugin, only those instances. A monolith
+    /// is both on one node, and of the other two types as well
+    #[arg(long = "type", value_name = "TYPE", value_parser = list::plugin_type())]
+    pub kind: Option<PluginType>,
     /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
@@ -337,6 +343,7 @@ pub enum ClaimCommand {
     #[command(after_long_help = "EXAMPLES
     berth claim status
     berth claim status --volume data
+    berth claim status --prefix 'shard['
     berth claim status --alloc run-7f3a91c2 --json
     berth claim status --node n7 --state unpublishing -n '*'")]
     Status(ClaimStatus),
@@ -345,6 +352,9 @@ pub enum ClaimCommand {
 /// `berth claim status`
 #[derive(Debug, Args)]
 pub struct ClaimStatus {
+    /// Only claims on volumes whose id begins so
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub prefix: String,
     /// Only claims on this volume
     #[arg(long, value_name = "ID")]
     pub volume: Option<VolumeId>,

@@ -13,6 +13,7 @@ use crate::show;
 /// Lists claims.
 pub async fn status(args: &ClaimStatus, session: &Session) -> Result<(), Failure> {
     let body = Status {
+        prefix: args.prefix.clone(),
         volume: args.volume.clone(),
         alloc: args.alloc.clone(),
         node: args.node.clone(),

@@ -42,7 +42,14 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
         ..NodeQuery::default()
     };
     let nodes: Nodes = session.ask(&Question::global(Verb::NodeStatus), &body).await?;
-    session.output.reply(&nodes, |nodes| show::nodes(nodes, clock::now()));
+    let none = nodes.nodes.is_empty() && body != NodeQuery::default();
+    session.output.reply(&nodes, |nodes| {
+        if none {
+            "no such nodes; without a filter all are listed\n".to_owned()
+        } else {
+            show::nodes(nodes, clock::now())
+        }
+    });
     more(nodes.next.as_ref());
     Ok(())
 }

@@ -18,12 +18,20 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
         id: args.id.clone(),
         prefix: args.prefix.clone(),
         node: args.node.clone(),
+        kind: args.kind,
         page: (&args.page).into(),
         ..PluginQuery::default()
     };
     let plugins: Plugins = session.ask(&Question::global(Verb::PluginStatus), &body).await?;
     let Some(id) = &args.id else {
-        session.output.reply(&plugins, show::plugins);
+        let none = plugins.plugins.is_empty() && body != PluginQuery::default();
+        session.output.reply(&plugins, |plugins| {
+            if none {
+                "no such plugins; without a filter all are listed\n".to_owned()
+            } else {
+                show::plugins(plugins)
+            }
+        });
         more(plugins.next.as_ref());
         return Ok(());
     };

@@ -1,6 +1,6 @@
 //! What is on a node: by its agent, and by the claims.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_contract::message::agent::{AgentStatus, MountHealth, MountStatus, WorkStatus};
 use berth_contract::message::claim::ClaimStatus;
@@ -62,6 +62,10 @@ fn key(mount: &MountStatus) -> Key<'_> {
     (&mount.namespace, &mount.volume, &mount.alloc)
 }
 
+fn work_key(work: &WorkStatus) -> Key<'_> {
+    (&work.namespace, &work.volume, &work.alloc)
+}
+
 fn claim_key(claim: &ClaimStatus) -> Key<'_> {
     (&claim.namespace, &claim.volume, &claim.alloc)
 }
@@ -99,6 +103,17 @@ fn agent_parts(
             notes(agent, mount, claims.get(&key(mount)).copied(), claims_known, now)
         });
         parts.push(format!("{table}{}", notes.collect::<String>()));
+    }
+    let mounts: BTreeSet<Key<'_>> = agent.mounts.iter().map(key).collect();
+    let elsewhere = |work: &&WorkStatus| !mounts.contains(&work_key(work));
+    let work: Vec<String> = agent
+        .work
+        .iter()
+        .filter(elsewhere)
+        .map(|work| format!("  {} on {}: {}\n", work.alloc, work.volume, under_way(work, now)))
+        .collect();
+    if !work.is_empty() {
+        parts.push(format!("under way for what is not mounted here:\n{}", work.concat()));
     }
     if !agent.strays.is_empty() {
         let strays: Vec<String> =
@@ -140,7 +155,7 @@ fn notes(
         lines.push(("from before", "it was mounted before the host was booted last".to_owned()));
     }
     let of = (&mount.namespace, &mount.volume, &mount.alloc);
-    let work = agent.work.iter().filter(|work| (&work.namespace, &work.volume, &work.alloc) == of);
+    let work = agent.work.iter().filter(|work| work_key(work) == of);
     lines.extend(work.map(|work| ("under way", under_way(work, now))));
     let failed = agent.failures.iter().find(|one| (&one.namespace, &one.volume, &one.alloc) == of);
     if let Some(failed) = failed {
@@ -236,6 +251,9 @@ mod tests {
                 "namespace": "default", "volume": "data", "alloc": "hung", "step": "agent.detach",
                 "since": at(3_000), "rpc": "NodeUnpublishVolume", "rpc_since": at(4_000),
                 "hung": true,
+            }, {
+                "namespace": "default", "volume": "shared", "alloc": "far",
+                "step": "controller.publish", "since": at(3_000), "hung": true,
             }],
             "failures": [{
                 "namespace": "default", "volume": "data", "alloc": "hung", "step": "agent.detach",
@@ -278,6 +296,7 @@ mod tests {
             "unclaimed: no claim stands behind this mount",
             "before the host was booted last",
             "known to nobody:\n  /s/stray",
+            "not mounted here:\n  far on shared: hung: controller.publish for 7",
             "claimed, and not mounted:",
         ] {
             assert!(shown.contains(part), "{part:?} is not in\n{shown}");

@@ -13,6 +13,7 @@ mod events;
 mod exit_codes;
 mod failures;
 mod help;
+mod inspect;
 mod run;
 mod run_ends;
 mod story;

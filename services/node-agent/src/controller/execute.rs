@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::confirm::{not_validated, validated};
-use crate::lane::{Lane, Lanes, Turn, check_time};
+use crate::lane::{Lane, Lanes, Turn, Work, check_time};
 use crate::plugin::{self, Plugin};
 use crate::secret::Asking;
 use crate::tell::{Executed, Teller};
@@ -178,7 +178,13 @@ impl Executor {
             order: Some((call.volume_key(), call.revision)),
             deadline: deadline(call, request),
         };
-        let done = self.lanes.run(turn, work).await;
+        let shown = Work {
+            volume: call.volume_key(),
+            alloc: call.alloc.clone(),
+            step: call.call.as_str(),
+            plugin: Some(plugin.clone()),
+        };
+        let done = self.lanes.run_shown(turn, shown, work).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
         tracing::info!(
             call = %call.call,

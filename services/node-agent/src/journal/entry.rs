@@ -28,6 +28,16 @@ pub enum UseState {
     Published,
 }
 
+/// A disk, within one boot of the host. The number of a device that is gone is given to another,
+/// and what the kernel counts its disks with is not (Linux, `sysfs-block`, `diskseq`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// The block device's number, as `7:3`.
+    pub device: String,
+    /// The how many-th disk it is.
+    pub seq: u64,
+}
+
 /// An alloc's use of a volume on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
@@ -48,15 +58,34 @@ pub struct Use {
     /// Where it is staged; none when the plugin does not stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staging: Option<PathBuf>,
+    /// Of an intent: `NodeStageVolume` has succeeded, and `NodePublishVolume` is next or was made.
+    /// An earlier version neither writes nor reads it, and takes the intent for one, as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub staged: bool,
     /// Which mount options it is here with; none where an earlier version wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Options>,
     /// Where it is published.
     pub target: PathBuf,
+    /// Which disk is behind it, once it is published; none where it lies on none, where the kernel
+    /// does not count disks, or where an earlier version wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
     /// The boot of the host in which it was written.
     pub boot_id: String,
     /// Since when it is in this state.
     pub since: Timestamp,
+}
+
+impl Use {
+    /// How far it has got, in a word.
+    pub fn progress(&self) -> &'static str {
+        match self.state {
+            UseState::Intent if self.staged => "staged",
+            UseState::Intent => "begun",
+            UseState::Published => "published",
+        }
+    }
 }
 
 /// An alloc was told to go.

@@ -1,8 +1,9 @@
 //! What this node has, or may have, mounted: on disk before it is done.
 //!
 //! **Owns** `<state_dir>/journal`. One [`Use`] per volume and alloc, written as an intent before
-//! the first plugin call and as published after the last; and one [`Detached`] per volume and alloc
-//! that was told to go, with the epoch it was told for (rules 10 and 11).
+//! the first plugin call, as staged between staging and publishing, and as published after the
+//! last; and one [`Detached`] per volume and alloc that was told to go, with the epoch it was told
+//! for (rules 10 and 11).
 //!
 //! **Promises** that a change is on the disk when its function returns, that a change whose caller
 //! stopped waiting is still made or not made as a whole, and that an entry which cannot be read is
@@ -22,7 +23,7 @@ use berth_domain::{AllocId, VolumeKey};
 use thiserror::Error;
 use tokio::time::Instant;
 
-pub use entry::{Detached, Use, UseState};
+pub use entry::{Detached, Disk, Use, UseState};
 pub use index::VolumeUses;
 pub use options::Options;
 
@@ -120,7 +121,8 @@ impl Journal {
         self.inner.index.read().unwrap_or_else(PoisonError::into_inner).uses()
     }
 
-    /// Writes a use down: as an intent before the first call, as published after the last.
+    /// Writes a use down: as an intent before the first call, as staged after the call that did it,
+    /// as published after the last.
     pub async fn write_use(
         &self,
         volume: &VolumeKey,

@@ -24,8 +24,10 @@ fn entry(state: UseState, epoch: u64) -> Use {
         attachment: AttachmentMode::FileSystem,
         mode: Mode::Write,
         staging: Some("/s/staging".into()),
+        staged: false,
         options: Some(Options::of(&MountOptions::default(), [7; 16])),
         target: "/s/a/target".into(),
+        disk: None,
         boot_id: "boot".to_owned(),
         since: Timestamp::from_unix_ms(1),
     }
@@ -36,7 +38,8 @@ async fn what_was_written_is_there_after_it_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     let (data, logs) = (volume("data/1.x"), volume("logs"));
-    let published = entry(UseState::Published, 7);
+    let disk = Some(Disk { device: "7:3".to_owned(), seq: 41 });
+    let published = Use { disk, ..entry(UseState::Published, 7) };
     {
         let journal = Journal::open(path.clone()).await.unwrap();
         journal.write_use(&data, &alloc("a"), entry(UseState::Intent, 7)).await.unwrap();
@@ -57,6 +60,24 @@ async fn what_was_written_is_there_after_it_is_opened_again() {
     expected.detached.insert(alloc("a"), Detached { epoch: 7, done: true });
     assert_eq!(journal.volume(&logs), expected);
     assert_eq!(journal.uses().len(), 2);
+}
+
+#[tokio::test]
+async fn what_was_staged_is_known_after_it_is_opened_again_and_is_an_intent_to_earlier_versions() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let staged = Use { staged: true, ..entry(UseState::Intent, 7) };
+    {
+        let journal = Journal::open(path.clone()).await.unwrap();
+        journal.write_use(&volume("data"), &alloc("a"), entry(UseState::Intent, 7)).await.unwrap();
+        journal.write_use(&volume("data"), &alloc("a"), staged.clone()).await.unwrap();
+    }
+    let journal = Journal::open(path).await.unwrap();
+    let known = journal.volume(&volume("data")).uses.remove(&alloc("a")).unwrap();
+    assert_eq!((known.progress(), &known), ("staged", &staged));
+    let stored = String::from_utf8(entry::value(&staged).unwrap()).unwrap();
+    assert!(stored.starts_with(r#"{"state":"intent","epoch":7,"#), "{stored}");
+    assert!(stored.contains(r#""staged":true,"#) && stored.ends_with(r#""schema":1}"#), "{stored}");
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::journal::{Journal, Use, UseState};
+use crate::journal::{Disk, Journal, Use, UseState};
 use crate::tell::Teller;
 pub use probe::Found;
 use probe::Probes;
@@ -66,20 +66,28 @@ impl Looks {
     }
 
     /// Looks at what is published at `target`, as the mount table has it; answers within
-    /// `patience`.
+    /// `patience`. It is dead when another disk is behind it than was, where that is known.
     pub async fn look(
         &self,
         target: &Path,
         attachment: AttachmentMode,
         table: &MountTable,
+        was: Option<&Disk>,
         patience: Duration,
     ) -> Found {
-        match attachment {
+        let found = match attachment {
             AttachmentMode::BlockDevice => self.probes.look_at_device(target, patience).await,
             AttachmentMode::FileSystem if table.has(target) => {
                 self.probes.look(target, patience).await
             }
             AttachmentMode::FileSystem => Found::Missing,
+        };
+        match (found, was) {
+            (Found::Well(Some(is)), Some(was)) if is != *was => Found::Dead(format!(
+                "another disk is behind it: {} (diskseq {}), and was {} (diskseq {})",
+                is.device, is.seq, was.device, was.seq
+            )),
+            (found, _) => found,
         }
     }
 
@@ -179,9 +187,11 @@ impl Looker {
     }
 
     async fn look_at(&self, table: &MountTable, key: &Key, entry: &Use) {
-        let found = self.looks.look(&entry.target, entry.attachment, table, PATIENCE).await;
+        // Disks are counted anew with each boot.
+        let was = entry.disk.as_ref().filter(|_| entry.boot_id == self.boot_id);
+        let found = self.looks.look(&entry.target, entry.attachment, table, was, PATIENCE).await;
         let found = match found {
-            Found::Well => (MountHealth::Well, None),
+            Found::Well(_) => (MountHealth::Well, None),
             Found::Dead(why) => (MountHealth::Dead, Some(why)),
             Found::Hung(since) => {
                 let why = format!("it has not answered a look since {since}");

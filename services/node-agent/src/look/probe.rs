@@ -25,6 +25,8 @@ use nix::sys::statvfs::statvfs;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use crate::journal::Disk;
+
 /// Looks that hang at once. Beyond it nothing new is looked at: each holds a thread.
 const STUCK_MAX: usize = 64;
 /// What the kernel says of its block devices.
@@ -33,8 +35,8 @@ const DEVICES: &str = "/sys/dev/block";
 /// What a look found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// It answers.
-    Well,
+    /// It answers; and which disk is behind it, where there is one.
+    Well(Option<Disk>),
     /// No block device is there, which may be without being mounted (CSI asks for the device, and
     /// not how it is brought there).
     Missing,
@@ -143,7 +145,7 @@ fn ask(path: &Path, devices: &Path) -> Found {
         return Found::Dead(vanished);
     }
     match statvfs(path) {
-        Ok(_) | Err(Errno::ENOSYS) => Found::Well,
+        Ok(_) | Err(Errno::ENOSYS) => Found::Well(disk(device, devices)),
         Err(errno) => failed(&io::Error::from(errno)),
     }
 }
@@ -161,6 +163,21 @@ fn vanished(device: u64, devices: &Path) -> Option<String> {
     }
     let size = fs::read_to_string(device.join("size")).unwrap_or_default();
     (size.trim() == "0").then(|| format!("its block device {name} has nothing behind it any more"))
+}
+
+/// The disk of a block device; none where the kernel does not count them (before Linux 5.15), or
+/// may count one twice.
+fn disk(device: u64, devices: &Path) -> Option<Disk> {
+    let number = format!("{}:{}", major(device), minor(device));
+    let dir = devices.join(&number);
+    // A partition is below its disk, which alone is counted.
+    let of_disk = if dir.join("partition").exists() { dir.join("..") } else { dir };
+    // The device mapper may count a table that is loaded anew, as to expand a volume in use.
+    if of_disk.join("dm").exists() {
+        return None;
+    }
+    let seq = fs::read_to_string(of_disk.join("diskseq")).ok()?.trim().parse().ok()?;
+    Some(Disk { device: number, seq })
 }
 
 /// What a failure means. Only what the mount itself fails with counts against it.
@@ -187,7 +204,7 @@ mod tests {
         let (go_on, waits) = mpsc::channel::<()>();
         let hang = move || {
             let _ = waits.recv();
-            Found::Well
+            Found::Well(None)
         };
         let path = Path::new("/hangs");
         let first = probes.look_by(path, SHORT, hang).await;
@@ -195,10 +212,13 @@ mod tests {
         let never = || panic!("it looked twice");
         assert_eq!(probes.look_by(path, SHORT, never).await, Found::Hung(since));
         // Others are looked at meanwhile.
-        assert_eq!(probes.look_by(Path::new("/b"), PATIENCE, || Found::Well).await, Found::Well);
+        assert_eq!(
+            probes.look_by(Path::new("/b"), PATIENCE, || Found::Well(None)).await,
+            Found::Well(None)
+        );
         go_on.send(()).unwrap();
         let mut tries = 0;
-        while probes.look_by(path, PATIENCE, || Found::Well).await != Found::Well {
+        while probes.look_by(path, PATIENCE, || Found::Well(None)).await != Found::Well(None) {
             tries += 1;
             assert!(tries < 1_000, "it came back and is not looked at again");
             tokio::time::sleep(SHORT).await;
@@ -235,13 +255,13 @@ mod tests {
             let waits = Arc::clone(&waits);
             let hang = move || {
                 let _ = waits.lock().map(|waits| waits.recv());
-                Found::Well
+                Found::Well(None)
             };
             let path = format!("/hangs/{at}");
             let found = probes.look_by(Path::new(&path), Duration::ZERO, hang).await;
             assert!(matches!(found, Found::Hung(_)), "{found:?}");
         }
-        let found = probes.look_by(Path::new("/one-more"), PATIENCE, || Found::Well).await;
+        let found = probes.look_by(Path::new("/one-more"), PATIENCE, || Found::Well(None)).await;
         assert!(matches!(found, Found::Unknown(_)), "{found:?}");
         drop(go_on);
     }
@@ -249,7 +269,8 @@ mod tests {
     #[tokio::test]
     async fn the_root_is_well_and_what_is_not_there_is_not() {
         let probes = Probes::default();
-        assert_eq!(probes.look(Path::new("/"), PATIENCE).await, Found::Well);
+        let root = probes.look(Path::new("/"), PATIENCE).await;
+        assert!(matches!(root, Found::Well(_)), "{root:?}");
         let nowhere = Path::new("/is/not/there");
         let found = probes.look(nowhere, PATIENCE).await;
         assert!(matches!(found, Found::Dead(_)), "{found:?}");
@@ -273,6 +294,22 @@ mod tests {
         let nameless = nix::sys::stat::makedev(0, 52);
         assert_eq!(vanished(nameless, devices.path()), None);
         assert_eq!(vanished(device, Path::new("/not/there")), None);
+    }
+
+    #[test]
+    fn a_disk_is_told_by_what_the_kernel_counts_it_with_also_of_its_partitions() {
+        let devices = tempfile::tempdir().unwrap();
+        let whole = devices.path().join("8:16");
+        fs::create_dir_all(whole.join("sdb1")).unwrap();
+        std::os::unix::fs::symlink(whole.join("sdb1"), devices.path().join("8:17")).unwrap();
+        let of = |minor| disk(nix::sys::stat::makedev(8, minor), devices.path());
+        assert_eq!((of(16), of(17), of(18)), (None, None, None));
+        fs::write(whole.join("diskseq"), "41\n").unwrap();
+        fs::write(whole.join("sdb1/partition"), "1\n").unwrap();
+        assert_eq!(of(16), Some(Disk { device: "8:16".to_owned(), seq: 41 }));
+        assert_eq!(of(17), Some(Disk { device: "8:17".to_owned(), seq: 41 }));
+        fs::create_dir(whole.join("dm")).unwrap();
+        assert_eq!((of(16), of(17)), (None, None));
     }
 
     #[test]

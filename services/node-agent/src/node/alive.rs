@@ -12,6 +12,7 @@ use berth_domain::{Namespace, Timestamp};
 use berth_service::clock;
 
 use super::{Mounter, mounts};
+use crate::journal::Disk;
 use crate::look::{self, Found};
 use crate::paths::Place;
 
@@ -19,20 +20,22 @@ use crate::paths::Place;
 const TO_ANSWER: Duration = Duration::from_millis(500);
 
 impl Mounter {
-    /// Refuses while what is published for the grant is dead or hangs. What may not be looked at
-    /// is taken for well.
+    /// Refuses while what is published for the grant is dead or hangs, or has another disk behind
+    /// it than it had. What may not be looked at is taken for well. Answers which disk that is now.
     pub(super) async fn check_alive(
         &self,
         grant: &Grant,
         place: &Place,
+        was: Option<&Disk>,
         deadline: Timestamp,
-    ) -> Result<(), Problem> {
+    ) -> Result<Option<Disk>, Problem> {
         let table = mounts(Code::MountFailed).await?;
         let left = deadline.since(clock::now()).saturating_sub(TO_ANSWER);
         let patience = look::PATIENCE.min(left);
-        let looked = self.parts.looks.look(&place.target, grant.attachment, &table, patience);
+        let looked = self.parts.looks.look(&place.target, grant.attachment, &table, was, patience);
         let (why, is_final) = match looked.await {
-            Found::Well | Found::Unknown(_) => return Ok(()),
+            Found::Well(disk) => return Ok(disk),
+            Found::Unknown(_) => return Ok(None),
             Found::Missing => ("nothing is there any more".to_owned(), true),
             Found::Dead(why) => (format!("it is dead: {why}"), true),
             Found::Hung(since) => (format!("it has not answered a look since {since}"), false),

@@ -9,11 +9,13 @@ use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::rpc::Unary;
 use berth_csi::{CallError, Class, Remedy, Rpc, v1};
-use berth_domain::Timestamp;
 use berth_domain::access::{AttachmentMode, Capability, Mode};
 use berth_domain::volume::MountOptions;
+use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_service::clock;
 
 use super::{dirs, local, mounts};
+use crate::journal::{Journal, Use};
 use crate::lane::check_time;
 use crate::plan::NodeCall;
 use crate::plugin::{self, Plugin};
@@ -44,13 +46,41 @@ pub(super) struct Caller {
     pub(super) deadline: Timestamp,
 }
 
+/// Where an intent is on record.
+#[derive(Clone, Copy)]
+pub(super) struct Intent<'a> {
+    pub(super) journal: &'a Journal,
+    pub(super) volume: &'a VolumeKey,
+    pub(super) alloc: &'a AllocId,
+}
+
+impl Intent<'_> {
+    /// Writes down that it was staged.
+    async fn staged(&self) -> Result<(), Problem> {
+        let known = self.journal.volume(self.volume).uses.remove(self.alloc);
+        let Some(intent) = known else { return Ok(()) };
+        let staged = Use { staged: true, since: clock::now(), ..intent };
+        let written = self.journal.write_use(self.volume, self.alloc, staged).await;
+        written.map_err(local(Code::MountFailed))
+    }
+}
+
 impl Caller {
-    /// Brings a use about.
-    pub(super) async fn bring(&self, calls: &[NodeCall], using: &Using) -> Result<(), Problem> {
+    /// Brings a use about, whose intent is on record. That it was staged is put there before it is
+    /// published.
+    pub(super) async fn bring(
+        &self,
+        calls: &[NodeCall],
+        using: &Using,
+        record: &Intent<'_>,
+    ) -> Result<(), Problem> {
         let staged_here = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
         for call in calls {
             match call {
-                NodeCall::Stage { staging } => self.stage(staging, using).await?,
+                NodeCall::Stage { staging } => {
+                    self.stage(staging, using).await?;
+                    record.staged().await?;
+                }
                 NodeCall::Publish { staging, target } => {
                     let staging = staging.as_deref();
                     let published = self.publish(staging, target, using).await;
@@ -58,6 +88,7 @@ impl Caller {
                         (Err(NotPublished::Unstaged(_)), Some(staging)) if !staged_here => {
                             // Another's use of the staging was no proof: somebody unmounted it.
                             self.stage(staging, using).await?;
+                            record.staged().await?;
                             self.publish(Some(staging), target, using).await?;
                         }
                         (published, _) => published?,

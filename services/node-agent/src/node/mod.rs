@@ -70,6 +70,8 @@ pub struct Parts {
     pub lanes: Lanes,
     /// Which controllers this agent serves, for the status.
     pub hosted: Hosted,
+    /// The calls to them, for the status.
+    pub controllers: Lanes,
     /// Who is told.
     pub tell: Teller,
     /// Whether anything new is taken.

@@ -12,7 +12,7 @@ use berth_service::clock;
 use tokio::time::Instant;
 
 use super::bind::Spot;
-use super::calls::{Caller, Using};
+use super::calls::{Caller, Intent, Using};
 use super::{Mounter, bind, grant, local, mounts};
 use crate::gate::Pass;
 use crate::journal::{Options, Use, UseState};
@@ -119,7 +119,10 @@ impl Mounter {
         if calls.is_empty() {
             // Whoever undoes what is here finds it in the journal.
             drop(entered);
-            self.check_alive(grant, &place, deadline).await?;
+            let boot_id = &self.parts.host.boot_id;
+            let entry = journal.uses.get(&grant.alloc).filter(|entry| entry.boot_id == *boot_id);
+            let was = entry.and_then(|entry| entry.disk.as_ref());
+            self.check_alive(grant, &place, was, deadline).await?;
         } else {
             let secrets = self.secrets(volume, grant, deadline, trace).await?;
             let entry = self.intent(grant, &place, &calls);
@@ -140,13 +143,14 @@ impl Mounter {
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
                 self.parts.binds.undo(&place).await?;
             }
-            let brought = caller.bring(&calls, &using).await;
+            let record = Intent { journal: &self.parts.journal, volume, alloc: &grant.alloc };
+            let brought = caller.bring(&calls, &using, &record).await;
             let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.made());
             let used = Used { volume, alloc, plugin: &grant.plugin, took, calls: made };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
-            self.check_alive(grant, &place, deadline).await?;
-            let published = Use { state: UseState::Published, since: clock::now(), ..entry };
+            let disk = self.check_alive(grant, &place, None, deadline).await?;
+            let published = Use { state: UseState::Published, disk, since: clock::now(), ..entry };
             write(published).await.map_err(local(Code::MountFailed))?;
             tracing::info!(
                 %volume,
@@ -183,8 +187,10 @@ impl Mounter {
             attachment: grant.attachment,
             mode: grant.mode,
             staging,
+            staged: false,
             options: Some(Options::of(&grant.mount, rand::random())),
             target: place.target.clone(),
+            disk: None,
             boot_id: self.parts.host.boot_id.clone(),
             since: clock::now(),
         }

@@ -19,10 +19,10 @@ use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::calls::{Caller, Using};
+use super::calls::{Caller, Intent, Using};
 use super::{Mounter, grant, local, mounts};
 use crate::gate::Pass;
-use crate::journal::{Options, Use, UseState};
+use crate::journal::{Disk, Options, Use, UseState};
 use crate::lane::{Lane, Turn, Work};
 use crate::plan::{self, NodeCall, Return, Scene};
 use crate::plugin::Plugin;
@@ -146,7 +146,7 @@ impl Mounter {
         }
         // From here on a kill leaves them begun, and whoever asks for one gets it.
         for (alloc, ..) in &allocs {
-            self.note(volume, alloc, &known.uses, UseState::Intent, None).await?;
+            self.note(volume, alloc, &known.uses, UseState::Intent, (None, None)).await?;
         }
         drop(entered);
         let (external_id, began) = (first.external_id.clone(), Instant::now());
@@ -159,15 +159,16 @@ impl Mounter {
         let mut mounts = Vec::new();
         let each = grants.iter().zip(&allocs).zip(&plan.up).zip(&using);
         for (((grant, (alloc, _, target)), calls), using) in each {
-            let brought = caller.bring(calls, using).await;
+            let record = Intent { journal: &self.parts.journal, volume, alloc };
+            let brought = caller.bring(calls, using, &record).await;
             let (took, calls) = (began.elapsed(), plugin.made());
             let used = Used { volume, alloc, plugin: &plugin.id, took, calls };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
             let place = self.parts.paths.place(&plugin.id, volume, alloc);
-            self.check_alive(grant, &place, deadline).await?;
+            let disk = self.check_alive(grant, &place, None, deadline).await?;
             let options = plan.restages().then_some(&grant.mount);
-            self.note(volume, alloc, &known.uses, UseState::Published, options).await?;
+            self.note(volume, alloc, &known.uses, UseState::Published, (options, disk)).await?;
             let path = target.to_string_lossy().into_owned();
             tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "mounted again");
             mounts.push(RepublishedMount { alloc: alloc.clone(), path });
@@ -181,13 +182,16 @@ impl Mounter {
         alloc: &AllocId,
         uses: &BTreeMap<AllocId, Use>,
         state: UseState,
-        options: Option<&MountOptions>,
+        (options, disk): (Option<&MountOptions>, Option<Disk>),
     ) -> Result<(), Problem> {
         let Some(entry) = uses.get(alloc) else { return Ok(()) };
         let options = options.map(|options| Options::of(options, rand::random()));
         let options = options.or_else(|| entry.options.clone());
         let boot_id = self.parts.host.boot_id.clone();
-        let entry = Use { state, boot_id, options, since: clock::now(), ..entry.clone() };
+        // What was staged before is taken down first.
+        let staged = false;
+        let since = clock::now();
+        let entry = Use { state, staged, options, disk, boot_id, since, ..entry.clone() };
         let written = self.parts.journal.write_use(volume, alloc, entry).await;
         written.map_err(local(Code::MountFailed))
     }

@@ -26,7 +26,7 @@ impl Mounter {
             since: self.parts.since,
             mounts: shown.collect(),
             strays,
-            work: self.parts.lanes.under_way(),
+            work: [self.parts.lanes.under_way(), self.parts.controllers.under_way()].concat(),
             failures: self.parts.lanes.failures(),
             controllers: self.parts.hosted.list(),
             runs: Some(self.parts.runs.dir().to_string_lossy().into_owned()),
@@ -104,10 +104,7 @@ pub async fn log_what_is_here(
     let uses = journal.uses();
     for (volume, alloc, entry) in &uses {
         let mounted = table.has(&entry.target);
-        let state = match entry.state {
-            UseState::Intent => "begun",
-            UseState::Published => "published",
-        };
+        let state = entry.progress();
         let (epoch, earlier_boot) = (entry.epoch, entry.boot_id != boot_id);
         tracing::info!(
             %volume, %alloc, epoch, state, mounted, earlier_boot,

@@ -37,6 +37,8 @@ impl Known {
     fn journalled(mut self, alloc: &str, epoch: u64, state: UseState) -> Self {
         let place = place(alloc);
         let entry = Use {
+            staged: false,
+            disk: None,
             state,
             epoch,
             plugin: PluginId::new("dev.berth").unwrap(),

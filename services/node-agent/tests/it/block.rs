@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use berth_contract::code::Code;
+use berth_contract::message::agent::{MountHealth, MountState};
 use berth_contract::message::call::Call;
 use berth_contract::message::claim::Grant;
 use berth_domain::access::{AttachmentMode, Mode};
 use berth_domain::volume::{CallKind, MountOptions};
 use berth_harness::process::binary;
 use berth_harness::{root, wait};
+use nix::mount::{MntFlags, umount2};
 use serde_json::json;
 
+use crate::dead::{LOOKS, republish, seen, told};
 use crate::world::{Differences, PATIENCE, World, call, delay, grant};
 
 const MIB: u64 = 1 << 20;
@@ -23,8 +26,12 @@ const IMAGE: &str = "image/1";
 
 /// A world with an image of this size; its file system, where it has one.
 async fn world(bytes: u64, fs_type: Option<&str>) -> (Devices, World) {
-    let driver = ["--no-attach"];
-    let world = World::start_with(Differences { driver: &driver, ..Default::default() }).await;
+    world_of(bytes, fs_type, "").await
+}
+
+/// And this besides in the agent's configuration.
+async fn world_of(bytes: u64, fs_type: Option<&str>, agent: &str) -> (Devices, World) {
+    let world = World::start_with(Differences { driver: &["--no-attach"], agent }).await;
     let mut provision = Command::new(binary("berth-csi-dev"));
     provision
         .args(["provision", "--volume", IMAGE, "--backing", "image", "--capacity-bytes"])
@@ -159,6 +166,120 @@ async fn a_block_device_takes_what_is_written_and_a_read_only_one_does_not() {
     let image = find(&world.dir.join("backend"), 8 * MIB).expect("the image is kept");
     File::open(image).unwrap().read_exact_at(&mut bytes, MIB).unwrap();
     assert_eq!(&bytes, b"kept", "it arrived");
+}
+
+/// What a device stands for vanishes. It stays bound: one that is let go of could be another
+/// test's before the agent has looked.
+#[tokio::test]
+async fn a_device_that_lost_what_is_behind_it_is_seen_told_and_brought_back() {
+    if !root::or_skip("binds loop devices") {
+        return;
+    }
+    let (devices, world) = world_of(8 * MIB, None, LOOKS).await;
+    world.answer_take("a", Ok(of_image("a", AttachmentMode::BlockDevice, Mode::Write)));
+    let path = world.mount("a").await.unwrap().path;
+    seen(&world, "a", MountHealth::Well).await;
+    let image = find(&world.dir.join("backend"), 8 * MIB).expect("the device has an image");
+    let image = OpenOptions::new().write(true).open(image).unwrap();
+    image.set_len(0).unwrap();
+    let bound = devices.list();
+    assert_eq!(bound.len(), 1, "{bound:?}");
+    let resized = Command::new("losetup").args(["--set-capacity", &bound[0]]).output().unwrap();
+    assert!(resized.status.success(), "{resized:?}");
+
+    let dead = seen(&world, "a", MountHealth::Dead).await;
+    assert_eq!((dead.state, dead.mounted), (MountState::Published, true), "{dead:?}");
+    let trouble = dead.trouble.as_deref().unwrap_or_default();
+    assert!(trouble.contains("has nothing behind it any more"), "{dead:?}");
+    wait::until("it is told once", PATIENCE, async || {
+        let told = told(&world, "volume.mount-dead").await;
+        let says = |detail: &str| detail.contains(&path) && detail.contains(trouble);
+        match &told[..] {
+            [(alloc, detail)] if alloc == "a" && says(detail) => Ok(()),
+            _ => Err(format!("{told:?}")),
+        }
+    })
+    .await;
+    let refused = world.mount("a").await.unwrap_err();
+    assert!(refused.message.contains(trouble), "{refused}");
+
+    image.set_len(8 * MIB).unwrap();
+    let again = republish(&world, Some("a")).await.unwrap();
+    assert_eq!((again.mounts.len(), &again.mounts[0].path), (1, &path));
+    seen(&world, "a", MountHealth::Well).await;
+    let device = OpenOptions::new().write(true).open(&path).unwrap();
+    device.write_all_at(b"kept", MIB).unwrap();
+    device.sync_all().unwrap();
+    drop(device);
+    wait::until("it is told that it answers", PATIENCE, async || {
+        let told = told(&world, "volume.mount-well").await;
+        if told.len() == 1 { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await;
+    detach(&world, "a", 11).await;
+    nothing_is_left(&world, &devices);
+}
+
+/// The number of a device that is let go of goes to another, and the workload's path would lead to
+/// that one's data.
+#[tokio::test]
+async fn a_device_number_that_another_disk_was_given_is_seen_and_not_handed_out() {
+    if !root::or_skip("binds loop devices") {
+        return;
+    }
+    let (devices, world) = world_of(8 * MIB, None, LOOKS).await;
+    let counted = fs::read_dir("/sys/block").unwrap().flatten();
+    if !counted.map(|disk| disk.path().join("diskseq")).any(|file| file.exists()) {
+        println!("SKIPPED (needs Linux 5.15): this kernel does not count its disks");
+        return;
+    }
+    world.answer_take("a", Ok(of_image("a", AttachmentMode::BlockDevice, Mode::Write)));
+    let path = world.mount("a").await.unwrap().path;
+    seen(&world, "a", MountHealth::Well).await;
+    let bound = devices.list();
+    assert_eq!(bound.len(), 1, "{bound:?}");
+    let other = world.dir.join("other-disk");
+    File::create(&other).unwrap().set_len(8 * MIB).unwrap();
+    let losetup = |args: &[&str]| Command::new("losetup").args(args).output().unwrap();
+    let let_go = losetup(&["--detach", &bound[0]]);
+    assert!(let_go.status.success(), "{let_go:?}");
+    // A test beside this one may be faster, and has the number for a while.
+    wait::until("the number is another disk's", PATIENCE, async || {
+        let given = losetup(&[&bound[0], other.to_str().unwrap()]);
+        if given.status.success() { Ok(()) } else { Err(format!("{given:?}")) }
+    })
+    .await;
+
+    let trouble = wait::until("it is seen that it is another disk", PATIENCE, async || {
+        let trouble = seen(&world, "a", MountHealth::Dead).await.trouble.unwrap_or_default();
+        if trouble.contains("another disk is behind it") { Ok(trouble) } else { Err(trouble) }
+    })
+    .await;
+    let refused = world.mount("a").await.unwrap_err();
+    assert!(refused.message.contains(&trouble), "{refused}");
+    // Also by an agent that was not there when it happened.
+    world.agent.kill9();
+    world.agent.restart();
+    world.healthy_now().await;
+    let refused = wait::until("it is refused", PATIENCE, async || match world.mount("a").await {
+        Err(problem) if problem.code == Code::MountFailed => Ok(problem),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    assert!(refused.message.contains("another disk is behind it"), "{refused}");
+
+    // The plugin leaves alone what is not its own, and says so; a person takes it away.
+    let refused = republish(&world, Some("a")).await.unwrap_err();
+    assert!(refused.message.contains("unmount it by hand"), "{refused}");
+    umount2(Path::new(&path), MntFlags::empty()).unwrap();
+    for device in devices.list() {
+        losetup(&["--detach", &device]);
+    }
+    let again = republish(&world, Some("a")).await.unwrap();
+    assert_eq!((again.mounts.len(), &again.mounts[0].path), (1, &path));
+    seen(&world, "a", MountHealth::Well).await;
+    detach(&world, "a", 11).await;
+    nothing_is_left(&world, &devices);
 }
 
 /// The file of this size below a directory.

@@ -20,13 +20,16 @@ use serde_json::Value;
 
 use crate::world::{Differences, PATIENCE, World, id, node};
 
+/// How often the agent looks at its mounts here.
+pub const LOOKS: &str = "look_interval_ms = 100";
+const FUSE: &str = "/dev/fuse";
+
 async fn world() -> World {
-    let agent = "look_interval_ms = 100";
-    World::start_with(Differences { driver: &["--no-attach"], agent }).await
+    World::start_with(Differences { driver: &["--no-attach"], agent: LOOKS }).await
 }
 
 /// Waits until the alloc's mount is seen so.
-async fn seen(world: &World, alloc: &str, health: MountHealth) -> MountStatus {
+pub async fn seen(world: &World, alloc: &str, health: MountHealth) -> MountStatus {
     wait::until(&format!("{alloc} is seen as {health:?}"), PATIENCE, async || {
         let status = world.status().await.map_err(|problem| problem.to_string())?;
         let mount = status.mounts.into_iter().find(|mount| mount.alloc == id(alloc));
@@ -36,7 +39,7 @@ async fn seen(world: &World, alloc: &str, health: MountHealth) -> MountStatus {
     .await
 }
 
-async fn republish(world: &World, alloc: Option<&str>) -> Result<Republished, Problem> {
+pub async fn republish(world: &World, alloc: Option<&str>) -> Result<Republished, Problem> {
     let request = Republish {
         namespace: Namespace::default(),
         volume: VolumeId::new("data").unwrap(),
@@ -46,7 +49,7 @@ async fn republish(world: &World, alloc: Option<&str>) -> Result<Republished, Pr
 }
 
 /// The events of this name so far, each as alloc and detail.
-async fn told(world: &World, name: &str) -> Vec<(String, String)> {
+pub async fn told(world: &World, name: &str) -> Vec<(String, String)> {
     let events = world.bus.events(&stream::EVENTS, 1).await.unwrap();
     let filter = "berth.v1.event.default.volume.data";
     let all = events.last(filter, 1_000, PATIENCE).await.unwrap();
@@ -159,7 +162,7 @@ async fn what_cannot_be_brought_back_is_refused_in_words() {
 /// A FUSE server that does not answer, and then dies: its kernel side is the real one.
 #[tokio::test]
 async fn a_mount_that_hangs_and_then_dies_delays_nobody() {
-    if !root::or_skip("mounts a volume") || !Path::new("/dev/fuse").exists() {
+    if !root::or_skip("mounts a volume") || !fuse_or_skip("a mount that hangs") {
         return;
     }
     let world = world().await;
@@ -210,9 +213,14 @@ async fn a_mount_that_hangs_and_then_dies_delays_nobody() {
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
 }
 
+/// Whether there is FUSE here.
+fn fuse_or_skip(why: &str) -> bool {
+    root::has_or_skip(Path::new(FUSE).exists(), FUSE, why)
+}
+
 /// A FUSE file system that nobody serves for as long as the file lives, and that is dead then.
 fn fuse(path: &Path) -> File {
-    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
+    let device = OpenOptions::new().read(true).write(true).open(FUSE).unwrap();
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("berth-test"), path, Some("fuse"), flags, Some(data.as_str())).unwrap();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use berth_contract::message::agent::AgentStatus;
 use berth_harness::process::{Daemon, Program};
 use berth_harness::{root, wait};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::{Differences, PATIENCE, World};
 
@@ -43,10 +43,13 @@ const OUT: [&str; 2] = ["NodeUnpublishVolume", "NodeUnstageVolume"];
 
 fn points(way: Way) -> Vec<Point> {
     let calls = if way == Way::In { IN } else { OUT };
-    let [_, last] = calls;
+    let [first, last] = calls;
     let mut points = Vec::new();
     for syscall in [Syscall::Write, Syscall::Sync] {
         points.push(Point::Journal(syscall, None));
+        if way == Way::In {
+            points.push(Point::Journal(syscall, Some((first, "after"))));
+        }
         points.push(Point::Journal(syscall, Some((last, "after"))));
     }
     for call in calls {
@@ -55,18 +58,75 @@ fn points(way: Way) -> Vec<Point> {
     points
 }
 
-/// Kills the agent at its next write of the journal.
+/// What the journal may say of a mount that was cut off, by what the driver was asked since: never
+/// less than it was asked, and never more than it did.
+fn known(asked: &[Value]) -> Vec<&'static str> {
+    let is = |entry: &str, rpc: &str| {
+        let of = |one: &&Value| one["entry"] == entry && one["rpc"] == rpc;
+        asked.iter().filter(of).any(|one| entry == "begin" || one["code"] == "OK")
+    };
+    let [stage, publish] = IN;
+    let least = [is("begin", stage), is("begin", publish)];
+    let most = [is("end", stage), is("end", publish)];
+    let states = ["nothing", "begun", "staged", "published"];
+    let from = if least[1] { 2 } else { usize::from(least[0]) };
+    let to = if most[1] {
+        3
+    } else if most[0] {
+        2
+    } else {
+        1
+    };
+    states[from..=to].to_vec()
+}
+
+/// What the agent found in its journal of this claim as it came back.
+fn found(world: &World, epoch: u64) -> String {
+    let log = world.agent.log();
+    let of_it = |line: &&str| {
+        let its = format!("epoch={epoch} ");
+        line.contains("found in the journal") && line.contains(&its)
+    };
+    let Some(line) = log.lines().rfind(of_it) else { return "nothing".to_owned() };
+    let state = line.split("state=\"").nth(1).and_then(|rest| rest.split('"').next());
+    state.unwrap_or(line).to_owned()
+}
+
+/// Kills the agent at its next write of the journal. A thread that began while the wire was laid
+/// may be beside it; then it is laid again.
 async fn tripwire(world: &World, syscall: Syscall) -> Daemon {
+    wait::until("the tripwire lies across every thread", PATIENCE, async || {
+        let strace = lay(world, syscall).await;
+        let beside = beside(world);
+        if beside.is_empty() { Ok(strace) } else { Err(format!("{beside:?}")) }
+    })
+    .await
+}
+
+/// The threads of the agent that nobody traces.
+fn beside(world: &World) -> Vec<PathBuf> {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", world.agent.pid())).unwrap();
+    let threads = threads.flatten().map(|thread| thread.path());
+    let is_free = |thread: &PathBuf| {
+        let status = std::fs::read_to_string(thread.join("status")).unwrap_or_default();
+        status.lines().any(|line| line == "TracerPid:\t0")
+    };
+    threads.filter(is_free).collect()
+}
+
+async fn lay(world: &World, syscall: Syscall) -> Daemon {
     let calls = match syscall {
         Syscall::Write => "write,writev,pwrite64",
         Syscall::Sync => "fsync,fdatasync",
     };
     let log = world.dir.join("tripwire.log");
+    // That an earlier wire lay says nothing of this one.
+    let _ = std::fs::remove_file(&log);
     let strace = Program::new("strace", "strace", log)
         .args(["-f", "-y", "-p"])
         .arg(world.agent.pid().to_string())
         .args(["-e", &format!("trace={calls}")])
-        .args(["-e", &format!("inject={calls}:signal=KILL:when=1")])
+        .args(["-e", &format!("inject={calls}:signal=KILL:when=1+")])
         .args(
             journal_files(world).into_iter().flat_map(|file| ["-P".into(), file.into_os_string()]),
         )
@@ -167,6 +227,7 @@ async fn walk(way: Way, finish: bool) {
     }
     let world =
         World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
+    let mut ever = BTreeSet::new();
     for (at, point) in points(way).into_iter().enumerate() {
         let epoch = 7 + 10 * u64::try_from(at).unwrap();
         let (staged, unstaged) = (stages(&world), world.count("NodeUnstageVolume OK"));
@@ -174,9 +235,15 @@ async fn walk(way: Way, finish: bool) {
         if way == Way::Out {
             world.mount("a").await.unwrap();
         }
+        let asked = world.log().len();
         strike(&world, way, point, epoch).await;
         let status = world.status().await.unwrap();
         agree(&world, &status);
+        if way == Way::In {
+            let (found, asked) = (found(&world, epoch), &world.log()[asked..]);
+            assert!(known(asked).contains(&found.as_str()), "{point:?}: {found}, {asked:?}");
+            ever.insert(found);
+        }
         if way == Way::In && finish {
             let mounted = wait::until("it is mounted", PATIENCE, async || {
                 world.mount("a").await.map_err(|problem| problem.to_string())
@@ -200,6 +267,9 @@ async fn walk(way: Way, finish: bool) {
         assert!(staged <= 2 && (1..=2).contains(&unstaged), "{point:?}: {staged}, {unstaged}");
         println!("{way:?} {point:?}: staged {staged}, unstaged {unstaged}");
     }
+    // Not each kill may come quite where it was meant to; but one finds each of these.
+    let every = ["begun", "staged"].iter().all(|state| ever.contains(*state));
+    assert!(way == Way::Out || every, "{ever:?}");
     world.judge();
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_contract::code::Code;
@@ -10,14 +10,16 @@ use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Query, Start,
 use berth_contract::problem::Problem;
 use berth_contract::subject::AgentVerb;
 use berth_domain::PluginId;
+use berth_domain::plugin::{Half, Instance};
 use berth_harness::process::binary;
 use berth_harness::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
-use crate::world::{Differences, EXTERNAL, PATIENCE, PLUGIN, World, call, node, plugin};
+use crate::world::{Differences, EXTERNAL, PATIENCE, PLUGIN, World, call, half, node, plugin};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -369,6 +371,68 @@ async fn a_command_that_crashes_is_started_again_with_backoff_in_sight() {
     plant.gone("none").await;
 }
 
+/// When each of its processes began, by the clock of the host, as it wrote it down itself.
+fn starts(file: &Path) -> Vec<Duration> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(|line| Duration::from_nanos(line.parse().unwrap())).collect()
+}
+
+/// The waits that the agent logged for an instance, in order.
+fn waits(log: &str, instance: &str) -> Vec<Duration> {
+    let of_it = |line: &&str| {
+        let fields = line.split_whitespace();
+        line.contains("is started again") && fields.clone().any(|field| field == instance)
+    };
+    let wait = |line: &str| {
+        let said = line.split("wait=").nth(1)?.split_whitespace().next()?;
+        let (number, unit) = said.split_at(said.find(char::is_alphabetic)?);
+        let unit = if unit == "s" { 1.0 } else { 0.001 };
+        Some(Duration::from_secs_f64(number.parse::<f64>().ok()? * unit))
+    };
+    log.lines().filter(of_it).map(|line| wait(line).unwrap_or_default()).collect()
+}
+
+/// A slow machine makes a start later and none earlier, so what is held against the bounds is the
+/// wait that was chosen, and against the starts that none came before its wait was over.
+#[tokio::test]
+async fn waits_between_starts_double_with_jitter_and_are_waited_out() {
+    const STARTS: usize = 5;
+    let plant = Plant::start().await;
+    let names = ["one", "two"];
+    let file = |name: &str| plant.dir.join(format!("starts-{name}"));
+    for name in names {
+        let script = format!("date +%s%N >> {}; exit 3", file(name).display());
+        plant.write(name, &format!("id = '{name}'\ncommand = ['/bin/sh', '-c', '{script}']"));
+    }
+    wait::until("both were started often enough", LONG, async || {
+        let counts = names.map(|name| starts(&file(name)).len());
+        if counts.iter().all(|count| *count >= STARTS) {
+            Ok(())
+        } else {
+            Err(format!("{counts:?}"))
+        }
+    })
+    .await;
+    let log = plant.agent.log();
+    let chosen = names.map(|name| waits(&log, &format!("plugin={name}")));
+    for (name, chosen) in names.iter().zip(&chosen) {
+        let starts = starts(&file(name));
+        for (at, pair) in starts.windows(2).enumerate() {
+            let (wait, passed) = (chosen[at], pair[1].saturating_sub(pair[0]));
+            let whole = Duration::from_millis(500) * (1 << at);
+            assert!((whole / 2..=whole).contains(&wait), "{name}, try {}: {chosen:?}", at + 1);
+            assert!(passed >= wait, "{name}: {passed:?} passed, and {wait:?} was to be waited");
+        }
+    }
+    // What fails together does not come back together: each wait is chosen anew, to the nanosecond.
+    let equal = chosen[0].iter().zip(&chosen[1]).filter(|(one, two)| one == two).count();
+    assert!(chosen[0].len() >= STARTS - 1 && equal <= 1, "{chosen:?}");
+    for name in names {
+        plant.remove(name);
+        plant.gone(name).await;
+    }
+}
+
 #[tokio::test]
 async fn one_that_hangs_is_started_again_unless_mounts_need_it() {
     let plant = Plant::start().await;
@@ -466,6 +530,35 @@ async fn who_is_behind_a_new_connection_is_asked_who_it_is() {
     })
     .await;
     assert_ne!(before, "9.9");
+}
+
+/// An upgrade need not break the connection: behind a proxy, or where a plugin asks another.
+#[tokio::test]
+async fn what_a_plugin_can_do_is_read_again_when_its_version_changes_on_a_live_connection() {
+    let world = World::start().await;
+    let node = || half(&world.last_report().unwrap(), Half::Node)[0].instance.clone();
+    let before = node();
+    let stages = |one: &Instance| one.node.as_ref().is_some_and(|can| can.stage_unstage_volume);
+    assert!(stages(&before), "{before:?}");
+    let other = format!("{}-other", before.version);
+    // Another version that stages no more, and the earlier one again.
+    let upgrade = json!([
+        {"rpc": "GetPluginInfo", "wrong": "other-version"},
+        {"rpc": "NodeGetCapabilities", "wrong": "no-capabilities"},
+    ]);
+    for (faults, version, can_stage) in
+        [(upgrade, &other, false), (json!([]), &before.version, true)]
+    {
+        world.plant(&faults);
+        let after = wait::until("both are reported", PATIENCE, async || {
+            let now = node();
+            let read_again = now.version == *version && stages(&now) == can_stage;
+            if read_again { Ok(now) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+        assert!(after.healthy && after.since == before.since, "it was well throughout: {after:?}");
+        assert!(world.driver.is_running(), "the same process says so");
+    }
 }
 
 /// A call to a plugin that no agent has, for the words.

@@ -261,11 +261,16 @@ impl World {
         fs::rename(new, file).unwrap();
     }
 
+    /// Every entry of the driver's log.
+    pub fn log(&self) -> Vec<Value> {
+        let log = fs::read_to_string(self.dir.join("calls.log")).unwrap_or_default();
+        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     /// What the driver was asked to do and has done, each as `RPC CODE`, probes and questions left
     /// out.
     pub fn calls(&self) -> Vec<String> {
-        let log = fs::read_to_string(self.dir.join("calls.log")).unwrap_or_default();
-        let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let entries = self.log().into_iter();
         let ended =
             entries.filter(|entry| entry["entry"] == "end" && entry["volume_id"] != Value::Null);
         ended
@@ -354,6 +359,7 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
         node: node(),
         external_node: Some("node-1".to_owned()),
         controller: None,
+        ask_first: Vec::new(),
         access: AccessMode::SingleNodeMultiWriter,
         mode: Mode::Write,
         attachment: AttachmentMode::FileSystem,

@@ -6,6 +6,7 @@ mod cluster;
 mod crash;
 mod gone;
 mod input;
+mod listed;
 mod plugins;
 mod presence;
 mod process;

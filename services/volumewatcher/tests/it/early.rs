@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use berth_contract::subject::Namespaced;
 use berth_domain::volume::{CallKind, State};
 use berth_harness::wait;
 use berth_service::clock;
+use serde_json::json;
 
 use crate::executor::Answer;
-use crate::site::{PATIENCE, Site};
+use crate::site::{NODE, PATIENCE, Site};
 
 /// A release that would be tried again in minutes is tried when its controller is well again; and
 /// however often that flaps, it is not tried oftener than it may be.
@@ -63,4 +65,33 @@ async fn a_node_that_is_there_again_is_asked_at_once() {
         if calls == 2 { Ok(()) } else { Err(calls) }
     })
     .await;
+}
+
+/// What was refused for a claim is asked again at once when a claim beside it goes on: it may have
+/// been in the way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_asked_for_at_once_when_one_beside_it_goes_on() {
+    let slow = ("BERTH__POLICY__RETRY_FIRST_MS", "600000");
+    let site = Site::start(&[slow, ("BERTH__POLICY__RETRY_MAX_MS", "600000")]).await;
+    site.plugin("p", false).await;
+    let access = json!([{"access": "single-node-multi-writer"}]);
+    let volume = json!({"id": "v", "plugin": "p", "capability": access});
+    site.about(Namespaced::VolumeRegister, &volume).await;
+    for alloc in ["a", "b"] {
+        let asks = json!({"id": alloc, "node": NODE, "volumes": [{"source": "v"}]});
+        site.about(Namespaced::AllocRegister, &asks).await;
+        let take = json!({"alloc": alloc, "volume": "v", "node": NODE, "mode": "write"});
+        site.about(Namespaced::ClaimTake, &take).await;
+    }
+    site.executor.tell("p", CallKind::NodeDetach, Answer::Error);
+    site.stop("a").await;
+    wait::until("it was refused for a", PATIENCE, async || {
+        let claims = site.claims("v").await;
+        let refused = claims.iter().any(|claim| claim.alloc.as_str() == "a" && claim.tries > 0);
+        if refused { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+    site.executor.tell("p", CallKind::NodeDetach, Answer::After(Duration::ZERO));
+    site.stop("b").await;
+    site.freed("v").await;
 }

@@ -71,7 +71,7 @@ impl Site {
         .await
     }
 
-    async fn about(&self, verb: Namespaced, body: &Value) -> Value {
+    pub async fn about(&self, verb: Namespaced, body: &Value) -> Value {
         self.persist(&verb.subject(&Namespace::default()), body).await
     }
 

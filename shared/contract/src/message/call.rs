@@ -46,6 +46,10 @@ pub struct Call {
     /// agent hosts a healthy one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<NodeId>,
+    /// Whose agents are asked first whether their controller is still at an earlier call for the
+    /// volume: while one is, this call is not made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ask_first: Vec<NodeId>,
     /// How the volume is used.
     pub access: AccessMode,
     /// What the claim may do with it; writes, when it does not say.
@@ -157,6 +161,7 @@ decode_struct!(Call {
     node,
     external_node,
     controller,
+    ask_first,
     access,
     mode = writes(),
     attachment,

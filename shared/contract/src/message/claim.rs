@@ -215,6 +215,9 @@ pub struct Checkpointed {
 /// `claim.status`: claims of a volume, of an alloc, or all of the namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Status {
+    /// Only of volumes whose ids begin so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
     /// Only of this volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeId>,
@@ -237,7 +240,14 @@ pub struct Status {
     #[serde(flatten)]
     pub newer: Newer,
 }
-decode_struct!(Status { volume, alloc, node, plugin, state } + page, newer);
+decode_struct!(Status {
+    prefix = String::new(),
+    volume,
+    alloc,
+    node,
+    plugin,
+    state,
+} + page, newer);
 
 /// A claim as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

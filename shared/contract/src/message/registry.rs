@@ -82,8 +82,9 @@ pub struct Reported {
     /// to say so, before it takes anything new (rule 12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<Proof>,
-    /// How many seconds the agent's lease is to live, and its reports that say nothing new may lie
-    /// apart, when that is more than is configured: so large is the fleet. 0 when it is small.
+    /// How many seconds the agent's lease is to live, when that is more than is configured: so
+    /// large is the fleet. Its reports that say nothing new lie five times as far apart. 0 when
+    /// it is small.
     #[serde(default, skip_serializing_if = "is_small")]
     pub pace_s: u32,
 }
@@ -205,6 +206,9 @@ pub struct PluginQuery {
     /// Only plugins with an instance on this node; of one plugin, only those instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
+    /// Only plugins of this type, there when a node is named; of one plugin, only those instances.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<PluginType>,
     /// Which page.
     #[serde(flatten)]
     pub page: Page,
@@ -212,16 +216,44 @@ pub struct PluginQuery {
     #[serde(flatten)]
     pub newer: Newer,
 }
+decode_leaf!(PluginType);
 decode_struct!(PluginQuery {
     id,
     prefix = String::new(),
     node,
+    kind as "type",
 } + page, newer);
 
 impl PluginQuery {
     /// One plugin, with its instances, as it is now.
     pub fn of(id: PluginId) -> Self {
         Self { id: Some(id), ..Self::default() }
+    }
+}
+
+/// Types of plugins (D1). A plugin is of each type that one of its instances is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PluginType {
+    /// It has controllers, or its jobs say that it is to have some.
+    Controller,
+    /// It has node instances, or its jobs say that it is to have some.
+    Node,
+    /// It has both on one node; so it is of the other two types as well.
+    Monolith,
+}
+
+impl PluginType {
+    /// Every type.
+    pub const ALL: &[Self] = &[Self::Controller, Self::Node, Self::Monolith];
+
+    /// The name in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::Node => "node",
+            Self::Monolith => "monolith",
+        }
     }
 }
 

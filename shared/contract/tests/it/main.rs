@@ -5,6 +5,7 @@
 
 mod messages;
 mod names;
+mod older;
 mod plugins;
 mod records;
 mod reference;

@@ -59,6 +59,7 @@ fn a_call() -> call::Call {
         node: sample::node_id(),
         external_node: Some("i-0abc".to_owned()),
         controller: Some(sample::node_id()),
+        ask_first: vec![sample::node_id()],
         access: AccessMode::SingleNodeWriter,
         mode: Mode::Write,
         attachment: AttachmentMode::FileSystem,
@@ -219,6 +220,7 @@ fn claims() {
     request(
         "request-claim-status",
         &claim::Status {
+            prefix: "da".to_owned(),
             volume: Some(sample::volume()),
             alloc: Some(sample::alloc_id()),
             node: Some(sample::node_id()),

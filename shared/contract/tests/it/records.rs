@@ -9,6 +9,7 @@ use berth_domain::alloc::{Alloc, AllocState};
 use berth_domain::plugin::{Instance, Job, Node, NodeState};
 use berth_domain::volume::{Claim, Closing, State, VolumeSpec};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::reference::hold::hold;
@@ -63,6 +64,23 @@ fn allocs_instances_and_nodes() {
     record_is("record-instance", sample::instance());
     record_is("record-node", sample::node());
     record_is("record-job", sample::job());
+}
+
+/// Who holds a lease, for people: the value is no record, so nothing is around it.
+fn lease_is<T>(name: &str, holder: &T)
+where
+    T: Serialize + DeserializeOwned + PartialEq + Debug,
+{
+    let value = serde_json::to_value(holder).unwrap();
+    assert_eq!(serde_json::from_value::<T>(value.clone()).unwrap(), *holder);
+    hold::<T>(&value, |value| serde_json::from_value::<T>(value.clone()).is_ok());
+    insta::assert_snapshot!(name, serde_json::to_string_pretty(holder).unwrap());
+}
+
+#[test]
+fn leases() {
+    lease_is("lease-node", &sample::holder());
+    lease_is("lease-leader", &sample::leader());
 }
 
 /// People look with tools that show the first hundred characters.

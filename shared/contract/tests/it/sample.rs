@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use berth_contract::lease::{Holder, Leader};
 use berth_contract::message::query::{Newer, Page};
 use berth_contract::trace::{SpanId, TraceContext};
 use berth_contract::trail::Trail;
@@ -108,6 +109,21 @@ pub fn spec() -> VolumeSpec {
         secrets: Some(secrets_id()),
         create_index: 3,
     }
+}
+
+pub fn holder() -> Holder {
+    Holder {
+        node: node_id(),
+        agent: "5d6c6b1f0c9e4a52".to_owned(),
+        hostname: "host".to_owned(),
+        boot_id: "3f0c5a0e-6d53-4b0e-9a58-0c6c0c2f7d11".to_owned(),
+        pid: 812,
+        since: at(0),
+    }
+}
+
+pub fn leader() -> Leader {
+    Leader { holder: WorkerId::new("gc/host/43").unwrap(), since: at(0) }
 }
 
 pub fn attempt() -> Attempt {

@@ -121,6 +121,7 @@ fn plugins_and_nodes() {
             id: Some(sample::plugin()),
             prefix: "ebs".to_owned(),
             node: Some(sample::node_id()),
+            kind: Some(registry::PluginType::Monolith),
             page: sample::page("ebs=2Ecsi=2Eaws=2Ecom.instance.host=2Eexample.controller"),
             newer: sample::newer(56),
         },

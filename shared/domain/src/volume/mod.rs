@@ -112,6 +112,18 @@ impl Volume {
         controller.or_else(|| self.live(Calls::Node(node), now, policy))
     }
 
+    /// The nodes of claims whose last controller call did not succeed: whoever made it then may be
+    /// at it still, past every deadline. A claim's first call is not known to have ended badly.
+    pub fn unsettled(&self, calling: &AllocId) -> impl Iterator<Item = &NodeId> {
+        let unsettled = self.claims.moving().filter(move |(alloc, claim)| {
+            let unheard = claim.attempt.as_ref().is_some_and(|last| last.call.is_controller());
+            claim.controller
+                && matches!(claim.state, State::Publishing | State::NodeDetached)
+                && (claim.tries > 0 || (unheard && *alloc != calling))
+        });
+        unsettled.map(|(_, claim)| &claim.node)
+    }
+
     /// The last of these calls that may still act: none may when the one with the latest deadline
     /// may not.
     fn live(&self, of: Calls<'_>, now: Timestamp, policy: &Policy) -> Option<(&AllocId, &Attempt)> {

@@ -138,3 +138,35 @@ impl VolumeSpec {
         .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Field by field: what the request does not say is the volume's (A11).
+    #[test]
+    fn the_requests_options_replace_the_volumes() {
+        let options = |fs_type: Option<&str>, flags: &[&str], group: Option<&str>| MountOptions {
+            fs_type: fs_type.map(str::to_owned),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            group: group.map(str::to_owned),
+        };
+        let of_volume = options(Some("ext4"), &["noatime", "nodev"], Some("100"));
+        for (request, expected) in [
+            (options(None, &[], None), of_volume.clone()),
+            (
+                options(Some("xfs"), &[], None),
+                options(Some("xfs"), &["noatime", "nodev"], Some("100")),
+            ),
+            // The flags as a whole, and not added to the volume's.
+            (options(None, &["ro"], None), options(Some("ext4"), &["ro"], Some("100"))),
+            (
+                options(None, &[], Some("200")),
+                options(Some("ext4"), &["noatime", "nodev"], Some("200")),
+            ),
+        ] {
+            assert_eq!(of_volume.merged_with(&request), expected, "{request:?}");
+            assert_eq!(MountOptions::default().merged_with(&request), request);
+        }
+    }
+}

@@ -71,11 +71,11 @@ fn attempt() -> impl Strategy<Value = Attempt> {
         .prop_map(|(id, call, worker, deadline)| Attempt { id, call, worker, deadline })
 }
 
-fn text() -> impl Strategy<Value = String> {
+pub fn text() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["", "x", "two words", "\"データ\"\n"]).prop_map(str::to_owned)
 }
 
-fn map() -> impl Strategy<Value = BTreeMap<String, String>> {
+pub fn map() -> impl Strategy<Value = BTreeMap<String, String>> {
     btree_map(text(), text(), 0..3)
 }
 

@@ -5,6 +5,7 @@
 mod anything;
 mod fixture;
 mod history;
+mod left_out;
 mod line;
 mod proofs;
 mod round_trip;

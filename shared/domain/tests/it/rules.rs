@@ -314,3 +314,31 @@ fn rule_5_a_timeout_is_noted_once() {
     world.answer("a", unanswered()).unwrap();
     assert_eq!(world.volume, noted);
 }
+
+/// Safety 4: whoever calls a controller next is to ask the nodes whose last call did not succeed,
+/// whose caller died before it could say so among them; a first call has nobody to ask.
+#[test]
+fn a_controller_call_that_did_not_succeed_leaves_its_node_unsettled() {
+    let unsettled = |world: &World, calling: &str| -> Vec<String> {
+        let calling = alloc(calling);
+        world.volume.unsettled(&calling).map(ToString::to_string).collect()
+    };
+    let mut world = World::with(SHARED);
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    assert!(unsettled(&world, "a").is_empty(), "its own first call");
+    assert_eq!(unsettled(&world, "b"), ["n1"], "which nobody has answered");
+    world.answer("a", unanswered()).unwrap();
+    assert_eq!(unsettled(&world, "a"), ["n1"], "its own second call");
+    world.pass_all_deadlines();
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    world.answer("a", Outcome::Unasked("busy".to_owned())).unwrap();
+    assert_eq!(unsettled(&world, "b"), ["n1"], "the first may be under way still");
+    world.pass_all_deadlines();
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    world.done("a").unwrap();
+    assert!(unsettled(&world, "b").is_empty(), "the plugin has answered");
+
+    world.apply(&begin("a", false)).unwrap();
+    world.answer("a", failed()).unwrap();
+    assert!(unsettled(&world, "b").is_empty(), "a node's call is no controller's");
+}

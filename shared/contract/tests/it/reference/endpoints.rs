@@ -9,7 +9,7 @@ use berth_contract::service;
 use super::page::{Page, golden_file, row};
 
 /// The document that registers a volume: read by hand, and never written by us.
-const DOCUMENT: &str = "volume::Register";
+pub const DOCUMENT: &str = "volume::Register";
 
 pub fn write(page: &mut Page) {
     page.say("## Services");

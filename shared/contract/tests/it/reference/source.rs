@@ -47,6 +47,16 @@ pub enum Kind {
     Named(String),
 }
 
+impl Shape {
+    /// The names of its fields; none of what is no object.
+    pub fn names(&self) -> Vec<&str> {
+        match &self.form {
+            Form::Object(fields) => fields.iter().map(|field| field.name.as_str()).collect(),
+            Form::Choice(_) => Vec::new(),
+        }
+    }
+}
+
 impl Source {
     /// Reads the sources of the contract and of the domain.
     pub fn read() -> Self {
@@ -112,7 +122,8 @@ impl Source {
 /// The files that declare what goes over the wire, and whether they are the messages'.
 fn paths() -> Vec<(PathBuf, bool)> {
     let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let single = ["decode", "event", "problem"].map(|name| format!("contract/src/{name}.rs"));
+    let single =
+        ["decode", "event", "lease", "problem"].map(|name| format!("contract/src/{name}.rs"));
     let mut paths: Vec<_> = single.iter().map(|path| (crates.join(path), false)).collect();
     for dir in ["contract/src/message", "domain/src", "domain/src/volume"] {
         let entries = fs::read_dir(crates.join(dir)).unwrap().map(|entry| entry.unwrap().path());

@@ -90,13 +90,28 @@ pub fn write(page: &mut Page) {
 }
 
 fn leases(page: &mut Page) {
+    page.say(
+        "A key that is there is a lease that is held: it ends by itself unless it is renewed. Its \
+         value says by whom, and is no record: it has neither `trace` nor `schema`.",
+    );
     let (node, leader) = (key::node_lease(&sample::node_id()), key::leader_lease("gc"));
-    page.say(format!(
-        "A key that is there is a lease that is held: it ends by itself unless it is renewed, and \
-         its value says by whom, for people only. `node.<node>`, such as `{node}`, is held by that \
-         node's agent: while it is, the node is ready. `leader.<service>`, such as `{leader}`, is \
-         held by the one replica that acts.",
-    ));
+    for (form, one, value, why, golden) in [
+        ("node.<node>", node, "Holder", "While it is there, the node is ready.", "lease-node"),
+        (
+            "leader.<service>",
+            leader,
+            "Leader",
+            "Of all services `gc` alone has one.",
+            "lease-leader",
+        ),
+    ] {
+        page.say(format!("#### Key `{form}`: `{value}`"));
+        let meaning = page.source.get(value).meaning.clone();
+        page.say(format!("{meaning} {why} Such a key is `{one}`."));
+        page.fields(value);
+        page.say("For example");
+        page.example(golden);
+    }
 }
 
 fn events(page: &mut Page) {

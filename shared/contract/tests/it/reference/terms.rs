@@ -1,10 +1,13 @@
 //! What holds for every message: encoding, headers, errors; and the list of error codes.
 
 use berth_contract::code::Code;
+use berth_contract::problem::Problem;
 use berth_contract::{header, token};
 use berth_domain::limits;
+use serde::Serialize;
 
 use super::page::Page;
+use super::{lists, problems};
 
 /// Ids that show each rule of the encoding.
 const IDS: [&str; 7] = ["n1", "web-1", "team_a/b", "ebs.csi.aws.com", "team a", "data[0]", "é"];
@@ -42,6 +45,7 @@ pub fn write(page: &mut Page) {
          asks again.",
         limits::MESSAGE_BYTES_MAX >> 10
     ));
+    lists::write(page);
     page.say("### Headers");
     let name = |name: &str| format!("`{name}`");
     let within = limits::REQUEST_TIMEOUT.as_secs();
@@ -95,6 +99,12 @@ pub fn write(page: &mut Page) {
     page.example("reply-problem-of-input");
 }
 
+/// A reply to what was not done.
+#[derive(Serialize)]
+struct Reply {
+    error: Problem,
+}
+
 pub fn codes(page: &mut Page) {
     page.say("## Error codes");
     page.say(
@@ -111,4 +121,13 @@ pub fn codes(page: &mut Page) {
         })
         .collect();
     page.table(["code", "again", "what it means", "what to try next"], &rows);
+    page.say(
+        "One reply of each code. Messages are for people and may change; programs go by the code \
+         and by `retryable`.",
+    );
+    for code in Code::ALL {
+        page.say(format!("### {code}"));
+        let reply = Reply { error: problems::example(*code) };
+        page.say(format!("```json\n{}\n```", serde_json::to_string_pretty(&reply).unwrap()));
+    }
 }

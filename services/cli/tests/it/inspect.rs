@@ -1,0 +1,89 @@
+//! `docs/inspect.md` names commands, subjects, buckets, keys, steps and codes; each of them exists.
+//!
+//! What an operator types from the page while a claim hangs must work. What exists is asked of the
+//! command line's own parser and of the contract.
+
+mod check;
+mod commands;
+mod words;
+
+use std::fs;
+
+fn page() -> String {
+    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/inspect.md")).unwrap()
+}
+
+/// What the page names that does not exist, each with its line.
+fn faults(page: &str) -> Vec<String> {
+    let commands = words::commands(page).into_iter().filter_map(|(line, command)| {
+        let fault = commands::fault(&command)?;
+        Some(format!("line {line}: `{command}`: {fault}"))
+    });
+    let names = words::names(page).into_iter().filter_map(|(line, name)| {
+        let fault = check::fault(&name)?;
+        Some(format!("line {line}: {name}: {fault}"))
+    });
+    commands.chain(names).collect()
+}
+
+#[test]
+fn everything_that_the_page_names_exists() {
+    let faults = faults(&page());
+    assert!(faults.is_empty(), "docs/inspect.md: {faults:#?}");
+}
+
+/// Each kind of thing that can be named wrongly, put in place of one that is on the page.
+const MUTATIONS: &[(&str, &str)] = &[
+    // Commands, their verbs, their flags and the values of these.
+    ("berth claim status --volume ref", "berth claim status --volumes ref"),
+    ("`berth node status`", "`berth nodes status`"),
+    ("berth alloc stop holder", "berth alloc end holder"),
+    ("berth node gone n2", "berth node lost n2"),
+    ("berth events --volume ref --follow", "berth events --volume ref --tail"),
+    ("berth claim status --timeout 3s", "berth claim status --timeout soon"),
+    ("berth explain BERTH0207", "berth explain BERTH0299"),
+    ("`berth run --wait`", "`berth run --queue`"),
+    ("nats micro ls  ", "nats micros ls  "),
+    // Buckets, streams and keys.
+    ("nats kv ls berth-volumes", "nats kv ls berth-volume"),
+    ("KV_berth-volumes", "KV_berth-claims"),
+    ("get berth-volumes default.down.claim.d1", "get berth-volumes default.down.claims.d1"),
+    ("get berth-volumes default.down.claim.d1", "get berth-allocs default.down.claim.d1"),
+    ("# <namespace>.<volume>.claim.<alloc>", "# <namespace>.<volume>.<alloc>"),
+    ("'default.down.>'", "'default.>'"),
+    ("dev=2Eberth.instance.n1.controller", "dev=2Eberth.instances.n1.controller"),
+    ("dev=2Eberth.instance.n1.controller", "dev=2eberth.instance.n1.controller"),
+    ("# node.n1, leader.gc", "# nodes.n1, leader.gc"),
+    ("# node.n1, leader.gc", "# node.n1, leader.claim"),
+    // Services, endpoints, subjects and what they are asked.
+    ("nats micro info berth-claim ", "nats micro info berth-claims "),
+    ("nats micro ping berth-claim", "nats micro ping claim"),
+    ("req berth-claim claim-status", "req berth-claim claim-states"),
+    ("req berth-claim claim-status", "req berth-gc claim-status"),
+    ("detach Endpoint Statistics", "unmount Endpoint Statistics"),
+    ("berth.v1.claim.status.default", "berth.v1.claims.status.default"),
+    ("berth.v1.claim.status.default", "berth.v1.claim.status"),
+    ("status.default '{\"volume\":\"down\"}'", "status.default '{\"volumes\":\"down\"}'"),
+    ("claim-status '{\"volume\":\"down\"}'", "claim-status '{volume: down}'"),
+    (
+        "nats sub 'berth.v1.event.default.claim.down'",
+        "nats sub 'berth.v1.event.default.lease.down'",
+    ),
+    // Steps, events, codes and metrics, wherever they stand.
+    ("waits for: controller.unpublish, again", "waits for: controller.detach, again"),
+    ("agent.detach by volumewatcher", "agent.unmount by volumewatcher"),
+    ("\"event\":\"claim.failed\"", "\"event\":\"claim.failing\""),
+    ("BERTH0216", "BERTH0916"),
+    ("`berth.reconcile.held_back`", "`berth.reconcile.heldback`"),
+    ("`berth-volumewatcher`", "`berth-watcher`"),
+];
+
+#[test]
+fn what_does_not_exist_is_found() {
+    let page = page();
+    for (is, is_not) in MUTATIONS {
+        assert!(page.contains(is), "the page has no {is:?} any more: take another");
+        let faults = faults(&page.replacen(is, is_not, 1));
+        assert!(!faults.is_empty(), "nobody finds {is_not:?}");
+    }
+}

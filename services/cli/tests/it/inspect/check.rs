@@ -1,0 +1,75 @@
+//! Whether a word that looks like one of our names is one.
+
+use std::fs;
+
+use berth_contract::code::Code;
+use berth_contract::endpoint::Endpoint;
+use berth_contract::event::EventName;
+use berth_contract::{bucket, service, stream};
+
+/// The nouns of steps and events; `node` is also that of leases, and of a page.
+const NOUNS: [&str; 8] =
+    ["volume", "claim", "alloc", "plugin", "secret", "gc", "agent", "controller"];
+
+/// What is wrong with a name; none when nothing is, or when it is no name of ours.
+pub fn fault(word: &str) -> Option<String> {
+    let unless = |known: bool, what: &str| (!known).then(|| format!("there is no such {what}"));
+    if let Some(name) = word.strip_prefix("endpoint ") {
+        return unless(Endpoint::all().iter().any(|one| one.name == name), "endpoint");
+    }
+    if word.starts_with("berth.v1.") {
+        return unless(endpoint_at(word).is_some() || is_event_subject(word), "subject");
+    }
+    if word.starts_with("berth.") {
+        return unless(is_metric(word), "metric");
+    }
+    if let Some(name) = word.strip_prefix("KV_") {
+        return unless(is_bucket(name), "stream");
+    }
+    if word.starts_with("berth-") {
+        let is_service = service::ALL.iter().any(|service| service.name == word);
+        return unless(is_bucket(word) || is_service, "bucket or service");
+    }
+    let digits =
+        word.strip_prefix("BERTH").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    if digits.is_some() {
+        return unless(Code::ALL.iter().any(|code| code.as_str() == word), "code");
+    }
+    let (noun, _) = word.split_once('.')?;
+    if NOUNS.contains(&noun) {
+        let is_step = Endpoint::all().iter().any(|one| one.step == word);
+        let is_event = EventName::ALL.iter().any(|event| event.as_str() == word);
+        return unless(is_step || is_event, "step or event");
+    }
+    None
+}
+
+/// The endpoint that answers at a subject.
+pub fn endpoint_at(subject: &str) -> Option<Endpoint> {
+    let alike = |one: &Endpoint| {
+        let (form, subject) = (one.subject.split('.'), subject.split('.'));
+        form.clone().count() == subject.clone().count()
+            && form.zip(subject).all(|(part, given)| part == given || part.starts_with('<'))
+    };
+    Endpoint::all().into_iter().find(alike)
+}
+
+/// `berth.v1.event.<ns>.<kind>.<id>`, of a kind that something is told of.
+fn is_event_subject(subject: &str) -> bool {
+    let kinds = EventName::ALL.iter().filter_map(|event| event.as_str().split_once('.'));
+    let mut kinds = kinds.map(|(kind, _)| kind);
+    let parts: Vec<&str> = subject.split('.').collect();
+    let is_of_stream =
+        stream::EVENTS.subjects.iter().any(|all| subject.starts_with(all.trim_end_matches('>')));
+    is_of_stream && matches!(parts[..], [_, _, _, _, kind, _] if kinds.any(|known| known == kind))
+}
+
+fn is_bucket(name: &str) -> bool {
+    bucket::ALL.iter().any(|bucket| bucket.name == name)
+}
+
+/// Metrics are those of their own page.
+fn is_metric(name: &str) -> bool {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+    fs::read_to_string(file).unwrap().contains(&format!("`{name}`"))
+}

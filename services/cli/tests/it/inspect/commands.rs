@@ -1,0 +1,115 @@
+//! Whether a command exists: of `berth` by its own parser, of `nats` as far as it names what is
+//! ours.
+
+use std::fs;
+
+use berth_cli::args::Cli;
+use berth_contract::bucket::{self, BucketSpec};
+use berth_contract::endpoint::Endpoint;
+use berth_contract::{key, service};
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use serde_json::Value;
+
+use super::{check, words};
+
+/// What is wrong with a command; none when nothing is.
+pub fn fault(command: &str) -> Option<String> {
+    let (words, comment) = words::split(command);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.first() {
+        Some(&"berth") => berth(&words),
+        _ => nats(&words[1..], comment),
+    }
+}
+
+/// Known, with all that is said of it; what is left out a reader puts there.
+fn berth(words: &[&str]) -> Option<String> {
+    let error = Cli::try_parse_from(words).err()?;
+    match error.kind() {
+        ErrorKind::MissingRequiredArgument
+        | ErrorKind::MissingSubcommand
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => None,
+        _ => Some(error.to_string()),
+    }
+}
+
+fn nats(words: &[&str], comment: &str) -> Option<String> {
+    let named: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
+    match *named {
+        // The program itself, and what it says of the server alone.
+        [] | ["micro", "ls"] | ["server", ..] => None,
+        ["kv", "ls" | "get" | "watch" | "history", name, ref keys @ ..] => {
+            of_bucket(name, keys, comment)
+        }
+        ["stream", "info", stream] => check::fault(stream),
+        ["micro", "info" | "stats" | "ping", name] | ["micro", "info" | "stats", name, _] => {
+            let known = service::ALL.iter().any(|service| service.name == name);
+            (!known).then(|| format!("there is no service {name}"))
+        }
+        ["micro", "req", service, name, body] => {
+            let of = |one: &Endpoint| one.service.name == service && one.name == name;
+            asked(Endpoint::all().into_iter().find(of), body)
+        }
+        ["req", subject, body] => asked(check::endpoint_at(subject), body),
+        ["sub", subject] => check::fault(subject),
+        _ => Some("no command that this test knows; teach it".to_owned()),
+    }
+}
+
+/// A bucket, keys of it, and keys in what is said behind the command.
+fn of_bucket(name: &str, keys: &[&str], comment: &str) -> Option<String> {
+    let Some(bucket) = bucket::ALL.iter().find(|bucket| bucket.name == name) else {
+        return Some(format!("there is no bucket {name}"));
+    };
+    // A value may follow a key there.
+    let comment = comment.split('{').next().unwrap_or_default();
+    let told = comment.split_whitespace().map(|word| word.trim_matches([',', ':', ';']));
+    let told = told.filter(|word| word.contains('.'));
+    let mut all = keys.iter().copied().chain(told);
+    let wrong = all.find(|key| !is_key(bucket, key))?;
+    Some(format!("{wrong} is no key of bucket {name}"))
+}
+
+/// Whether it is a key of the bucket, or a filter over a volume's, with `<…>` for any id.
+fn is_key(bucket: &BucketSpec, key: &str) -> bool {
+    let plain = key.replace(['<', '>'], "");
+    let key = match key.strip_suffix(".>") {
+        Some(volume) => format!("{volume}.spec"),
+        None => plain,
+    };
+    match *bucket {
+        bucket::VOLUMES => key::parse_volume(&key).is_some(),
+        bucket::ALLOCS => key::parse_alloc(&key).is_some(),
+        bucket::SECRETS => key::parse_secrets(&key).is_some(),
+        bucket::PLUGINS => key::parse_instance(&key).is_some() || key::parse_job(&key).is_some(),
+        bucket::NODES => key::parse_node(&key).is_some(),
+        _ => {
+            let leads = |service: &service::ServiceName| service.lease == Some(key.as_str());
+            key::parse_node_lease(&key).is_some() || service::ALL.iter().any(leads)
+        }
+    }
+}
+
+/// What is wrong with a request of an endpoint.
+fn asked(endpoint: Option<Endpoint>, body: &str) -> Option<String> {
+    let Some(endpoint) = endpoint else { return Some("there is no such endpoint".to_owned()) };
+    let Ok(Value::Object(body)) = serde_json::from_str(body) else {
+        return Some("the body is no JSON object".to_owned());
+    };
+    let known = fields(&endpoint);
+    let unknown = body.keys().find(|field| !known.contains(field))?;
+    Some(format!("{} takes no {unknown}, but {known:?}", endpoint.name))
+}
+
+/// The fields of an endpoint's request, as the contract's page lists them: it is made from the
+/// code.
+fn fields(endpoint: &Endpoint) -> Vec<String> {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/contract.md");
+    let page = fs::read_to_string(file).unwrap();
+    let heading = format!("\n#### Request of {}: ", endpoint.anchor());
+    let (_, below) = page.split_once(&heading).unwrap();
+    let rows = below.lines().skip(1).take_while(|line| !line.starts_with('#'));
+    let name = |row: &str| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    rows.filter_map(name).collect()
+}

@@ -1,0 +1,35 @@
+//! What stands in a lease: who holds it.
+//!
+//! That the key is there says that the lease is held; the value says by whom, for people, and for
+//! an agent that finds its node's lease held and must know whether by itself.
+
+use berth_domain::{NodeId, Timestamp, WorkerId};
+use serde::{Deserialize, Serialize};
+
+/// The agent that holds its node's lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The node.
+    pub node: NodeId,
+    /// Which agent: the id of its state directory.
+    pub agent: String,
+    /// The host's name.
+    #[serde(default)]
+    pub hostname: String,
+    /// The boot of the host: of a state directory that was copied, two agents bear the id.
+    #[serde(default)]
+    pub boot_id: String,
+    /// The process.
+    pub pid: u32,
+    /// Since when it runs.
+    pub since: Timestamp,
+}
+
+/// The one replica of a service that acts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leader {
+    /// Which one: service, host and process.
+    pub holder: WorkerId,
+    /// Since when it asked for the lease.
+    pub since: Timestamp,
+}

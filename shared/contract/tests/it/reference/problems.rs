@@ -1,0 +1,233 @@
+//! An error of each code, as whoever asked gets it.
+//!
+//! Promises one for every code, with the facts that go with it: a new code says here how it reads.
+//! What the domain refuses is said in its own words; of the rest these are the words of the place
+//! that answers so.
+
+use berth_contract::code::Code;
+use berth_contract::decode::Fault;
+use berth_contract::problem::Problem;
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Conflict, Mode};
+use berth_domain::volume::{CallKind, Holder, Holders, Refusal, State};
+use berth_domain::{AllocId, NodeId, limits};
+
+use crate::sample;
+
+/// The code's example, as it stands in the field `error` of a reply.
+pub fn example(code: Code) -> Problem {
+    let problem = match code {
+        Code::BadInput => {
+            let fault = Fault { path: "id".into(), problem: "is missing".into(), line: None };
+            Problem::bad_input("volume.register", vec![fault])
+        }
+        Code::Unknown => Problem::new(code, "what a newer version has to say").at("claim.take"),
+        _ => of_volumes(code).or_else(|| of_places(code)).unwrap_or_else(|| of_requests(code)),
+    };
+    problem.trace("0af7651916cd43dd8448eb211c80319c")
+}
+
+/// The request itself, the bus, and allocs.
+fn of_requests(code: Code) -> Problem {
+    let no_volume = |message: &str, step: &str| Problem::new(code, message).at(step);
+    let about = |message: &str, step: &str| no_volume(message, step).volume(sample::key());
+    match code {
+        Code::Late => about("the request came after its deadline", "claim.take"),
+        Code::NoResponder => no_volume("no service answers at berth.v1.node.status", "node.status"),
+        Code::NoAnswer => {
+            let said = "no answer from berth.v1.volume.status.team=20a within 5.0s";
+            no_volume(said, "volume.status")
+        }
+        Code::BusUnavailable => about(
+            "bucket berth-volumes cannot be read now; check nats-server and try again",
+            "volume.status",
+        ),
+        Code::NewerRecord => no_volume(
+            "the record has schema 2; this version reads up to 1, and leaves it as it is",
+            "alloc.status",
+        ),
+        Code::Internal => no_volume("claim-take panicked", "claim.take"),
+        Code::Overloaded => {
+            no_volume("256 requests are under way, as many as are taken", "claim.take").retryable()
+        }
+        Code::Changed => {
+            let said = "the node's record is at revision 8, not 5";
+            no_volume(said, "node.leave").node("host.example")
+        }
+        Code::NoSuchAlloc => about("no alloc web-1", "claim.take"),
+        Code::AllocTerminal => {
+            about("alloc web-1 is complete since 2026-01-01T00:00:00.000Z", "claim.take")
+        }
+        Code::AllocForeign => {
+            about("alloc web-1 is placed on node host.example, not host.other", "claim.take")
+        }
+        Code::VolumeNotRequested => about("alloc web-1 did not ask for volume data", "claim.take"),
+        Code::GrantVoid => about("the claim is gone by now", "agent.mount").retryable(),
+        Code::AllocKept => about("alloc web-1 has a claim on volume team a/data", "alloc.forget"),
+        Code::RunnerCannotMount => no_volume(
+            "volume data: the runner of this workload can mount no volumes (task_driver_mounts = \
+             none)",
+            "alloc.register",
+        ),
+        other => panic!("how does {other} read? say it here"),
+    }
+}
+
+/// Plugins and nodes.
+fn of_places(code: Code) -> Option<Problem> {
+    let (plugin, node) = ("ebs.csi.aws.com", "host.example");
+    let told = |message: &str, step: &str| Problem::new(code, message).at(step);
+    let about = |message: &str, step: &str| told(message, step).volume(sample::key());
+    Some(match code {
+        Code::NoSuchPlugin => {
+            told("no agent has reported plugin ebs.csi.aws.com", "plugin.status").plugin(plugin)
+        }
+        Code::NoSuchNode => told("no node host.example has reported", "node.status").node(node),
+        Code::PluginRefused => about(
+            "the plugin does not confirm that the volume can be used so: it gave no reason",
+            "volume.register",
+        )
+        .plugin(plugin),
+        Code::PluginFailed => about(
+            "ControllerPublishVolume on /run/csi/ebs.sock: INTERNAL: the backend is away",
+            "controller.publish",
+        )
+        .plugin(plugin)
+        .node(node),
+        Code::StillBusy => about(
+            "plugin ebs.csi.aws.com has not answered an earlier call for volume vol-0a1b",
+            "agent.detach",
+        )
+        .plugin(plugin)
+        .node(node),
+        Code::OldCall => about(
+            "the alloc uses the volume by its claim of epoch 43; it was told to go at 41",
+            "agent.detach",
+        )
+        .node(node),
+        Code::MountFailed => about(
+            "the volume is mounted at /var/lib/berth/csi/0a/target, and nothing is there any more",
+            "agent.mount",
+        )
+        .node(node),
+        Code::UnmountFailed => {
+            about("the directory /var/lib/berth/csi/0a cannot be removed", "agent.detach")
+                .node(node)
+                .retryable()
+        }
+        Code::NodeReady => told("the agent of node host.example holds its lease", "node.gone"),
+        Code::PluginInUse => {
+            let said = "plugin ebs.csi.aws.com is used by volumes: team a/data";
+            told(said, "plugin.delete").plugin(plugin)
+        }
+        Code::TooManyJobs => {
+            told("plugin ebs.csi.aws.com has 256 jobs", "plugin.expect").plugin(plugin)
+        }
+        Code::NodeReturning => {
+            about("the node's lease is lost, and asked for again", "agent.mount").node(node)
+        }
+        Code::PathRefused => about("\"srv\" is not an absolute path", "agent.mount").node(node),
+        Code::MountOptionsRefused => about(
+            "a group is asked for, and plugin ebs.csi.aws.com on node host.example cannot mount a \
+             volume for one (VOLUME_MOUNT_GROUP)",
+            "claim.take",
+        ),
+        Code::PluginHeld => {
+            told("instance 3f2c9a10b4de runs on: 2 mounts need it", "agent.plugin-stop")
+                .plugin(plugin)
+                .node(node)
+        }
+        Code::SecretsUnavailable => {
+            about("the volume's secrets: this claim service has no key for secrets", "secret.open")
+        }
+        _ => return None,
+    })
+}
+
+/// What a volume refuses, in the domain's words.
+fn of_volumes(code: Code) -> Option<Problem> {
+    let (writer, since) = (sample::capability(), sample::at(0));
+    let reader =
+        Capability { access: AccessMode::MultiNodeReaderOnly, attachment: writer.attachment };
+    let block = Capability { attachment: AttachmentMode::BlockDevice, ..writer };
+    let (other, mode) = (NodeId::new("host.other").unwrap(), Mode::Write);
+    let holder = Holder {
+        alloc: AllocId::new("web-0").unwrap(),
+        node: other.clone(),
+        mode,
+        state: State::Taken,
+        since,
+    };
+    let holders = Holders { named: vec![holder.clone()], more: 0 };
+    let (refusal, step) = match code {
+        Code::NoSuchVolume => (Refusal::NoSuchVolume, "claim.take"),
+        Code::VolumeClosing => {
+            let reason = "no longer needed".to_owned();
+            (Refusal::Closing { since, reason }, "claim.take")
+        }
+        Code::CapabilityNotOffered => {
+            (Refusal::CapabilityNotOffered { asked: block, offered: vec![writer] }, "claim.take")
+        }
+        Code::AccessInUse => {
+            (Refusal::AccessInUse { asked: reader, in_use: writer, holders }, "claim.take")
+        }
+        Code::ReadOnlyVolume => (Refusal::NoWriters { asked: reader }, "claim.take"),
+        Code::Held => (Refusal::Held { conflict: Conflict::OneClaim, holders }, "claim.take"),
+        Code::Busy => {
+            let (alloc, call) = (holder.alloc, CallKind::ControllerPublish);
+            let until = sample::at(60);
+            (Refusal::Busy { alloc, call, until, error: None }, "claim.take")
+        }
+        Code::Releasing => {
+            (Refusal::Releasing { state: State::Unpublishing, since, error: None }, "claim.take")
+        }
+        Code::ClaimDiffers => (Refusal::ClaimDiffers { node: other, mode }, "claim.take"),
+        Code::ClaimsLive => (Refusal::ClaimsLive { holders }, "volume.deregister"),
+        Code::UnsafeUpdate => {
+            (Refusal::UnsafeUpdate { fields: vec!["plugin"], holders }, "volume.register")
+        }
+        Code::NoSuchClaim => (Refusal::NoSuchClaim(holder.alloc), "claim.release"),
+        Code::StaleAttempt => (Refusal::StaleAttempt, "claim.checkpoint"),
+        Code::NotDue => {
+            (Refusal::NotDue { state: State::Taken, next_try: None }, "claim.checkpoint")
+        }
+        Code::TooManyClaims => (Refusal::TooManyClaims(limits::CLAIMS_MAX), "claim.take"),
+        Code::Waiting => {
+            let said = "in line for its turn, after web-0 on host.other (taken)";
+            return Some(Problem::new(code, said).at("claim.take").volume(sample::key()));
+        }
+        Code::PluginUnhealthy => {
+            let why = "it is unhealthy on node host.example: GetPluginInfo: UNAVAILABLE";
+            (Refusal::PluginUnready(why.to_owned()), "claim.take")
+        }
+        Code::NodeDown => {
+            let why =
+                format!("node host.example is down since {since}: its agent's lease has ended");
+            (Refusal::NodeAway(why), "claim.take")
+        }
+        Code::ClockSkew => {
+            let why = "node host.example is 7000 ms off, more than the margin of 2s; set its \
+                clock, or deadlines mean nothing there";
+            (Refusal::NodeClock(why.to_owned()), "claim.take")
+        }
+        Code::OutOfReach => {
+            let why = "it can be reached in zone=a, and node host.example is in zone=b";
+            (Refusal::OutOfReach(why.to_owned()), "claim.take")
+        }
+        Code::NodeFull => {
+            let why = "node host.example has 25 volumes of plugin ebs.csi.aws.com, and the \
+                plugin takes 25 there";
+            (Refusal::NodeFull(why.to_owned()), "claim.take")
+        }
+        Code::PluginExhausted => {
+            let error = Some("RESOURCE_EXHAUSTED: 25 of 25 are attached".to_owned());
+            let next_try = Some(sample::at(4));
+            (Refusal::Exhausted { holder, error, next_try }, "claim.take")
+        }
+        _ => return None,
+    };
+    let problem = Problem::new(code, &refusal).at(step).volume(sample::key());
+    // These come to be without anybody's changing the request, as the claim service says.
+    let may_come = matches!(code, Code::NodeDown | Code::ClockSkew | Code::NodeFull);
+    let may_come = may_come || code == Code::PluginExhausted;
+    Some(if may_come { problem.retryable() } else { problem })
+}
