@@ -22,6 +22,8 @@ pub enum Action {
     GiveUp(usize),
     /// A call reaches its executor.
     Deliver(usize),
+    /// A call reaches its executor, and will once more.
+    Repeat(usize),
     /// The plugin ends the controller call it is at.
     Controller(usize, Ending),
     /// An answer reaches the record.
@@ -112,7 +114,12 @@ impl Model {
         }
         for (at, call) in world.calls.iter().enumerate() {
             match (call.at_work, call.kind) {
-                (false, _) => actions.push(Action::Deliver(at)),
+                (false, _) => {
+                    actions.push(Action::Deliver(at));
+                    if self.scenario.has(Trouble::Repeated) {
+                        actions.push(Action::Repeat(at));
+                    }
+                }
                 (true, CallKind::NodeDetach) => {}
                 // The plugin is at another call for the volume: it answers ABORTED, or has it wait.
                 (true, _) if !self.is_its_turn(call) => {

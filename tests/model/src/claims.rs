@@ -89,6 +89,9 @@ impl Model {
         ask: LateAsk,
     ) -> Result<(), Breach> {
         let Some(seen) = world.view.take() else { return Ok(()) };
+        if ask == LateAsk::Take && !self.may_grant_again(world, seen, alloc) {
+            return Ok(());
+        }
         let controller = self.scenario.attaches != Attaches::Never;
         let ask = match ask {
             LateAsk::Take => Ask::Take { alloc, controller: Some(controller) },
@@ -97,6 +100,19 @@ impl Model {
             LateAsk::Deregister => Ask::Deregister { force: false },
         };
         self.ask_on(world, seen, ask)
+    }
+
+    /// A grant that writes nothing is given after a look at the leader: for the claim that stands
+    /// there. Where journals are kept, the epoch alone does it; so there nobody looks, which is the
+    /// harder world.
+    fn may_grant_again(&self, world: &World, seen: Record, alloc: usize) -> bool {
+        let looks = self.scenario.loses_journal && !self.scenario.is(Mutation::NoLeader);
+        let taken = |record: Record| {
+            let claim = record.claims[alloc].filter(|claim| claim.state == State::Taken);
+            claim.map(|claim| claim.epoch)
+        };
+        let granted = taken(seen);
+        !looks || granted.is_none() || granted == taken(world.record)
     }
 
     pub(crate) fn give_up(&mut self, world: &mut World, alloc: usize) -> Result<(), Breach> {
@@ -184,6 +200,8 @@ impl Model {
                 left: TIMEOUT,
                 at_work: false,
                 behind: 0,
+                order: self.next_order(world, kind),
+                overtaken: false,
             });
         }
         if claim.state == State::Taken {

@@ -22,7 +22,11 @@ impl Model {
         let call = world.calls[at];
         // Within the margin after the deadline the executor's clock may still say that it is time.
         let in_time = call.may_begin() || self.scenario.is(Mutation::NoDeadline);
+        if in_time {
+            self.overtake(world, call);
+        }
         let taken_up = in_time
+            && !call.overtaken
             && if call.kind.is_controller() {
                 !world.controller_lost && controller_calls(world) < self.scenario.controllers()
             } else {

@@ -25,6 +25,7 @@ mod lost;
 mod model;
 mod node;
 mod normal;
+mod repeat;
 pub mod safety;
 mod scenario;
 pub mod search;

@@ -40,6 +40,7 @@ impl Model {
             Action::GiveUp(alloc) => self.give_up(&mut world, alloc)?,
             Action::Report(at) => self.report(&mut world, at)?,
             Action::Deliver(at) => self.deliver(&mut world, at),
+            Action::Repeat(at) => self.repeat(&mut world, at),
             Action::Controller(at, ending) => self.end_controller_call(&mut world, at, ending)?,
             Action::Mount(at) => self.mount(&mut world, at),
             Action::Node(node, ending) => self.end_node_call(&mut world, node, ending)?,

@@ -9,7 +9,7 @@ use crate::model::Model;
 use crate::safety::Breach;
 use crate::scenario::Mutation;
 use crate::world::{ALLOCS, Call, Node, NodeCall, NodeCallKind as Kind, Outcome, Whose, World};
-use berth_domain::volume::CallKind;
+use berth_domain::volume::{CallKind, State};
 
 impl Model {
     /// A grant reaches the agent: it journals its intent, then begins to mount.
@@ -38,7 +38,8 @@ impl Model {
     /// The call `agent.detach` reaches the agent. Whether it is taken up.
     pub(crate) fn detach(&mut self, world: &mut World, call: Call) -> bool {
         let node = &mut world.nodes[self.node_of(call.alloc)];
-        let newer = node.intents[call.alloc].is_some_and(|epoch| epoch > call.epoch);
+        let newer = node.intents[call.alloc].is_some_and(|epoch| epoch > call.epoch)
+            && !self.scenario.is(Mutation::AnyDetach);
         if node.busy.is_some() || newer || node.is_fenced() {
             return false;
         }
@@ -59,6 +60,7 @@ impl Model {
     ) -> Result<(), Breach> {
         let Some(call) = world.nodes[node_at].busy.take() else { return Ok(()) };
         if ending.acted() {
+            self.check_newer(world, node_at, call)?;
             Self::act(world, node_at, call)?;
         }
         let goes_on = ending == Ending::Done;
@@ -80,6 +82,21 @@ impl Model {
                 }
                 self.end_detach(world, node_at, Some(outcome(ending)));
             }
+        }
+        Ok(())
+    }
+
+    /// Safety rule 8: a call for an earlier claim takes nothing from the one that stands. Not so
+    /// where journals are lost: then the agent does not know which claim its mounts are of.
+    fn check_newer(&self, world: &World, node_at: usize, now: NodeCall) -> Result<(), Breach> {
+        if self.scenario.loses_journal {
+            return Ok(());
+        }
+        let call = self.detaching(world, node_at).map(|at| world.calls[at]);
+        let claim = world.record.claims[now.alloc].filter(|claim| claim.state == State::Taken);
+        let is_old = claim.zip(call).is_some_and(|(claim, call)| call.epoch < claim.epoch);
+        if now.kind == Kind::Unpublish && is_old && world.nodes[node_at].mounted[now.alloc] {
+            return Err(Breach::new("safety 8: an old call unpublished what a later claim has"));
         }
         Ok(())
     }
@@ -120,15 +137,19 @@ impl Model {
 
     /// The call `agent.detach` that is at work on the node is at its end, answered or not.
     pub(crate) fn end_detach(&self, world: &mut World, node_at: usize, came: Option<Outcome>) {
-        let at = world.calls.iter().position(|call| {
-            call.at_work && call.kind == CallKind::NodeDetach && self.node_of(call.alloc) == node_at
-        });
-        if let Some(at) = at {
+        if let Some(at) = self.detaching(world, node_at) {
             let call = world.calls.remove(at);
             if let Some(came) = came {
                 answer(world, call, came);
             }
         }
+    }
+
+    /// The call `agent.detach` that is at work on the node.
+    fn detaching(&self, world: &World, node_at: usize) -> Option<usize> {
+        world.calls.iter().position(|call| {
+            call.at_work && call.kind == CallKind::NodeDetach && self.node_of(call.alloc) == node_at
+        })
     }
 
     /// The agent is gone with what it was doing; the plugin goes on with its call.

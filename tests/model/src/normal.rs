@@ -8,6 +8,7 @@
 use berth_domain::volume::CallKind;
 
 use crate::model::Model;
+use crate::repeat::rank_orders;
 use crate::safety::Breach;
 use crate::scenario::Mutation;
 use crate::world::{ALLOCS, AttemptId, Life, World};
@@ -18,6 +19,7 @@ impl Model {
         self.drop_the_spent(world)?;
         self.rank_epochs(world);
         rank_tickets(world);
+        rank_orders(world);
         world.sort();
         world.answers.dedup();
         world.grants.dedup();
@@ -36,7 +38,8 @@ impl Model {
         let deadlines = !self.scenario.is(Mutation::NoDeadline);
         world.calls.retain(|call| {
             let too_late = deadlines && !call.may_begin();
-            call.at_work || !too_late
+            let refused = call.overtaken && call.attempt == AttemptId::Old;
+            call.at_work || !(too_late || refused)
         });
         let nodes = &world.nodes;
         world.grants.retain(|grant| {
@@ -112,7 +115,7 @@ impl World {
     /// What is on its way has no order.
     pub(crate) fn sort(&mut self) {
         self.calls
-            .sort_unstable_by_key(|call| (call.alloc, call.at_work, call.behind, call.attempt));
+            .sort_unstable_by_key(|c| (c.alloc, c.at_work, c.behind, c.attempt, c.order, c.epoch));
         self.answers.sort_unstable();
         self.grants.sort_unstable();
     }

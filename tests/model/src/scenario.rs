@@ -64,6 +64,8 @@ pub enum Trouble {
     ControllerLost,
     /// The plugin's node service on the first node can be reached no more, for good.
     NodePluginLost,
+    /// A call arrives more than once: the bus repeats it, or whoever sent it does.
+    Repeated,
 }
 
 /// One alloc.
@@ -102,6 +104,12 @@ pub enum Mutation {
     RelyOnDenied,
     /// A service writes what it decided on an older record (rule 1).
     NoGuard,
+    /// A grant is given again by a service that does not look at the leader (rule 12).
+    NoLeader,
+    /// Executors do not remember the newest attempt that they saw (rule 4).
+    NoMemory,
+    /// An agent is told to detach an earlier claim, and does so to the one that it has (rule 10).
+    AnyDetach,
     /// A plugin that is asked again for a volume acts on both calls as it likes: it neither answers
     /// ABORTED nor has the second wait for the first.
     PluginOverlaps,

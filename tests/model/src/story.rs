@@ -38,6 +38,7 @@ impl Model {
             }
             Action::GiveUp(at) => format!("nobody has answered for {}", alloc(at)),
             Action::Deliver(at) => format!("{} arrives", world.calls[at]),
+            Action::Repeat(at) => format!("{} arrives, and is on its way again", world.calls[at]),
             Action::Controller(at, ending) => {
                 format!("the plugin ends {} {ending}", world.calls[at])
             }
@@ -92,6 +93,7 @@ impl Model {
         }
         for call in &world.calls {
             let stands = match (call.at_work, call.behind) {
+                (false, _) if call.overtaken => "sent, and overtaken".to_owned(),
                 (false, _) => "sent".to_owned(),
                 (true, 0) => "at work".to_owned(),
                 (true, behind) => format!("waits behind {behind}"),

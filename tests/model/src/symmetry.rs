@@ -34,7 +34,8 @@ fn of_alloc(world: &World, alloc: usize, placed: Placed) -> u64 {
     let calls = world.calls.iter().filter(|call| call.alloc == alloc);
     let calls = calls.map(|call| {
         let at_work = call.at_work.then_some(call.behind);
-        fingerprint(&(call.kind, call.attempt, call.epoch, call.left, at_work))
+        let of_order = (call.order, call.overtaken);
+        fingerprint(&(call.kind, call.attempt, call.epoch, call.left, at_work, of_order))
     });
     let answers = world.answers.iter().filter(|answer| answer.alloc == alloc);
     let answers = answers.map(|answer| fingerprint(&(answer.attempt, answer.outcome)));

@@ -124,6 +124,10 @@ pub struct Call {
     pub at_work: bool,
     /// How many calls the plugin's controller was asked for before this one, and is still to end.
     pub behind: u8,
+    /// Which controller call on its way was asked for first, where calls may come twice: a rank.
+    pub order: u8,
+    /// Whether its executor has seen one that was asked for later (rule 4), and remembers it.
+    pub overtaken: bool,
 }
 
 /// An answer on its way to whoever records it.

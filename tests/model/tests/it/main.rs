@@ -6,6 +6,7 @@
 use berth_domain::access::{AccessMode, Mode};
 use berth_model::{Attaches, Placed, Scenario};
 
+mod crossed;
 mod mutations;
 mod scenarios;
 

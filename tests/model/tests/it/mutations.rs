@@ -12,7 +12,11 @@ const STEPS_MAX: usize = 24;
 
 /// The search finds out that the rule is missing, and says so in these words.
 fn is_missed(scenario: Scenario, mutation: Mutation, breach: &str) {
-    let scenario = scenario.without(mutation);
+    goes_wrong(scenario.without(mutation), breach);
+}
+
+/// The search finds what goes wrong, and says so in these words.
+fn goes_wrong(scenario: Scenario, breach: &str) {
     let report = search(&scenario, 300_000);
     println!("{scenario}: {report}");
     let found = report.found.unwrap_or_else(|| panic!("{scenario}: nothing was found"));
@@ -109,6 +113,39 @@ fn writes_without_a_guard() {
     let troubles = &[Trouble::SecondService, Trouble::Deregistered];
     let racing = Scenario { troubles, allocs: &[W1], nodes_fail: false, ..EXCLUSIVE };
     is_missed(racing, Mutation::NoGuard, "on a volume that is not registered");
+}
+
+/// Rule 12: a replica that is behind grants again what was released since, and the agent that would
+/// know has lost its journal.
+#[test]
+fn grants_that_are_given_again_without_a_look_at_the_leader() {
+    let troubles = &[Trouble::SecondService];
+    let behind = Scenario { troubles, loses_journal: true, attempts: Some(3), ..EXCLUSIVE };
+    is_missed(behind, Mutation::NoLeader, "staged where nobody was granted it");
+}
+
+const REPEATED: Scenario =
+    Scenario { troubles: &[Trouble::Repeated], attempts: Some(2), ..EXCLUSIVE };
+
+/// Rule 4: a call that arrives once more, within its deadline and after what negates it.
+#[test]
+fn executors_that_do_not_remember_the_newest_call() {
+    is_missed(REPEATED, Mutation::NoMemory, "attached where nobody claims it");
+}
+
+/// What the protocol rests on: one member of a queue group gets the call, once. Another has not
+/// seen what negates it, however well each remembers.
+#[test]
+fn calls_that_come_once_more_to_another_controller() {
+    let troubles = &[Trouble::Repeated, Trouble::SecondController];
+    goes_wrong(Scenario { troubles, ..REPEATED }, "attached where nobody claims it");
+}
+
+/// Rule 10: the alloc came back, and the call that ended its earlier claim comes once more.
+#[test]
+fn agents_that_detach_a_later_claim_than_they_are_told() {
+    let come_back = Scenario { allocs: &[W1], attaches: Attaches::Never, ..REPEATED };
+    is_missed(come_back, Mutation::AnyDetach, "unpublished what a later claim has");
 }
 
 /// Rule 4: no executor knows of the call that another is at, and the plugin does not care.

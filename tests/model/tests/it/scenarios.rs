@@ -8,7 +8,7 @@ use berth_model::{Attaches, Scenario, Trouble};
 use crate::{BASE, R1, W1, W2};
 
 /// A search that saw all there is to see, and nothing wrong.
-fn holds(scenario: Scenario) {
+pub fn holds(scenario: Scenario) {
     let report = search(&scenario, if deep() > 0 { 20_000_000 } else { 1_000_000 });
     println!("{scenario}: {report}");
     if let Some(found) = report.found {
@@ -18,7 +18,7 @@ fn holds(scenario: Scenario) {
 }
 
 /// How long searches are asked for: `BERTH_MODEL_DEEP=1` for minutes, `2` for a quarter of an hour.
-fn deep() -> u8 {
+pub fn deep() -> u8 {
     std::env::var("BERTH_MODEL_DEEP").ok().and_then(|deep| deep.parse().ok()).unwrap_or(0)
 }
 
