@@ -16,7 +16,7 @@ use crate::plan::{Shape, Target};
 use crate::run::Run;
 
 /// How many lines of what happened a failed run prints; the whole is among the evidence.
-const LINES: usize = 300;
+const LINES: usize = 100;
 
 /// How a run went.
 pub struct Report {
@@ -61,23 +61,23 @@ impl Report {
         kept.is_ok().then_some(to)
     }
 
-    /// What a failed run prints.
+    /// What a failed run prints: what is wrong comes first and last, since of a long output the
+    /// beginning is kept, or the end.
     pub fn failure(&self) -> String {
-        let mut text = format!("{self}\nthe last of what happened:\n{}", self.log(LINES));
+        let wrong = self.wrong();
+        let log = self.log(LINES);
+        let seed = self.seed;
+        format!("{wrong}{self}\nthe last of what happened:\n{log}{wrong}again with SEED={seed}")
+    }
+
+    fn wrong(&self) -> String {
+        let mut text = String::new();
         for violation in self.violations() {
             let _ = writeln!(text, "VIOLATION {violation}");
         }
         if self.mounts == 0 {
             text.push_str("VIOLATION nothing was mounted at all\n");
         }
-        // Once more, in short: what is kept of a long output is often its end.
-        let _ = writeln!(text, "in short:");
-        for violation in self.violations() {
-            let told = violation.to_string().replace('\n', " ");
-            let short: String = told.chars().take(400).collect();
-            let _ = writeln!(text, "  {short}");
-        }
-        let _ = write!(text, "again with SEED={}", self.seed);
         text
     }
 }

@@ -39,6 +39,17 @@ const CONTROLLERS: usize = 3;
 /// As the agent itself allows.
 const MAX_IN_FLIGHT: u32 = 512;
 
+/// What an agent is asked.
+const VERBS: [AgentVerb; 7] = [
+    AgentVerb::Mount,
+    AgentVerb::Detach,
+    AgentVerb::Republish,
+    AgentVerb::Status,
+    AgentVerb::Plugins,
+    AgentVerb::PluginStop,
+    AgentVerb::PluginStart,
+];
+
 /// Where the agents are.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -129,7 +140,7 @@ async fn listen(bus: &Bus, node: &NodeId) -> Result<Service, Fatal> {
     let facts = [("node", node.as_str())];
     let spec = ServiceSpec::of(NODE_AGENT, env!("CARGO_PKG_VERSION"), &facts);
     let service = bus.service(spec).await?;
-    for verb in [AgentVerb::Mount, AgentVerb::Detach, AgentVerb::Status] {
+    for verb in VERBS {
         let spec = EndpointSpec::of(verb, verb.subject(node), MAX_IN_FLIGHT);
         let refuse = |_| {
             let problem = Problem::new(Code::Internal, "this node is one of a simulated fleet");

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::system::{PLUGIN, System};
 
 /// How long a system that was hurt may need to do what it was asked.
-pub const RECOVERY: Duration = Duration::from_secs(60);
+pub const RECOVERY: Duration = Duration::from_secs(120);
 
 fn volume_id(id: &str) -> VolumeId {
     VolumeId::new(id).expect("the test's volume has an id")

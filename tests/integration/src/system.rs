@@ -29,7 +29,7 @@ pub struct Options {
     pub stage: bool,
     /// Whether the driver has a controller service at all.
     pub controller: bool,
-    /// Claim services and watchers of each kind.
+    /// Services of each kind, beside the agents.
     pub replicas: usize,
     /// How long a call may take.
     pub call_timeout_ms: u64,
@@ -98,16 +98,20 @@ pub enum Part {
     Nats,
     /// The first claim service.
     Claim,
-    /// The plugin registry.
+    /// The first plugin registry.
     Registry,
+    /// The second plugin registry, where there are two.
+    SecondRegistry,
     /// The second claim service, where there are two.
     SecondClaim,
     /// The first volumewatcher.
     Watcher,
     /// The second volumewatcher, where there are two.
     SecondWatcher,
-    /// The collector.
+    /// The first collector.
     Gc,
+    /// The second collector, where there are two.
+    SecondGc,
     /// The agent of a node, from 0.
     Agent(usize),
     /// The driver of a node, from 0.
@@ -117,7 +121,8 @@ pub enum Part {
 impl Part {
     /// Every process that can be hurt, of a system with these options.
     pub fn all(options: Options) -> impl Iterator<Item = Self> {
-        let seconds = [Self::SecondClaim, Self::SecondWatcher];
+        let seconds =
+            [Self::SecondClaim, Self::SecondWatcher, Self::SecondRegistry, Self::SecondGc];
         [Self::Nats, Self::Claim, Self::Watcher, Self::Registry, Self::Gc]
             .into_iter()
             .chain(seconds.into_iter().filter(move |_| options.replicas > 1))
@@ -132,8 +137,10 @@ impl Part {
             Self::SecondClaim => "claim-1".to_owned(),
             Self::Watcher => "volumewatcher-0".to_owned(),
             Self::SecondWatcher => "volumewatcher-1".to_owned(),
-            Self::Registry => "plugin-registry".to_owned(),
-            Self::Gc => "gc".to_owned(),
+            Self::Registry => "plugin-registry-0".to_owned(),
+            Self::SecondRegistry => "plugin-registry-1".to_owned(),
+            Self::Gc => "gc-0".to_owned(),
+            Self::SecondGc => "gc-1".to_owned(),
             Self::Agent(node) => format!("agent-{}", node + 1),
         })
     }
@@ -147,8 +154,8 @@ pub struct System {
     pub bus: Bus,
     claims: Vec<Daemon>,
     watchers: Vec<Daemon>,
-    registry: Daemon,
-    gc: Daemon,
+    registries: Vec<Daemon>,
+    collectors: Vec<Daemon>,
     agents: Vec<Daemon>,
     drivers: Vec<Daemon>,
     /// Trips at the n-th message of a kind, whichever process sends it.
@@ -221,8 +228,7 @@ impl System {
             (0..options.replicas).map(|at| start.service(what, &format!("{what}-{at}"))).collect()
         };
         let (claims, watchers) = (each("claim"), each("volumewatcher"));
-        let registry = start.service("plugin-registry", "plugin-registry");
-        let gc = start.service("gc", "gc");
+        let (registries, collectors) = (each("plugin-registry"), each("gc"));
         let drivers = (0..options.nodes).map(|at| start.driver(at)).collect();
         let agents = (0..options.nodes).map(|at| start.agent(at)).collect();
         let bus = Bus::connect(berth_bus::Config::new([servers.url()], "test"))
@@ -233,8 +239,8 @@ impl System {
             bus,
             claims,
             watchers,
-            registry,
-            gc,
+            registries,
+            collectors,
             agents,
             drivers,
             wire,
@@ -276,10 +282,12 @@ impl System {
             Part::Nats => self.servers.first().daemon(),
             Part::Claim => &self.claims[0],
             Part::SecondClaim => &self.claims[1],
-            Part::Registry => &self.registry,
+            Part::Registry => &self.registries[0],
+            Part::SecondRegistry => &self.registries[1],
             Part::Watcher => &self.watchers[0],
             Part::SecondWatcher => &self.watchers[1],
-            Part::Gc => &self.gc,
+            Part::Gc => &self.collectors[0],
+            Part::SecondGc => &self.collectors[1],
             Part::Agent(node) => &self.agents[node],
             Part::Driver(node) => &self.drivers[node],
         }
@@ -301,6 +309,17 @@ impl System {
         self.daemon(part).kill9();
         for cable in self.cables(part) {
             cable.snap();
+        }
+    }
+
+    /// Ends every service as an operator would; what each still had to tell a collector is told
+    /// when this returns, and nothing comes after it.
+    pub async fn end(&self) {
+        let mut services: Vec<Part> = Part::all(self.options).collect();
+        services.retain(|part| !matches!(part, Part::Nats | Part::Driver(_)));
+        // Agents first: they ask the others for what is left to do.
+        for part in services.into_iter().rev() {
+            self.daemon(part).terminate().await;
         }
     }
 
@@ -493,7 +512,8 @@ impl Start<'_> {
         if let Some(port) = self.options.otlp {
             program = program
                 .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"))
-                .env("OTEL_BSP_SCHEDULE_DELAY", "200");
+                .env("OTEL_BSP_SCHEDULE_DELAY", "200")
+                .env("OTEL_METRIC_EXPORT_INTERVAL", "500");
         }
         program.start()
     }

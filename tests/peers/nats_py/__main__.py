@@ -31,6 +31,7 @@ async def tell(system):
         f"docs/contract.md: {len(page.endpoints)} endpoints, {len(page.fields)} types, "
         f"{len(page.keys)} buckets, {len(page.events)} events, {len(page.codes)} error codes"
     )
+    look.errors(page, say)
     client = await nats.connect(system.url, name="peer/nats-py")
     wire = Wire(client, page)
     try:

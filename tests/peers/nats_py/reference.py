@@ -127,7 +127,6 @@ def read(path: Path) -> Reference:
                 cells = re.split(r"(?<!\\)\|", row)[1:-1]
                 rows.append([cell.strip().replace("`", "") for cell in cells])
             take_table(page, head, rows, current, heading, by_anchor)
-    page.keys.setdefault("berth-leases", [])
     return page
 
 

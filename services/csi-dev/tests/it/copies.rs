@@ -1,5 +1,6 @@
 //! What is made of volumes: snapshots, groups of them, clones; and lists of all.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use berth_csi::{Code, v1};
@@ -75,10 +76,16 @@ async fn a_snapshot_keeps_what_was_and_a_clone_has_what_is() {
 async fn the_same_name_is_the_same_volume_or_an_error() {
     let Some(world) = World::start("names", &["--pool-bytes", "100000000"]).await else { return };
     let node = &world.n1;
+    let room = async || {
+        let answer = node.call(v1::GetCapacityRequest::default()).await;
+        answer.unwrap().available_capacity
+    };
     let capability = mounted(SingleNodeWriter, MountVolume::default());
     let request = create("data", &capability, 16 * MIB);
+    assert_eq!(room().await, 100_000_000);
     let first = node.call(request.clone()).await.unwrap();
     assert_eq!(world.n2.call(request.clone()).await.unwrap(), first);
+    assert_eq!(room().await, 100_000_000 - 16 * MIB, "once, however often it is asked for");
     let id = first.volume.unwrap().volume_id;
     assert_ne!(id, "data", "an id is no name");
     let exists = Code::AlreadyExists;
@@ -99,11 +106,44 @@ async fn the_same_name_is_the_same_volume_or_an_error() {
     down(node, &id).await;
     delete(node, &id).await;
     delete(node, &id).await;
+    assert_eq!(room().await, 100_000_000);
     // No secret of any call is in any file.
     for log in world.logs() {
         assert!(!fs::read_to_string(log).unwrap().contains("hunter2"));
     }
     assert_nothing_left(&world);
+}
+
+#[tokio::test]
+async fn what_is_modified_is_what_was_named_and_all_of_it_or_nothing() {
+    let Some(world) = World::start("modify", &[]).await else { return };
+    let node = &world.n1;
+    let capability = mounted(SingleNodeWriter, MountVolume::default());
+    let parameters = |given: &[(&str, &str)]| -> BTreeMap<String, String> {
+        given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let mut request = create("data", &capability, MIB);
+    request.mutable_parameters = parameters(&[("tier", "gold")]);
+    let id = made(node, request.clone()).await;
+    let modify = |given| v1::ControllerModifyVolumeRequest {
+        volume_id: id.clone(),
+        mutable_parameters: parameters(given),
+        ..Default::default()
+    };
+    // No RPC answers them: they are the storage's.
+    let now = || {
+        let volume = world.backend().volume(&id).unwrap().unwrap();
+        volume.meta().mutable_parameters.clone()
+    };
+    node.call(modify(&[("iops", "100")])).await.unwrap();
+    assert_eq!(now(), parameters(&[("tier", "gold"), ("iops", "100")]));
+    let wrong = modify(&[("iops", "200"), ("tier", "tin")]);
+    node.refused(wrong, Code::InvalidArgument).await;
+    assert_eq!(now(), parameters(&[("tier", "gold"), ("iops", "100")]));
+    // Asked for as it was, it is the same volume still.
+    assert_eq!(made(node, request).await, id);
+    assert_eq!(now(), parameters(&[("tier", "gold"), ("iops", "100")]));
+    delete(node, &id).await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use crate::ports::Port;
 use crate::process::{Daemon, Program};
 use crate::wait;
 
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(60);
 
 /// A nats-server with JetStream on a port and a store of its own. Dropping it ends it and removes
 /// its store.

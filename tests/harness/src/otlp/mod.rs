@@ -99,7 +99,7 @@ impl Collector {
         Spans(self.lock().spans.clone())
     }
 
-    /// The newest of each metric of that name and process it took.
+    /// Every metric of that name it took, whichever process sent it; the newest comes last.
     pub fn metrics(&self, name: &str) -> Vec<Metric> {
         self.lock().metrics.iter().filter(|metric| metric.name == name).cloned().collect()
     }

@@ -42,6 +42,8 @@ struct State {
     breaks: u64,
     /// How often all connections were lost: those made before it carry nothing, ever.
     losses: u64,
+    /// How many of these losses are over: both ends know.
+    told: u64,
 }
 
 /// A loopback address that leads to another one.
@@ -74,7 +76,8 @@ impl Proxy {
         let port = Port::reserve();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).await;
         let listener = listener.expect("a reserved port can be listened on");
-        let state = watch::Sender::new(State { cable: Cable::Whole, breaks: 0, losses: 0 });
+        let state =
+            watch::Sender::new(State { cable: Cable::Whole, breaks: 0, losses: 0, told: 0 });
         let accepting = tokio::spawn(accept(listener, target, state.clone(), tap));
         Self { port, state, accepting }
     }
@@ -117,6 +120,11 @@ impl Proxy {
             state.cable = Cable::Whole;
             state.losses += 1;
         });
+    }
+
+    /// Ends what is lost: whoever still kept such a connection open learns that it is gone.
+    pub fn tell_lost(&self) {
+        self.state.send_modify(|state| state.told = state.losses);
     }
 
     /// Lets bytes pass again: those held back come first, broken connections stay broken.
@@ -177,7 +185,8 @@ impl Line {
 
     async fn broken(&self) {
         let mut state = self.state.subscribe();
-        let _ = state.wait_for(|state| state.breaks > self.born.breaks).await;
+        let over = |state: &State| state.breaks > self.born.breaks || state.told > self.born.losses;
+        let _ = state.wait_for(over).await;
     }
 
     /// How much may pass next of what a client sent; none while it is not whole. A message that

@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::message::agent::AgentStatus;
 use berth_contract::message::claim::{Checkpoint, Checkpointed, Report, ReportedOutcome};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
+use berth_contract::subject::{AgentVerb, Namespaced};
 use berth_domain::volume::State;
-use berth_domain::{AllocId, AttemptId, Namespace, VolumeId, WorkerId};
+use berth_domain::{AllocId, AttemptId, Namespace, NodeId, VolumeId, WorkerId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
 use serde_json::{Value, json};
+
+const PUBLISH: &str = "ControllerPublishVolume";
 
 /// How often an RPC was begun for a node, by what the plugin calls it.
 fn count(system: &System, rpc: &str, node: &str) -> usize {
@@ -81,13 +84,62 @@ async fn safety_2_and_3_a_silent_node_keeps_its_volume() {
     let refused = system.mount("b", 1, "data").await.unwrap_err();
     assert_eq!(refused.code, Code::Held, "{refused}");
     assert!(refused.message.contains("alloc a on node n1 (write, unpublishing"), "{refused}");
-    assert_eq!(count(&system, "ControllerPublishVolume", "external-n2"), 0);
+    assert_eq!(count(&system, PUBLISH, "external-n2"), 0);
     assert_eq!(count(&system, "ControllerUnpublishVolume", "external-n1"), 0);
 
     system.restart(Part::Agent(0));
     system.freed("data").await;
     system.mount("b", 1, "data").await.unwrap();
     system.stop("b").await;
+    system.settle("data").await;
+}
+
+/// Safety 4: a call that goes on past its deadline holds up those for other nodes, which other
+/// controllers would make; who waits is told for what, and nobody waits longer than it takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { call_timeout_ms: 1_500, patience_ms: 3_000, ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("data", &["multi-node-multi-writer"]).await;
+    let attach = json!({"rpc": PUBLISH, "delay_ms": 8_000, "times": 1});
+    system.plant(0, &json!([attach]));
+    system.alloc("a", 0, "data", false).await;
+    system.alloc("b", 1, "data", false).await;
+    let take = Namespaced::ClaimTake.subject(&Namespace::default());
+    let first = json!({"alloc": "a", "volume": "data", "node": "n1"});
+    let second = json!({"alloc": "b", "volume": "data", "node": "n2"});
+    let (unsure, ()) = tokio::join!(system.ask::<Value>(&take, &first), async {
+        wait::until("the first is under way", Duration::from_secs(10), || async {
+            let begun = count(&system, PUBLISH, "external-n1");
+            if begun == 1 { Ok(()) } else { Err(begun) }
+        })
+        .await;
+    });
+    assert!(unsure.is_err_and(|problem| problem.retryable));
+    wait::until("the second is told what it waits for", Duration::from_secs(10), || async {
+        let _ = system.ask::<Value>(&take, &second).await;
+        let claims = system.claims("data").await.claims;
+        let error = claims.iter().find(|claim| claim.alloc.as_str() == "b");
+        let error = error.and_then(|claim| claim.error.as_deref()).unwrap_or_default();
+        let waits = "on node n1 is still at controller.publish for alloc a";
+        if error.contains(waits) { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+    let subject = AgentVerb::Status.subject(&NodeId::new("n1").unwrap());
+    let status: AgentStatus = system.persist(&subject, &json!({})).await.unwrap();
+    let [at] = &status.work[..] else { panic!("{status:?}") };
+    assert_eq!((at.step.as_str(), at.rpc.as_deref()), ("controller.publish", Some(PUBLISH)));
+    assert!(at.hung, "its deadline has passed: {at:?}");
+
+    assert_eq!(count(&system, PUBLISH, "external-n2"), 0, "nobody else is asked meanwhile");
+    system.mount("b", 1, "data").await.unwrap();
+    system.mount("a", 0, "data").await.unwrap();
+    for alloc in ["a", "b"] {
+        system.stop(alloc).await;
+    }
     system.settle("data").await;
 }
 

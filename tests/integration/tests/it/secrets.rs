@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::subject::{Namespaced, secret_open};
@@ -9,6 +10,7 @@ use berth_domain::{Namespace, NodeId};
 use berth_harness::otlp::Collector;
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
+use berth_harness::wait;
 use berth_integration::{Options, Part, System};
 use serde_json::{Value, json};
 
@@ -52,6 +54,18 @@ fn mentions(dir: &Path, texts: &[&str]) -> Vec<PathBuf> {
     found
 }
 
+/// Waits until the collector was sent spans of these plugin calls, and how many calls there were.
+async fn told(collector: &Collector, rpcs: &[&str]) {
+    wait::until("the collector is told of the calls", Duration::from_secs(30), || async {
+        let spans = collector.spans();
+        let missing: Vec<_> = rpcs.iter().filter(|rpc| spans.named(rpc).0.is_empty()).collect();
+        let counted = !collector.metrics("berth.plugin.calls").is_empty();
+        let whole = missing.is_empty() && counted;
+        if whole { Ok(()) } else { Err(format!("without {missing:?}, counted: {counted}")) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     if !or_skip("real mounts") {
@@ -83,6 +97,9 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     for (round, node) in [(0, 0), (1, 1)] {
         let alloc = format!("a{round}");
         system.run(&alloc, node, "data").await;
+        // What a process that is killed has not sent by then, it never sends.
+        told(&collector, &["csi.v1.Node/NodeStageVolume", "csi.v1.Node/NodePublishVolume"]).await;
+        told(&collector, &["csi.v1.Controller/ControllerPublishVolume"]).await;
         for part in [Part::Claim, Part::Watcher, Part::Agent(node)] {
             system.kill9_and_restart(part).await;
         }
@@ -112,6 +129,7 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     for dir in [system.dir().path(), &system.nats_dir()] {
         assert_eq!(mentions(dir, &[SECRET, OTHER]), Vec::<PathBuf>::new());
     }
+    told(&collector, &["csi.v1.Controller/ControllerUnpublishVolume"]).await;
     for secret in [SECRET, OTHER] {
         assert!(!collector.mentions(secret), "a span or metric mentions it");
     }

@@ -1,14 +1,15 @@
 //! H3: a claim is one trace, its release another that is linked to it, whatever is killed
 //! meanwhile; told by what a collector receives from every process.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 use std::time::Duration;
 
-use berth_harness::otlp::{Collector, Span, Spans};
+use berth_harness::otlp::{Collector, Metric, Point, Span, Spans};
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, Part, System};
+use berth_integration::{Options, PLUGIN, Part, System};
 use serde_json::json;
 
 /// Spans are sent some time after they ended.
@@ -32,9 +33,12 @@ async fn run(system: &System, collector: &Collector, alloc: &str) {
     assert!(ran.status.success(), "{ran:?}");
 }
 
-/// The traces of the claim and of its release, once both have ended and are whole.
-async fn told(collector: &Collector) -> (Spans, Spans) {
-    wait::until("the traces are whole", SENT, || async {
+/// The traces of the claim and of its release, once both have ended and are whole. All services are
+/// ended: what they have not sent by then does not exist.
+async fn told(system: &System, collector: &Collector) -> (Spans, Spans) {
+    system.settle("data").await;
+    system.end().await;
+    let (claim, release) = wait::until("the traces are whole", SENT, || async {
         let spans = collector.spans();
         let ended = spans.named("release");
         let [release] = ended.0.as_slice() else { return Err(spans.tree()) };
@@ -46,7 +50,67 @@ async fn told(collector: &Collector) -> (Spans, Spans) {
         }
         Err(format!("{}\n{}", claim.tree(), release.tree()))
     })
-    .await
+    .await;
+    check_life(&collector.spans(), &claim, &release);
+    (claim, release)
+}
+
+/// The key of the claim of alloc `a` on the volume.
+const KEY: &str = "default.data.claim.a";
+
+/// Whether a span tells of the one claim there is: it names volume and alloc, writes the claim, or
+/// is a step that is made for claims alone.
+fn is_of_the_claim(span: &Span) -> bool {
+    let names = |key: &str, value: &str| span.get(key) == Some(value);
+    let call = span.name.to_lowercase();
+    (names("berth.volume", "data") && names("berth.alloc", "a"))
+        || names("berth.key", KEY)
+        || call.ends_with("publishvolume")
+        || call.ends_with("stagevolume")
+        || span.name == "drive a release"
+}
+
+/// Who takes part in which trace, and that there is no third.
+fn check_life(all: &Spans, claim: &Spans, release: &Spans) {
+    for trace in [claim, release] {
+        let writes = trace.named("commit berth-volumes").0;
+        let wrote = writes.iter().any(|write| write.get("berth.key") == Some(KEY));
+        assert!(wrote, "no write of {KEY} is in\n{}", trace.tree());
+        let asked = trace.0.iter().any(|span| span.name.starts_with("berth-controller "));
+        assert!(asked, "no controller is in\n{}", trace.tree());
+    }
+    let watched = release.0.iter().any(|span| span.service() == "berth-volumewatcher");
+    assert!(watched, "no watcher is in\n{}", release.tree());
+    let known = [&claim.0[0].trace, &release.0[0].trace];
+    let stray = all.0.iter().find(|span| is_of_the_claim(span) && !known.contains(&&span.trace));
+    assert!(stray.is_none(), "a third trace, with {stray:#?}\n{}", all.tree());
+}
+
+/// A metric of a service as it was sent last: each value, or how many a histogram holds, by label.
+/// None when it never was sent.
+fn last(collector: &Collector, service: &str, name: &str) -> Option<BTreeMap<String, f64>> {
+    let sent = collector.metrics(name);
+    let of_service = |metric: &&Metric| metric.resource["service.name"] == service;
+    let newest = sent.iter().rfind(of_service)?;
+    let labels = |point: &Point| point.labels.values().cloned().collect();
+    #[expect(clippy::cast_precision_loss, reason = "counts of tests are small")]
+    let value = |point: &Point| point.count.map_or(point.value, |count| count as f64);
+    Some(newest.points.iter().map(|point| (labels(point), value(point))).collect())
+}
+
+/// What is counted of one claim and its release.
+fn check_counts(collector: &Collector) {
+    let is = |service: &str, name: &str, expected: &[(&str, f64)]| {
+        let expected = expected.iter().map(|(label, value)| ((*label).to_owned(), *value));
+        assert_eq!(last(collector, service, name), Some(expected.collect()), "{name}");
+    };
+    is("berth-claim", "berth.claims.granted", &[(PLUGIN, 1.0)]);
+    is("berth-claim", "berth.claims.released", &[(PLUGIN, 1.0)]);
+    let states = ["publishing", "taken", "unpublishing", "node-detached"];
+    is("berth-claim", "berth.claims.state.duration", &states.map(|state| (state, 1.0)));
+    // Nothing is left to do.
+    is("berth-volumewatcher", "berth.reconcile.running", &[("", 0.0)]);
+    is("berth-volumewatcher", "berth.reconcile.queued", &[("", 0.0)]);
 }
 
 /// The names from a span up to the first of its trace.
@@ -81,12 +145,11 @@ async fn a_claim_is_a_trace_and_its_release_another_that_is_linked_to_it() {
     let system = system(&collector).await;
     system.volume("data", &["single-node-writer"]).await;
     run(&system, &collector, "a").await;
-    system.settle("data").await;
-    let (claim, release) = told(&collector).await;
+    let (claim, release) = told(&system, &collector).await;
 
     let roots: Vec<&str> = claim.roots().iter().map(|root| root.name.as_str()).collect();
     assert_eq!(roots, ["berth"], "{}", claim.tree());
-    let services: std::collections::BTreeSet<&str> = claim.0.iter().map(Span::service).collect();
+    let services: BTreeSet<&str> = claim.0.iter().map(Span::service).collect();
     for service in ["berth", "berth-claim", "berth-node-agent"] {
         assert!(services.contains(service), "{service} is not in {services:?}");
     }
@@ -141,12 +204,12 @@ async fn a_release_is_one_trace_also_when_its_watcher_is_killed_half_way() {
         system.kill9_and_restart(Part::Watcher).await;
     };
     tokio::join!(run(&system, &collector, "a"), kill);
-    system.settle("data").await;
-    let (claim, release) = told(&collector).await;
+    let (claim, release) = told(&system, &collector).await;
     assert!(claim.orphans().is_empty() && release.orphans().is_empty());
     let attempts = release.named("attempt agent.detach");
     assert!(attempts.0.len() >= 2, "the one that was abandoned too:\n{}", release.tree());
     let failed = attempts.0.iter().filter(|attempt| attempt.error.is_some());
     assert!(failed.count() >= 1, "{}", release.tree());
     check_calls(&release, &[("csi.v1.Node/NodeUnstageVolume", "attempt agent.detach")]);
+    check_counts(&collector);
 }

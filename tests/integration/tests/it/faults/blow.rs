@@ -3,28 +3,35 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use berth_contract::bucket;
 use berth_harness::proxy::{Passed, Proxy};
 use berth_integration::{Part, System};
 use tokio::time::timeout;
 
-/// How long others are waited for before the one that was hurt comes back.
-pub const ALONE: Duration = Duration::from_secs(5);
+/// How long the other one of two has to end a flow by itself. Whatever goes to the one that stands
+/// still is asked for again, and half of it goes there again.
+const ALONE: Duration = Duration::from_secs(90);
+
+/// How long an agent is away, which nobody stands in for.
+const AWAY: Duration = Duration::from_secs(5);
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blow {
     /// The process that sent the message is killed and starts again.
     Kill,
-    /// It is killed, and starts again only when the others are done without it, or cannot be.
+    /// It is killed, and starts again only when the others are done without it; an agent, after a
+    /// while.
     KillLong,
-    /// It stands still until the others are done without it, or cannot be. Then it goes on where it
-    /// was: what it was about to send is sent, late.
+    /// It stands still until the others are done without it; an agent, for a while. Then it goes on
+    /// where it was: what it was about to send is sent, late.
     Pause,
     /// Its connection breaks.
     Cut,
     /// Its connection goes deaf: both ends keep it open, and nothing passes any more.
     Lose,
-    /// The bus is killed and starts again; of three, whichever leads the volumes.
+    /// The bus is killed and starts again; of three, whichever leads the bucket that is written
+    /// there, at a call the volumes.
     KillBus,
 }
 
@@ -49,12 +56,12 @@ pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>)
         }
         Blow::KillLong => {
             system.kill9(part);
-            done = done || timeout(ALONE, &mut flow).await.is_ok();
+            done = done || alone(part, &mut flow).await;
             system.restart(part);
         }
         Blow::Pause => {
             system.daemon(part).pause();
-            done = done || timeout(ALONE, &mut flow).await.is_ok();
+            done = done || alone(part, &mut flow).await;
             for cable in system.cables(part) {
                 cable.heal();
             }
@@ -62,7 +69,7 @@ pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>)
         }
         Blow::Cut => system.cables(part).iter().for_each(Proxy::snap),
         Blow::Lose => system.cables(part).iter().for_each(Proxy::lose),
-        Blow::KillBus => kill_bus(system, part).await,
+        Blow::KillBus => kill_bus(system, part, &passed.subject).await,
     }
     if !done {
         flow.await;
@@ -70,9 +77,19 @@ pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>)
     Some(passed)
 }
 
-async fn kill_bus(system: &System, sender: Part) {
+/// Whether the others end the flow without this one; of two services the other one does.
+async fn alone(part: Part, flow: impl Future<Output = ()>) -> bool {
+    let agent = matches!(part, Part::Agent(_));
+    let done = timeout(if agent { AWAY } else { ALONE }, flow).await.is_ok();
+    assert!(done || agent, "nobody went on with it within {ALONE:?} without {part:?}");
+    done
+}
+
+async fn kill_bus(system: &System, sender: Part, subject: &str) {
+    let written = subject.strip_prefix("$KV.").and_then(|key| key.split('.').next());
+    let stream = format!("KV_{}", written.unwrap_or(bucket::VOLUMES.name));
     let leader = match system.cluster() {
-        Some(cluster) => cluster.leader_of("KV_berth-volumes").await,
+        Some(cluster) => cluster.leader_of(&stream).await,
         None => 0,
     };
     let server = &system.servers()[leader];

@@ -10,13 +10,15 @@ use berth_integration::{Part, System};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::blow::ALONE;
 use super::flow::Flow;
 use super::options;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a flow may go on while its driver owes an answer.
+const OWED: Duration = Duration::from_secs(5);
 
-const CALLS: [(Flow, &str); 6] = [
+const CALLS: [(Flow, &str); 7] = [
+    (Flow::Register, "ValidateVolumeCapabilities"),
     (Flow::Claim, "ControllerPublishVolume"),
     (Flow::Claim, "NodeStageVolume"),
     (Flow::Claim, "NodePublishVolume"),
@@ -42,8 +44,8 @@ async fn around_each_call(fate: Fate) {
     if !or_skip("real mounts") {
         return;
     }
-    let (claims, releases) = CALLS.split_at(3);
-    tokio::join!(Box::pin(around(fate, claims)), Box::pin(around(fate, releases)));
+    let (up, down) = CALLS.split_at(4);
+    tokio::join!(Box::pin(around(fate, up)), Box::pin(around(fate, down)));
 }
 
 async fn around(fate: Fate, calls: &[(Flow, &str)]) {
@@ -56,7 +58,6 @@ async fn around(fate: Fate, calls: &[(Flow, &str)]) {
             let began = Instant::now();
             flow.prepare(&system, &volume).await;
             befall(&system, *flow, rpc, side, fate, &volume).await;
-            system.healthy().await;
             flow.rest(&system, &volume).await;
             println!("{fate:?} {side} {rpc}: {:?}", began.elapsed());
         }
@@ -83,7 +84,7 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
         // A plugin that never answers holds the volume until it starts again: nobody may act on
         // the volume while it may. Where another instance can be asked, it is done without that.
         Fate::AnswerLost => {
-            let done = timeout(ALONE, &mut running).await.is_ok();
+            let done = timeout(OWED, &mut running).await.is_ok();
             unplant(system);
             system.kill9_and_restart(Part::Driver(at)).await;
             if done {
@@ -100,7 +101,7 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
         Fate::CallerKilled => {
             let caller = match (flow, rpc) {
                 (Flow::Release, _) => Part::Watcher,
-                (_, "ControllerPublishVolume") => Part::Claim,
+                (_, "ValidateVolumeCapabilities" | "ControllerPublishVolume") => Part::Claim,
                 // The test itself: it gives up before the call is done, and asks again.
                 _ => Part::Gc,
             };

@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::subject::{Global, Namespaced};
-use berth_domain::Namespace;
-use berth_domain::volume::State;
+use berth_contract::subject::Namespaced;
+use berth_contract::{bucket, key};
+use berth_domain::{Namespace, VolumeId, VolumeKey};
+use berth_harness::proxy::Side::{self, After, Before};
 use berth_harness::wait;
 use berth_integration::{PLUGIN, Part, System};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::sweep;
+
+/// How long a flow may take, whatever befalls it: a machine with much else to do is not stuck.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +27,15 @@ pub enum Flow {
     Release,
     /// An alloc ends, and a person has its volume detached from the node, while it is released.
     Detach,
+    /// An alloc ends, and a person deregisters its volume by force, before it is released.
+    Close,
     /// An alloc has ended while nobody looked; the collector finds its claim.
     Collect,
+    /// An alloc has ended and holds nothing; the collector has it forgotten, and then there is one
+    /// of its name again.
+    Forget,
+    /// A node is down, with nothing on it; the collector has it leave, and then it is there again.
+    Leave,
     /// A node comes back.
     Join,
 }
@@ -40,6 +51,7 @@ impl Flow {
                 "$KV.berth-plugins.>",
                 "berth.v1.node.>",
             ],
+            Self::Leave => &["$KV.berth-nodes.n2", "$KV.berth-plugins.>", "berth.v1.node.leave"],
             _ => &[
                 "$KV.berth-volumes.>",
                 "$KV.berth-allocs.>",
@@ -55,22 +67,62 @@ impl Flow {
         of.iter().map(ToString::to_string).collect()
     }
 
+    /// Where it turns: a message before and one after which the rest of it hangs on one process, by
+    /// the side, the subject, with `{}` for the volume, and which message on it, from 0.
+    pub fn turns(self) -> [(Side, &'static str, usize); 2] {
+        match self {
+            Self::Register => [
+                (Before, "$KV.berth-volumes.default.{}.spec", 0),
+                (After, "$KV.berth-volumes.default.{}.spec", 0),
+            ],
+            Self::Claim => [
+                (Before, "$KV.berth-volumes.default.{}.claim.*", 0),
+                (After, "berth.v1.agent.n1.controller.*.publish", 0),
+            ],
+            Self::Release | Self::Detach => [
+                (Before, "berth.v1.agent.n1.controller.*.unpublish", 0),
+                (After, "berth.v1.agent.n1.detach", 0),
+            ],
+            // The second write is the last: the spec goes with the last claim.
+            Self::Close => [
+                (Before, "$KV.berth-volumes.default.{}.spec", 1),
+                (After, "berth.v1.agent.n1.controller.*.unpublish", 0),
+            ],
+            Self::Collect => [
+                (Before, "$KV.berth-volumes.default.{}.claim.*", 0),
+                (After, "berth.v1.claim.release.default", 0),
+            ],
+            Self::Forget => [
+                (Before, "$KV.berth-allocs.default.{}", 0),
+                (After, "berth.v1.alloc.forget.default", 0),
+            ],
+            Self::Leave => [(Before, "$KV.berth-nodes.n2", 0), (After, "berth.v1.node.leave", 0)],
+            Self::Join => {
+                [(Before, "$KV.berth-nodes.n2", 0), (After, "$KV.berth-leases.node.n2", 0)]
+            }
+        }
+    }
+
     /// Brings the system to where the flow begins.
     pub async fn prepare(self, system: &System, volume: &str) {
         match self {
             Self::Register => system.provision(volume),
             Self::Claim => drop(system.volume(volume, &["single-node-writer"]).await),
-            Self::Release | Self::Detach | Self::Collect => {
+            Self::Release | Self::Detach | Self::Close | Self::Collect | Self::Forget => {
                 system.volume(volume, &["single-node-writer"]).await;
-                let mounted = system.run(volume, 0, volume).await;
-                std::fs::write(format!("{}/f", mounted.path), volume).unwrap();
-                if self == Self::Collect {
-                    system.kill9(Part::Watcher);
+                used(system, volume).await;
+                if matches!(self, Self::Close | Self::Collect) {
+                    watchers(system).for_each(|part| system.kill9(part));
+                }
+                if self == Self::Forget {
+                    system.stop(volume).await;
+                    system.freed(volume).await;
                 }
             }
-            Self::Join => {
+            Self::Leave | Self::Join => {
                 system.daemon(Part::Agent(1)).terminate().await;
                 ready(system, 1).await;
+                sweep::down(system, "n2").await;
             }
         }
     }
@@ -79,10 +131,7 @@ impl Flow {
     pub async fn run(self, system: &System, volume: &str) {
         match self {
             Self::Register => register(system, volume).await,
-            Self::Claim => {
-                let mounted = system.run(volume, 0, volume).await;
-                std::fs::write(format!("{}/f", mounted.path), volume).unwrap();
-            }
+            Self::Claim => used(system, volume).await,
             Self::Release => {
                 system.stop(volume).await;
                 system.freed(volume).await;
@@ -94,42 +143,88 @@ impl Flow {
                 system.persist::<Value>(&subject, &detach).await.unwrap();
                 system.freed(volume).await;
             }
+            Self::Close => {
+                system.stop(volume).await;
+                system.deregister(volume, true).await.unwrap();
+                watchers(system).for_each(|part| system.restart(part));
+                gone(system, volume).await;
+            }
             Self::Collect => {
                 system.stop(volume).await;
-                collected(system, volume).await;
-                system.restart(Part::Watcher);
+                sweep::claims(system, volume).await;
+                watchers(system).for_each(|part| system.restart(part));
                 system.freed(volume).await;
             }
-            Self::Join => {
+            Self::Forget => {
+                sweep::alloc(system, volume).await;
+                used(system, volume).await;
+            }
+            Self::Leave | Self::Join => {
+                if self == Self::Leave {
+                    sweep::node(system, "n2").await;
+                }
                 system.restart(Part::Agent(1));
                 ready(system, 2).await;
             }
         }
     }
 
-    /// What is to be so afterwards: the volume can be had, with what was written to it, on the
-    /// other node too; and then nothing is left of it.
+    /// What is to be so afterwards: all serve again, the volume can be had, with what was written
+    /// to it, on the other node too; and then nothing is left of it.
     pub async fn rest(self, system: &System, volume: &str) {
+        system.healthy().await;
         match self {
-            Self::Register => {
+            Self::Register | Self::Close => {
                 let gone = system.volume_status(volume).await.unwrap_err();
                 assert_eq!(gone.code, Code::NoSuchVolume, "{gone}");
-                return;
+                assert_eq!(stored(system, volume).await, Vec::<String>::new());
+                return system.settle(volume).await;
             }
-            Self::Claim => drop(system.stop(volume).await),
+            Self::Claim | Self::Forget => {
+                let known = sweep::forgotten(system, volume).await;
+                assert!(known.is_err(), "{volume} runs, and nobody knows of it");
+                system.stop(volume).await;
+            }
             Self::Release | Self::Detach | Self::Collect => {}
-            Self::Join => drop(system.volume(volume, &["single-node-writer"]).await),
+            Self::Leave | Self::Join => {
+                drop(system.volume(volume, &["single-node-writer"]).await);
+            }
         }
         system.settle(volume).await;
         let next = format!("{volume}-next");
         let mounted = system.run(&next, 1, volume).await;
-        if self != Self::Join {
+        if !matches!(self, Self::Leave | Self::Join) {
             let read = std::fs::read_to_string(format!("{}/f", mounted.path));
             assert_eq!(read.unwrap(), volume);
         }
         system.stop(&next).await;
         system.settle(volume).await;
+        let spec = key::spec(&volume_key(volume));
+        assert_eq!(stored(system, volume).await, [spec], "no claim is on record");
     }
+}
+
+/// Mounts the volume on the first node and writes to it.
+async fn used(system: &System, volume: &str) {
+    let mounted = system.run(volume, 0, volume).await;
+    std::fs::write(format!("{}/f", mounted.path), volume).unwrap();
+}
+
+fn watchers(system: &System) -> impl Iterator<Item = Part> {
+    let is_one = |part: &Part| matches!(part, Part::Watcher | Part::SecondWatcher);
+    Part::all(system.options).filter(is_one)
+}
+
+fn volume_key(volume: &str) -> VolumeKey {
+    VolumeKey::new(Namespace::default(), VolumeId::new(volume).unwrap())
+}
+
+/// The keys of a volume that stand in the bucket itself.
+async fn stored(system: &System, volume: &str) -> Vec<String> {
+    let replicas = if system.options.servers == 1 { 1 } else { 3 };
+    let volumes = system.bus.bucket(&bucket::VOLUMES, replicas).await.unwrap();
+    let listed = volumes.list(&key::subtree(&volume_key(volume))).await.unwrap();
+    listed.entries.into_iter().map(|entry| entry.key).collect()
 }
 
 async fn register(system: &System, volume: &str) {
@@ -138,6 +233,7 @@ async fn register(system: &System, volume: &str) {
         let document = json!({
             "id": volume, "name": name, "plugin": PLUGIN,
             "capability": [{"access": "single-node-writer"}],
+            "secrets": {"password": name},
         });
         system.persist::<Value>(&subject, &document).await.unwrap();
         let status = system.volume_status(volume).await.unwrap();
@@ -150,14 +246,12 @@ async fn register(system: &System, volume: &str) {
     }
 }
 
-/// Waits until the collector has had the claim released, as far as that goes without a watcher.
-async fn collected(system: &System, volume: &str) {
-    wait::until("the claim is collected", PATIENCE, || async {
-        let swept = system.ask::<Value>(&Global::GcForce.subject(), &json!({})).await;
-        let claims = system.claims(volume).await.claims;
-        match claims.first() {
-            Some(claim) if claim.state == State::Taken => Err(format!("{swept:?}, {claim:?}")),
-            _ => Ok(()),
+/// Waits until a volume that is closing is gone.
+async fn gone(system: &System, volume: &str) {
+    wait::until(&format!("{volume} is gone"), PATIENCE, || async {
+        match system.volume_status(volume).await {
+            Err(problem) if problem.code == Code::NoSuchVolume => Ok(()),
+            instead => Err(format!("{instead:?}")),
         }
     })
     .await;

@@ -6,25 +6,39 @@
 //! faults counts the points, so a new write or call is tried by itself. `BERTH_FAULTS=all` tries
 //! also what takes long: every point where the fast run takes some.
 //!
+//! Crossed is every flow with every blow, as far as the time of a run allows: whoever writes or
+//! calls is killed at every point of every flow; all else that befalls it does so at one in a few
+//! points of a claim and of a release, and of the other flows where they turn, before a message and
+//! after one. Three times it is somebody else: of three servers the leader is killed, and around a
+//! plugin's call the driver, the agent or the caller.
+//!
+//! Not crossed, and why. Who has no part in the message at hand: `kills` and `chaos` hurt those.
+//! An agent by a second one: a node has one. Two blows at once: `chaos`. What an agent asks a
+//! plugin to learn what it is: that changes nothing and is asked again. A plugin's calls with a
+//! dead bus: what an agent does meanwhile needs no bus, and what is before it and after it is a
+//! point of the flow.
+//!
 //! ```text
 //! flow      what is done, and what is to be so at the end
+//! sweep     the collector is made to sweep
 //! blow      what happens at a point
-//! points    every point of a flow
+//! points    points of flows, struck one after another
 //! sender    whoever wrote or called is killed there
-//! bus       the bus is killed there, or the way to it breaks, or goes deaf
-//! replicas  two of each: one is killed or paused there, and the other carries on
+//! crossed   every other blow in every flow
 //! calls     around each call of a plugin: the driver, the agent or the caller is killed
+//! replicas  one of two works in late what its caller has given up
 //! ```
 
 #![expect(clippy::print_stdout, reason = "what was done before it failed is half of a failure")]
 
 mod blow;
-mod bus;
 mod calls;
+mod crossed;
 mod flow;
 mod points;
 mod replicas;
 mod sender;
+mod sweep;
 
 use berth_integration::Options;
 use points::Which;
@@ -36,6 +50,15 @@ fn options() -> Options {
 
 /// One point in so many; every point where everything is to be tried, however long it takes.
 fn some(step: usize) -> Which {
+    unless_all(Which::OneIn(step))
+}
+
+/// Where flows turn; every point where everything is to be tried.
+fn turns() -> Which {
+    unless_all(Which::Turns)
+}
+
+fn unless_all(which: Which) -> Which {
     let all = std::env::var("BERTH_FAULTS").is_ok_and(|what| what == "all");
-    if all { Which::Every } else { Which::OneIn(step) }
+    if all { Which::Every } else { which }
 }

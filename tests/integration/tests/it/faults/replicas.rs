@@ -1,5 +1,5 @@
-//! Two of each service: one is killed at a point of a flow and stays dead, or stands still there,
-//! and the other carries on. The one that stood still then goes on where it was, with old news.
+//! One of two claim services stands still before a write, and goes on when its caller has given up
+//! and had the other one write something else.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -16,34 +16,7 @@ use berth_integration::{Options, PLUGIN, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
-use super::blow::Blow;
-use super::flow::Flow;
-use super::points::at_points;
-use super::{options, some};
-
-fn two() -> Options {
-    Options { replicas: 2, ..options() }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_is_killed_in_a_claim() {
-    at_points(Flow::Claim, Blow::KillLong, some(3), two()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_is_killed_in_a_release() {
-    at_points(Flow::Release, Blow::KillLong, some(3), two()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_is_paused_in_a_claim_and_wakes_up_later() {
-    at_points(Flow::Claim, Blow::Pause, some(3), two()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_is_paused_in_a_release_and_wakes_up_later() {
-    at_points(Flow::Release, Blow::Pause, some(3), two()).await;
-}
+use super::options;
 
 /// Whoever was not answered in time asked for something else, and was answered: nothing of the
 /// first asking is written over that when its replica wakes up.
@@ -52,7 +25,7 @@ async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(two()).await;
+    let system = System::start(Options { replicas: 2, ..options() }).await;
     system.provision("data");
     let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
     let named = |name| {

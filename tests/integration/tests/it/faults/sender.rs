@@ -6,7 +6,7 @@ use super::options;
 use super::points::{Which, at_points};
 
 async fn killed_in(flow: Flow) {
-    at_points(flow, Blow::Kill, Which::Every, options()).await;
+    at_points(&[flow], Blow::Kill, Which::Every, options()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,8 +30,23 @@ async fn whoever_is_killed_while_a_volume_is_detached_by_hand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_killed_while_garbage_is_collected() {
+async fn whoever_is_killed_while_a_volume_is_deregistered_by_force() {
+    killed_in(Flow::Close).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_claims_are_collected() {
     killed_in(Flow::Collect).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_an_alloc_is_forgotten() {
+    killed_in(Flow::Forget).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_a_node_is_forgotten() {
+    killed_in(Flow::Leave).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

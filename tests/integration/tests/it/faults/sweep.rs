@@ -1,0 +1,90 @@
+//! The collector is made to sweep, until what was to go is gone.
+
+use std::fmt::Display;
+
+use berth_contract::bucket;
+use berth_contract::code::Code;
+use berth_contract::message::collect::{Force, Kind};
+use berth_contract::message::registry::NodeStatus;
+use berth_contract::subject::{Global, Namespaced};
+use berth_domain::Namespace;
+use berth_domain::plugin::NodeState;
+use berth_domain::volume::State;
+use berth_harness::wait;
+use berth_integration::System;
+use serde_json::{Value, json};
+
+use super::flow::PATIENCE;
+
+/// Has a claim released that nobody wants, as far as that goes without a watcher.
+pub async fn claims(system: &System, volume: &str) {
+    until(system, &Force::default(), || async {
+        let claims = system.claims(volume).await.claims;
+        match claims.first() {
+            Some(claim) if claim.state == State::Taken => Err(format!("{claim:?}")),
+            _ => Ok(()),
+        }
+    })
+    .await;
+}
+
+/// Has the record of an alloc forgotten that has ended.
+pub async fn alloc(system: &System, alloc: &str) {
+    until(system, &at_once(&[Kind::Allocs]), || forgotten(system, alloc)).await;
+}
+
+/// Whether the record of an alloc is gone.
+pub async fn forgotten(system: &System, alloc: &str) -> Result<(), String> {
+    let subject = Namespaced::AllocStatus.subject(&Namespace::default());
+    match system.persist::<Value>(&subject, &json!({"id": alloc})).await {
+        Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
+        instead => Err(format!("{instead:?}")),
+    }
+}
+
+/// Has a node forgotten that is down, and its plugin instances, whichever go first.
+pub async fn node(system: &System, node: &str) {
+    let replicas = if system.options.servers == 1 { 1 } else { 3 };
+    let plugins = system.bus.bucket(&bucket::PLUGINS, replicas).await.unwrap();
+    let of_node = format!(".instance.{node}.");
+    until(system, &at_once(&[Kind::Nodes, Kind::Plugins]), || async {
+        let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
+        let known = nodes.into_iter().find(|known| known.id.as_str() == node);
+        let listed = plugins.list(">").await.map_err(|error| error.to_string())?;
+        let mut left = listed.entries.into_iter().map(|entry| entry.key);
+        match (known, left.find(|key| key.contains(&of_node))) {
+            (None, None) => Ok(()),
+            left => Err(format!("{left:?}")),
+        }
+    })
+    .await;
+}
+
+/// Waits until a node is known to be down.
+pub async fn down(system: &System, node: &str) {
+    wait::until(&format!("{node} is down"), PATIENCE, || async {
+        let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
+        let is_it = |known: &&NodeStatus| known.id.as_str() == node;
+        match nodes.iter().find(is_it) {
+            Some(known) if known.state == NodeState::Down => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+fn at_once(kinds: &[Kind]) -> Force {
+    Force { kinds: kinds.to_vec(), grace_ms: Some(0) }
+}
+
+async fn until<S: Display, L: Future<Output = Result<(), S>>>(
+    system: &System,
+    what: &Force,
+    look: impl Fn() -> L,
+) {
+    wait::until("it is collected", PATIENCE, || async {
+        let swept = system.ask::<Value>(&Global::GcForce.subject(), what).await;
+        look().await.map_err(|left| format!("{left}; {swept:?}"))
+    })
+    .await;
+}

@@ -1,0 +1,136 @@
+//! In which way a volume is in use: the first claim fixes it, whoever wants another way is refused
+//! before the plugin hears of it, and the last release clears it (B3).
+
+use berth_contract::code::Code;
+use berth_contract::message::volume::{VolumeStatus, Volumes};
+use berth_contract::problem::Problem;
+use berth_contract::subject::Namespaced;
+use berth_domain::Namespace;
+use berth_domain::access::{AccessMode, AttachmentMode, Capability};
+use berth_domain::volume::State;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, RECOVERY, System};
+use serde_json::{Value, json};
+
+const SHARED: &str = "multi-node-multi-writer";
+const ALONE: &str = "single-node-writer";
+const READ: &str = "multi-node-reader-only";
+
+fn files(access: AccessMode) -> Capability {
+    Capability { access, attachment: AttachmentMode::FileSystem }
+}
+
+/// Registers an alloc on a node (from 0) that asks for the volume in its own way.
+async fn place(system: &System, alloc: &str, node: usize, asked: Value) {
+    let mut request = json!({"source": "data"});
+    request.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
+    let body = json!({"id": alloc, "node": format!("n{}", node + 1), "volumes": [request]});
+    let register = Namespaced::AllocRegister.subject(&Namespace::default());
+    system.persist::<Value>(&register, &body).await.unwrap();
+}
+
+/// In which way the volume is in use, as it is shown of it alone and in a list.
+async fn in_use(system: &System) -> Option<Capability> {
+    let VolumeStatus { in_use, .. } = system.volume_status("data").await.unwrap();
+    let list = Namespaced::VolumeList.subject(&Namespace::default());
+    let listed: Volumes = system.persist(&list, &json!({})).await.unwrap();
+    assert_eq!(listed.volumes[0].in_use, in_use);
+    in_use
+}
+
+/// Every RPC about the volume that has begun, of whichever node, with what the plugin was given.
+fn asked(system: &System) -> Vec<Value> {
+    let calls = system.calls();
+    let of = |call: &Value| call["entry"] == "begin" && call["volume_id"] == "data";
+    calls.into_iter().filter(of).collect()
+}
+
+/// Has an alloc ask for the volume in vain: who holds it, and in which way, is said, and the plugin
+/// was asked for nothing.
+async fn refused(system: &System, alloc: &str, node: usize, said: &[&str]) -> Problem {
+    let before = asked(system);
+    let problem = system.mount(alloc, node, "data").await.unwrap_err();
+    assert_eq!((problem.code, problem.retryable), (Code::AccessInUse, false), "{problem}");
+    for part in said {
+        assert!(problem.message.contains(part), "{part}: {problem}");
+    }
+    assert_eq!(asked(system), before, "the plugin heard of it");
+    let claims = system.claims("data").await.claims;
+    assert!(claims.iter().all(|claim| claim.alloc.as_str() != alloc), "{claims:#?}");
+    problem
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &[SHARED, ALONE, READ]).await;
+    let shared = files(AccessMode::MultiNodeMultiWriter);
+    assert_eq!(in_use(&system).await, None);
+
+    place(&system, "first", 0, json!({"access": SHARED})).await;
+    // To ask is not to hold.
+    assert_eq!(in_use(&system).await, None);
+    system.mount("first", 0, "data").await.unwrap();
+    assert_eq!(in_use(&system).await, Some(shared));
+
+    // On the holder's node and on another, to write and to read.
+    place(&system, "alone", 0, json!({"access": ALONE})).await;
+    place(&system, "reader", 1, json!({"access": READ, "read_only": true})).await;
+    let by_first = [SHARED, "held by alloc first on node n1"];
+    refused(&system, "alone", 0, &[ALONE, by_first[0], by_first[1]]).await;
+    refused(&system, "reader", 1, &[READ, by_first[0], by_first[1]]).await;
+    assert_eq!(in_use(&system).await, Some(shared));
+
+    // Whoever wants the same joins, and holds it so when the first has gone.
+    place(&system, "second", 1, json!({"access": SHARED})).await;
+    system.mount("second", 1, "data").await.unwrap();
+    system.stop("first").await;
+    wait::until("the first is gone", RECOVERY, || async {
+        match system.claims("data").await.claims.len() {
+            1 => Ok(()),
+            others => Err(format!("{others} claims")),
+        }
+    })
+    .await;
+    assert_eq!(in_use(&system).await, Some(shared));
+    refused(&system, "alone", 0, &["held by alloc second on node n2"]).await;
+
+    // A release that has begun has cleared nothing yet.
+    system.plant(1, &json!([{"rpc": "NodeUnpublishVolume", "code": "UNAVAILABLE"}]));
+    system.stop("second").await;
+    wait::until("the last release is under way", RECOVERY, || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("it is free")?;
+        match (claim.state, claim.tries) {
+            (State::Unpublishing, tries) if tries > 0 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert_eq!(in_use(&system).await, Some(shared));
+    // The plugin is at the release all the while, so only its publishes are counted here.
+    let problem = system.mount("alone", 0, "data").await.unwrap_err();
+    assert_eq!(problem.code, Code::AccessInUse, "{problem}");
+    let published = |call: &&Value| call["rpc"] == "ControllerPublishVolume";
+    assert_eq!(asked(&system).iter().filter(published).count(), 2, "for first and second");
+
+    system.plant(1, &json!([]));
+    system.freed("data").await;
+    assert_eq!(in_use(&system).await, None);
+    system.mount("alone", 0, "data").await.unwrap();
+    assert_eq!(in_use(&system).await, Some(files(AccessMode::SingleNodeWriter)));
+    // And now it is the other way that is in the way.
+    place(&system, "third", 0, json!({"access": SHARED})).await;
+    refused(&system, "third", 0, &[SHARED, ALONE, "held by alloc alone on node n1"]).await;
+
+    system.stop("alone").await;
+    system.settle("data").await;
+    assert_eq!(in_use(&system).await, None);
+    let way = |call: &Value| call["args"]["volume_capability"]["access_mode"]["mode"].clone();
+    let ways: Vec<Value> = asked(&system).iter().filter(published).map(way).collect();
+    let csi = |mode: &str| json!(mode.replace('-', "_").to_uppercase());
+    assert_eq!(ways, [csi(SHARED), csi(SHARED), csi(ALONE)]);
+}

@@ -1,0 +1,275 @@
+//! Lists while others write: what a page shows is what the bucket held at the revision it names.
+//!
+//! Held against the history of acknowledged writes, not against the service's own reading: each
+//! writer changes its things in an order that it knows, and notes the revision that it was told.
+
+mod history;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use berth_contract::message::alloc::{AllocStatus, Allocs};
+use berth_contract::message::claim::{Claims, Grant};
+use berth_contract::message::volume::{Registered, Volumes};
+use berth_contract::subject::Namespaced;
+use berth_domain::Namespace;
+use berth_harness::process::binary;
+use berth_integration::{Options, PLUGIN, RECOVERY, System};
+use serde_json::{Value, json};
+
+use history::{Entry, History, Page};
+
+/// How many different revisions each reader is to see.
+const PICTURES: usize = 60;
+const WRITERS: usize = 3;
+
+fn at(verb: Namespaced) -> String {
+    verb.subject(&Namespace::default())
+}
+
+/// What writers and readers of one list share.
+#[derive(Default)]
+struct Race {
+    /// The newest revision that a writer was told of.
+    acknowledged: AtomicU64,
+    /// Set when the readers have seen enough.
+    seen_enough: AtomicBool,
+}
+
+impl Race {
+    fn is_on(&self) -> bool {
+        !self.seen_enough.load(Ordering::Relaxed)
+    }
+
+    fn acknowledge(&self, revision: u64) -> u64 {
+        self.acknowledged.fetch_max(revision, Ordering::Relaxed);
+        revision
+    }
+
+    /// Reads the list from its beginning to its end, page by page, again and again, until it has
+    /// seen enough pictures: a list that grows may have no end. Each page has what was acknowledged
+    /// before, and is no older than the one before.
+    async fn read(
+        &self,
+        limit: Option<u32>,
+        ask: impl AsyncFn(Value) -> (Page, Option<String>),
+    ) -> Vec<Page> {
+        let (began, mut newest) = (Instant::now(), 0);
+        let (mut pages, mut pictures) = (Vec::new(), BTreeSet::new());
+        while pictures.len() < PICTURES {
+            let (mut token, mut after) = (None, None);
+            while pictures.len() < PICTURES {
+                assert!(began.elapsed() < RECOVERY * 2, "only {} pictures", pictures.len());
+                let told = self.acknowledged.load(Ordering::Relaxed);
+                let (page, next) = ask(json!({"limit": limit, "after": token})).await;
+                assert!(page.index >= told.max(newest), "{} of {told}, {newest}", page.index);
+                newest = page.index;
+                pictures.insert(page.index);
+                let last = page.entries.last().map(|entry| entry.id.clone());
+                let until = next.as_ref().and(last.clone());
+                pages.push(Page { after, until, ..page });
+                (token, after) = (next, last);
+                if token.is_none() {
+                    break;
+                }
+            }
+        }
+        pages
+    }
+}
+
+/// Registers a volume, or renames it.
+async fn name(system: &System, race: &Race, id: &str, name: &str) -> u64 {
+    let document = json!({
+        "id": id, "plugin": PLUGIN, "name": name, "capability": [{"access": "single-node-writer"}],
+    });
+    let told: Registered =
+        system.persist(&at(Namespaced::VolumeRegister), &document).await.unwrap();
+    race.acknowledge(told.index)
+}
+
+/// Renames two volumes, always the first before the second; now and then the first is deregistered
+/// and comes back.
+async fn rename_pairs(system: &System, race: &Race, writer: usize) -> History {
+    let [first, second] = ["a", "b"].map(|half| format!("pair-{writer}-{half}"));
+    let mut history = History::default();
+    for round in 0_u32.. {
+        if !race.is_on() {
+            break;
+        }
+        let label = round.to_string();
+        history.put(&first, name(system, race, &first, &label).await, &label);
+        let named = name(system, race, &second, &label).await;
+        history.put(&second, named, &label);
+        if round % 5 == 4 {
+            system.deregister(&first, false).await.unwrap();
+            // Nobody is told the revision of that: it came before the next write.
+            let next = name(system, race, &second, "alone").await;
+            history.gone(&first, named, next);
+            history.put(&second, next, "alone");
+        }
+    }
+    history
+}
+
+/// A page of the list of volumes.
+async fn volumes(system: &System, query: Value) -> (Page, Option<String>) {
+    let list: Volumes = system.persist(&at(Namespaced::VolumeList), &query).await.unwrap();
+    let entry = |one: berth_contract::message::volume::VolumeStub| Entry {
+        id: one.id.into(),
+        revision: one.modify_index,
+        is: one.name,
+    };
+    let entries = list.volumes.into_iter().map(entry).collect();
+    (Page { index: list.index, entries, ..Page::default() }, list.next)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_volumes_is_the_bucket_at_its_index_whoever_writes() {
+    let system = System::start(Options { nodes: 1, replicas: 2, ..Options::default() }).await;
+    for writer in 0..WRITERS {
+        for half in ["a", "b"] {
+            system.provision(&format!("pair-{writer}-{half}"));
+        }
+    }
+    let race = Race::default();
+    let ask = async |query| volumes(&system, query).await;
+    let readers = async {
+        let seen = tokio::join!(race.read(Some(2), &ask), race.read(None, &ask));
+        race.seen_enough.store(true, Ordering::Relaxed);
+        [seen.0, seen.1].concat()
+    };
+    let [one, two, three] = [0, 1, 2].map(|writer| rename_pairs(&system, &race, writer));
+    let (pages, one, two, three) = tokio::join!(readers, one, two, three);
+    let history = one.and(two).and(three);
+    let torn: Vec<String> = pages.iter().flat_map(|page| history.faults(page)).collect();
+    assert!(torn.is_empty(), "of {} pages: {torn:#?}", pages.len());
+    // The readers met what they are there for.
+    let missing = |page: &&Page| page.is_whole() && page.entries.len() < 2 * WRITERS;
+    assert!(pages.iter().any(|page| page.until.is_some()), "no list had two pages");
+    assert!(pages.iter().any(|page| missing(&page)), "nobody saw a volume gone");
+}
+
+/// Registers two allocs, the first before the second, and ends them in the same order.
+async fn live_and_end(system: &System, race: &Race, writer: usize) -> History {
+    let mut history = History::default();
+    for round in 0_u32.. {
+        if !race.is_on() {
+            break;
+        }
+        let pair = ["a", "b"].map(|half| format!("run-{writer}-{round}-{half}"));
+        for (verb, becomes) in
+            [(Namespaced::AllocRegister, "live"), (Namespaced::AllocStop, "stopped")]
+        {
+            for id in &pair {
+                let body = match verb {
+                    Namespaced::AllocRegister => json!({"id": id, "node": "n1"}),
+                    _ => json!({"id": id}),
+                };
+                let told: AllocStatus = system.persist(&at(verb), &body).await.unwrap();
+                history.put(id, race.acknowledge(told.modify_index), becomes);
+            }
+        }
+    }
+    history
+}
+
+/// A page of the list of allocs.
+async fn allocs(system: &System, query: Value) -> (Page, Option<String>) {
+    let list: Allocs = system.persist(&at(Namespaced::AllocList), &query).await.unwrap();
+    let entry = |one: berth_contract::message::alloc::AllocStub| Entry {
+        id: one.id.into(),
+        revision: one.modify_index,
+        is: one.state.to_string(),
+    };
+    let entries = list.allocs.into_iter().map(entry).collect();
+    (Page { index: list.index, entries, ..Page::default() }, list.next)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_allocs_is_the_bucket_at_its_index_whoever_writes() {
+    let system = System::start(Options { nodes: 1, replicas: 2, ..Options::default() }).await;
+    let race = Race::default();
+    let ask = async |query| allocs(&system, query).await;
+    let readers = async {
+        let seen = tokio::join!(race.read(Some(20), &ask), race.read(None, &ask));
+        race.seen_enough.store(true, Ordering::Relaxed);
+        [seen.0, seen.1].concat()
+    };
+    let [one, two, three] = [0, 1, 2].map(|writer| live_and_end(&system, &race, writer));
+    let (pages, one, two, three) = tokio::join!(readers, one, two, three);
+    let history = one.and(two).and(three);
+    let torn: Vec<String> = pages.iter().flat_map(|page| history.faults(page)).collect();
+    assert!(torn.is_empty(), "of {} pages: {torn:#?}", pages.len());
+    assert!(pages.iter().any(|page| page.until.is_some()), "no list had two pages");
+}
+
+/// What `berth` says.
+fn said(system: &System, args: &[&str]) -> String {
+    let berth = std::process::Command::new(binary("berth"))
+        .args(["--nats", &system.url()])
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(berth.status.success(), "{args:?}: {berth:?}");
+    String::from_utf8(berth.stdout).unwrap()
+}
+
+/// What `berth` lists, as JSON.
+fn listed(system: &System, args: &[&str]) -> Value {
+    serde_json::from_str(&said(system, &[args, &["--json"]].concat())).unwrap()
+}
+
+/// Claims of the volumes of a workload that has one for each of its allocs.
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_are_listed_by_the_beginning_of_their_volumes_ids() {
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    for volume in ["shard[0]", "shard[1]", "shared", "other"] {
+        system.volume(volume, &["single-node-writer"]).await;
+        let alloc = format!("of {volume}");
+        system.alloc(&alloc, 0, volume, false).await;
+        let take = json!({"alloc": alloc, "volume": volume, "node": "n1"});
+        system.persist::<Grant>(&at(Namespaced::ClaimTake), &take).await.unwrap();
+    }
+    for (query, expected) in [
+        (json!({"prefix": ""}), vec!["other", "shard[0]", "shard[1]", "shared"]),
+        (json!({"prefix": "shar"}), vec!["shard[0]", "shard[1]", "shared"]),
+        (json!({"prefix": "shard["}), vec!["shard[0]", "shard[1]"]),
+        (json!({"prefix": "shard[", "alloc": "of shard[1]"}), vec!["shard[1]"]),
+        (json!({"prefix": "shard[", "volume": "shared"}), vec![]),
+        (json!({"prefix": "shard[", "node": "n1", "plugin": PLUGIN}), vec!["shard[0]", "shard[1]"]),
+        (json!({"prefix": "shard[", "node": "n2"}), vec![]),
+        // Not of an alloc's id, and not of any part of a volume's.
+        (json!({"prefix": "of"}), vec![]),
+        (json!({"prefix": "hard"}), vec![]),
+    ] {
+        let claims: Claims = system.ask(&at(Namespaced::ClaimStatus), &query).await.unwrap();
+        let found: Vec<_> = claims.claims.iter().map(|claim| claim.volume.as_str()).collect();
+        assert_eq!(found, expected, "{query}");
+    }
+    let first: Claims = system
+        .ask(&at(Namespaced::ClaimStatus), &json!({"prefix": "shard[", "limit": 1}))
+        .await
+        .unwrap();
+    let query = json!({"prefix": "shard[", "limit": 1, "after": first.next.unwrap()});
+    let second: Claims = system.ask(&at(Namespaced::ClaimStatus), &query).await.unwrap();
+    assert_eq!((second.claims[0].volume.as_str(), second.next), ("shard[1]", None));
+    // The command line has the same filters.
+    let args = ["claim", "status", "--prefix", "shard[", "--limit", "1"];
+    assert_eq!(listed(&system, &args)["claims"][0]["volume"], "shard[0]");
+    for of_type in ["controller", "node", "monolith"] {
+        let plugins = listed(&system, &["plugin", "status", "--type", of_type]);
+        assert_eq!(plugins["plugins"][0]["id"], PLUGIN, "{of_type}");
+    }
+    let plugin = listed(&system, &["plugin", "status", PLUGIN, "--type", "controller"]);
+    let instances = plugin["instances"].as_array().unwrap();
+    assert_eq!((instances.len(), &instances[0]["half"]), (1, &json!("controller")));
+    let none = listed(&system, &["plugin", "status", "--type", "controller", "--node", "n2"]);
+    assert_eq!(none["plugins"], json!([]));
+    // Who filters all away is not told that there are none.
+    let none = said(&system, &["plugin", "status", "--type", "controller", "--node", "n2"]);
+    assert_eq!(none, "no such plugins; without a filter all are listed\n");
+    let none = said(&system, &["node", "status", "--prefix", "x"]);
+    assert_eq!(none, "no such nodes; without a filter all are listed\n");
+}

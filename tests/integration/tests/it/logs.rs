@@ -1,0 +1,40 @@
+//! What services log of a claim leads to its trace.
+
+use berth_harness::root::or_skip;
+use berth_integration::{Options, Part, System};
+use serde_json::json;
+
+/// Whether the line names a trace.
+fn names_a_trace(line: &str) -> bool {
+    line.split_once(" trace=").is_some_and(|(_, rest)| {
+        let id = rest.trim_start_matches('"').bytes().take_while(u8::is_ascii_hexdigit);
+        id.count() == 32
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_about_a_claim_names_its_trace() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    // Work that fails is what is logged most.
+    let fails = ["NodeUnpublishVolume", "ControllerUnpublishVolume"]
+        .map(|rpc| json!({"rpc": rpc, "when": "before", "code": "UNAVAILABLE", "times": 2}));
+    system.plant(0, &json!(fails));
+    system.stop("a").await;
+    system.kill9_and_restart(Part::Claim).await;
+    system.freed("data").await;
+    system.settle("data").await;
+
+    let services = [Part::Claim, Part::Registry, Part::Watcher, Part::Gc, Part::Agent(0)];
+    let logs: Vec<String> = services.map(|part| system.daemon(part).log()).into();
+    let lines: Vec<&str> =
+        logs.iter().flat_map(|log| log.lines()).filter(|line| line.contains("alloc=a ")).collect();
+    assert!(lines.iter().any(|line| line.contains("freed")), "{logs:#?}");
+    for line in lines {
+        assert!(names_a_trace(line), "{line}");
+    }
+}
