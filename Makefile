@@ -51,7 +51,7 @@ chaos: nats-server build ## random operations and faults: SECONDS=600 SEED=1
 BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatcher berth-gc \
 	berth-node-agent berth-csi-dev berth-fleet
 
-# 12 minutes, with BENCH=quick three; mounting needs root.
+# 15 minutes, with BENCH=quick three; mounting needs root.
 bench: nats-server ## measure: claims beside raw writes and a bare service, mounts, size
 	$(call section,release build)
 	cargo build $(CARGO_LOCKED) --release $(addprefix -p ,$(BENCH_PROGRAMS)) --bins

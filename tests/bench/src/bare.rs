@@ -89,7 +89,7 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
 
 /// As the bus is by itself: one message for each write, however many come at once.
 pub fn plain(config: Config) -> Config {
-    Config { group_commit: false, ..config }
+    Config { alone_max: usize::MAX, ..config }
 }
 
 /// The guarded write that a claim is.

@@ -51,6 +51,12 @@ pub struct Row {
     pub limit_per_second: Option<f64>,
     /// `per_second` of `limit_per_second`.
     pub ratio: Option<f64>,
+    /// The p99 of the limit: for each write, as `limit_per_second` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_p99_us: Option<f64>,
+    /// `p99_us` beside `limit_p99_us`: how much longer the slowest take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_ratio: Option<f64>,
     /// What the limit is.
     pub limit: Option<String>,
     /// Durable writes per operation, counted in the stream.
@@ -81,6 +87,8 @@ impl Row {
             p99_us: None,
             limit_per_second: None,
             ratio: None,
+            limit_p99_us: None,
+            p99_ratio: None,
             limit: None,
             writes: None,
             rss_bytes: None,
@@ -106,6 +114,15 @@ impl Row {
     pub fn limit(self, limit: impl Into<String>, per_second: f64) -> Self {
         let ratio = self.per_second.map(|reached| reached / per_second);
         Self { limit: Some(limit.into()), limit_per_second: Some(per_second), ratio, ..self }
+    }
+
+    /// Beside the bare service, for each of so many writes.
+    #[must_use]
+    pub fn beside_bare(self, bare: &Sample, writes: f64) -> Self {
+        let p99 = bare.p99.as_secs_f64() * 1e6 * writes;
+        let p99_ratio = self.p99_us.map(|reached| reached / p99);
+        let row = self.limit("bare service / writes", bare.per_second / writes);
+        Self { limit_p99_us: Some(p99), p99_ratio, ..row }
     }
 }
 
@@ -166,5 +183,17 @@ pub mod tests {
         assert_eq!(all[0]["ratio"], serde_json::Value::Null);
         assert_eq!(all[2]["p99_us"], 9000.0);
         assert_eq!(from_json(&written).unwrap(), rows());
+    }
+
+    #[test]
+    fn a_release_is_measured_by_as_many_bare_writes_as_it_makes() {
+        let sample = |per_second, ms| {
+            let p99 = Duration::from_millis(ms);
+            Sample { per_second, p50: p99, p99 }
+        };
+        let row = Row::new(Part::Releases, "claim + release", 1, 1).sample(&sample(300.0, 12));
+        let row = row.beside_bare(&sample(2000.0, 2), 4.0);
+        assert_eq!((row.limit_per_second, row.ratio), (Some(500.0), Some(0.6)));
+        assert_eq!((row.limit_p99_us, row.p99_ratio), (Some(8000.0), Some(1.5)));
     }
 }

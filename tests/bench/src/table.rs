@@ -17,7 +17,7 @@ const PARTS: [(Part, &str); 7] = [
     (Part::Fleet, "a fleet of agents with one plugin each"),
     (Part::Size, "many volumes"),
 ];
-const HEAD: [&str; 10] = [
+const HEAD: [&str; 11] = [
     "",
     "at once",
     "servers",
@@ -27,6 +27,7 @@ const HEAD: [&str; 10] = [
     "writes",
     "limit",
     "ratio",
+    "p99 ratio",
     "Nomad",
 ];
 
@@ -74,7 +75,7 @@ pub fn work(rows: &[Row]) -> String {
     out
 }
 
-fn cells(row: &Row) -> [String; 10] {
+fn cells(row: &Row) -> [String; 11] {
     let blank = |text: Option<String>| text.unwrap_or_default();
     let size = row.rss_bytes.map(memory);
     [
@@ -87,6 +88,7 @@ fn cells(row: &Row) -> [String; 10] {
         blank(row.writes.map(|writes| format!("{writes:.2}"))),
         blank(row.limit_per_second.map(grouped)),
         blank(row.ratio.map(|ratio| format!("{ratio:.2}"))),
+        blank(row.p99_ratio.map(|ratio| format!("{ratio:.2}"))),
         blank(nomad::beside(row).map(|figure| figure.to_string())),
     ]
 }
@@ -163,10 +165,13 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
         "| many volumes | |",
         of(Part::Size)
             .map(|row| {
-                let rate = |rate| format!("{} a second", grouped(rate));
+                let few = row.limit_per_second.map_or(String::new(), |few| {
+                    format!(", beside {} when there were few", grouped(few))
+                });
+                let rate = |rate| format!("{} a second{few}", grouped(rate));
                 let figure = match (row.rss_bytes, row.writes, row.p50_us) {
                     (Some(bytes), ..) => memory(bytes),
-                    (None, None, Some(us)) => format!("{} ms", ms(us)),
+                    (None, None, Some(us)) if row.ratio.is_none() => format!("{} ms", ms(us)),
                     _ => row.per_second.map_or(String::new(), rate),
                 };
                 format!("| {} | {figure} |", row.name)
@@ -199,7 +204,8 @@ fn pivot(rows: &[Row], servers: u32) -> String {
         let figure = |row: &&Row| {
             let rate = row.per_second.map_or(String::new(), grouped);
             let ratio = row.ratio.map_or(String::new(), |ratio| format!(" · **{ratio:.2}**"));
-            format!("{rate} · {}{ratio}", times(row))
+            let p99 = row.p99_ratio.map_or(String::new(), |ratio| format!(" · {ratio:.1}×"));
+            format!("{rate} · {}{ratio}{p99}", times(row))
         };
         let cells = LEVELS.map(|level| at(level).map_or(String::new(), figure)).join(" | ");
         // Writing to a string does not fail.

@@ -52,16 +52,14 @@ async fn level(
 }
 
 fn rows(turned: &[Turned], at_once: u32, servers: u32) -> Vec<Row> {
-    let rate = |name| turned.iter().find(|row| row.name == name).map(|row| row.sample.per_second);
+    let sample = |name| turned.iter().find(|row| row.name == name).map(|row| &row.sample);
     turned
         .iter()
         .map(|turned| {
             let row = turned.row(Part::Claims, at_once, servers);
-            match (turned.name, rate(RAW), rate(BARE)) {
-                (BARE, Some(raw), _) => row.limit("raw guarded write", raw),
-                (CLAIM | CLAIM_ATTACHED, _, Some(bare)) => {
-                    row.limit("bare service / writes", bare / turned.writes)
-                }
+            match (turned.name, sample(RAW), sample(BARE)) {
+                (BARE, Some(raw), _) => row.limit("raw guarded write", raw.per_second),
+                (CLAIM | CLAIM_ATTACHED, _, Some(bare)) => row.beside_bare(bare, turned.writes),
                 _ => row,
             }
         })

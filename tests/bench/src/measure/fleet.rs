@@ -35,8 +35,6 @@ const FLIPS: u64 = 100;
 const WATCHED: u32 = 100;
 /// How often it is looked whether a flip shows.
 const LOOK: Duration = Duration::from_millis(2);
-/// After this the agents have heard how large the fleet is, and have long leases.
-const SETTLED: Duration = Duration::from_secs(25);
 /// The longest that the whole fleet may take to come up, on a busy machine.
 const COMING_UP: Duration = Duration::from_secs(300);
 
@@ -47,7 +45,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let agents = ["--nats".into(), site.url().into(), "--agents".into(), AGENTS.to_string().into()];
     site.start_program("berth-fleet", "fleet", agents)?;
     come_up(&site).await;
-    sleep(SETTLED).await;
+    sleep(effort.settled).await;
     let row = |name: String| Row::new(Part::Fleet, name, AGENTS, 1);
     let idle = shares(&site, sleep(effort.idle)).await?.1;
     let mut rows = vec![Row { core_percent: idle, ..row(format!("{AGENTS} agents, idle")) }];
@@ -97,7 +95,7 @@ async fn churn(site: &Site, effort: &Effort) -> Result<(u64, BTreeMap<String, f6
     let plugins = site.bus.bucket(&bucket::PLUGINS, site.copies()).await?;
     let mirror = Mirror::start(&plugins, ">", arrivals.clone(), MirrorOptions::default()).await?;
     arrivals.take();
-    let flips = flip(site, effort.idle);
+    let flips = flip(site, effort.flips);
     let (made, busy) = shares(site, flips).await?;
     let made = made?;
     wait::until("every flip is stored", PATIENCE, async || {
@@ -124,13 +122,13 @@ async fn watched(site: &Site, effort: &Effort) -> Result<Sample, Fatal> {
     let began = Instant::now();
     let looking = async {
         let mut times = Vec::new();
-        while began.elapsed() < effort.idle {
+        while began.elapsed() < effort.flips {
             let agent = AGENTS - WATCHED + u32::try_from(times.len())? % WATCHED;
             times.push(shows(site, agent, times.len()).await?);
         }
         Sample::of_sequence(times).ok_or_else(|| "nothing flipped".into())
     };
-    let (flips, seen) = tokio::join!(flip(site, effort.idle), looking);
+    let (flips, seen) = tokio::join!(flip(site, effort.flips), looking);
     flips.and(seen)
 }
 

@@ -43,8 +43,15 @@ pub struct Effort {
     pub mounts: usize,
     /// How often many volumes are released at once.
     pub crowds: usize,
-    /// How long a fleet is looked at, each time; whole seconds.
+    /// How long a fleet is left alone first. Who came first was told of a small fleet: such an
+    /// agent hears within a minute how large it is, and the lease that is longer from then on
+    /// begins with the renewal after that.
+    pub settled: Duration,
+    /// How long an idle fleet is looked at. Its reports are spread over five minutes, so that any
+    /// two of them see their share.
     pub idle: Duration,
+    /// How long plugins flip in a fleet, each time; whole seconds.
+    pub flips: Duration,
     /// How many volumes are many.
     pub volumes: usize,
     /// How often each service starts over them.
@@ -52,7 +59,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Within 12 minutes.
+    /// Within 15 minutes.
     pub fn full() -> Self {
         let ms = Duration::from_millis;
         Self {
@@ -62,7 +69,9 @@ impl Effort {
             shared_rounds: 3,
             mounts: 100,
             crowds: 3,
-            idle: Duration::from_secs(60),
+            settled: Duration::from_secs(100),
+            idle: Duration::from_secs(120),
+            flips: Duration::from_secs(60),
             volumes: 100_000,
             starts: 3,
         }
@@ -78,7 +87,9 @@ impl Effort {
             shared_rounds: 1,
             mounts: 10,
             crowds: 1,
+            settled: Duration::from_secs(25),
             idle: Duration::from_secs(10),
+            flips: Duration::from_secs(10),
             volumes: 10_000,
             starts: 1,
         }

@@ -50,11 +50,11 @@ pub async fn measure(site: &mut Site, value: &[u8], effort: &Effort) -> Result<V
             Lane::new(RELEASE_ATTACHED, cycle(site, &namespace, &freed, &attached), &volumes),
         ];
         let turned = turns::take(site, &lanes, at_once, effort).await?;
-        let limit = turned.iter().find(|row| row.name == BARE).map(|row| row.sample.per_second);
-        let limit = limit.ok_or("the bare service was not measured")?;
+        let bare = turned.iter().find(|row| row.name == BARE).map(|row| &row.sample);
+        let bare = bare.ok_or("the bare service was not measured")?;
         for turned in turned.iter().filter(|row| row.name != BARE) {
             let row = turned.row(Part::Releases, at_once, site.servers);
-            rows.push(row.limit("bare service / writes", limit / turned.writes));
+            rows.push(row.beside_bare(bare, turned.writes));
         }
     }
     Ok(rows)

@@ -1,5 +1,5 @@
-//! Many volumes: what registering them takes, what they cost in memory, and how long a service
-//! that starts over them takes until it serves.
+//! Many volumes: what registering them takes, what they cost in memory, what a claim takes among
+//! them, and how long a service that starts over them takes until it serves.
 
 use std::time::Duration;
 
@@ -9,15 +9,20 @@ use berth_harness::wait;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::Effort;
+use super::{Effort, turns};
 use crate::Fatal;
 use crate::ask;
+use crate::load::{self, Supply};
 use crate::machine::resident;
 use crate::row::{Part, Row};
 use crate::site::{PATIENCE, Site};
 use crate::stand_in::PLAIN;
 use crate::stats::{Sample, count, quantile};
 
+/// Callers who claim at once.
+const AT_ONCE: u32 = 16;
+/// How many volumes they claim in a round.
+const CLAIMS: usize = 4_000;
 const SERVICES: [&str; 4] = ["claim", "volumewatcher", "gc", "registry"];
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
@@ -27,12 +32,18 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     site.start_releases().await?;
     site.start_stand_in().await?;
     let empty = memory(&site)?;
+    let among_few = claimed(&site, "few", effort).await?;
+    let few = memory(&site)?;
     let mut rows = vec![registered(&site, many).await?];
     let starts = [
         ("claim", Namespaced::VolumeStatus.subject(&Namespace::default())),
         ("volumewatcher", "$SRV.INFO.berth-volumewatcher".to_owned()),
     ];
     let full = memory(&site)?;
+    let among_many = claimed(&site, "late", effort).await?;
+    let row = Row::new(Part::Size, format!("claims among {many} volumes"), AT_ONCE, 1);
+    let limit = "claims before there were as many";
+    rows.push(row.sample(&among_many).limit(limit, among_few.per_second));
     for (name, subject) in starts {
         rows.push(started(&site, name, &subject, effort).await?);
     }
@@ -44,7 +55,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         };
         rows.push(row("no volume", *before));
         rows.push(row(&format!("{many} volumes"), full[at].1));
-        let each = |all: u64| all.saturating_sub(*before) / many as u64;
+        let each = |all: u64| all.saturating_sub(few[at].1) / many as u64;
         if ["claim", "volumewatcher"].contains(&name.as_str()) {
             rows.push(row("a volume", each(full[at].1)));
             rows.push(row("a volume, started anew", each(fresh[at].1)));
@@ -54,6 +65,20 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         }
     }
     Ok(rows)
+}
+
+/// Claims at so many callers, each on a volume of its own that is new.
+async fn claimed(site: &Site, prefix: &str, effort: &Effort) -> Result<Sample, Fatal> {
+    let mut rounds = Vec::new();
+    for round in 0..effort.rounds {
+        let prefix = format!("{prefix}{round}");
+        let namespace = Site::namespace();
+        let pairs = turns::register_pairs(site, &namespace, PLAIN, &prefix, CLAIMS).await?;
+        let operation = turns::claim(site, Supply::new(pairs));
+        let done = load::run(AT_ONCE as usize, effort.round, &operation).await?;
+        rounds.extend(done.sample);
+    }
+    Sample::median(&rounds).ok_or_else(|| "nothing was claimed".into())
 }
 
 /// Every process of ours, and the server.
