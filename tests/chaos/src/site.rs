@@ -32,31 +32,8 @@ pub struct Site {
     daemons: BTreeMap<Target, Daemon>,
     cables: BTreeMap<Target, Vec<Proxy>>,
     nats: Nats,
-    // Last: they undo what the processes left.
-    _loops: Loops,
+    // Last: it undoes what the processes left.
     dir: Dir,
-}
-
-/// The loop devices whose images lie below a directory; detached when dropped.
-struct Loops(PathBuf);
-
-impl Drop for Loops {
-    fn drop(&mut self) {
-        for (device, _) in loops_beneath(&self.0) {
-            // One that is still mounted goes with its mount.
-            let _ = std::process::Command::new("losetup").arg("-d").arg(device).status();
-        }
-    }
-}
-
-/// Loop devices whose image lies below `root`, and the images.
-pub fn loops_beneath(root: &Path) -> Vec<(PathBuf, String)> {
-    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let images = devices.filter_map(|device| {
-        let image = std::fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
-        Some((Path::new("/dev").join(device.file_name()), image.trim().to_owned()))
-    });
-    images.filter(|(_, image)| Path::new(image).starts_with(root)).collect()
 }
 
 enum Nats {
@@ -126,8 +103,7 @@ impl Site {
                 daemons.insert(target, program.start());
             }
         }
-        let loops = Loops(dir.path().to_owned());
-        Self { shape, bus, daemons, cables, nats, _loops: loops, dir }
+        Self { shape, bus, daemons, cables, nats, dir }
     }
 
     /// A process.

@@ -5,7 +5,7 @@
 //! their spans and metrics ([`otlp`]), and waiting ([`wait`]).
 //!
 //! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
-//! dropped, and processes go even when the test is killed. Any number of tests run side by side.
+//! dropped, and also when the test is killed. Any number of tests run side by side.
 //!
 //! Never: stands in for a part that a user would run, sleeps for luck, or tries a test again.
 //! It is a tool of tests, so it panics, with all it knows, where a test could only unwrap.
@@ -13,6 +13,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
 pub mod dirs;
+mod failure;
 pub mod nats;
 pub mod otlp;
 pub mod ports;

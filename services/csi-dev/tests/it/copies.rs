@@ -9,9 +9,7 @@ use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
 use v1::volume_capability::MountVolume;
 use v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
-use crate::made::{
-    Devices, MIB, assert_nothing_left, create, delete, down, made, mounted, up, with_fs,
-};
+use crate::made::{MIB, assert_nothing_left, create, delete, down, made, mounted, up, with_fs};
 use crate::world::World;
 
 fn snapshot(name: &str, source: &str) -> v1::CreateSnapshotRequest {
@@ -25,7 +23,6 @@ fn snapshot(name: &str, source: &str) -> v1::CreateSnapshotRequest {
 #[tokio::test]
 async fn a_snapshot_keeps_what_was_and_a_clone_has_what_is() {
     let Some(world) = World::start("copies", &[]).await else { return };
-    let _devices = Devices(world.path().to_owned());
     let node = &world.n1;
     let directory = mounted(SingleNodeWriter, MountVolume::default());
     for (capability, name) in

@@ -9,6 +9,7 @@ use berth_csi::{Code, Rpc, v1};
 use berth_csi_dev::backend::FsType;
 use berth_csi_dev::capability::AccessMode::{SingleNodeMultiWriter, SingleNodeWriter};
 use berth_csi_dev::log::Entry;
+use berth_harness::dirs::loops_beneath;
 use berth_harness::wait;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use tokio::time::sleep;
@@ -16,8 +17,8 @@ use v1::volume_capability::MountVolume;
 use v1::volume_content_source::{Type, VolumeSource};
 
 use crate::made::{
-    Devices, MIB, assert_nothing_left, attach, block, create, delete, devices, down, made, mounted,
-    publish, stage, up, with_fs,
+    MIB, assert_nothing_left, attach, block, create, delete, down, made, mounted, publish, stage,
+    up, with_fs,
 };
 use crate::request::{detach, unpublish, unstage};
 use crate::world::{Node, TIMEOUT, World};
@@ -25,16 +26,15 @@ use crate::world::{Node, TIMEOUT, World};
 #[tokio::test]
 async fn what_is_written_to_a_file_system_is_there_on_the_next_node() {
     let Some(world) = World::start("image", &[]).await else { return };
-    let _devices = Devices(world.path().to_owned());
     for (fs, bytes) in [(FsType::Ext4, 16 * MIB), (FsType::Xfs, 300 * MIB)] {
         let capability = with_fs(SingleNodeWriter, fs);
         let id = made(&world.n1, create(fs.name(), &capability, bytes)).await;
         let target = up(&world.n1, &id, &capability).await;
         fs::write(target.join("file"), "kept").unwrap();
         // A loop device is bound where the volume is staged, and nowhere else.
-        assert_eq!(devices(world.path()).len(), 1);
+        assert_eq!(loops_beneath(world.path()).len(), 1);
         down(&world.n1, &id).await;
-        assert_eq!(devices(world.path()), [""; 0]);
+        assert!(loops_beneath(world.path()).is_empty());
 
         let target = up(&world.n2, &id, &capability).await;
         assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "kept");
@@ -49,7 +49,6 @@ async fn what_is_written_to_a_file_system_is_there_on_the_next_node() {
 #[tokio::test]
 async fn a_block_volume_is_a_device_that_keeps_its_bytes() {
     let Some(world) = World::start("block", &[]).await else { return };
-    let _devices = Devices(world.path().to_owned());
     let (node, capability) = (&world.n1, block(SingleNodeMultiWriter));
     let id = made(node, create("raw", &capability, 8 * MIB)).await;
     let context = attach(node, &id, &capability).await;
@@ -73,13 +72,13 @@ async fn a_block_volume_is_a_device_that_keeps_its_bytes() {
     assert_eq!(&bytes, b"kept");
     let written = OpenOptions::new().write(true).open(node.target("ro"));
     written.and_then(|device| device.write_all_at(b"lost", 4096)).unwrap_err();
-    assert_eq!(devices(world.path()).len(), 2);
+    assert_eq!(loops_beneath(world.path()).len(), 2);
 
     for name in ["ro", "rw"] {
         node.call(unpublish(&id, &node.target(name))).await.unwrap();
         assert!(!fs::exists(node.target(name)).unwrap());
     }
-    assert_eq!(devices(world.path()).len(), 1, "it is staged");
+    assert_eq!(loops_beneath(world.path()).len(), 1, "it is staged");
     node.call(unstage(&id, &node.staging(&id))).await.unwrap();
     node.call(detach(&id, "n1")).await.unwrap();
     // As a file system it cannot be used: it has none.
@@ -116,7 +115,6 @@ async fn total_bytes(node: &Node, id: &str, target: &str) -> i64 {
 #[tokio::test]
 async fn a_volume_grows_while_it_is_used_and_when_it_is_staged() {
     let Some(world) = World::start("expand", &[]).await else { return };
-    let _devices = Devices(world.path().to_owned());
     let node = &world.n1;
     let xfs = with_fs(SingleNodeWriter, FsType::Xfs);
     let id = made(node, create("xfs", &xfs, 300 * MIB)).await;
@@ -163,7 +161,6 @@ async fn a_volume_grows_while_it_is_used_and_when_it_is_staged() {
 #[tokio::test]
 async fn flags_and_the_group_are_honoured() {
     let Some(world) = World::start("flags", &[]).await else { return };
-    let _devices = Devices(world.path().to_owned());
     let node = &world.n1;
     for fs_type in ["ext4", ""] {
         let mount = MountVolume {
@@ -190,7 +187,6 @@ async fn flags_and_the_group_are_honoured() {
 #[tokio::test]
 async fn a_stage_that_was_killed_at_any_moment_is_completed_or_undone() {
     let Some(world) = World::start("killed-image", &[]).await else { return };
-    let _devices = Devices(world.path().to_owned());
     let node = &world.n1;
     let capability = with_fs(SingleNodeWriter, FsType::Ext4);
     let id = made(node, create("v", &capability, 16 * MIB)).await;
@@ -201,10 +197,14 @@ async fn a_stage_that_was_killed_at_any_moment_is_completed_or_undone() {
         killed(node, Rpc::NodeStageVolume, after_ms, node.call(request.clone())).await;
         if after_ms % 2 == 0 {
             node.call(request.clone()).await.unwrap();
-            assert_eq!((world.mounts().len(), devices(world.path()).len()), (1, 1));
+            assert_eq!((world.mounts().len(), loops_beneath(world.path()).len()), (1, 1));
         }
         node.call(unstage(&id, &node.staging(&id))).await.unwrap();
-        assert_eq!((world.mounts().len(), devices(world.path()).len()), (0, 0), "{after_ms} ms");
+        assert_eq!(
+            (world.mounts().len(), loops_beneath(world.path()).len()),
+            (0, 0),
+            "{after_ms} ms"
+        );
     }
     node.call(detach(&id, "n1")).await.unwrap();
     delete(node, &id).await;
@@ -215,7 +215,6 @@ async fn a_stage_that_was_killed_at_any_moment_is_completed_or_undone() {
 #[tokio::test]
 async fn a_creation_and_a_deletion_that_were_killed_are_completed_by_the_next() {
     let Some(world) = World::start("killed-create", &[]).await else { return };
-    let _devices = Devices(world.path().to_owned());
     let node = &world.n1;
     let capability = with_fs(SingleNodeWriter, FsType::Ext4);
     let origin = made(node, create("origin", &capability, 16 * MIB)).await;
@@ -261,7 +260,6 @@ async fn killed<T>(node: &Node, rpc: Rpc, after_ms: u64, call: impl Future<Outpu
 #[tokio::test]
 async fn a_device_that_no_note_names_is_released() {
     let Some(world) = World::start("orphan", &[]).await else { return };
-    let _devices = Devices(world.path().to_owned());
     let node = &world.n1;
     let capability = with_fs(SingleNodeWriter, FsType::Ext4);
     let id = made(node, create("v", &capability, 16 * MIB)).await;
@@ -269,14 +267,14 @@ async fn a_device_that_no_note_names_is_released() {
     // As left by a call that was killed after it bound the device and before it noted that.
     let bind = || {
         let bound = Command::new("losetup").arg("--find").arg(&image).status().unwrap();
-        assert!(bound.success() && devices(world.path()).len() == 1);
+        assert!(bound.success() && loops_beneath(world.path()).len() == 1);
     };
     bind();
     node.crash().await;
-    assert_eq!(devices(world.path()), [""; 0], "released at the start");
+    assert!(loops_beneath(world.path()).is_empty(), "released at the start");
     bind();
     up(node, &id, &capability).await;
-    assert_eq!(devices(world.path()).len(), 1, "taken over");
+    assert_eq!(loops_beneath(world.path()).len(), 1, "taken over");
     down(node, &id).await;
     bind();
     delete(node, &id).await;

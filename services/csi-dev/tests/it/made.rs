@@ -1,12 +1,12 @@
 //! Volumes that a CO has made, and takes up and down as a whole.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use berth_csi::v1;
 use berth_csi_dev::backend::FsType;
 use berth_csi_dev::capability::AccessMode;
+use berth_harness::dirs::loops_beneath;
 use v1::volume_capability::{AccessType, BlockVolume, MountVolume};
 
 use crate::request::{self, Context};
@@ -116,35 +116,7 @@ pub async fn delete(node: &Node, id: &str) {
 /// Nothing of any volume is left: no mount, no device, no file.
 pub fn assert_nothing_left(world: &World) {
     assert_eq!(world.mounts(), [] as [PathBuf; 0]);
-    assert_eq!(devices(world.path()), [""; 0]);
+    assert!(loops_beneath(world.path()).is_empty());
     assert!(world.backend().volumes().unwrap().is_empty());
     assert!(world.backend().snapshots().unwrap().is_empty());
-}
-
-/// The loop devices of files beneath `root`.
-pub fn devices(root: &Path) -> Vec<String> {
-    let output = Command::new("losetup")
-        .args(["--list", "--noheadings", "--raw", "--output", "AUTOCLEAR,NAME,BACK-FILE"])
-        .output()
-        .unwrap();
-    let listed = String::from_utf8(output.stdout).unwrap();
-    // One that was let go, and that somebody happens to look at, goes with the last to close it.
-    let bound = listed.lines().filter_map(|line| line.trim_start().strip_prefix("0 "));
-    let fields = bound.filter_map(|line| line.split_once(' '));
-    fields
-        .filter(|(_, file)| Path::new(file).starts_with(root))
-        .map(|(device, _)| device.to_owned())
-        .collect()
-}
-
-/// Releases the loop devices of a test that failed.
-pub struct Devices(pub PathBuf);
-
-impl Drop for Devices {
-    fn drop(&mut self) {
-        for device in devices(&self.0) {
-            // Tried as far as it goes: the test has failed anyway.
-            let _ = Command::new("losetup").args(["--detach", &device]).status();
-        }
-    }
 }

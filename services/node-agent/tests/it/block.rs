@@ -13,6 +13,7 @@ use berth_contract::message::call::Call;
 use berth_contract::message::claim::Grant;
 use berth_domain::access::{AttachmentMode, Mode};
 use berth_domain::volume::{CallKind, MountOptions};
+use berth_harness::dirs::loops_beneath;
 use berth_harness::process::binary;
 use berth_harness::{root, wait};
 use nix::mount::{MntFlags, umount2};
@@ -25,12 +26,12 @@ const MIB: u64 = 1 << 20;
 const IMAGE: &str = "image/1";
 
 /// A world with an image of this size; its file system, where it has one.
-async fn world(bytes: u64, fs_type: Option<&str>) -> (Devices, World) {
+async fn world(bytes: u64, fs_type: Option<&str>) -> World {
     world_of(bytes, fs_type, "").await
 }
 
 /// And this besides in the agent's configuration.
-async fn world_of(bytes: u64, fs_type: Option<&str>, agent: &str) -> (Devices, World) {
+async fn world_of(bytes: u64, fs_type: Option<&str>, agent: &str) -> World {
     let world = World::start_with(Differences { driver: &["--no-attach"], agent }).await;
     let mut provision = Command::new(binary("berth-csi-dev"));
     provision
@@ -42,33 +43,7 @@ async fn world_of(bytes: u64, fs_type: Option<&str>, agent: &str) -> (Devices, W
     }
     let made = provision.output().unwrap();
     assert!(made.status.success(), "{made:?}");
-    (Devices(world.dir.path().to_owned()), world)
-}
-
-/// The loop devices of files below a directory; let go of when a test fails.
-struct Devices(PathBuf);
-
-impl Devices {
-    fn list(&self) -> Vec<String> {
-        let output = Command::new("losetup")
-            .args(["--list", "--noheadings", "--raw", "--output", "AUTOCLEAR,NAME,BACK-FILE"])
-            .output()
-            .unwrap();
-        let listed = String::from_utf8(output.stdout).unwrap();
-        // One that was let go, and that somebody looks at, goes with the last to close it.
-        let bound = listed.lines().filter_map(|line| line.trim_start().strip_prefix("0 "));
-        let fields = bound.filter_map(|line| line.split_once(' '));
-        let ours = fields.filter(|(_, file)| Path::new(file).starts_with(&self.0));
-        ours.map(|(device, _)| device.to_owned()).collect()
-    }
-}
-
-impl Drop for Devices {
-    fn drop(&mut self) {
-        for device in self.list() {
-            let _ = Command::new("losetup").args(["--detach", &device]).status();
-        }
-    }
+    world
 }
 
 fn of_image(alloc: &str, attachment: AttachmentMode, mode: Mode) -> Grant {
@@ -81,9 +56,9 @@ async fn detach(world: &World, alloc: &str, revision: u64) {
     world.call(leave).await.unwrap();
 }
 
-fn nothing_is_left(world: &World, devices: &Devices) {
+fn nothing_is_left(world: &World) {
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
-    assert_eq!(devices.list(), [""; 0]);
+    assert!(loops_beneath(world.dir.path()).is_empty());
     world.judge();
 }
 
@@ -93,7 +68,7 @@ async fn a_file_system_of_its_own_is_made_mounted_and_kept() {
         return;
     }
     for (fs_type, bytes) in [("ext4", 16 * MIB), ("xfs", 300 * MIB)] {
-        let (devices, world) = world(bytes, Some(fs_type)).await;
+        let world = world(bytes, Some(fs_type)).await;
         for (alloc, revision) in [("a", 11), ("b", 12)] {
             let mount = MountOptions {
                 fs_type: Some(fs_type.to_owned()),
@@ -112,7 +87,7 @@ async fn a_file_system_of_its_own_is_made_mounted_and_kept() {
                 _ => assert_eq!(fs::read_to_string(&file).unwrap(), fs_type),
             }
             detach(&world, alloc, revision).await;
-            nothing_is_left(&world, &devices);
+            nothing_is_left(&world);
         }
     }
 }
@@ -131,7 +106,7 @@ async fn a_block_device_takes_what_is_written_and_a_read_only_one_does_not() {
     if !root::or_skip("binds loop devices") {
         return;
     }
-    let (devices, world) = world(8 * MIB, None).await;
+    let world = world(8 * MIB, None).await;
     world.answer_take("a", Ok(of_image("a", AttachmentMode::BlockDevice, Mode::Write)));
     world.answer_take("b", Ok(of_image("b", AttachmentMode::BlockDevice, Mode::Read)));
     let (bare, taken) = (world.dir.join("binds/bare"), world.dir.join("binds/taken"));
@@ -162,7 +137,7 @@ async fn a_block_device_takes_what_is_written_and_a_read_only_one_does_not() {
     detach(&world, "b", 11).await;
     assert!(fs::metadata(&bare).unwrap().is_file(), "the caller's own file is there again");
     detach(&world, "a", 12).await;
-    nothing_is_left(&world, &devices);
+    nothing_is_left(&world);
     let image = find(&world.dir.join("backend"), 8 * MIB).expect("the image is kept");
     File::open(image).unwrap().read_exact_at(&mut bytes, MIB).unwrap();
     assert_eq!(&bytes, b"kept", "it arrived");
@@ -175,16 +150,16 @@ async fn a_device_that_lost_what_is_behind_it_is_seen_told_and_brought_back() {
     if !root::or_skip("binds loop devices") {
         return;
     }
-    let (devices, world) = world_of(8 * MIB, None, LOOKS).await;
+    let world = world_of(8 * MIB, None, LOOKS).await;
     world.answer_take("a", Ok(of_image("a", AttachmentMode::BlockDevice, Mode::Write)));
     let path = world.mount("a").await.unwrap().path;
     seen(&world, "a", MountHealth::Well).await;
     let image = find(&world.dir.join("backend"), 8 * MIB).expect("the device has an image");
     let image = OpenOptions::new().write(true).open(image).unwrap();
     image.set_len(0).unwrap();
-    let bound = devices.list();
+    let bound = loops_beneath(world.dir.path());
     assert_eq!(bound.len(), 1, "{bound:?}");
-    let resized = Command::new("losetup").args(["--set-capacity", &bound[0]]).output().unwrap();
+    let resized = Command::new("losetup").arg("--set-capacity").arg(&bound[0]).output().unwrap();
     assert!(resized.status.success(), "{resized:?}");
 
     let dead = seen(&world, "a", MountHealth::Dead).await;
@@ -217,7 +192,7 @@ async fn a_device_that_lost_what_is_behind_it_is_seen_told_and_brought_back() {
     })
     .await;
     detach(&world, "a", 11).await;
-    nothing_is_left(&world, &devices);
+    nothing_is_left(&world);
 }
 
 /// The number of a device that is let go of goes to another, and the workload's path would lead to
@@ -227,7 +202,7 @@ async fn a_device_number_that_another_disk_was_given_is_seen_and_not_handed_out(
     if !root::or_skip("binds loop devices") {
         return;
     }
-    let (devices, world) = world_of(8 * MIB, None, LOOKS).await;
+    let world = world_of(8 * MIB, None, LOOKS).await;
     let counted = fs::read_dir("/sys/block").unwrap().flatten();
     if !counted.map(|disk| disk.path().join("diskseq")).any(|file| file.exists()) {
         println!("SKIPPED (needs Linux 5.15): this kernel does not count its disks");
@@ -236,16 +211,17 @@ async fn a_device_number_that_another_disk_was_given_is_seen_and_not_handed_out(
     world.answer_take("a", Ok(of_image("a", AttachmentMode::BlockDevice, Mode::Write)));
     let path = world.mount("a").await.unwrap().path;
     seen(&world, "a", MountHealth::Well).await;
-    let bound = devices.list();
+    let bound = loops_beneath(world.dir.path());
     assert_eq!(bound.len(), 1, "{bound:?}");
     let other = world.dir.join("other-disk");
     File::create(&other).unwrap().set_len(8 * MIB).unwrap();
-    let losetup = |args: &[&str]| Command::new("losetup").args(args).output().unwrap();
-    let let_go = losetup(&["--detach", &bound[0]]);
+    let losetup = |args: &[&Path]| Command::new("losetup").args(args).output().unwrap();
+    let detach_loop = |device: &Path| losetup(&[Path::new("--detach"), device]);
+    let let_go = detach_loop(&bound[0]);
     assert!(let_go.status.success(), "{let_go:?}");
     // A test beside this one may be faster, and has the number for a while.
     wait::until("the number is another disk's", PATIENCE, async || {
-        let given = losetup(&[&bound[0], other.to_str().unwrap()]);
+        let given = losetup(&[&bound[0], &other]);
         if given.status.success() { Ok(()) } else { Err(format!("{given:?}")) }
     })
     .await;
@@ -272,14 +248,14 @@ async fn a_device_number_that_another_disk_was_given_is_seen_and_not_handed_out(
     let refused = republish(&world, Some("a")).await.unwrap_err();
     assert!(refused.message.contains("unmount it by hand"), "{refused}");
     umount2(Path::new(&path), MntFlags::empty()).unwrap();
-    for device in devices.list() {
-        losetup(&["--detach", &device]);
+    for device in loops_beneath(world.dir.path()) {
+        detach_loop(&device);
     }
     let again = republish(&world, Some("a")).await.unwrap();
     assert_eq!((again.mounts.len(), &again.mounts[0].path), (1, &path));
     seen(&world, "a", MountHealth::Well).await;
     detach(&world, "a", 11).await;
-    nothing_is_left(&world, &devices);
+    nothing_is_left(&world);
 }
 
 /// The file of this size below a directory.
@@ -307,7 +283,7 @@ async fn nothing_is_left_when_both_were_killed_half_way() {
         ("NodePublishVolume", AttachmentMode::BlockDevice),
     ] {
         let fs_type = (attachment == AttachmentMode::FileSystem).then_some("ext4");
-        let (devices, mut world) = world(16 * MIB, fs_type).await;
+        let mut world = world(16 * MIB, fs_type).await;
         world.answer_take("a", Ok(of_image("a", attachment, Mode::Write)));
         // Its work is done, and nobody is told.
         let mut held = delay(rpc, 60_000, 1);
@@ -315,7 +291,7 @@ async fn nothing_is_left_when_both_were_killed_half_way() {
         world.plant(&held);
         let half_way = async {
             wait::until("the device is bound", PATIENCE, async || {
-                if devices.list().is_empty() { Err("none") } else { Ok(()) }
+                if loops_beneath(world.dir.path()).is_empty() { Err("none") } else { Ok(()) }
             })
             .await;
             if rpc == "NodePublishVolume" {
@@ -339,6 +315,6 @@ async fn nothing_is_left_when_both_were_killed_half_way() {
         .await;
         world.healthy(true).await;
         detach(&world, "a", 11).await;
-        nothing_is_left(&world, &devices);
+        nothing_is_left(&world);
     }
 }

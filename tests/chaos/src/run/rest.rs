@@ -10,7 +10,7 @@ use berth_contract::bucket;
 use berth_contract::message::agent::AgentStatus;
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::subject::{AgentVerb, Namespaced};
-use berth_harness::dirs::mounts_beneath;
+use berth_harness::dirs::{loops_beneath, mounts_beneath};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -19,7 +19,7 @@ use super::Run;
 use super::client::{claims, node_id, volume_id};
 use crate::ledger::Violation;
 use crate::plan::{End, PLUGINS, Read, Target, VOLUMES, Workload};
-use crate::site::{PLUGIN_PATIENCE, loops_beneath};
+use crate::site::PLUGIN_PATIENCE;
 use crate::verdict;
 
 /// How long everything may take to come to rest: an answer that a plugin lost is waited for by its

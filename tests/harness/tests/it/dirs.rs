@@ -1,9 +1,14 @@
 //! Directories go with everything mounted in them, and nothing behind a mount is touched.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use berth_harness::dirs::{Dir, mounts_beneath};
-use berth_harness::root;
+use berth_harness::dirs::{Dir, loops_beneath, mounts_beneath};
+use berth_harness::process::Program;
+use berth_harness::{root, wait};
 use nix::mount::{MsFlags, mount};
 
 const NONE: Option<&str> = None;
@@ -52,4 +57,68 @@ fn mounts_are_undone_before_anything_is_deleted() {
     assert!(mounts_beneath(&path).is_empty());
     assert!(!path.exists());
     assert_eq!(fs::read_to_string(precious.join("data")).unwrap(), "kept");
+}
+
+/// The line by which the one that is killed says where its directory is.
+const HERE: &str = "directory: ";
+
+#[tokio::test]
+async fn what_a_killed_test_had_made_is_taken_away() {
+    if !root::or_skip("mounts a tmpfs and binds a loop device") {
+        return;
+    }
+    let mut killed = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "dirs::is_killed", "--ignored", "--nocapture"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(killed.stdout.take().unwrap()).lines();
+    let mut said = lines.map_while(Result::ok);
+    let dir = said.find_map(|line| line.strip_prefix(HERE).map(PathBuf::from)).unwrap();
+    assert_eq!(left(&dir), (true, 1, 1));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+
+    wait::until("nothing is left", Duration::from_secs(30), async || match left(&dir) {
+        (false, 0, 0) => Ok(()),
+        left => Err(format!("{left:?}")),
+    })
+    .await;
+    assert!(!is_run_below(&dir));
+}
+
+/// Whether the directory is there, and how many mounts and loop devices are beneath it.
+fn left(dir: &Path) -> (bool, usize, usize) {
+    (dir.exists(), mounts_beneath(dir).len(), loops_beneath(dir).len())
+}
+
+/// Whether a process bears the directory in its command line.
+fn is_run_below(dir: &Path) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut lines = processes.filter_map(|one| fs::read_to_string(one.path().join("cmdline")).ok());
+    lines.any(|line| line.contains(dir.to_str().unwrap()))
+}
+
+/// No test of its own: the one above runs and kills it.
+#[test]
+#[ignore = "is run, and killed, by another"]
+fn is_killed() {
+    let dir = Dir::new("killed");
+    let inner = dir.join("mount");
+    fs::create_dir(&inner).unwrap();
+    mount(Some("tmpfs"), &inner, Some("tmpfs"), MsFlags::empty(), NONE).unwrap();
+    let image = dir.join("image");
+    fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let bound = Command::new("losetup").arg("--find").arg(&image).status().unwrap();
+    assert!(bound.success());
+    // What a process of ours started is left when that dies, and holds the mount busy.
+    let held = inner.join("held");
+    fs::write(&held, "").unwrap();
+    let orphan = format!("tail -f {0} & tail -f {0}", held.display());
+    let shell = Program::new("orphans", "/bin/sh", dir.join("log")).args(["-c", &orphan]).start();
+    println!("\n{HERE}{}", dir.path().display());
+    // Until it is killed; run by hand, until its input ends.
+    let _ = std::io::stdin().read_line(&mut String::new());
+    drop(shell);
 }

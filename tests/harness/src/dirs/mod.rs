@@ -1,8 +1,12 @@
 //! Temporary directories that may have mounts in them.
 //!
-//! Owns: the directories it makes, and every mount beneath them. Promises: short paths (a unix
-//! socket's is at most 107 bytes), and when dropped, first the mounts go, then the files. Never:
-//! deletes through a mount: where one cannot be undone, everything stays and a line says so.
+//! Owns: the directories it makes, and every mount and loop device beneath them. Promises: short
+//! paths (a unix socket's is at most 107 bytes); when dropped, first the mounts go, then the loop
+//! devices, then the files, and the same when the test process is killed. Never: deletes through a
+//! mount: where one cannot be undone, everything stays and a line says so.
+
+mod janitor;
+mod loops;
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +14,10 @@ use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+pub use loops::loops_beneath;
 use nix::mount::{MntFlags, umount2};
+
+use crate::failure;
 
 /// A directory of its own below /tmp, removed when dropped.
 #[derive(Debug)]
@@ -23,7 +30,10 @@ impl Dir {
     pub fn new(name: &str) -> Self {
         let made = tempfile::Builder::new().prefix(&format!("berth-{name}-")).tempdir_in("/tmp");
         // Kept: tempfile would delete it without a thought for mounts.
-        Self { path: made.expect("a directory can be made in /tmp").keep() }
+        let path = made.expect("a directory can be made in /tmp").keep();
+        janitor::enter(&path);
+        failure::keep();
+        Self { path }
     }
 
     /// Where it is.
@@ -40,18 +50,23 @@ impl Dir {
 impl Drop for Dir {
     fn drop(&mut self) {
         let left = unmount_beneath(&self.path);
+        loops::detach_beneath(&self.path);
         let outcome = match left.first() {
             Some(mount) => Err(format!("{} is still mounted", mount.display())),
             None => fs::remove_dir_all(&self.path).map_err(|error| error.to_string()),
         };
-        if let Err(reason) = outcome {
-            let line = format!("{} was left behind: {reason}", self.path.display());
-            if std::thread::panicking() {
-                let _ = writeln!(std::io::stderr().lock(), "{line}");
-            } else {
-                panic!("{line}");
+        match outcome {
+            Ok(()) => janitor::strike_out(&self.path),
+            Err(reason) => {
+                let line = format!("{} was left behind: {reason}", self.path.display());
+                if std::thread::panicking() {
+                    let _ = writeln!(std::io::stderr().lock(), "{line}");
+                } else {
+                    panic!("{line}");
+                }
             }
         }
+        failure::tell();
     }
 }
 

@@ -1,0 +1,39 @@
+//! Who cleans up after a test process that was killed, and so dropped nothing.
+//!
+//! Owns: one shell a process, in a session of its own, which waits at a pipe for the process's end.
+//! Promises: what stands in its list then is taken away as a drop would have done it. Never:
+//! touches a directory that was not entered, or one that its owner is still there for.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Enters a directory: it is to go when this process does.
+pub(super) fn enter(dir: &Path) {
+    tell('+', dir);
+}
+
+/// Strikes out a directory that is gone.
+pub(super) fn strike_out(dir: &Path) {
+    tell('-', dir);
+}
+
+fn tell(sign: char, dir: &Path) {
+    // Held until the process ends: the kernel closes it, whatever ends the process.
+    static LIST: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
+    let list = LIST.get_or_init(|| Mutex::new(start()));
+    let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+    writeln!(list, "{sign} {}", dir.display()).expect("the janitor reads as long as we live");
+}
+
+fn start() -> ChildStdin {
+    // A session of its own: who ends the test's process group, or its terminal, leaves it be.
+    let janitor = Command::new("setsid")
+        .args(["sh", "-c", include_str!("janitor.sh")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .current_dir("/")
+        .spawn();
+    janitor.expect("setsid of util-linux is here").stdin.expect("its input is a pipe")
+}
