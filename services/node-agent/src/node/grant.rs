@@ -50,7 +50,8 @@ pub(super) async fn take(
             let late = || Problem::new(Code::Late, "there was no time left to ask").retryable();
             return Err(last.unwrap_or_else(late).at(STEP));
         }
-        let call = Call::within(trace, left.min(ONE_ASKING));
+        let given = left.min(ONE_ASKING);
+        let call = Call::within(trace, given);
         let asked = Instant::now();
         let problem = match bus.request::<Grant>(&subject, &request, &call).await {
             Ok(grant) => return Ok(grant),
@@ -66,7 +67,7 @@ pub(super) async fn take(
             %problem,
             "not granted yet"
         );
-        last = Some(problem);
+        last = Some(worth_telling(last, problem, given));
         // Who was kept waiting for the answer asks again at once, so as to miss nothing.
         tries = if asked.elapsed() > AGAIN.max { 1 } else { tries + 1 };
         sleep(AGAIN.wait(tries, clock::jitter()).min(left_until(deadline))).await;
@@ -76,4 +77,33 @@ pub(super) async fn take(
 /// How long it may still be asked.
 fn left_until(deadline: Timestamp) -> Duration {
     deadline.since(clock::now()).saturating_sub(TO_ANSWER)
+}
+
+/// Why there is no grant: that the last asking of many had no time to be answered says less than
+/// what was answered before it.
+fn worth_telling(before: Option<Problem>, problem: Problem, given: Duration) -> Problem {
+    match before {
+        Some(said) if problem.code == Code::NoAnswer && given < AGAIN.max => said,
+        _ => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_asking_without_time_takes_no_reason_away() {
+        let (brief, long) = (Duration::from_millis(9), ONE_ASKING);
+        let of = |code| Problem::new(code, "so").retryable();
+        for (before, now, given, told) in [
+            (Some(Code::PluginUnhealthy), Code::NoAnswer, brief, Code::PluginUnhealthy),
+            (Some(Code::PluginUnhealthy), Code::NoAnswer, long, Code::NoAnswer),
+            (Some(Code::PluginUnhealthy), Code::AccessInUse, brief, Code::AccessInUse),
+            (None, Code::NoAnswer, brief, Code::NoAnswer),
+        ] {
+            let problem = worth_telling(before.map(of), of(now), given);
+            assert_eq!(problem.code, told, "{before:?}, then {now:?} within {given:?}");
+        }
+    }
 }
