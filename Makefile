@@ -30,10 +30,11 @@ lint: ## check formatting, and clippy with warnings denied
 	$(call section,clippy)
 	cargo clippy $(CARGO_LOCKED) --workspace --all-targets -- -D warnings
 
-# The programs come before the tests: tests that start them find them built.
+# The programs come before the tests: tests that start them find them built. CI goes on after a
+# failure: what it says once is all that can be learnt from it.
 test: nats-server lint build ## run every check and every test
 	$(call section,tests)
-	cargo test $(CARGO_LOCKED) --workspace
+	cargo test $(CARGO_LOCKED) --workspace $(if $(CI),--no-fail-fast)
 
 # Not part of `make test`: what it holds us against is fetched first.
 test-peers: nats-server build ## hold it against what is not ours: csi-sanity, a client in Python
