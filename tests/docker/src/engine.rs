@@ -123,6 +123,21 @@ impl Engine {
         said(&output)
     }
 
+    /// `docker volume create` with Berth's driver and these options.
+    pub async fn create(&self, name: &str, options: &[&str]) {
+        assert_eq!(self.ok(&self.create_arguments(name, options)).await, name);
+    }
+
+    /// The same where it is refused; what is said.
+    pub async fn create_refused(&self, name: &str, options: &[&str]) -> String {
+        self.refused(&self.create_arguments(name, options)).await
+    }
+
+    fn create_arguments<'a>(&'a self, name: &'a str, options: &[&'a str]) -> Vec<&'a str> {
+        let options = options.iter().flat_map(|option| ["-o", option]);
+        ["volume", "create", "-d", &self.driver, name].into_iter().chain(options).collect()
+    }
+
     /// A docker command, off the test's own thread.
     pub async fn run(&self, arguments: &[&str]) -> Output {
         let mut command = self.command(arguments);

@@ -36,6 +36,21 @@ fn node_id(node: usize) -> NodeId {
     NodeId::new(format!("n{}", node + 1)).expect("the test's node has an id")
 }
 
+fn at_agent(node: usize) -> String {
+    AgentVerb::Mount.subject(&node_id(node))
+}
+
+fn mount_request(alloc: &str, volume: &str, wait: bool) -> Mount {
+    Mount {
+        namespace: Namespace::default(),
+        alloc: alloc_id(alloc),
+        volume: volume_id(volume),
+        wait,
+        alias: None,
+        path: None,
+    }
+}
+
 impl System {
     /// One request, asked once.
     pub async fn ask<T: DeserializeOwned>(
@@ -107,15 +122,27 @@ impl System {
 
     /// Has the node's agent claim and mount the volume; asked until it is done or refused.
     pub async fn mount(&self, alloc: &str, node: usize, volume: &str) -> Result<Mounted, Problem> {
-        let mount = Mount {
-            namespace: Namespace::default(),
-            alloc: alloc_id(alloc),
-            volume: volume_id(volume),
-            wait: false,
-            alias: None,
-            path: None,
-        };
-        self.persist(&AgentVerb::Mount.subject(&node_id(node)), &mount).await
+        self.persist(&at_agent(node), &mount_request(alloc, volume, false)).await
+    }
+
+    /// The same, asked once: as an agent answers by the request's deadline, also by "later".
+    pub async fn try_mount(
+        &self,
+        alloc: &str,
+        node: usize,
+        volume: &str,
+    ) -> Result<Mounted, Problem> {
+        self.ask(&at_agent(node), &mount_request(alloc, volume, false)).await
+    }
+
+    /// The same, in line for the volume while others have it.
+    pub async fn mount_in_turn(
+        &self,
+        alloc: &str,
+        node: usize,
+        volume: &str,
+    ) -> Result<Mounted, Problem> {
+        self.persist(&at_agent(node), &mount_request(alloc, volume, true)).await
     }
 
     /// Registers an alloc and mounts its volume.

@@ -18,7 +18,7 @@ async fn what_one_container_writes_another_reads() {
     let site = Site::start(1).await;
     site.system.volume("data", WRITER).await;
     let (engine, driver) = (site.engine(0).await, site.driver(0));
-    assert_eq!(engine.ok(&["volume", "create", "-d", &driver, "data"]).await, "data");
+    engine.create("data", &[]).await;
     engine.shell("data", &["--rm"], "echo kept > /data/file && sync").await;
     // Free between the two: the second one claims it anew.
     site.settle("data").await;
@@ -109,7 +109,7 @@ async fn a_volume_that_another_node_holds_is_refused_in_words() {
     let refused = engine.refused(&engine.shell_arguments(volume, &["--rm"], "true")).await;
     assert!(refused.contains("BERTH0106") && refused.contains("elsewhere"), "{refused}");
     // And the name is not forgotten while anybody in the fleet uses what it stands for.
-    engine.ok(&["volume", "create", "-d", &site.driver(0), "data"]).await;
+    engine.create("data", &[]).await;
     let removed = engine.refused(&["volume", "rm", "data"]).await;
     assert!(removed.contains("claimed by elsewhere on node n2"), "{removed}");
 
@@ -127,23 +127,16 @@ async fn options_say_which_volume_and_what_may_be_done() {
     }
     let site = Site::start(1).await;
     site.system.volume("a b[2]", &["single-node-multi-writer"]).await;
-    let (engine, driver) = (site.engine(0).await, site.driver(0));
-    let create = async |name: &str, options: &[&str]| {
-        let mut arguments = vec!["volume", "create", "-d", &driver, name];
-        for option in options {
-            arguments.extend(["-o", option]);
-        }
-        engine.run(&arguments).await
-    };
-    assert!(create("rw-name", &["volume=a b[2]"]).await.status.success());
-    assert!(create("ro-name", &["volume=a b[2]", "mode=ro"]).await.status.success());
-    let wrong = create("wrong", &["volume=nowhere", "mode=rx", "class=fast", "colour=red"]).await;
-    let wrong = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    let engine = site.engine(0).await;
+    engine.create("rw-name", &["volume=a b[2]"]).await;
+    engine.create("ro-name", &["volume=a b[2]", "mode=ro"]).await;
+    let wrong = engine
+        .create_refused("wrong", &["volume=nowhere", "mode=rx", "class=fast", "colour=red"])
+        .await;
     for fault in ["mode=rx", "class=fast", "colour=red"] {
         assert!(wrong.contains(fault), "{fault} is not in: {wrong}");
     }
-    let wrong = create("wrong", &["volume=nowhere"]).await;
-    let wrong = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    let wrong = engine.create_refused("wrong", &["volume=nowhere"]).await;
     assert!(wrong.contains("there is no volume nowhere"), "{wrong}");
 
     engine.shell("rw-name", &["--rm"], "echo kept > /data/file").await;
@@ -179,23 +172,15 @@ async fn a_file_system_is_asked_of_the_plugin_and_a_size_of_what_is_registered()
         "capability": [{"access": "single-node-writer"}]});
     site.system.ask::<Value>("berth.v1.volume.register.default", &disk).await.unwrap();
     site.system.volume("data", WRITER).await;
-    let (engine, driver) = (site.engine(0).await, site.driver(0));
-    let create = async |name: &str, options: &[&str]| {
-        let mut arguments = vec!["volume", "create", "-d", &driver, name];
-        for option in options {
-            arguments.extend(["-o", option]);
-        }
-        engine.run(&arguments).await
-    };
+    let engine = site.engine(0).await;
     for (options, words) in [
         (["volume=disk", "size=1G"], "has 67108864 bytes, and 1073741824 are asked for"),
         (["volume=data", "size=1M"], "how large volume default/data is, is not known"),
     ] {
-        let wrong = create("wrong", &options).await;
-        let wrong = String::from_utf8_lossy(&wrong.stderr).into_owned();
+        let wrong = engine.create_refused("wrong", &options).await;
         assert!(wrong.contains(words), "{wrong}");
     }
-    assert!(create("right", &["volume=disk", "size=64M", "fs=ext4"]).await.status.success());
+    engine.create("right", &["volume=disk", "size=64M", "fs=ext4"]).await;
     let mounts = engine.shell("right", &["--rm"], "cat /proc/mounts").await;
     let at_data = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/data")).unwrap();
     assert_eq!(at_data.split(' ').nth(2), Some("ext4"), "{mounts}");
@@ -206,7 +191,7 @@ async fn a_file_system_is_asked_of_the_plugin_and_a_size_of_what_is_registered()
     assert!(!asked.is_empty() && asked.iter().all(|call| call.contains("ext4")), "{asked:?}");
 
     // What the volume cannot be, the plugin says.
-    assert!(create("other", &["volume=disk", "fs=xfs"]).await.status.success());
+    engine.create("other", &["volume=disk", "fs=xfs"]).await;
     let refused = engine.refused(&engine.shell_arguments("other:/data", &["--rm"], "true")).await;
     assert!(refused.contains("the volume was made with ext4"), "{refused}");
     site.settle("disk").await;

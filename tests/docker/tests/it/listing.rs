@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use berth_docker::{PATIENCE, Plugin, Site, engine_or_skip};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::Part;
+use berth_integration::{Part, System};
 use serde_json::json;
 
 const WRITER: &[&str] = &["single-node-writer"];
@@ -67,6 +67,15 @@ async fn a_list_waits_for_no_claim_service() {
     assert_eq!(listed(&plugin).await, ["data"]);
 }
 
+/// The agent is another process, which serves Docker again.
+async fn agent_is_killed(system: &System) {
+    system.kill9_and_restart(Part::Agent(0)).await;
+    wait::until("the plugin answers again", PATIENCE, || async {
+        std::os::unix::net::UnixStream::connect(system.docker_socket(0)).map(drop)
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_knows_nothing_yet_waits_for_its_first_question_only() {
     if !or_skip("an agent's socket") {
@@ -77,19 +86,11 @@ async fn an_agent_that_knows_nothing_yet_waits_for_its_first_question_only() {
     system.volume("data", WRITER).await;
     let named = json!({"Name": "mine", "Opts": {"volume": "data"}});
     assert!(plugin.ask("VolumeDriver.Create", &named).await.is_done());
-    system.kill9_and_restart(Part::Agent(0)).await;
-    wait::until("the plugin answers again", PATIENCE, || async {
-        std::os::unix::net::UnixStream::connect(system.docker_socket(0)).map(drop)
-    })
-    .await;
+    agent_is_killed(system).await;
     assert_eq!(listed(&plugin).await, ["data", "mine"], "the first list is no empty one");
 
     system.daemon(Part::Claim).pause();
-    system.kill9_and_restart(Part::Agent(0)).await;
-    wait::until("the plugin answers again", PATIENCE, || async {
-        std::os::unix::net::UnixStream::connect(system.docker_socket(0)).map(drop)
-    })
-    .await;
+    agent_is_killed(system).await;
     let began = Instant::now();
     assert_eq!(listed(&plugin).await, ["mine"], "what is on its own disk");
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
@@ -104,14 +105,12 @@ async fn what_is_created_is_listed_right_after() {
     }
     let site = Site::start(1).await;
     let (system, engine) = (&site.system, site.engine(0).await);
-    let driver = site.driver(0);
     for at in 0..5 {
         let (id, name) = (format!("data{at}"), format!("name{at}"));
         system.volume(&id, WRITER).await;
         // The volume itself, which is there without being created, and a name of its own for it.
-        engine.ok(&["volume", "create", "-d", &driver, &id]).await;
-        let volume = format!("volume={id}");
-        engine.ok(&["volume", "create", "-d", &driver, "-o", &volume, &name]).await;
+        engine.create(&id, &[]).await;
+        engine.create(&name, &[&format!("volume={id}")]).await;
         let listed = engine.volumes().await;
         assert!(listed.contains(&id) && listed.contains(&name), "{listed:?}");
         // What the plugin says of it, not what the engine remembers.

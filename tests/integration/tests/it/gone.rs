@@ -6,17 +6,17 @@
 use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
-use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::agent::Mounted;
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{Declared, Left, NodeStatus};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_contract::subject::{Global, Namespaced};
+use berth_domain::Namespace;
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::NodeState;
 use berth_domain::proof::ProofKind;
 use berth_domain::volume::State;
-use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::dirs::mounts_beneath;
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
@@ -72,25 +72,6 @@ async fn claim(system: &System, volume: &str, is: impl Fn(&ClaimStatus) -> bool)
 async fn alloc(system: &System, id: &str) -> AllocStatus {
     let subject = Namespaced::AllocStatus.subject(&Namespace::default());
     system.persist(&subject, &json!({"id": id})).await.unwrap()
-}
-
-/// One try to mount.
-async fn try_mount(
-    system: &System,
-    alloc: &str,
-    node: usize,
-    volume: &str,
-) -> Result<Mounted, Problem> {
-    let mount = Mount {
-        namespace: Namespace::default(),
-        alloc: AllocId::new(alloc).unwrap(),
-        volume: VolumeId::new(volume).unwrap(),
-        wait: false,
-        alias: None,
-        path: None,
-    };
-    let node = NodeId::new(format!("n{}", node + 1)).unwrap();
-    system.ask(&AgentVerb::Mount.subject(&node), &mount).await
 }
 
 /// `RPC node` of each call that began and changes something, in order: the node that a controller
@@ -152,7 +133,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     let ended = alloc(&system, "a").await;
     assert_eq!(ended.state, AllocState::Failed, "{ended:?}");
     assert!(ended.note.as_ref().unwrap().contains("storage-fenced, says ada@console"), "{ended:?}");
-    assert!(try_mount(&system, "b", 1, "data").await.is_err());
+    assert!(system.try_mount("b", 1, "data").await.is_err());
     assert!(mounted_on_n1(&system), "the mount of n1 lives on");
 
     // The controller succeeds, and the volume is n2's.
@@ -175,7 +156,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     system.restart(Part::Agent(0));
     system.alloc("c", 0, "other", false).await;
     wait::until("it says that it takes nothing new", PATIENCE, async || {
-        let refused = try_mount(&system, "c", 0, "other").await.unwrap_err();
+        let refused = system.try_mount("c", 0, "other").await.unwrap_err();
         let is_closed = refused.code == Code::NodeReturning;
         if is_closed { Ok(()) } else { Err(refused.to_string()) }
     })
@@ -207,7 +188,7 @@ fn mounted_on_n1(system: &System) -> bool {
 
 async fn mount(system: &System, alloc: &str, node: usize, volume: &str) -> Mounted {
     wait::until("it is mounted", PATIENCE, async || {
-        try_mount(system, alloc, node, volume).await.map_err(|problem| problem.to_string())
+        system.try_mount(alloc, node, volume).await.map_err(|problem| problem.to_string())
     })
     .await
 }

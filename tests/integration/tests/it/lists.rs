@@ -125,6 +125,12 @@ async fn volumes(system: &System, query: Value) -> (Page, Option<String>) {
     (Page { index: list.index, entries, ..Page::default() }, list.next)
 }
 
+fn assert_no_page_is_torn(pages: &[Page], history: &History) {
+    let torn: Vec<String> = pages.iter().flat_map(|page| history.faults(page)).collect();
+    assert!(torn.is_empty(), "of {} pages: {torn:#?}", pages.len());
+    assert!(pages.iter().any(|page| page.until.is_some()), "no list had two pages");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_volumes_is_the_bucket_at_its_index_whoever_writes() {
     let system = System::start(Options { nodes: 1, replicas: 2, ..Options::default() }).await;
@@ -142,12 +148,9 @@ async fn a_list_of_volumes_is_the_bucket_at_its_index_whoever_writes() {
     };
     let [one, two, three] = [0, 1, 2].map(|writer| rename_pairs(&system, &race, writer));
     let (pages, one, two, three) = tokio::join!(readers, one, two, three);
-    let history = one.and(two).and(three);
-    let torn: Vec<String> = pages.iter().flat_map(|page| history.faults(page)).collect();
-    assert!(torn.is_empty(), "of {} pages: {torn:#?}", pages.len());
+    assert_no_page_is_torn(&pages, &one.and(two).and(three));
     // The readers met what they are there for.
     let missing = |page: &&Page| page.is_whole() && page.entries.len() < 2 * WRITERS;
-    assert!(pages.iter().any(|page| page.until.is_some()), "no list had two pages");
     assert!(pages.iter().any(|page| missing(&page)), "nobody saw a volume gone");
 }
 
@@ -199,10 +202,7 @@ async fn a_list_of_allocs_is_the_bucket_at_its_index_whoever_writes() {
     };
     let [one, two, three] = [0, 1, 2].map(|writer| live_and_end(&system, &race, writer));
     let (pages, one, two, three) = tokio::join!(readers, one, two, three);
-    let history = one.and(two).and(three);
-    let torn: Vec<String> = pages.iter().flat_map(|page| history.faults(page)).collect();
-    assert!(torn.is_empty(), "of {} pages: {torn:#?}", pages.len());
-    assert!(pages.iter().any(|page| page.until.is_some()), "no list had two pages");
+    assert_no_page_is_torn(&pages, &one.and(two).and(three));
 }
 
 /// What `berth` says.

@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::problem::Problem;
-use berth_contract::subject::AgentVerb;
-use berth_domain::NodeId;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{SOON, at_rest, begun_at, provision, register, used_on};
 
@@ -117,23 +114,12 @@ async fn controller_and_node_are_on_different_hosts() {
     system.alloc("astray", 0, "data", false).await;
     // It is waited for, and whoever waits is told for what: on a busy machine, at a later asking.
     wait::until("it is said what is missing", SOON, || async {
-        let refused = try_mount(&system, "astray", "n1", "data").await.unwrap_err();
+        let refused = system.try_mount("astray", 0, "data").await.unwrap_err();
         let says_so = refused.message.contains("no instance on node n1");
         if says_so { Ok(()) } else { Err(refused.to_string()) }
     })
     .await;
     system.stop("astray").await;
-}
-
-/// Asks a node's agent once, also when the answer is "later".
-async fn try_mount(
-    system: &System,
-    alloc: &str,
-    node: &str,
-    volume: &str,
-) -> Result<Value, Problem> {
-    let body = json!({"namespace": "default", "alloc": alloc, "volume": volume, "wait": false});
-    system.ask(&AgentVerb::Mount.subject(&NodeId::new(node).unwrap()), &body).await
 }
 
 /// A plugin without a controller, without staging: all it can do is publish.

@@ -19,13 +19,12 @@ mod s12_truth;
 use std::process::Output;
 use std::time::Duration;
 
-use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{AllocStatus, Stop};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::subject::Namespaced;
 use berth_domain::alloc::AllocState;
 use berth_domain::volume::State;
-use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
+use berth_domain::{AllocId, Namespace};
 use berth_harness::process::binary;
 use berth_harness::wait;
 use berth_integration::System;
@@ -87,25 +86,6 @@ async fn ended(system: &System, alloc: &str, state: AllocState) -> AllocStatus {
     let stop = Stop { id: AllocId::new(alloc).unwrap(), state, note: None };
     let subject = Namespaced::AllocStop.subject(&Namespace::default());
     system.persist(&subject, &stop).await.unwrap()
-}
-
-/// Mounts, in line for it while others have it; asked until it is done or refused.
-async fn mount_in_turn(
-    system: &System,
-    alloc: &str,
-    node: usize,
-    volume: &str,
-) -> Result<Mounted, Problem> {
-    let mount = Mount {
-        namespace: Namespace::default(),
-        alloc: AllocId::new(alloc).unwrap(),
-        volume: VolumeId::new(volume).unwrap(),
-        wait: true,
-        alias: None,
-        path: None,
-    };
-    let node = NodeId::new(format!("n{}", node + 1)).unwrap();
-    system.persist(&AgentVerb::Mount.subject(&node), &mount).await
 }
 
 /// Waits until an alloc's claim on the volume is in this state.

@@ -7,7 +7,7 @@ use berth_domain::volume::State;
 use berth_harness::root::or_skip;
 use berth_integration::{Options, Part, System};
 
-use super::{changes, claim_is, ended, lines, mount_in_turn, us};
+use super::{changes, claim_is, ended, lines, us};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s01_a_failed_workload_releases_at_once() {
@@ -24,7 +24,7 @@ async fn s01_a_failed_workload_releases_at_once() {
         claim_is(&system, "data", "b", State::Waiting).await;
         ended(&system, "a", AllocState::Failed).await;
     };
-    let (mounted, ()) = tokio::join!(mount_in_turn(&system, "b", 1, "data"), fail);
+    let (mounted, ()) = tokio::join!(system.mount_in_turn("b", 1, "data"), fail);
     mounted.unwrap();
 
     let detached = lines(&system, "end", "ControllerUnpublishVolume", "data");

@@ -10,11 +10,30 @@ use berth_integration::{Options, Part, System};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{SOON, claim_is, drawn, lines, mount_in_turn, plant, us};
+use super::{SOON, claim_is, drawn, lines, plant, us};
 
 /// The plugin's node services that are healthy.
 async fn healthy_nodes(system: &System) -> usize {
     system.plugins().await.unwrap().plugins[0].nodes.healthy
+}
+
+/// Of a volume, the alloc on the node that is drained and the one that is to follow it.
+fn names(volume: &str) -> (String, String) {
+    (format!("old-{volume}"), format!("new-{volume}"))
+}
+
+/// Volumes in use on the first node, each with a word of its alloc's in it, and with an alloc on
+/// the second node that is to follow.
+async fn occupied(system: &System) -> [&'static str; 3] {
+    let volumes = ["data0", "data1", "data2"];
+    for volume in volumes {
+        let (old, new) = names(volume);
+        system.volume(volume, &["single-node-writer"]).await;
+        let mounted = system.run(&old, 0, volume).await;
+        std::fs::write(format!("{}/f", mounted.path), &old).unwrap();
+        system.alloc(&new, 1, volume, false).await;
+    }
+    volumes
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,15 +42,7 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
         return;
     }
     let system = System::start(Options::default()).await;
-    let volumes = ["data0", "data1", "data2"];
-    let names = |volume: &str| (format!("old-{volume}"), format!("new-{volume}"));
-    for volume in volumes {
-        let (old, new) = names(volume);
-        system.volume(volume, &["single-node-writer"]).await;
-        let mounted = system.run(&old, 0, volume).await;
-        std::fs::write(format!("{}/f", mounted.path), &old).unwrap();
-        system.alloc(&new, 1, volume, false).await;
-    }
+    let volumes = occupied(&system).await;
     // Each unmount takes a while: what comes after asks while the old is being released.
     plant(&system, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 700}]));
     let drain = async {
@@ -60,7 +71,7 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
     };
     let mount = |volume: &'static str| {
         let (system, new) = (&system, names(volume).1);
-        async move { mount_in_turn(system, &new, 1, volume).await.unwrap() }
+        async move { system.mount_in_turn(&new, 1, volume).await.unwrap() }
     };
     let (a, b, c, ()) =
         tokio::join!(mount(volumes[0]), mount(volumes[1]), mount(volumes[2]), drain);
@@ -93,15 +104,7 @@ async fn s04_a_drain_goes_on_whatever_is_restarted_meanwhile() {
         return;
     }
     let system = System::start(Options::default()).await;
-    let volumes = ["data0", "data1", "data2"];
-    let names = |volume: &str| (format!("old-{volume}"), format!("new-{volume}"));
-    for volume in volumes {
-        let (old, new) = names(volume);
-        system.volume(volume, &["single-node-writer"]).await;
-        let mounted = system.run(&old, 0, volume).await;
-        std::fs::write(format!("{}/f", mounted.path), &old).unwrap();
-        system.alloc(&new, 1, volume, false).await;
-    }
+    let volumes = occupied(&system).await;
     plant(&system, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 300}]));
     let mut parts = vec![
         Part::Agent(0),
@@ -128,7 +131,7 @@ async fn s04_a_drain_goes_on_whatever_is_restarted_meanwhile() {
     };
     let (system, names) = (&system, &names);
     let mount =
-        |volume| async move { mount_in_turn(system, &names(volume).1, 1, volume).await.unwrap() };
+        |volume| async move { system.mount_in_turn(&names(volume).1, 1, volume).await.unwrap() };
     let (a, b, c, (), ()) =
         tokio::join!(mount(volumes[0]), mount(volumes[1]), mount(volumes[2]), restarts, stops);
     for (volume, mounted) in volumes.into_iter().zip([a, b, c]) {
@@ -175,7 +178,7 @@ async fn first_come_first_served() {
             if at > 0 {
                 claim_is(system, "data", waiters[at - 1].0, State::Waiting).await;
             }
-            mount_in_turn(system, id, node, "data").await.unwrap();
+            system.mount_in_turn(id, node, "data").await.unwrap();
             // Whoever is next gets it only when this one has ended.
             let claims = system.claims("data").await.claims;
             let held = claims.iter().filter(|claim| claim.state != State::Waiting);
@@ -234,9 +237,9 @@ async fn a_place_in_line_is_lost_by_whoever_does_not_come_back() {
         .await;
         system.stop("holder").await;
     };
-    let refused = mount_in_turn(&system, "stopped", 1, "data");
+    let refused = system.mount_in_turn("stopped", 1, "data");
     let (refused, mounted, ()) =
-        tokio::join!(refused, mount_in_turn(&system, "patient", 1, "data"), stopped);
+        tokio::join!(refused, system.mount_in_turn("patient", 1, "data"), stopped);
     mounted.unwrap();
     let refused = refused.unwrap_err();
     assert_eq!(refused.code, berth_contract::code::Code::AllocTerminal, "{refused}");

@@ -8,7 +8,7 @@ use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
 use berth_integration::{Options, Part, System};
 
-use super::{begun, mount_in_turn};
+use super::begun;
 
 /// An alloc on n1 that asks for the volume with mount options of its own.
 async fn alloc(system: &System, id: &str) {
@@ -35,7 +35,7 @@ async fn s05_a_killed_agent_unstages_after_the_last_and_not_before() {
     system.volume("data", &["single-node-multi-writer"]).await;
     for id in ["a", "b"] {
         alloc(&system, id).await;
-        mount_in_turn(&system, id, 0, "data").await.unwrap();
+        system.mount_in_turn(id, 0, "data").await.unwrap();
     }
     assert_eq!(begun(&system, "NodeStageVolume", "data"), 1);
     system.kill9_and_restart(Part::Agent(0)).await;
@@ -49,7 +49,7 @@ async fn s05_a_killed_agent_unstages_after_the_last_and_not_before() {
     .await;
     assert_eq!(begun(&system, "NodeUnpublishVolume", "data"), 1);
     assert_eq!(begun(&system, "NodeUnstageVolume", "data"), 0, "b still has it");
-    let left = mount_in_turn(&system, "b", 0, "data").await.unwrap();
+    let left = system.mount_in_turn("b", 0, "data").await.unwrap();
     std::fs::write(format!("{}/f", left.path), "x").unwrap();
 
     system.stop("b").await;

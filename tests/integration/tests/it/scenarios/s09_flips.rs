@@ -9,7 +9,7 @@ use berth_integration::{Options, Part, System};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{drawn, mount_in_turn, us};
+use super::{drawn, us};
 
 /// Which flips go where: to the same node, or away; in no order.
 const ORDER: [bool; 20] = [
@@ -56,11 +56,11 @@ async fn s09_flips_on_one_node_never_interleave() {
                 // Sometimes the old is gone for good before the new comes, mostly not.
                 if *stay {
                     let (mounted, _) =
-                        tokio::join!(mount_in_turn(system, &new, 0, volume), system.stop(&old));
+                        tokio::join!(system.mount_in_turn(&new, 0, volume), system.stop(&old));
                     mounted.unwrap();
                 } else {
                     system.stop(&old).await;
-                    mount_in_turn(system, &new, 0, volume).await.unwrap();
+                    system.mount_in_turn(&new, 0, volume).await.unwrap();
                 }
             }
             system.stop(&name(stay.len())).await;
@@ -119,7 +119,7 @@ async fn s09_flips_go_on_whatever_of_the_node_is_killed_meanwhile() {
                 system.stop(&old).await;
             }
         };
-        let come = mount_in_turn(&system, &new, 0, "data");
+        let come = system.mount_in_turn(&new, 0, "data");
         let (mounted, (), ()) = tokio::join!(come, leave, kill);
         let file = format!("{}/f", mounted.unwrap().path);
         assert_eq!(fs::read_to_string(&file).unwrap(), old, "flip {at}");
