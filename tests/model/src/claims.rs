@@ -25,7 +25,7 @@ impl Model {
     /// Other volumes may take all places that the node has for the plugin. Then nothing comes of
     /// being asked, but that a place in line is had, or kept: to a volume others only make it late.
     fn check_full(&mut self, world: &World, alloc: usize) -> Result<(), Breach> {
-        let Decision::Decided { record, call } =
+        let Decision::Decided { record, call, .. } =
             self.decider.decide(world.record, Ask::Take { alloc, controller: None })?
         else {
             return Ok(());
@@ -157,9 +157,8 @@ impl Model {
     /// A grant stays on its way also when it has arrived: whoever has a claim may ask for it again
     /// (B4), so that there is always another that may still come.
     fn ask_on(&mut self, world: &mut World, seen: Record, ask: Ask) -> Result<(), Breach> {
-        let Decision::Decided { record: decided, call } = self.decider.decide(seen, ask)? else {
-            return Ok(());
-        };
+        let decision = self.decider.decide(seen, ask)?;
+        let Decision::Decided { record: decided, call, asks } = decision else { return Ok(()) };
         let is_refused = seen != world.record && decided != seen;
         if is_refused && !self.scenario.is(Mutation::NoGuard) {
             return Ok(());
@@ -198,6 +197,7 @@ impl Model {
                 attempt: AttemptId::New,
                 epoch: claim.epoch,
                 left: TIMEOUT,
+                asks,
                 at_work: false,
                 behind: 0,
                 order: self.next_order(world, kind),

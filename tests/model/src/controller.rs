@@ -5,7 +5,9 @@
 //! here, so nothing that can happen with that memory is missing.
 //!
 //! Each executor sees its own lock only. When several serve one plugin, the plugin is asked for a
-//! volume while it is at another call for it: it answers ABORTED, or has the second wait.
+//! volume while it is at another call for it: it answers ABORTED, or has the second wait. Where
+//! each node has one of its own, nothing of the kind is asked of the plugin: whoever calls one asks
+//! the other first, where an earlier call may be under way.
 
 use berth_domain::access::AccessMode;
 use berth_domain::volume::CallKind;
@@ -20,6 +22,9 @@ impl Model {
     /// A call reaches its executor, which takes it up or refuses it (rule 4).
     pub(crate) fn deliver(&mut self, world: &mut World, at: usize) {
         let call = world.calls[at];
+        if call.asks {
+            return self.ask_first(world, at);
+        }
         // Within the margin after the deadline the executor's clock may still say that it is time.
         let in_time = call.may_begin() || self.scenario.is(Mutation::NoDeadline);
         if in_time {
@@ -28,12 +33,12 @@ impl Model {
         let taken_up = in_time
             && !call.overtaken
             && if call.kind.is_controller() {
-                !world.controller_lost && controller_calls(world) < self.scenario.controllers()
+                !world.controller_lost && self.has_a_controller_for(world, call)
             } else {
                 self.detach(world, call)
             };
         if taken_up {
-            if call.kind.is_controller() {
+            if call.kind.is_controller() && !self.scenario.has(Trouble::OwnControllers) {
                 world.calls[at].behind = u8::try_from(controller_calls(world)).unwrap_or(u8::MAX);
             }
             world.calls[at].at_work = true;
@@ -41,9 +46,37 @@ impl Model {
             // Too late, or nobody is there, or each has the volume's lock held by a call that the
             // plugin has not answered.
             world.calls.remove(at);
-            let asked = world.controller_lost || !self.scenario.has(Trouble::Confirmed);
+            let told_apart = [Trouble::Confirmed, Trouble::OwnControllers];
+            let told_apart = told_apart.into_iter().any(|trouble| self.scenario.has(trouble));
+            let asked = world.controller_lost || !told_apart;
             answer(world, call, if asked { Outcome::Failed } else { Outcome::Unasked });
         }
+    }
+
+    /// Before the call is made: when the other node's controller is at one, it is not.
+    fn ask_first(&self, world: &mut World, at: usize) {
+        let call = world.calls[at];
+        if self.is_at_work(world, |node| node != self.node_of(call.alloc)) {
+            world.calls.remove(at);
+            answer(world, call, Outcome::Unasked);
+        } else {
+            world.calls[at].asks = false;
+        }
+    }
+
+    /// Whether an executor holds no call for the volume.
+    fn has_a_controller_for(&self, world: &World, call: Call) -> bool {
+        if self.scenario.has(Trouble::OwnControllers) {
+            !self.is_at_work(world, |node| node == self.node_of(call.alloc))
+        } else {
+            controller_calls(world) < self.scenario.controllers()
+        }
+    }
+
+    /// Whether a controller is at a call for a claim on such a node.
+    fn is_at_work(&self, world: &World, on: impl Fn(usize) -> bool) -> bool {
+        let mut at_work = world.calls.iter().filter(|call| call.at_work);
+        at_work.any(|call| call.kind.is_controller() && on(self.node_of(call.alloc)))
     }
 
     /// The plugin acts or does not, and answers one or the other.

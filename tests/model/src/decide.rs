@@ -13,7 +13,7 @@ use berth_domain::volume::{
 
 use crate::fingerprint::Quick;
 use crate::safety::Breach;
-use crate::scenario::{Mutation, Scenario};
+use crate::scenario::{Mutation, Scenario, Trouble};
 use crate::translate::{NOW, TICK, Translation};
 use crate::world::{AttemptId, MARGIN, Outcome, Record, Spec, TIMEOUT};
 
@@ -66,8 +66,9 @@ impl Ask {
 pub(crate) enum Decision {
     /// No; nothing is written.
     Refused,
-    /// The record as it is now, and the call to make. A new claim's epoch is 0.
-    Decided { record: Record, call: Option<CallKind> },
+    /// The record as it is now, and the call to make; whether the controller of the other node is
+    /// to be asked before that. A new claim's epoch is 0.
+    Decided { record: Record, call: Option<CallKind>, asks: bool },
 }
 
 /// Asks `step`, and remembers what it said.
@@ -181,7 +182,24 @@ impl Decider {
         if let Some(broken) = invariant::broken(&self.translation.volume(record)) {
             return Err(Breach::new(format!("invariant: {broken}")));
         }
-        Ok(Decision::Decided { record, call })
+        let asks = call.is_some_and(CallKind::is_controller) && self.asks(record, alloc);
+        Ok(Decision::Decided { record, call, asks })
+    }
+
+    /// Whether a controller on another node may be at an earlier call, as the record has it.
+    fn asks(&self, record: Record, alloc: usize) -> bool {
+        if !self.scenario.has(Trouble::OwnControllers) || self.scenario.is(Mutation::NoAsking) {
+            return false;
+        }
+        let mut volume = self.translation.volume(record);
+        if self.scenario.is(Mutation::AskTheUnheard) {
+            let claims = volume.claims.iter();
+            let untried = |claim: &Claim| Claim { tries: 0, ..claim.clone() };
+            let claims = claims.map(|(alloc, claim)| (alloc.clone(), untried(claim)));
+            volume.claims = claims.collect();
+        }
+        let own = self.translation.node(alloc);
+        volume.unsettled(self.translation.alloc(alloc)).any(|node| node != own)
     }
 
     /// The record after a step of the spec, which touches no claim.
@@ -197,12 +215,14 @@ impl Decider {
         if let Some(broken) = invariant::broken(&self.translation.volume(record)) {
             return Err(Breach::new(format!("invariant: {broken}")));
         }
-        Ok(Decision::Decided { record, call: step.call.map(|attempt| attempt.call) })
+        let call = step.call.map(|attempt| attempt.call);
+        Ok(Decision::Decided { record, call, asks: false })
     }
 
     /// The mutation of rule 9: freed because another on the node is leaving too.
     fn relying_on_leaving(&self, decision: Decision, alloc: usize) -> Decision {
-        let Decision::Decided { mut record, call: Some(CallKind::ControllerUnpublish) } = decision
+        let Decision::Decided { mut record, call: Some(CallKind::ControllerUnpublish), .. } =
+            decision
         else {
             return decision;
         };
@@ -217,7 +237,7 @@ impl Decider {
             return decision;
         }
         record.claims[alloc] = None;
-        Decision::Decided { record, call: None }
+        Decision::Decided { record, call: None, asks: false }
     }
 }
 

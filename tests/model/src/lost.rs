@@ -35,7 +35,7 @@ impl Model {
             return Ok(false);
         }
         // Where it is led on, it is because no call is needed for that.
-        let Decision::Decided { record, call } = self.decider.decide(world.record, ask)? else {
+        let Decision::Decided { record, call, .. } = self.decider.decide(world.record, ask)? else {
             return Ok(false);
         };
         let stays = record.claims[alloc].is_some_and(|after| after.state == claim.state);

@@ -114,8 +114,9 @@ impl Model {
 impl World {
     /// What is on its way has no order.
     pub(crate) fn sort(&mut self) {
-        self.calls
-            .sort_unstable_by_key(|c| (c.alloc, c.at_work, c.behind, c.attempt, c.order, c.epoch));
+        self.calls.sort_unstable_by_key(|c| {
+            (c.alloc, c.at_work, c.asks, c.behind, c.attempt, c.order, c.epoch)
+        });
         self.answers.sort_unstable();
         self.grants.sort_unstable();
     }

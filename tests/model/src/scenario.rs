@@ -58,6 +58,9 @@ pub enum Trouble {
     SecondController,
     /// It runs three times: two calls may wait behind a third.
     ThirdController,
+    /// The plugin's controller runs on each node, and is called for the claims there; it takes one
+    /// call for the volume at a time, and nothing keeps two of them apart.
+    OwnControllers,
     /// A person says that the storage has a claim's volume detached (rule 16).
     Confirmed,
     /// The plugin's controller can be reached no more, for good.
@@ -110,6 +113,10 @@ pub enum Mutation {
     NoMemory,
     /// An agent is told to detach an earlier claim, and does so to the one that it has (rule 10).
     AnyDetach,
+    /// Nobody asks the other controllers before one is called (decision 0011).
+    NoAsking,
+    /// Only those are asked after whose attempt nobody has answered.
+    AskTheUnheard,
     /// A plugin that is asked again for a volume acts on both calls as it likes: it neither answers
     /// ABORTED nor has the second wait for the first.
     PluginOverlaps,

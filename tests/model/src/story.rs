@@ -37,6 +37,9 @@ impl Model {
                 format!("a worker looks after the claim of {}, which has ended", alloc(at))
             }
             Action::GiveUp(at) => format!("nobody has answered for {}", alloc(at)),
+            Action::Deliver(at) if world.calls[at].asks => {
+                format!("the other node is asked what it is at, before {}", world.calls[at])
+            }
             Action::Deliver(at) => format!("{} arrives", world.calls[at]),
             Action::Repeat(at) => format!("{} arrives, and is on its way again", world.calls[at]),
             Action::Controller(at, ending) => {
@@ -94,6 +97,7 @@ impl Model {
         for call in &world.calls {
             let stands = match (call.at_work, call.behind) {
                 (false, _) if call.overtaken => "sent, and overtaken".to_owned(),
+                (false, _) if call.asks => "is to be made".to_owned(),
                 (false, _) => "sent".to_owned(),
                 (true, 0) => "at work".to_owned(),
                 (true, behind) => format!("waits behind {behind}"),

@@ -110,7 +110,7 @@ impl Translation {
             state: claim.state,
             node: self.nodes[placed.node].clone(),
             mode: placed.mode,
-            tries: 0,
+            tries: u32::from(claim.failed),
             error: None,
             next_try: None,
             since: Timestamp::default(),
@@ -165,6 +165,8 @@ impl Translation {
         let claim = Claim {
             state: written.state,
             controller: written.controller,
+            // Who is not asked after, of whom it makes no difference.
+            failed: written.tries > 0 && self.scenario.has(Trouble::OwnControllers),
             exhausted: written.exhausted,
             // Where nobody answers in its place, what the controller said makes no difference.
             denied: written.denied && self.scenario.has(Trouble::Confirmed),
@@ -258,7 +260,7 @@ impl Translation {
         }
     }
 
-    fn node(&self, alloc: usize) -> &NodeId {
+    pub(crate) fn node(&self, alloc: usize) -> &NodeId {
         &self.nodes[self.scenario.allocs[alloc].node]
     }
 

@@ -71,6 +71,8 @@ pub struct Claim {
     pub state: State,
     /// Whether the controller attaches the volume for it.
     pub controller: bool,
+    /// Whether its last call did not succeed, where that is asked.
+    pub failed: bool,
     /// Whether the plugin had no room for it.
     pub exhausted: bool,
     /// Whether the controller answered the last try to detach it with an error.
@@ -120,6 +122,8 @@ pub struct Call {
     pub epoch: u8,
     /// Ticks to its deadline.
     pub left: i8,
+    /// Whether the controller of the other node is to be asked first what it is at (decision 0011).
+    pub asks: bool,
     /// Whether its executor took it up.
     pub at_work: bool,
     /// How many calls the plugin's controller was asked for before this one, and is still to end.

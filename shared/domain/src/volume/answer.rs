@@ -53,8 +53,11 @@ pub(super) fn answer(
 
         (State::NodeDetached, ControllerUnpublish, Outcome::Done { .. }) => Ok(Step::free(alloc)),
         // The publish of a reservation that was given up meanwhile: whatever came of it, it is no
-        // longer under way, and the unpublish may follow.
+        // longer under way, and the unpublish may follow. Where it was not even made, an earlier
+        // one may be (safety rule 4), of a claim that is gone by now.
         (State::NodeDetached, ControllerPublish, _) => {
+            let unasked = u32::from(matches!(outcome, Outcome::Unasked(_)));
+            let answered = Claim { tries: answered.tries.saturating_add(unasked), ..answered };
             Ok(leave::controller(volume, alloc, answered, worker, context))
         }
 

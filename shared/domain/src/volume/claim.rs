@@ -131,10 +131,12 @@ impl Claim {
             }
     }
 
-    /// This claim with a call under way: until it is answered there is no next try.
+    /// This claim with a call under way: until it is answered there is no next try. One before it
+    /// that nobody has answered was a try, also when nobody was left to say so.
     #[must_use]
     pub(super) fn attempting(self, attempt: &Attempt) -> Self {
-        Self { attempt: Some(attempt.clone()), next_try: None, ..self }
+        let tries = if self.attempt.is_some() { self.tries.max(1) } else { self.tries };
+        Self { attempt: Some(attempt.clone()), tries, next_try: None, ..self }
     }
 
     /// This claim in another state: the retries and the error of the old one are over.

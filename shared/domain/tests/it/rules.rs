@@ -342,3 +342,40 @@ fn a_controller_call_that_did_not_succeed_leaves_its_node_unsettled() {
     world.answer("a", failed()).unwrap();
     assert!(unsettled(&world, "b").is_empty(), "a node's call is no controller's");
 }
+
+/// Safety 4: that a claim was given up makes nobody forget that its publish may be under way (found
+/// by the model).
+#[test]
+fn a_publish_that_was_given_up_leaves_its_node_unsettled() {
+    let unasked = || Outcome::Unasked("still busy".to_owned());
+    let settled = |world: &World| world.volume.unsettled(&alloc("b")).next().is_none();
+    let give_up = |world: &mut World| world.apply(&release("a")).unwrap();
+
+    let mut noted = World::with(SHARED);
+    noted.apply(&Command::Take(take("a", "n1"))).unwrap();
+    noted.answer("a", unanswered()).unwrap();
+    noted.pass_all_deadlines();
+    noted.apply(&Command::Take(take("a", "n1"))).unwrap();
+    noted.answer("a", unasked()).unwrap();
+    give_up(&mut noted);
+    assert!(!settled(&noted), "its first call was not answered");
+
+    let mut never_noted = World::with(SHARED);
+    never_noted.apply(&Command::Take(take("a", "n1"))).unwrap();
+    never_noted.pass_all_deadlines();
+    never_noted.apply(&Command::Take(take("a", "n1"))).unwrap();
+    assert_eq!(never_noted.claim("a").tries, 1, "a call that nobody answered was a try");
+    give_up(&mut never_noted);
+    assert!(!settled(&never_noted), "nobody has said what came of either");
+
+    let mut beside = World::with(SHARED);
+    beside.apply(&Command::Take(take("a", "n1"))).unwrap();
+    give_up(&mut beside);
+    beside.answer("a", unasked()).unwrap();
+    assert_eq!(beside.claim("a").tries, 1, "something was under way there before its first");
+    assert!(!settled(&beside));
+    beside.pass_all_deadlines();
+    beside.apply(&begin("a", false)).unwrap();
+    beside.done("a").unwrap();
+    assert!(settled(&beside), "the plugin has answered");
+}

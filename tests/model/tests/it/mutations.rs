@@ -156,6 +156,28 @@ fn plugins_that_are_at_two_calls_for_a_volume_at_once() {
     is_missed(base, Mutation::PluginOverlaps, "attached where nobody claims it");
 }
 
+/// Safety 4: a call outlives its deadline, and another controller knows nothing of it.
+#[test]
+fn controllers_that_are_not_asked_what_they_are_at() {
+    let troubles = &[Trouble::OwnControllers];
+    let allocs = &[W1, W2];
+    let name = "a controller each";
+    let base = Scenario { name, allocs, troubles, nodes_fail: false, ..SHARED };
+    is_missed(base.clone(), Mutation::NoAsking, "two controller calls at work at once");
+    is_missed(base, Mutation::AskTheUnheard, "two controller calls at work at once");
+}
+
+/// What decision 0011 leaves: a claim goes beside another on its node, and nothing on the record
+/// says any more that its publish hangs. It is for the plugin to keep the next call apart.
+#[test]
+fn a_hanging_call_of_a_claim_that_is_gone_is_not_asked_after() {
+    let allocs = &[W1, W1, W2];
+    let troubles = &[Trouble::OwnControllers];
+    let name = "two on one node, a controller each";
+    let base = Scenario { name, allocs, troubles, nodes_fail: false, ..SHARED };
+    goes_wrong(base, "two controller calls at work at once");
+}
+
 /// Rule 4: a call that waited is overtaken by one that was made because it was not answered.
 #[test]
 fn plugins_that_let_later_calls_overtake() {

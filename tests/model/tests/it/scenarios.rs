@@ -198,6 +198,30 @@ fn controllers_do_not_see_each_others_locks() {
     holds(Scenario { name: "exclusive, three controllers", allocs: &[W1, W2], ..base });
 }
 
+/// Safety 4 where each node's controller is called for the claims there, and the plugin does
+/// nothing to keep two calls apart: whoever calls one asks the other first (decision 0011).
+#[test]
+fn controllers_are_asked_what_they_are_at() {
+    let base = Scenario { troubles: &[Trouble::OwnControllers], ..BASE };
+    let allocs = &[W1, W2];
+    holds(Scenario { name: "exclusive, a controller each", allocs, ..base.clone() });
+    let access = AccessMode::MultiNodeMultiWriter;
+    let base = Scenario { access, nodes_fail: false, ..base };
+    holds(Scenario { name: "two nodes, a controller each", allocs, ..base.clone() });
+    let access = AccessMode::MultiNodeSingleWriter;
+    holds(Scenario {
+        name: "a reader and a writer in line, a controller each",
+        access,
+        allocs: &[R1, W2],
+        wait: true,
+        ..base.clone()
+    });
+    let troubles = &[Trouble::OwnControllers, Trouble::SecondService];
+    let name = "two services, a controller each";
+    let attempts = Some(if deep() > 0 { 3 } else { 2 });
+    holds(Scenario { name, troubles, allocs, attempts, ..base });
+}
+
 /// What waits for the plugin, waits; all else comes to rest.
 #[test]
 fn a_plugin_is_lost_for_good() {
