@@ -24,6 +24,7 @@ mod register;
 mod safety;
 mod scenarios;
 mod secrets;
+mod stuck;
 mod systemd;
 mod tell;
 mod traces;

@@ -1,0 +1,109 @@
+//! Nothing is stuck in silence: what an operator reads at the terminal of a claim that hangs (B9).
+
+use std::time::Duration;
+
+use berth_harness::process::binary;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What stands in the way of a release.
+struct Trouble {
+    volume: &'static str,
+    /// Planted in the driver of the claim's node.
+    faults: Option<Value>,
+    /// Where the claim stands.
+    state: &'static str,
+    /// What the last try said.
+    error: &'static [&'static str],
+}
+
+/// What a person reads; the words of a command that succeeded.
+async fn said(system: &System, args: &[&str]) -> String {
+    let mut berth = tokio::process::Command::new(binary("berth"));
+    berth.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
+    let ran = tokio::time::timeout(PATIENCE, berth.output()).await.unwrap().unwrap();
+    assert!(ran.status.success(), "{args:?}: {ran:?}");
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+/// What of these is not told.
+fn untold<'a>(text: &str, due: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    due.into_iter().filter(|words| !text.contains(words)).collect()
+}
+
+/// Waits until both commands tell of the claim all that is due, at one look: step, since when, how
+/// often it was tried, what was said last, when it is tried next, what it waits for, what to do.
+async fn is_told(system: &System, trouble: &Trouble) {
+    let alloc = format!("of-{}", trouble.volume);
+    for command in [
+        &["claim", "status", "--volume", trouble.volume][..],
+        &["volume", "status", trouble.volume][..],
+    ] {
+        let what = format!("`berth {}` tells all", command.join(" "));
+        wait::until(&what, PATIENCE, || async {
+            let text = said(system, command).await;
+            let due = ["SINCE", "TRIES", "NEXT TRY", "waits for: ", "last error: ", "what to do: "];
+            let due = due.into_iter().chain([alloc.as_str(), trouble.state]);
+            let untold = untold(&text, due.chain(trouble.error.iter().copied()));
+            let line = text.lines().find(|line| line.split_whitespace().nth(1) == Some(&alloc));
+            let tries = line.and_then(|line| line.split_whitespace().nth(6)?.parse::<u32>().ok());
+            let is_told = untold.is_empty() && tries >= Some(2);
+            if is_told { Ok(()) } else { Err(format!("{untold:?} in {text}")) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_release_hangs_on_is_read_at_the_terminal() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { call_timeout_ms: 1_500, patience_ms: 4_000, ..Options::default() };
+    let system = System::start(options).await;
+    let troubles = [
+        Trouble {
+            volume: "hangs",
+            faults: Some(json!([{"rpc": "NodeUnpublishVolume", "volume": "hangs", "hang": true}])),
+            state: "unpublishing",
+            error: &["agent.detach", "node n1"],
+        },
+        Trouble {
+            volume: "refuses",
+            faults: Some(json!([
+                {"rpc": "ControllerUnpublishVolume", "volume": "refuses", "code": "INTERNAL"}
+            ])),
+            state: "node-detached",
+            error: &["controller.unpublish", "INTERNAL"],
+        },
+        Trouble {
+            volume: "away",
+            faults: None,
+            state: "unpublishing",
+            error: &["agent.detach", "n1"],
+        },
+    ];
+    for trouble in &troubles {
+        system.volume(trouble.volume, &["single-node-writer"]).await;
+        let alloc = format!("of-{}", trouble.volume);
+        system.run(&alloc, 0, trouble.volume).await;
+        match &trouble.faults {
+            Some(faults) => system.plant(0, faults),
+            None => system.kill9(Part::Agent(0)),
+        }
+        system.stop(&alloc).await;
+        is_told(&system, trouble).await;
+        system.plant(0, &json!([]));
+        match &trouble.faults {
+            // What hangs is in the plugin for good.
+            Some(_) => system.kill9_and_restart(Part::Driver(0)).await,
+            None => system.restart(Part::Agent(0)),
+        }
+        system.freed(trouble.volume).await;
+        system.settle(trouble.volume).await;
+    }
+}
