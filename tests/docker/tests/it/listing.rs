@@ -10,7 +10,7 @@ use serde_json::json;
 
 const WRITER: &[&str] = &["single-node-writer"];
 /// Much less than any wait for an answer, and more than a busy machine needs for a local question.
-const AT_ONCE: Duration = Duration::from_millis(800);
+const AT_ONCE: Duration = Duration::from_millis(1_500);
 
 async fn listed(plugin: &Plugin) -> Vec<String> {
     let listed = plugin.ask("VolumeDriver.List", &json!({})).await;
