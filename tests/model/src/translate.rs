@@ -165,7 +165,7 @@ impl Translation {
         let claim = Claim {
             state: written.state,
             controller: written.controller,
-            // Who is not asked after, of whom it makes no difference.
+            // Where nobody asks what others are at, it makes no difference.
             failed: written.tries > 0 && self.scenario.has(Trouble::OwnControllers),
             exhausted: written.exhausted,
             // Where nobody answers in its place, what the controller said makes no difference.

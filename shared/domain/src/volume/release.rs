@@ -37,11 +37,12 @@ pub(super) fn release(
 /// A reservation that is undone. Nothing was granted, so nothing can be mounted by it, and the node
 /// is not asked. Its publish may still be under way: the attempt stays, and keeps the unpublish
 /// waiting (rule 3) and others from relying on this claim (rule 9). That it failed before stays,
-/// too: the call that did may be at work past every deadline (safety rule 4).
+/// too: the call that did may be at work past every deadline (safety rule 4). How often does not:
+/// the waits between tries begin anew.
 pub(super) fn undo(claim: &Claim, reason: &str, context: &Context) -> Claim {
     Claim {
         attempt: claim.attempt.clone(),
-        tries: claim.tries,
+        tries: claim.tries.min(1),
         error: claim.error.clone(),
         reason: Some(reason.to_owned()),
         ..claim.clone().enter(State::NodeDetached, context.now)

@@ -357,7 +357,9 @@ fn a_publish_that_was_given_up_leaves_its_node_unsettled() {
     noted.pass_all_deadlines();
     noted.apply(&Command::Take(take("a", "n1"))).unwrap();
     noted.answer("a", unasked()).unwrap();
+    assert_eq!(noted.claim("a").tries, 2);
     give_up(&mut noted);
+    assert_eq!(noted.claim("a").tries, 1, "the waits between tries begin anew");
     assert!(!settled(&noted), "its first call was not answered");
 
     let mut never_noted = World::with(SHARED);
