@@ -68,7 +68,9 @@ impl PolicyFields {
     fn check(self, decoder: &mut Decoder) -> Option<Policy> {
         let (timeout, margin) = (self.call_timeout_ms, self.clock_margin_ms);
         let (first, max) = (self.retry_first_ms, self.retry_max_ms);
+        let longest = u64::try_from(limits::CALL_TIMEOUT_MAX.as_millis()).unwrap_or(u64::MAX);
         let sound = decoder.demand(timeout >= 100, "policy.call_timeout_ms", "is below 100")
+            & decoder.demand(timeout <= longest, "policy.call_timeout_ms", "is more than an hour")
             & decoder.demand(
                 (1..timeout).contains(&margin),
                 "policy.clock_margin_ms",
@@ -107,6 +109,9 @@ mod tests {
             paths,
             ["policy.call_timeout_ms", "policy.clock_margin_ms", "policy.retry_max_ms"]
         );
+        let input = json!({"policy": {"call_timeout_ms": 3_600_001}});
+        let faults = decode::<Config>(input, Unknown::Fault).unwrap_err();
+        assert_eq!(faults[0].path, "policy.call_timeout_ms");
         let config = decode::<Config>(json!({}), Unknown::Fault).unwrap();
         assert_eq!(config.policy, Policy::default());
     }

@@ -82,6 +82,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     };
     let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
     let Some(lease) = tenure.begin(&shutdown).await else { return Ok(()) };
+    let volumes = process.bus.bucket(&bucket::VOLUMES, process.replicas).await?;
+    let began = volumes.head(">").await?;
     // From here on the end comes when what is under way here is finished, not when it is asked for.
     let (end, shutdown) = {
         let (asked, within) = (shutdown, config.finish_releases);
@@ -92,7 +94,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
 
     let tell = Teller::new(events.clone(), config.node.clone());
     let plugins = Plugins::new(config.plugin_patience, Some(tell.clone()));
-    let hosting = hosting(&config, &process, &tell);
+    let hosting = hosting(&config, &process, &tell, Lanes::since(began));
     let hosted = hosting.hosted.clone();
     let roster = roster::Parts {
         plugins: plugins.clone(),
@@ -123,7 +125,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         ttl: tenure.ttl.clone(),
         gate: gate.clone(),
     };
-    let lanes = Lanes::default();
+    let lanes = Lanes::since(began);
     running.lanes.push(lanes.clone());
     let bus = process.bus.clone();
     let at_gate = gate.clone();
@@ -205,11 +207,11 @@ async fn drain(
 }
 
 /// What hosting controllers takes.
-fn hosting(config: &Config, process: &Process, tell: &Teller) -> Hosting {
+fn hosting(config: &Config, process: &Process, tell: &Teller, lanes: Lanes) -> Hosting {
     Hosting {
         bus: process.bus.clone(),
         node: config.node.clone(),
-        lanes: Lanes::default(),
+        lanes,
         hosted: Hosted::default(),
         tell: tell.clone(),
         drain: config.drain,

@@ -4,8 +4,9 @@
 //! and for node calls, which have a [`Lanes`] each.
 //!
 //! **Promises** that work begins only before its deadline, only when nothing newer was seen for its
-//! volume, and only while no other work for that volume is under way, also of a caller who gave up;
-//! and that each caller is answered by its deadline.
+//! volume, only when it was asked for since this process began, and only while no other work for
+//! that volume is under way, also of a caller who gave up; and that each caller is answered by its
+//! deadline.
 //!
 //! **Never** ends work that has begun: only the plugin knows when it has ended.
 
@@ -14,12 +15,12 @@ mod ledger;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{FailureStatus, WorkStatus};
 use berth_contract::problem::Problem;
-use berth_domain::limits::CLOCK_MARGIN;
+use berth_domain::limits::{CALL_TIMEOUT_MAX, CLOCK_MARGIN};
 use berth_domain::{PluginId, Timestamp, VolumeKey};
 use berth_service::clock;
 use berth_service::locks::KeyedLocks;
@@ -34,6 +35,9 @@ const ROOM: u32 = 1024;
 /// How long before its deadline a caller is told that there is no answer yet. Its own clock could
 /// say only that nothing came, and not which plugin on which node is waited for.
 const TELL_BEFORE: Duration = Duration::from_millis(250);
+/// How long it matters when this process began: after that, every call of before is late. So a
+/// bucket that is made anew, and counts from 1, finds agents that take its calls.
+const BEGAN_KEPT: Duration = CALL_TIMEOUT_MAX.saturating_add(CLOCK_MARGIN.saturating_mul(2));
 /// Volumes of which the newest revision is remembered, at once.
 const SEEN_MAX: usize = 16_384;
 
@@ -62,20 +66,27 @@ pub struct Turn {
 /// The lanes of one executor. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Lanes {
+    // The newest revision there was when this process began, and when that was.
+    began: (u64, Instant),
     locks: KeyedLocks<Lane>,
     seen: Arc<Mutex<Seen>>,
     room: Arc<Semaphore>,
     ledger: Ledger,
 }
 
-impl Default for Lanes {
-    fn default() -> Self {
-        let room = Arc::new(Semaphore::new(ROOM as usize));
-        Self { locks: KeyedLocks::default(), seen: Arc::default(), room, ledger: Ledger::default() }
-    }
-}
-
 impl Lanes {
+    /// Lanes for what is asked for later than by this revision. What was asked for before is known
+    /// to an earlier process at most, and so is what came after it.
+    pub fn since(began: u64) -> Self {
+        Self {
+            began: (began, Instant::now()),
+            locks: KeyedLocks::default(),
+            seen: Arc::default(),
+            room: Arc::new(Semaphore::new(ROOM as usize)),
+            ledger: Ledger::default(),
+        }
+    }
+
     /// Does the work in its turn and answers with its result, or at the deadline without.
     pub async fn run<T: Send + 'static>(
         &self,
@@ -173,6 +184,14 @@ impl Lanes {
 
     fn check_order(&self, turn: &Turn) -> Result<(), Problem> {
         let Some((volume, revision)) = &turn.order else { return Ok(()) };
+        let (began, since) = self.began;
+        if *revision <= began && since.elapsed() < BEGAN_KEPT {
+            let message = format!(
+                "revision {revision} asks, and this agent began at {began}: it does not know what \
+                 came after what was asked before"
+            );
+            return Err(Problem::new(Code::OldCall, message));
+        }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.note(volume, *revision, turn.deadline, clock::now())
     }

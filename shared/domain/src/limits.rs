@@ -38,6 +38,8 @@ pub const PATH_BYTES_MAX: usize = 128;
 
 /// How long one plugin call may take before its outcome is called uncertain, unless configured.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// What may be configured at most: so long an agent that was started anew remembers when it began.
+pub const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// What is added to a deadline before a call that negates the first may be sent (safety rule 8);
 /// the clocks of hosts must differ by less.
 pub const CLOCK_MARGIN: Duration = Duration::from_secs(2);
@@ -57,5 +59,6 @@ pub const WAIT_MAX: Duration = Duration::from_secs(300);
 
 const _: () = assert!(PLACE_KEPT.as_millis() > 2 * REQUEST_TIMEOUT.as_millis());
 const _: () = assert!(RETRY_FIRST.as_millis() <= RETRY_MAX.as_millis());
+const _: () = assert!(CALL_TIMEOUT.as_millis() <= CALL_TIMEOUT_MAX.as_millis());
 const _: () = assert!(CLOCK_MARGIN.as_millis() < CALL_TIMEOUT.as_millis());
 const _: () = assert!(REQUEST_TIMEOUT.as_millis() < WAIT_MAX.as_millis());

@@ -101,6 +101,8 @@ impl Place {
         };
         let events = bus.events(&stream::EVENTS, self.replicas).await?;
         let lease = tenure.begin(&shutdown).await.ok_or("the lease was not got")?;
+        let volumes = bus.bucket(&bucket::VOLUMES, self.replicas).await?;
+        let began = volumes.head(">").await?;
 
         let record = Record::new(Source::Configuration, configured.clone(), clock::now());
         let member = Member::new(record, None, clock::now());
@@ -110,7 +112,7 @@ impl Place {
         let hosting = Hosting {
             bus: bus.clone(),
             node: node.clone(),
-            lanes: Lanes::default(),
+            lanes: Lanes::since(began),
             hosted: Hosted::default(),
             tell: Teller::new(events, node.clone()),
             drain: config.drain,

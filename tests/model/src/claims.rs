@@ -201,7 +201,7 @@ impl Model {
                 at_work: false,
                 behind: 0,
                 order: self.next_order(world, kind),
-                overtaken: false,
+                old: false,
             });
         }
         if claim.state == State::Taken {

@@ -31,7 +31,7 @@ impl Model {
             self.overtake(world, call);
         }
         let taken_up = in_time
-            && !call.overtaken
+            && !call.old
             && if call.kind.is_controller() {
                 !world.controller_lost && self.has_a_controller_for(world, call)
             } else {

@@ -86,12 +86,8 @@ impl Model {
         Ok(())
     }
 
-    /// Safety rule 8: a call for an earlier claim takes nothing from the one that stands. Not so
-    /// where journals are lost: then the agent does not know which claim its mounts are of.
+    /// Safety rule 8: a call for an earlier claim takes nothing from the one that stands.
     fn check_newer(&self, world: &World, node_at: usize, now: NodeCall) -> Result<(), Breach> {
-        if self.scenario.loses_journal {
-            return Ok(());
-        }
         let call = self.detaching(world, node_at).map(|at| world.calls[at]);
         let claim = world.record.claims[now.alloc].filter(|claim| claim.state == State::Taken);
         let is_old = claim.zip(call).is_some_and(|(claim, call)| call.epoch < claim.epoch);
@@ -169,9 +165,17 @@ impl Model {
     }
 
     /// A journal goes only while no agent runs, so that the process which asked is gone, and a
-    /// grant that is still on its way reaches nobody (rule 10).
+    /// grant that is still on its way reaches nobody (rule 10). The process that begins then takes
+    /// up no call of before (rule 4): it does not know of which claim its mounts are. Nor does one
+    /// that has its journal; but that does without, which is the harder world.
     pub(crate) fn lose_journal(&self, world: &mut World, node_at: usize) {
         self.crash(world, node_at);
+        if !self.scenario.is(Mutation::NoBeginning) {
+            let is_here = |call: &&mut Call| self.node_of(call.alloc) == node_at;
+            for call in world.calls.iter_mut().filter(is_here) {
+                call.old |= call.kind == CallKind::NodeDetach && !call.at_work;
+            }
+        }
         world.nodes[node_at].intents = [None; ALLOCS];
         world.nodes[node_at].told = world.nodes[node_at].ended;
         let allocs = self.scenario.allocs;

@@ -38,7 +38,7 @@ impl Model {
         let deadlines = !self.scenario.is(Mutation::NoDeadline);
         world.calls.retain(|call| {
             let too_late = deadlines && !call.may_begin();
-            let refused = call.overtaken && call.attempt == AttemptId::Old;
+            let refused = call.old && call.attempt == AttemptId::Old;
             call.at_work || !(too_late || refused)
         });
         let nodes = &world.nodes;
@@ -115,7 +115,7 @@ impl World {
     /// What is on its way has no order.
     pub(crate) fn sort(&mut self) {
         self.calls.sort_unstable_by_key(|c| {
-            (c.alloc, c.at_work, c.asks, c.behind, c.attempt, c.order, c.epoch)
+            (c.alloc, c.at_work, c.asks, c.behind, c.attempt, c.order, c.old, c.epoch)
         });
         self.answers.sort_unstable();
         self.grants.sort_unstable();

@@ -38,7 +38,7 @@ impl Model {
             return;
         }
         for call in world.calls.iter_mut().filter(|call| call.order < seen.order) {
-            call.overtaken |= is_ordered(call);
+            call.old |= is_ordered(call);
         }
     }
 }

@@ -111,6 +111,8 @@ pub enum Mutation {
     NoLeader,
     /// Executors do not remember the newest attempt that they saw (rule 4).
     NoMemory,
+    /// Agents that begin anew, without a journal, take up calls that were named before (rule 4).
+    NoBeginning,
     /// An agent is told to detach an earlier claim, and does so to the one that it has (rule 10).
     AnyDetach,
     /// Nobody asks the other controllers before one is called (decision 0011).

@@ -96,7 +96,7 @@ impl Model {
         }
         for call in &world.calls {
             let stands = match (call.at_work, call.behind) {
-                (false, _) if call.overtaken => "sent, and overtaken".to_owned(),
+                (false, _) if call.old => "sent, and old to its executor".to_owned(),
                 (false, _) if call.asks => "is to be made".to_owned(),
                 (false, _) => "sent".to_owned(),
                 (true, 0) => "at work".to_owned(),

@@ -34,7 +34,7 @@ fn of_alloc(world: &World, alloc: usize, placed: Placed) -> u64 {
     let calls = world.calls.iter().filter(|call| call.alloc == alloc);
     let calls = calls.map(|call| {
         let at_work = call.at_work.then_some(call.behind);
-        let of_order = (call.order, call.overtaken, call.asks);
+        let of_order = (call.order, call.old, call.asks);
         fingerprint(&(call.kind, call.attempt, call.epoch, call.left, at_work, of_order))
     });
     let answers = world.answers.iter().filter(|answer| answer.alloc == alloc);

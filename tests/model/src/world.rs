@@ -130,8 +130,9 @@ pub struct Call {
     pub behind: u8,
     /// Which controller call on its way was asked for first, where calls may come twice: a rank.
     pub order: u8,
-    /// Whether its executor has seen one that was asked for later (rule 4), and remembers it.
-    pub overtaken: bool,
+    /// Whether its executor refuses it as old (rule 4): it has seen one that was asked for later,
+    /// and remembers it, or began later.
+    pub old: bool,
 }
 
 /// An answer on its way to whoever records it.

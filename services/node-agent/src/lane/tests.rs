@@ -32,7 +32,7 @@ fn code<T>(answer: Result<T, Problem>) -> Code {
 /// Safety 8: a command of an old attempt does nothing.
 #[tokio::test]
 async fn what_is_late_or_old_does_not_begin() {
-    let lanes = Lanes::default();
+    let lanes = Lanes::since(0);
     let past = Turn { deadline: Timestamp::from_unix_ms(1), ..turn(9, 0) };
     assert_eq!(code(lanes.run(past, never()).await), Code::Late);
     lanes.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
@@ -41,10 +41,22 @@ async fn what_is_late_or_old_does_not_begin() {
     lanes.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
 }
 
+/// Safety 8: who begins anew does not know what came after a call that was named before.
+#[tokio::test]
+async fn what_was_named_before_it_began_does_not_begin() {
+    let lanes = Lanes::since(7);
+    for revision in [1, 7] {
+        assert_eq!(code(lanes.run(turn(revision, 5_000), never()).await), Code::OldCall);
+    }
+    lanes.run(turn(8, 5_000), async { Ok(()) }).await.unwrap();
+    // What no attempt names has no order.
+    lanes.run(Turn { order: None, ..turn(0, 5_000) }, async { Ok(()) }).await.unwrap();
+}
+
 /// Safety 4: one call in flight per volume, also when its caller has given up.
 #[tokio::test]
 async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
-    let lanes = Lanes::default();
+    let lanes = Lanes::since(0);
     let (answer, answered) = oneshot::channel::<()>();
     let first = async move {
         answered.await.unwrap();
@@ -64,7 +76,7 @@ async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
 /// What is said of a call that hangs has to be there before its caller gives up.
 #[tokio::test]
 async fn a_caller_hears_by_its_deadline_that_there_is_no_answer() {
-    let lanes = Lanes::default();
+    let lanes = Lanes::since(0);
     let hangs = || std::future::pending::<Result<(), Problem>>();
     for expected in [Code::NoAnswer, Code::StillBusy] {
         let turn = turn(1, 2_000);
@@ -76,7 +88,7 @@ async fn a_caller_hears_by_its_deadline_that_there_is_no_answer() {
 
 #[tokio::test]
 async fn one_that_was_overtaken_while_it_waited_does_not_begin() {
-    let lanes = Lanes::default();
+    let lanes = Lanes::since(0);
     let (answer, answered) = oneshot::channel::<()>();
     let (begin, inside) = oneshot::channel::<()>();
     let holder = tokio::spawn({
@@ -112,7 +124,7 @@ async fn one_that_was_overtaken_while_it_waited_does_not_begin() {
 
 #[tokio::test]
 async fn works_of_one_volume_never_overlap() {
-    let lanes = Lanes::default();
+    let lanes = Lanes::since(0);
     let inside = Arc::new(AtomicUsize::new(0));
     let mut works = tokio::task::JoinSet::new();
     for _ in 0..50 {
@@ -134,7 +146,7 @@ async fn works_of_one_volume_never_overlap() {
 
 #[tokio::test]
 async fn work_that_panics_is_answered_for_and_frees_its_volume() {
-    let lanes = Lanes::default();
+    let lanes = Lanes::since(0);
     let broken = async { panic!("on purpose") };
     assert_eq!(code(lanes.run::<()>(turn(1, 5_000), broken).await), Code::Internal);
     lanes.run(turn(2, 5_000), async { Ok(()) }).await.unwrap();

@@ -81,6 +81,30 @@ async fn an_agent_that_lost_its_journal_still_takes_down_what_it_had() {
     world.judge();
 }
 
+/// Rule 4, safety 8: a call that was named before the agent began does nothing. Without its journal
+/// it could not tell of which claim the mount is.
+#[tokio::test]
+async fn an_agent_that_begins_anew_does_nothing_that_was_named_before() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = without_attach().await;
+    world.grant("a", 9, &BTreeMap::new());
+    world.mount("a").await.unwrap();
+    let named = world.write_a_volume().await;
+    world.agent.kill9();
+    fs::remove_dir_all(world.dir.join("state/journal")).unwrap();
+    world.agent.restart();
+    answers(&world).await;
+    let late = world.detach("a", 7, named).await.unwrap_err();
+    assert_eq!(late.code, Code::OldCall, "{late}");
+    assert!(late.message.contains(&format!("began at {named}")), "{late}");
+    assert_eq!((world.count("NodeUnpublishVolume OK"), world.mounts().len()), (0, 2));
+    world.detach("a", 9, named + 1).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    world.judge();
+}
+
 /// Rule 10: the detach came first, so the grant that was on its way mounts nothing.
 #[tokio::test]
 async fn a_grant_of_an_alloc_that_was_told_to_go_mounts_nothing() {

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use berth_bus::{Bus, Call as Sending, Config, EndpointSpec, Service, ServiceSpec};
+use berth_bus::{
+    Bus, Call as Sending, Change, Config, EndpointSpec, Guard, Service, ServiceSpec, Write,
+};
 use berth_contract::bucket;
 use berth_contract::code::Code;
 use berth_contract::message::agent::{AgentStatus, Mount, Mounted, Status};
@@ -231,6 +233,19 @@ impl World {
     /// Sends a call to where it belongs.
     pub async fn call(&self, call: Call) -> Result<Called, Problem> {
         self.ask(&call.subject(), &call, PATIENCE).await
+    }
+
+    /// Somebody writes the record of a volume; answers its revision.
+    pub async fn write_a_volume(&self) -> u64 {
+        let volumes = self.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
+        let write = Write {
+            key: "default.other.spec",
+            change: Change::Put("{}".into()),
+            guard: Guard { filter: "default.other.>", revision: 0 },
+            operation: "test",
+            trace: clock::begin_trace(),
+        };
+        volumes.commit(write).await.unwrap()
     }
 
     /// Has the controller attach the volume to the node, and returns what it says the node needs.

@@ -148,6 +148,15 @@ fn agents_that_detach_a_later_claim_than_they_are_told() {
     is_missed(come_back, Mutation::AnyDetach, "unpublished what a later claim has");
 }
 
+/// Rule 4: the same to an agent that has lost its journal, and cannot tell of which claim its
+/// mounts are.
+#[test]
+fn agents_that_begin_anew_and_take_up_calls_of_before() {
+    let (allocs, attaches) = (&[W1], Attaches::Never);
+    let come_back = Scenario { allocs, attaches, loses_journal: true, ..REPEATED };
+    is_missed(come_back, Mutation::NoBeginning, "unpublished what a later claim has");
+}
+
 /// Rule 4: no executor knows of the call that another is at, and the plugin does not care.
 #[test]
 fn plugins_that_are_at_two_calls_for_a_volume_at_once() {
