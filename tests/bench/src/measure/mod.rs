@@ -4,6 +4,7 @@ mod claims;
 mod fleet;
 mod many_releases;
 mod mounts;
+mod plugin_back;
 mod releases;
 mod shared_volume;
 mod size;
@@ -41,6 +42,8 @@ pub struct Effort {
     pub shared_rounds: usize,
     /// How often a volume is mounted and freed.
     pub mounts: usize,
+    /// How often a plugin is killed as its consumer stops.
+    pub returns: usize,
     /// How often many volumes are released at once.
     pub crowds: usize,
     /// How long a fleet is left alone first. Who came first was told of a small fleet: such an
@@ -68,6 +71,7 @@ impl Effort {
             rounds: 3,
             shared_rounds: 3,
             mounts: 100,
+            returns: 10,
             crowds: 3,
             settled: Duration::from_secs(100),
             idle: Duration::from_secs(120),
@@ -86,6 +90,7 @@ impl Effort {
             rounds: 1,
             shared_rounds: 1,
             mounts: 10,
+            returns: 2,
             crowds: 1,
             settled: Duration::from_secs(25),
             idle: Duration::from_secs(10),

@@ -14,7 +14,7 @@ use berth_harness::root;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Effort;
+use super::{Effort, plugin_back};
 use crate::Fatal;
 use crate::ask::{self, NODE};
 use crate::freed::Freed;
@@ -24,7 +24,10 @@ use crate::stats::{Sample, median};
 
 /// What the driver calls itself.
 pub(super) const PLUGIN: &str = "dev.berth";
-const VOLUME: &str = "data";
+/// The driver's process.
+pub(super) const DRIVER: &str = "driver";
+/// The volume that is mounted, in the backend from the start.
+pub(super) const VOLUME: &str = "data";
 /// Every call that mounts or unmounts, made slow.
 const DELAY_MS: u64 = 20;
 const MOUNT_CALLS: [&str; 3] = ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"];
@@ -53,6 +56,8 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         let times = rounds(&site, &freed, delay_ms, effort.mounts).await?;
         rows.extend(times.rows(delay_ms)?);
     }
+    plant(&site, 0)?;
+    rows.push(plugin_back::measure(&site, &freed, effort.returns).await?);
     Ok(rows)
 }
 
@@ -85,7 +90,7 @@ pub(super) fn start_node(site: &mut Site) -> Result<(), Fatal> {
         "--faults".into(),
         path(&site.path("faults.json")),
     ];
-    site.start_program("berth-csi-dev", "driver", args)?;
+    site.start_program("berth-csi-dev", DRIVER, args)?;
     let config = site::agent_config(&site.path("n1"), PLUGIN, &socket);
     site.service("berth-node-agent", "agent", &config)
 }
