@@ -43,17 +43,21 @@ pub struct Question {
     pub subject: String,
     /// Whose agent it is for, where it is for one.
     node: Option<NodeId>,
+    /// Whether it changes nothing, and any replica's answer will do.
+    only_reads: bool,
 }
 
 impl Question {
     /// A question about something in a namespace.
     pub fn namespaced(verb: Namespaced, namespace: &Namespace) -> Self {
-        Self { step: verb.step(), subject: verb.subject(namespace), node: None }
+        let (subject, only_reads) = (verb.subject(namespace), verb.only_reads());
+        Self { step: verb.step(), subject, node: None, only_reads }
     }
 
     /// A question to the registry or the collector.
     pub fn global(verb: GlobalVerb) -> Self {
-        Self { step: verb.step(), subject: verb.subject(), node: None }
+        let (subject, only_reads) = (verb.subject(), verb.only_reads());
+        Self { step: verb.step(), subject, node: None, only_reads }
     }
 
     /// A question to a node's agent.
@@ -62,6 +66,7 @@ impl Question {
             step: format!("agent.{}", verb.as_str()),
             subject: verb.subject(node),
             node: Some(node.clone()),
+            only_reads: false,
         }
     }
 
@@ -234,7 +239,7 @@ impl Session {
         body: &impl Serialize,
         deadline: Instant,
     ) -> Result<T, Problem> {
-        let call = Call::until(self.span.context(), deadline);
+        let call = Call::until(self.span.context(), deadline).of_anyone(question.only_reads);
         let answer = self.bus.request(&question.subject, body, &call).await;
         answer.map_err(|error| {
             let problem = error.into_problem(&question.step);

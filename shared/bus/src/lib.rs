@@ -13,6 +13,7 @@
 //! | a connection that carries nothing stands for minutes | `pulse` |
 //! | a watch falls silent, starts over, or goes deaf after a restore | [`mirror`] |
 //! | a lease over an expired one never expires | [`lease`] |
+//! | a replica that stands still is asked for half a minute | `anyone` |
 //! | a line break in an error ends an endpoint | [`serve`] |
 //! | each write costs a sync of the disk | `group` |
 //! | a refused permission looks like an outage | [`connect`] |
@@ -37,6 +38,7 @@ pub mod request;
 pub mod serve;
 pub mod version;
 
+mod anyone;
 mod cause;
 mod exchange;
 mod feed;

@@ -4,7 +4,8 @@
 //! what is told of it, a client span and its metrics.
 //!
 //! **Promises** an end by the deadline and an error that says whether it may have been done. It is
-//! not sent twice: whoever asks again decides so, since every request of ours is idempotent.
+//! not sent twice, but where its caller [says so](Call::of_anyone): whoever asks again decides
+//! that, since every request of ours is idempotent.
 //!
 //! **Never** queues: while disconnected it fails at once. The client would keep the request and
 //! deliver it after the reconnect, to somebody who thinks that it is still wanted.
@@ -40,6 +41,8 @@ pub struct Call {
     pub deadline: Instant,
     /// Whether the asking is a span of its own.
     spanned: bool,
+    /// Whether another is asked who may answer sooner.
+    of_anyone: bool,
 }
 
 impl Call {
@@ -50,7 +53,7 @@ impl Call {
 
     /// A call that may take until then.
     pub const fn until(trace: TraceContext, deadline: Instant) -> Self {
-        Self { trace, deadline, spanned: true }
+        Self { trace, deadline, spanned: true, of_anyone: false }
     }
 
     /// The same call, whose trace is handed on as it is: without a span of the asking, below which
@@ -59,6 +62,14 @@ impl Call {
     #[must_use]
     pub const fn as_it_is(self) -> Self {
         Self { spanned: false, ..self }
+    }
+
+    /// The same call; where it only reads, it is put to another replica too when no answer has come
+    /// for a moment: one that stands still keeps nobody waiting. What changes something is not: the
+    /// first may still work it in when its caller has long asked for something else.
+    #[must_use]
+    pub const fn of_anyone(self, only_reads: bool) -> Self {
+        Self { of_anyone: only_reads, ..self }
     }
 }
 
@@ -187,7 +198,12 @@ impl Bus {
             return Err(RequestError::TooLarge { subject: subject(), bytes });
         }
         let headers = call_headers(call, within);
-        let answer = self.exchange(subject(), headers, Bytes::from(body), within).await;
+        let body = Bytes::from(body);
+        let answer = if call.of_anyone {
+            self.exchange_with_anyone(subject(), headers, body, within).await
+        } else {
+            self.exchange(subject(), headers, body, within).await
+        };
         let answer = answer.map_err(|error| match error {
             ExchangeError::Disconnected => RequestError::Unavailable { subject: subject() },
             ExchangeError::NoResponder => RequestError::NoResponder { subject: subject() },

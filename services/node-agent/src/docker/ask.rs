@@ -72,7 +72,8 @@ impl Asker {
             alias: None,
             path: None,
         };
-        self.request(&AgentVerb::Mount.subject(&self.node), "agent.mount", &mount, MOUNT).await
+        let call = Call::within(clock::begin_trace(), MOUNT);
+        self.request(&AgentVerb::Mount.subject(&self.node), "agent.mount", &mount, call).await
     }
 
     /// Says that the session has ended.
@@ -124,7 +125,8 @@ impl Asker {
         body: &impl Serialize,
         within: Duration,
     ) -> Result<T, Problem> {
-        self.request(&verb.subject(namespace), &verb.step(), body, within).await
+        let call = Call::within(clock::begin_trace(), within).of_anyone(verb.only_reads());
+        self.request(&verb.subject(namespace), &verb.step(), body, call).await
     }
 
     async fn request<T: DeserializeOwned>(
@@ -132,9 +134,8 @@ impl Asker {
         subject: &str,
         step: &str,
         body: &impl Serialize,
-        within: Duration,
+        call: Call,
     ) -> Result<T, Problem> {
-        let call = Call::within(clock::begin_trace(), within);
         self.bus.request(subject, body, &call).await.map_err(|error| error.into_problem(step))
     }
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use berth_bus::{Call, Config, EndpointSpec, Request, RequestError, ServiceSpec};
+use berth_bus::{Bus, Call, Config, EndpointSpec, Request, RequestError, Service, ServiceSpec};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_harness::wait;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{PATIENCE, connect, one, trace};
@@ -83,6 +84,48 @@ async fn no_answer_is_told_at_the_deadline() {
     assert_eq!(error.into_problem("x").code, Code::NoAnswer);
 }
 
+/// A service of which the first so many requests find one that stands still; how often it was
+/// asked.
+async fn standing_still(bus: &Bus, many: u32) -> (Service, watch::Receiver<u32>) {
+    let service = bus.service(service("half")).await.unwrap();
+    let (counted, count) = watch::channel(0);
+    let answer = move |_| {
+        counted.send_modify(|count| *count += 1);
+        let stands_still = *counted.borrow() <= many;
+        async move {
+            if stands_still {
+                sleep(PATIENCE).await;
+            }
+            Ok("another")
+        }
+    };
+    service.endpoint(endpoint("half", "half"), answer).await.unwrap();
+    assert!(bus.flush(PATIENCE).await);
+    (service, count)
+}
+
+#[tokio::test]
+async fn what_anyone_may_answer_is_asked_again_before_the_deadline() {
+    let (_server, bus) = one().await;
+    let (_service, count) = standing_still(&bus, 1).await;
+    let began = Instant::now();
+    let answer: String = bus.request("half", &(), &call().of_anyone(true)).await.unwrap();
+    assert_eq!((answer.as_str(), *count.borrow()), ("another", 2));
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+}
+
+/// Whoever is slow because there is too much to do is not asked without end.
+#[tokio::test]
+async fn what_nobody_answers_is_asked_three_times() {
+    let (_server, bus) = one().await;
+    let (_service, count) = standing_still(&bus, 9).await;
+    let error = bus.request::<()>("half", &(), &within(2500).of_anyone(true)).await.unwrap_err();
+    assert!(matches!(error, RequestError::NoAnswer { .. }), "{error}");
+    assert_eq!(*count.borrow(), 3);
+    let error = bus.request::<()>("nobody", &(), &call().of_anyone(true)).await.unwrap_err();
+    assert!(matches!(error, RequestError::NoResponder { .. }), "{error}");
+}
+
 #[tokio::test]
 async fn a_problem_comes_back_as_it_was_answered() {
     let (_server, bus) = one().await;
@@ -141,7 +184,7 @@ async fn requests_while_disconnected_fail_at_once_and_are_never_delivered() {
     server.restart().await;
     let other = connect(&server.url()).await;
     let counting = other.service(service("count")).await.unwrap();
-    let (counted, mut count) = tokio::sync::watch::channel(0);
+    let (counted, mut count) = watch::channel(0);
     let endpoint = endpoint("count", "count");
     counting
         .endpoint(endpoint, move |_| {
@@ -164,9 +207,9 @@ async fn a_request_waits_through_a_reconnect_for_a_slow_answer() {
     let server = berth_harness::nats::Server::start().await;
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
     let proxy = berth_harness::proxy::Proxy::start(address).await;
-    let asking = berth_bus::Bus::connect(Config::new([proxy.url()], "test/asks/1")).await.unwrap();
+    let asking = Bus::connect(Config::new([proxy.url()], "test/asks/1")).await.unwrap();
     let answering = connect(&server.url()).await;
-    let (go, going) = tokio::sync::watch::channel(false);
+    let (go, going) = watch::channel(false);
     let service = answering.service(service("slow")).await.unwrap();
     service
         .endpoint(endpoint("slow", "slow"), move |_| {
