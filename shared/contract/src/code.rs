@@ -151,9 +151,9 @@ codes! {
     /// The plugin may still be at an earlier call for this volume, or at this one.
     StillBusy = "BERTH0207", "the plugin may still be at a call for this volume",
         "it is tried again once the plugin has answered; if it never does, restart the plugin";
-    /// The call is older than one already seen.
-    OldCall = "BERTH0208", "a newer call for this volume was seen; this one does nothing",
-        "nothing: the newer call counts";
+    /// The call is older than one already seen, or than the agent that got it.
+    OldCall = "BERTH0208", "the call is an old one, and does nothing",
+        "nothing: a newer call counts, or is made";
     /// The node's clock is too far off.
     ClockSkew = "BERTH0209", "the node's clock is too far from the registry's",
         "set the node's clock; `berth node status` shows the difference";

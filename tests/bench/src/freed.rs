@@ -13,8 +13,8 @@ use tokio::time::{Instant, timeout};
 use crate::Fatal;
 use crate::site::PATIENCE;
 
-/// A watch that falls behind for longer than a claim lives is never told that it was there, nor that
-/// it went. So the bucket is looked at, too; seldom, since that is no part of what is measured.
+/// A watch that falls behind for longer than a claim lives is never told that it was there, nor
+/// that it went. So the bucket is looked at, too; seldom: that is no part of what is measured.
 const LOOK: Duration = Duration::from_secs(1);
 
 type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;

@@ -21,7 +21,7 @@ pub struct Call {
     /// Of which attempt.
     pub attempt: AttemptId,
     /// The revision of the write that named the attempt: a call is refused when a higher one was
-    /// seen for the volume (rule 4).
+    /// seen for the volume, or when its executor began later (rule 4).
     pub revision: u64,
     /// Past this the executor does nothing (safety rule 8).
     pub deadline: Timestamp,
