@@ -16,6 +16,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::began;
 use crate::comeback;
 use crate::config::Config;
 use crate::controller::{Hosted, Hosting};
@@ -81,9 +82,12 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         gate: gate.clone(),
     };
     let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
-    let Some(lease) = tenure.begin(&shutdown).await else { return Ok(()) };
     let volumes = process.bus.bucket(&bucket::VOLUMES, process.replicas).await?;
-    let began = volumes.head(">").await?;
+    let Some(lease) = tenure.begin(&shutdown).await else { return Ok(()) };
+    let Some(began) = began::read(&volumes, &shutdown).await else {
+        tenure.give_up(lease).await;
+        return Ok(());
+    };
     // From here on the end comes when what is under way here is finished, not when it is asked for.
     let (end, shutdown) = {
         let (asked, within) = (shutdown, config.finish_releases);

@@ -16,7 +16,7 @@
 //! | [`config`], [`agent`] | what is configured; the parts put together |
 //! | [`host`], [`identity`], [`lease`], [`report`] | what the node is, and that it lives |
 //! | [`plugin`] | who sits behind each socket, and whether it is well |
-//! | [`lane`] | the rules of an executor |
+//! | [`lane`], [`began`] | the rules of an executor |
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
@@ -28,6 +28,7 @@
 //! | [`tell`] | events |
 
 pub mod agent;
+pub mod began;
 pub mod comeback;
 pub mod compare;
 pub mod config;

@@ -16,6 +16,7 @@ use berth_csi::advertised::{
 };
 use berth_csi::fingerprint::NodeFingerprint;
 use berth_domain::NodeId;
+use berth_node_agent::began;
 use berth_node_agent::controller::{self, Hosted, Hosting};
 use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
@@ -102,7 +103,7 @@ impl Place {
         let events = bus.events(&stream::EVENTS, self.replicas).await?;
         let lease = tenure.begin(&shutdown).await.ok_or("the lease was not got")?;
         let volumes = bus.bucket(&bucket::VOLUMES, self.replicas).await?;
-        let began = volumes.head(">").await?;
+        let began = began::read(&volumes, &shutdown).await.ok_or("it ended before it began")?;
 
         let record = Record::new(Source::Configuration, configured.clone(), clock::now());
         let member = Member::new(record, None, clock::now());
