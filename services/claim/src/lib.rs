@@ -34,6 +34,8 @@ mod trail;
 mod transact;
 
 use berth_service::process::{Fatal, Process};
+use berth_service::purge;
+use tokio::task::JoinHandle;
 
 pub use config::Config;
 
@@ -43,11 +45,14 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let state = state::State::open(&config, &process).await?;
     let service = endpoints::serve(&state, &process).await?;
     berth_service::notify::ready();
-    let sweep = tokio::spawn(secrets::sweep(state.clone()));
-    let counting = tokio::spawn(measure::waiting(state.clone()));
+    let chores = [
+        tokio::spawn(secrets::sweep(state.clone())),
+        tokio::spawn(purge::deleted(state.volumes.clone())),
+        tokio::spawn(purge::deleted(state.allocs.clone())),
+        tokio::spawn(measure::waiting(state.clone())),
+    ];
     shutdown.requested().await;
-    sweep.abort();
-    counting.abort();
+    chores.iter().for_each(JoinHandle::abort);
     service.stop(config.drain).await;
     Ok(())
 }

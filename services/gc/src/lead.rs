@@ -70,7 +70,7 @@ pub async fn stand_by(collector: &Collector, process: &Process) -> Result<(), Fa
         }
         tracing::info!("leads no more; standing by");
         // Another one's turn.
-        sleep(jittered(STEPPED_DOWN)).await;
+        sleep(clock::jittered(STEPPED_DOWN)).await;
     }
     service.stop(DRAIN).await;
     Ok(())
@@ -89,7 +89,7 @@ async fn elected(collector: &Collector, process: &Process) -> KeptLease {
             Err(LeaseError::Held { .. } | LeaseError::Lost { .. }) => {}
             Err(error) => tracing::warn!(error = chain(&error), "the lease cannot be had now"),
         }
-        sleep(jittered(TRY_MAX.min(ttl / 4))).await;
+        sleep(clock::jittered(TRY_MAX.min(ttl / 4))).await;
     }
 }
 
@@ -125,7 +125,7 @@ async fn sweep_now_and_then(collector: &Collector, lease: &Arc<KeptLease>) {
         let mut kinds = Vec::new();
         for (kind, at) in due.iter_mut().filter(|(_, at)| *at <= now) {
             kinds.push((*kind, pace(*kind).after));
-            *at = now + jittered(pace(*kind).interval);
+            *at = now + clock::jittered(pace(*kind).interval);
         }
         let trace = clock::begin_trace();
         let order = Order { kinds, trace, deadline: now + SWEEP_MAX, lease: Arc::downgrade(lease) };
@@ -171,9 +171,4 @@ async fn force(
         return Err(Problem::new(Code::NoResponder, said).retryable().at(STEP).next("ask again"));
     }
     collector.sweep(&order).await.map(|swept| swept.sweep)
-}
-
-/// The time give or take a quarter, so that replicas do not all act at once.
-fn jittered(every: Duration) -> Duration {
-    every.mul_f64(0.75 + 0.5 * f64::from(clock::jitter()) / f64::from(u32::MAX))
 }

@@ -33,6 +33,7 @@ mod store;
 use std::time::Duration;
 
 use berth_service::process::{Fatal, Process};
+use berth_service::purge;
 
 pub use config::Config;
 
@@ -46,7 +47,11 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let service = endpoints::serve(&state, &process).await?;
     tracing::info!("serving");
     berth_service::notify::ready();
-    presence::keep(&state, config.rescan, shutdown).await;
+    tokio::select! {
+        () = presence::keep(&state, config.rescan, shutdown) => {}
+        () = purge::deleted(state.plugins.clone()) => {}
+        () = purge::deleted(state.nodes.clone()) => {}
+    }
     service.stop(DRAIN).await;
     state.events.flush(DRAIN).await;
     Ok(())

@@ -1,9 +1,9 @@
 //! Buckets: opened or made with a configuration of our own, and watched for drift.
 //!
 //! **Owns** what a bucket's stream must be like for guards, markers and leases to work: guards over
-//! a subtree, TTL per key, rollup (a delete must take the key's history with it, see
-//! [`commit`](crate::commit)), no deletion of messages, and room for more than the server's default
-//! of 1000 watches.
+//! a subtree, TTL per key, no deletion of messages, rollup (an operator's `nats kv purge` uses it),
+//! and room for more than the server's default of 1000 watches. How many values of a key are kept,
+//! and how long markers stay, is what the stream says.
 //!
 //! **Promises** that opening is safe when every service starts at once, also on a cluster that
 //! still forms; and that a setting another tool dropped is reported in [`Bucket::drift`] and the
@@ -25,6 +25,11 @@ use crate::connect::Bus;
 use crate::group::Group;
 use crate::stream::Drift;
 use crate::version::Version;
+
+/// The setting of a stream that says how many values of a key it keeps.
+const HISTORY: &str = "max_msgs_per_subject";
+/// The setting of a stream that says how long markers stay.
+const MARKER_TTL: &str = "subject_delete_marker_ttl";
 
 /// What one bucket may have of watches.
 const WATCHES_MAX: u32 = 50_000;
@@ -81,7 +86,8 @@ pub(crate) struct Shape {
     pub(crate) name: String,
     pub(crate) stream: String,
     pub(crate) handle: jetstream::stream::Stream<()>,
-    pub(crate) history: u8,
+    /// How many values of a key the server keeps at most.
+    pub(crate) history: u64,
     pub(crate) marker_ttl: Duration,
     /// The writes that are under way.
     pub(crate) group: Arc<Group>,
@@ -98,7 +104,7 @@ impl Bus {
     /// Opens the bucket, made with `replicas` copies (1 or 3) when it is not there.
     pub async fn bucket(&self, spec: &BucketSpec, replicas: u8) -> Result<Bucket, OpenError> {
         let stream = format!("KV_{}", spec.name);
-        let drift = self.ensure(&stream, &config(spec, replicas)).await?;
+        let opened = self.ensure(&stream, &config(spec, replicas)).await?;
         let handle = self.jetstream().get_stream_no_info(&stream).await.map_err(|error| {
             OpenError::Refused { stream: stream.clone(), source: Cause::new(error) }
         })?;
@@ -106,10 +112,11 @@ impl Bus {
             name: spec.name.to_owned(),
             stream,
             handle,
-            history: spec.history,
-            marker_ttl: spec.marker_ttl,
+            history: number(&opened.config, HISTORY).unwrap_or(spec.history.into()),
+            marker_ttl: number(&opened.config, MARKER_TTL)
+                .map_or(spec.marker_ttl, Duration::from_nanos),
             group: Group::new(self.clone(), spec.name),
-            drift,
+            drift: opened.drift,
         };
         Ok(Bucket { bus: self.clone(), shape: Arc::new(shape) })
     }
@@ -119,6 +126,11 @@ impl Bucket {
     /// The bucket's name.
     pub fn name(&self) -> &str {
         &self.shape.name
+    }
+
+    /// How long the marker of a key that is gone stays.
+    pub fn marker_ttl(&self) -> Duration {
+        self.shape.marker_ttl
     }
 
     /// The settings that were not as they are to be when the bucket was opened.
@@ -146,7 +158,7 @@ fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
         "retention": "limits",
         "storage": "file",
         "num_replicas": replicas,
-        "max_msgs_per_subject": spec.history,
+        (HISTORY): spec.history,
         "max_consumers": WATCHES_MAX,
         "max_age": 0,
         "max_bytes": -1,
@@ -157,12 +169,17 @@ fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
         "allow_direct": true,
         "allow_atomic": true,
         "allow_msg_ttl": true,
-        "subject_delete_marker_ttl": nanoseconds(spec.marker_ttl),
+        (MARKER_TTL): nanoseconds(spec.marker_ttl),
     });
     match config {
         Value::Object(config) => config,
         _ => Map::new(),
     }
+}
+
+/// A setting that is a number, unless the server has no bound there.
+fn number(config: &Map<String, Value>, setting: &str) -> Option<u64> {
+    config.get(setting)?.as_u64().filter(|number| *number > 0)
 }
 
 /// A duration as the server's configuration has it.

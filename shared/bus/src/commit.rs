@@ -23,8 +23,11 @@
 //! (seen about once per change under load). And a leader refuses, with a code of its own, while
 //! another write of the subtree is on its way that may yet fail.
 //!
-//! A delete takes the key's history with it (KV purge). A plain delete marker over a key with
-//! history would, when the marker expires, bring the value before it back to life.
+//! A delete puts a marker on top of the key's history. If the marker went before what it hides, the
+//! value below it would come back to life. So a marker expires by itself only in a bucket that
+//! keeps one value per key; elsewhere it stays until [`purge`](crate::purge) takes both away. A KV
+//! purge, which takes the history at once and leaves a marker that expires, would not do: the
+//! server stores the marker first, and forgets the rest when it is killed in between.
 //!
 //! **Never** writes without a guard, and never while disconnected. A call that is dropped before it
 //! ends is as good as unknown.
@@ -58,7 +61,8 @@ use crate::{filter, headers};
 pub enum Change {
     /// The key has this value.
     Put(Bytes),
-    /// The key is gone, with its history; a marker of it stays for the bucket's marker TTL.
+    /// The key is gone; a marker stays, and the history if the bucket keeps one. It is for the
+    /// bucket's writer to have them taken away: [`Bucket::purge_deleted`].
     Delete,
 }
 
@@ -369,9 +373,11 @@ impl Bucket {
                 value.clone()
             }
             Change::Delete => {
-                headers::set(&mut headers, headers::KV_OPERATION, "PURGE");
-                headers::set(&mut headers, headers::ROLLUP, "sub");
-                headers::set(&mut headers, headers::TTL, seconds(self.shape.marker_ttl));
+                headers::set(&mut headers, headers::KV_OPERATION, "DEL");
+                if self.shape.history == 1 {
+                    // Nothing is below it, also after a server was killed: one value is kept.
+                    headers::set(&mut headers, headers::TTL, seconds(self.shape.marker_ttl));
+                }
                 Bytes::new()
             }
         };

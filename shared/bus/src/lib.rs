@@ -7,7 +7,7 @@
 //! | a write whose acknowledgement is lost may be stored, now or later | [`commit`] |
 //! | a lost race has two error codes, one of them only on a cluster | [`commit`] |
 //! | a write that was refused by a leader that no longer leads is stored by the next | [`commit`] |
-//! | a deleted key with history comes back when its marker expires | [`commit`] |
+//! | a deleted key with history comes back when its marker expires | [`commit`], [`purge`] |
 //! | what is sent while disconnected is delivered after its caller gave up | every call here |
 //! | a direct read is stale on a cluster | [`read`], [`list`] |
 //! | a connection that carries nothing stands for minutes | `pulse` |
@@ -33,12 +33,14 @@ pub mod lease;
 pub mod link;
 pub mod list;
 pub mod mirror;
+pub mod purge;
 pub mod read;
 pub mod request;
 pub mod serve;
 pub mod version;
 
 mod anyone;
+mod batch;
 mod cause;
 mod exchange;
 mod feed;
@@ -59,6 +61,7 @@ pub use lease::{KeptLease, Lease, LeaseError};
 pub use link::Counts;
 pub use list::List;
 pub use mirror::{Fold, Mirror, MirrorError, MirrorOptions, NoPicture};
+pub use purge::{Place, PurgeError};
 pub use read::{Entry, ReadError};
 pub use request::{Call, RequestError};
 pub use serve::{EndpointSpec, Request, Service, ServiceSpec};

@@ -11,13 +11,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use async_nats::Message;
 use berth_contract::header;
 use berth_domain::Timestamp;
-use futures_util::StreamExt as _;
 use serde_json::json;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
+use crate::batch::Batch;
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::exchange::pause;
@@ -85,41 +84,11 @@ impl Bucket {
 
     /// One batched read, answered by whichever replica; none when there are too many keys for it.
     async fn read_batch(&self, filter: &str) -> Result<Option<Seen>, ReadError> {
-        let deadline = Instant::now() + self.bus.config().request_timeout;
-        let failed = |cause: Cause| self.unavailable(cause);
-        if !self.bus.connected() {
-            return Err(failed(Cause::new("the bus is not connected")));
-        }
-        let silent = |_| failed(Cause::new("the batched read has no answer in time"));
-        let client = self.bus.client();
-        let inbox = client.new_inbox();
-        let body = json!({ "multi_last": [self.subject(filter)] }).to_string();
-        let asked = async {
-            let answers = client.subscribe(inbox.clone()).await.map_err(Cause::new)?;
-            let subject = format!("$JS.API.DIRECT.GET.{}", self.shape.stream);
-            client.publish_with_reply(subject, inbox, body.into()).await.map_err(Cause::new)?;
-            Ok::<_, Cause>(answers)
-        };
-        let mut answers = timeout_at(deadline, asked).await.map_err(silent)?.map_err(failed)?;
         let mut seen = Seen::default();
-        loop {
-            let answer = timeout_at(deadline, answers.next()).await.map_err(silent)?;
-            let answer = answer.ok_or_else(|| failed(Cause::new("the connection ended")))?;
-            match answer.status.map(|status| status.as_u16()) {
-                None | Some(200) => {
-                    if let Some(entry) = self.direct(&answer) {
-                        seen.add(entry);
-                    }
-                }
-                // The end, or nothing there.
-                Some(204 | 404) => return Ok(Some(seen)),
-                Some(413) => return Ok(None),
-                Some(_) => {
-                    let said = answer.description.unwrap_or_default();
-                    return Err(failed(Cause::new(format!("the server answers {said:?}"))));
-                }
-            }
-        }
+        let read =
+            self.batch(json!({ "multi_last": [self.subject(filter)] }), |entry| seen.add(entry));
+        let found = read.await.map_err(|cause| self.unavailable(cause))?;
+        Ok((found != Batch::TooMany).then_some(seen))
     }
 
     /// All messages through a consumer, until none is waiting and the head is among them.
@@ -155,19 +124,6 @@ impl Bucket {
             }
         }
         Ok(seen)
-    }
-
-    /// An entry of an answer to a direct read, whose facts are in its headers.
-    fn direct(&self, answer: &Message) -> Option<Entry> {
-        let all = answer.headers.as_ref()?;
-        let created = headers::get(all, headers::TIME).map(str::to_owned);
-        Some(Entry {
-            key: self.key(headers::get(all, headers::SUBJECT)?)?.to_owned(),
-            revision: headers::number(all, headers::SEQUENCE)?,
-            value: value(all, &answer.payload),
-            operation: headers::get(all, header::OPERATION).map(str::to_owned),
-            created: created.and_then(|time| time.try_into().ok()).unwrap_or_default(),
-        })
     }
 
     pub(crate) fn delivered(&self, message: crate::feed::Delivery) -> Option<Entry> {

@@ -45,6 +45,15 @@ pub(crate) struct Description {
     pub(crate) config: Map<String, Value>,
     pub(crate) created: String,
     pub(crate) state: State,
+    /// The leader's time when it answered.
+    #[serde(default)]
+    pub(crate) ts: String,
+}
+
+/// A stream that is there.
+pub(crate) struct Opened {
+    pub(crate) config: Map<String, Value>,
+    pub(crate) drift: Vec<Drift>,
 }
 
 /// How far a stream is.
@@ -63,12 +72,12 @@ impl Bus {
         self.api(format!("$JS.API.STREAM.INFO.{stream}"), &Value::Null).await
     }
 
-    /// Makes the stream unless it is there; answers what differs.
+    /// Makes the stream unless it is there; answers how it is, and what of that differs.
     pub(crate) async fn ensure(
         &self,
         stream: &str,
         expected: &Map<String, Value>,
-    ) -> Result<Vec<Drift>, OpenError> {
+    ) -> Result<Opened, OpenError> {
         let within = self.config().start_timeout;
         let deadline = Instant::now() + within;
         let create = Value::Object(expected.clone());
@@ -81,7 +90,7 @@ impl Bus {
                 found => found,
             };
             let error = match found {
-                Ok(found) => return accept(stream, expected, &found),
+                Ok(found) => return accept(stream, expected, found),
                 Err(error) => error,
             };
             if !may_pass(&error) {
@@ -108,14 +117,15 @@ fn may_pass(error: &ApiError) -> bool {
 fn accept(
     stream: &str,
     expected: &Map<String, Value>,
-    found: &Description,
-) -> Result<Vec<Drift>, OpenError> {
-    let level = found.config.get("metadata").and_then(|all| all.get("_nats.level")?.as_str());
+    found: Description,
+) -> Result<Opened, OpenError> {
+    let config = found.config;
+    let level = config.get("metadata").and_then(|all| all.get("_nats.level")?.as_str());
     let level = level.and_then(|level| level.parse().ok()).unwrap_or(API_LEVEL);
     if level < API_LEVEL {
         return Err(OpenError::TooOld { stream: stream.to_owned(), level, oldest: OLDEST });
     }
-    let drift = compare(expected, &found.config);
+    let drift = compare(expected, &config);
     for drift in &drift {
         tracing::warn!(
             stream,
@@ -123,7 +133,7 @@ fn accept(
             "a stream is not as it is to be; mend it with `nats stream edit {stream}`"
         );
     }
-    Ok(drift)
+    Ok(Opened { config, drift })
 }
 
 /// What of `found` is not as `expected`; what is expected of nobody may be anything.

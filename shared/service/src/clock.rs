@@ -1,6 +1,6 @@
 //! The clock and the dice: read here, passed in wherever something is decided.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use berth_contract::trace::TraceContext;
 use berth_domain::{AttemptId, SecretsId, Timestamp};
@@ -28,6 +28,11 @@ pub fn new_secrets_id() -> SecretsId {
 /// A random number for jitter.
 pub fn jitter() -> u32 {
     rand::random()
+}
+
+/// The time give or take a quarter, so that replicas do not all act at once.
+pub fn jittered(every: Duration) -> Duration {
+    every.mul_f64(0.75 + 0.5 * f64::from(jitter()) / f64::from(u32::MAX))
 }
 
 /// A trace that begins here.

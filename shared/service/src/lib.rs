@@ -1,11 +1,12 @@
 //! What every Berth process needs, so that each service's `main` is a few lines.
 //!
 //! **Owns** the way from a command line to a running service and back: configuration with all its
-//! faults at once, logs, the connection, shutdown and drain; and the two things several services do
+//! faults at once, logs, the connection, shutdown and drain; and what several services do
 //! alike: making a call of the claim protocol ([`call`]), working through keys ([`reconcile`]),
 //! reading the mount table ([`mount_table`]), sealing secrets ([`seal`]), telling the service
-//! manager ([`notify`]), knowing when a command with volumes is over ([`runs`]), and answering
-//! lists page by page ([`page`]) and when there is something newer ([`newer`]).
+//! manager ([`notify`]), knowing when a command with volumes is over ([`runs`]), having what was
+//! deleted leave a bucket ([`purge`]), and answering lists page by page ([`page`]) and when there
+//! is something newer ([`newer`]).
 //!
 //! **Promises** exit code 64 for bad configuration, with nothing started; that SIGTERM and SIGINT
 //! drain within the configured time.
@@ -23,6 +24,7 @@ pub mod notify;
 pub mod page;
 pub mod process;
 pub mod projection;
+pub mod purge;
 pub mod reconcile;
 pub mod runs;
 pub mod seal;

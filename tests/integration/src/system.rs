@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_bus::Bus;
+use berth_contract::bucket::{self, BucketSpec};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::{Cluster, Server};
 use berth_harness::process::{Daemon, Program, binary};
@@ -39,6 +40,8 @@ pub struct Options {
     pub retry_ms: (u64, u64),
     /// How long a place in line is kept for a caller who does not ask again.
     pub place_kept_ms: u64,
+    /// How long markers of deleted keys stay in buckets that keep history; an hour without it.
+    pub marker_ttl: Option<Duration>,
     /// How many volumes the driver can attach to a node; 0 means no limit.
     pub max_volumes: u64,
     /// What the driver wants among the secrets of each call that takes some.
@@ -77,6 +80,7 @@ impl Default for Options {
             rescan_ms: 500,
             retry_ms: (200, 2_000),
             place_kept_ms: 20_000,
+            marker_ttl: None,
             max_volumes: 0,
             secret: None,
             cables: false,
@@ -223,6 +227,17 @@ impl System {
         let cables = lay(&servers, options, &wire).await;
         let (seed, _) = berth_service::seal::new_seed().expect("a key can be made");
         std::fs::write(dir.join("secrets.key"), seed).expect("the key can be written");
+        let bus = Bus::connect(berth_bus::Config::new([servers.url()], "test"))
+            .await
+            .expect("the test reaches the bus");
+        if let Some(marker_ttl) = options.marker_ttl {
+            // Whoever opens a bucket that is there takes it as it is.
+            let replicas = if options.servers == 1 { 1 } else { 3 };
+            for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
+                let spec = BucketSpec { marker_ttl, ..*spec };
+                bus.bucket(&spec, replicas).await.expect("the bucket can be made");
+            }
+        }
         let start = Start { dir: &dir, url: servers.url(), cables: &cables, options };
         let each = |what: &str| -> Vec<Daemon> {
             (0..options.replicas).map(|at| start.service(what, &format!("{what}-{at}"))).collect()
@@ -231,9 +246,6 @@ impl System {
         let (registries, collectors) = (each("plugin-registry"), each("gc"));
         let drivers = (0..options.nodes).map(|at| start.driver(at)).collect();
         let agents = (0..options.nodes).map(|at| start.agent(at)).collect();
-        let bus = Bus::connect(berth_bus::Config::new([servers.url()], "test"))
-            .await
-            .expect("the test reaches the bus");
         let system = Self {
             options,
             bus,

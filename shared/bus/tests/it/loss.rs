@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use berth_bus::{Bucket, Bus, CommitError, Config};
-use berth_harness::nats::Server;
+use berth_harness::nats::{Server, raw};
 use berth_harness::wait;
 use futures_util::future::join_all;
 use tokio::time::sleep;
@@ -114,6 +114,20 @@ async fn a_write_that_was_stored_and_overwritten_is_still_known_as_stored() {
 }
 
 #[tokio::test]
+async fn a_write_whose_key_was_deleted_since_is_still_known_as_stored() {
+    let scene = Scene::new().await;
+    scene.cable.deafen();
+    let (written, mine) = tokio::join!(scene.cut.commit(put("k", "mine", "k", 0)), async {
+        scene.lose_ack(async || scene.sound.get("k").await.unwrap().is_some()).await;
+        let mine = scene.sound.head("k").await.unwrap();
+        scene.sound.commit(delete("k", "k", mine)).await.unwrap();
+        scene.cable.heal();
+        mine
+    });
+    assert_eq!(written.unwrap(), mine);
+}
+
+#[tokio::test]
 async fn a_lost_write_that_another_came_before_is_a_conflict() {
     let scene = Scene::new().await;
     scene.cable.mute();
@@ -134,9 +148,10 @@ async fn what_was_pushed_out_of_the_history_is_not_claimed_to_be_a_conflict() {
     scene.cable.deafen();
     let (written, ()) = tokio::join!(scene.cut.commit(put("k", "mine", "k", 0)), async {
         scene.lose_ack(async || scene.sound.get("k").await.unwrap().is_some()).await;
-        // A delete takes the history along, ours with it.
-        let mine = scene.sound.head("k").await.unwrap();
-        let marker = scene.sound.commit(delete("k", "k", mine)).await.unwrap();
+        // Somebody's `nats kv purge` takes the history along, ours with it.
+        let purge = [("KV-Operation", "PURGE"), ("Nats-Rollup", "sub")];
+        let marker = raw::ask(&scene.server, "$KV.state.k", &purge, b"").await;
+        let marker = marker["seq"].as_u64().unwrap();
         scene.sound.commit(put("k", "theirs", "k", marker)).await.unwrap();
         scene.cable.heal();
     });

@@ -18,6 +18,7 @@ mod lease;
 mod list;
 mod loss;
 mod mirror;
+mod purge;
 mod request;
 mod serve;
 mod spans;

@@ -29,7 +29,7 @@ pub const STATE: BucketSpec = BucketSpec {
 
 /// A bucket whose markers go quickly.
 pub const FLEETING: BucketSpec =
-    BucketSpec { name: "fleeting", marker_ttl: Duration::from_secs(1), ..STATE };
+    BucketSpec { name: "fleeting", history: 1, marker_ttl: Duration::from_secs(1), ..STATE };
 
 /// A bucket for leases.
 pub const LEASES: BucketSpec =

@@ -61,6 +61,8 @@ registry! {
     Counter COMMITS_SENT_AGAIN = "berth.commits.sent_again", "{write}", [bucket];
     /// Writes that were stored with others in one step, because many came at once.
     Counter COMMITS_TOGETHER = "berth.commits.together", "{write}", [bucket];
+    /// Deleted keys that were purged, with their history, once their markers were old.
+    Counter KEYS_PURGED = "berth.keys.purged", "{key}", [bucket];
 
     /// Whether the bus is connected: 0 or 1.
     Gauge BUS_CONNECTED = "berth.bus.connected", "{connection}", [];

@@ -26,6 +26,7 @@
 //! sender    whoever wrote or called is killed there
 //! crossed   every other blow in every flow
 //! calls     around each call of a plugin: the driver, the agent or the caller is killed
+//! purged    what was deleted leaves the bus for good, whoever is killed meanwhile
 //! replicas  one of two works in late what its caller has given up
 //! ```
 
@@ -36,6 +37,7 @@ mod calls;
 mod crossed;
 mod flow;
 mod points;
+mod purged;
 mod replicas;
 mod sender;
 mod sweep;

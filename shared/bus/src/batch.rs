@@ -1,0 +1,80 @@
+//! Batched direct reads: many messages for one question, answered by whichever replica.
+//!
+//! **Promises** that an answer which does not come to its end in time is an error, and no shorter
+//! answer. A replica may be behind: who must know more asks the leader afterwards.
+
+use async_nats::Message;
+use berth_contract::header;
+use futures_util::StreamExt as _;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use crate::bucket::Bucket;
+use crate::cause::Cause;
+use crate::headers;
+use crate::read::{Entry, value};
+
+/// How a batched read ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Batch {
+    /// All of it came.
+    Whole,
+    /// There is more than the server gives in one answer; nothing came.
+    TooMany,
+}
+
+impl Bucket {
+    /// Asks, and hands over each message of the answer.
+    pub(crate) async fn batch(
+        &self,
+        question: Value,
+        mut found: impl FnMut(Entry),
+    ) -> Result<Batch, Cause> {
+        let deadline = Instant::now() + self.bus.config().request_timeout;
+        if !self.bus.connected() {
+            return Err(Cause::new("the bus is not connected"));
+        }
+        let silent = |_| Cause::new("the batched read has no answer in time");
+        let client = self.bus.client();
+        let inbox = client.new_inbox();
+        let asked = async {
+            let answers = client.subscribe(inbox.clone()).await.map_err(Cause::new)?;
+            let subject = format!("$JS.API.DIRECT.GET.{}", self.shape.stream);
+            let body = question.to_string().into();
+            client.publish_with_reply(subject, inbox, body).await.map_err(Cause::new)?;
+            Ok::<_, Cause>(answers)
+        };
+        let mut answers = timeout_at(deadline, asked).await.map_err(silent)??;
+        loop {
+            let answer = timeout_at(deadline, answers.next()).await.map_err(silent)?;
+            let answer = answer.ok_or_else(|| Cause::new("the connection ended"))?;
+            match answer.status.map(|status| status.as_u16()) {
+                None | Some(200) => {
+                    if let Some(entry) = self.direct(&answer) {
+                        found(entry);
+                    }
+                }
+                // The end, or nothing there.
+                Some(204 | 404) => return Ok(Batch::Whole),
+                Some(413) => return Ok(Batch::TooMany),
+                Some(_) => {
+                    let said = answer.description.unwrap_or_default();
+                    return Err(Cause::new(format!("the server answers {said:?}")));
+                }
+            }
+        }
+    }
+
+    /// An entry of the answer, whose facts are in its headers.
+    fn direct(&self, answer: &Message) -> Option<Entry> {
+        let all = answer.headers.as_ref()?;
+        let created = headers::get(all, headers::TIME).map(str::to_owned);
+        Some(Entry {
+            key: self.key(headers::get(all, headers::SUBJECT)?)?.to_owned(),
+            revision: headers::number(all, headers::SEQUENCE)?,
+            value: value(all, &answer.payload),
+            operation: headers::get(all, header::OPERATION).map(str::to_owned),
+            created: created.and_then(|time| time.try_into().ok()).unwrap_or_default(),
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! The second half of a delete: what was deleted goes for good, once its marker is old.
+//!
+//! **Owns** how a key that was deleted ([`Change::Delete`](crate::Change::Delete)) leaves a bucket
+//! that keeps history: its values first, and its marker when the server has said that they are
+//! gone. A server that is killed within one purge of both may forget that it took an old value, and
+//! not that it took the marker; in two, there is no moment at which a value stands without it.
+//!
+//! **Promises** that nothing newer than a marker is touched, however late a purge arrives and
+//! however often: each ends at the marker's own revision. A key that was written anew keeps what it
+//! has since. So any number of replicas may do this at once.
+//!
+//! **Never** takes a marker that is younger than [`Bucket::marker_ttl`]: a mirror that was away for
+//! less learns from it what is gone. The age is the server's, by its own clock.
+
+use berth_domain::Timestamp;
+use berth_telemetry::metric::{BUCKETS, KEYS_PURGED};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use serde::Deserialize;
+use serde_json::json;
+use thiserror::Error;
+
+use crate::bucket::Bucket;
+use crate::cause::Cause;
+use crate::read::Entry;
+
+/// How many messages are read at once, and how large they are together.
+const READ_MAX: usize = 256;
+const BYTES_MAX: usize = 1 << 20;
+/// How many keys are purged at once. Nobody waits for it.
+const AT_ONCE: usize = 2;
+
+/// How far a bucket was looked through. The default is its beginning.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Of which stream.
+    created: String,
+    /// The first revision that was not looked at.
+    next: u64,
+}
+
+/// Why deleted keys are still there. Nothing is wrong with that but the room they take.
+#[derive(Debug, Error)]
+#[error("deleted keys of bucket {bucket} could not be purged now; it is tried again")]
+pub struct PurgeError {
+    bucket: String,
+    #[source]
+    source: Cause,
+}
+
+impl Bucket {
+    /// Purges the keys that were deleted longer ago than markers stay, from `place` on, and leaves
+    /// `place` where the next call is to go on. Answers how many there were.
+    ///
+    /// May be dropped at any moment: what was done stays done, and the rest is found again.
+    pub async fn purge_deleted(&self, place: &mut Place) -> Result<u64, PurgeError> {
+        let purged = self.purge_from(place).await;
+        purged.map_err(|source| PurgeError { bucket: self.name().to_owned(), source })
+    }
+
+    async fn purge_from(&self, place: &mut Place) -> Result<u64, Cause> {
+        let stream = self.bus.describe(&self.shape.stream).await.map_err(Cause::from)?;
+        let now = Timestamp::try_from(stream.ts).map_err(Cause::new)?;
+        if place.created != stream.created || place.next > stream.state.last_seq + 1 {
+            *place = Place { created: stream.created, next: 1 };
+        }
+        let mut keys = 0;
+        while place.next <= stream.state.last_seq {
+            let mut read = self.read_on(place.next).await?;
+            let young = read.iter().position(|at| now.since(at.created) < self.marker_ttl());
+            read.truncate(young.unwrap_or(read.len()));
+            let Some(next) = read.last().map(|last| last.revision + 1) else { break };
+            read.retain(|entry| entry.value.is_none());
+            keys += read.len() as u64;
+            let each = stream::iter(read).map(|marker| self.purge_up_to(marker));
+            let () = each.buffer_unordered(AT_ONCE).try_collect().await?;
+            place.next = next;
+            if young.is_some() {
+                break;
+            }
+        }
+        Ok(keys)
+    }
+
+    /// The next messages from a revision on.
+    async fn read_on(&self, from: u64) -> Result<Vec<Entry>, Cause> {
+        let mut read = Vec::new();
+        let question = json!({ "seq": from, "batch": READ_MAX, "max_bytes": BYTES_MAX });
+        self.batch(question, |entry| read.push(entry)).await?;
+        Ok(read)
+    }
+
+    /// Takes away a marker and what is older of its key.
+    async fn purge_up_to(&self, marker: Entry) -> Result<(), Cause> {
+        #[derive(Deserialize)]
+        struct Done {}
+        let subject = format!("$JS.API.STREAM.PURGE.{}", self.shape.stream);
+        // A purge takes what is before a sequence, and not what stands there.
+        for before in [marker.revision, marker.revision + 1] {
+            let what = json!({ "filter": self.subject(&marker.key), "seq": before });
+            let Done {} = self.bus.api(subject.clone(), &what).await.map_err(Cause::from)?;
+        }
+        KEYS_PURGED.add(1, [BUCKETS.label(self.name())]);
+        Ok(())
+    }
+}

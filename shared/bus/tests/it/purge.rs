@@ -1,0 +1,188 @@
+//! The second half of a delete: what goes, what stays, and what a killed server makes of it.
+
+use std::time::Duration;
+
+use berth_bus::{Bucket, Place};
+use berth_contract::bucket::BucketSpec;
+use berth_harness::nats::{Server, raw};
+use berth_harness::wait;
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+
+use crate::support::{
+    FLEETING, PATIENCE, STATE, agrees, connect, delete, messages, mirror, one_bucket, plain, put,
+    set,
+};
+
+/// A bucket with history whose markers are old soon.
+const BRIEF: BucketSpec = BucketSpec { name: "brief", marker_ttl: Duration::from_secs(1), ..STATE };
+
+async fn deleted(bucket: &Bucket, key: &str, values: usize) -> u64 {
+    let mut revision = bucket.head(key).await.unwrap();
+    for value in 0..values {
+        revision = bucket.commit(put(key, &value.to_string(), key, revision)).await.unwrap();
+    }
+    bucket.commit(delete(key, key, revision)).await.unwrap()
+}
+
+/// Purges until so many keys were.
+async fn purge(bucket: &Bucket, place: &mut Place, mut keys: u64) {
+    let all = async {
+        while keys > 0 {
+            keys -= bucket.purge_deleted(place).await.unwrap();
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, all).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_deleted_key_keeps_its_history_until_its_marker_is_old() {
+    let (server, _bus, bucket) = one_bucket(&STATE).await;
+    set(&bucket, "v.spec", "kept").await;
+    let marker = deleted(&bucket, "v.claim", 2).await;
+    let mut place = Place::default();
+    for _ in 0..2 {
+        assert_eq!(bucket.purge_deleted(&mut place).await.unwrap(), 0, "it is young");
+    }
+    let entry = bucket.get("v.claim").await.unwrap().unwrap();
+    assert_eq!((entry.revision, entry.value), (marker, None));
+    let keys: Vec<_> = messages(&server.url(), "state").await.into_iter().collect();
+    let expected = ["v.spec", "v.claim", "v.claim", "v.claim"];
+    assert_eq!(keys, (1..).zip(expected.map(str::to_owned)).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_marker_that_hides_a_value_does_not_expire_by_itself() {
+    let (server, bus, bucket) = one_bucket(&BRIEF).await;
+    let marker = deleted(&bucket, "v.claim", 1).await;
+    // One that was put there later, and hides nothing, shows that there was time enough.
+    let other = bus.bucket(&FLEETING, 1).await.unwrap();
+    deleted(&other, "v.claim", 1).await;
+    wait::until("the other marker expires", PATIENCE, async || {
+        match other.get("v.claim").await.unwrap() {
+            None => Ok(()),
+            Some(_) => Err("it stands"),
+        }
+    })
+    .await;
+    assert_eq!(bucket.get("v.claim").await.unwrap().unwrap().revision, marker);
+    assert_eq!(messages(&server.url(), "brief").await.len(), 2);
+}
+
+#[tokio::test]
+async fn an_old_marker_goes_with_all_it_hides_and_nothing_else_does() {
+    let (server, _bus, bucket) = one_bucket(&BRIEF).await;
+    let followed = mirror(&bucket, "v.>").await;
+    set(&bucket, "v.spec", "first").await;
+    set(&bucket, "v.spec", "second").await;
+    deleted(&bucket, "v.gone", 3).await;
+    let marker = deleted(&bucket, "v.again", 3).await;
+    // A key that was written anew keeps what it has since.
+    bucket.commit(put("v.again", "anew", "v.again", marker)).await.unwrap();
+    bucket.commit(put("v.again", "and again", "v.again", marker + 1)).await.unwrap();
+    // More than is read at once, with a marker at each end.
+    let many: Vec<String> = (0..600).map(|count| format!("many.{count}")).collect();
+    for some in many.chunks(100) {
+        let writes = some.iter().map(|key| bucket.commit(put(key, key, key, 0)));
+        assert!(join_all(writes).await.iter().all(Result::is_ok));
+    }
+    deleted(&bucket, "v.last", 1).await;
+    let mut place = Place::default();
+    purge(&bucket, &mut place, 3).await;
+    let mut left: Vec<String> =
+        messages(&server.url(), "brief").await.into_iter().map(|(_, key)| key).collect();
+    left.retain(|key| !key.starts_with("many."));
+    assert_eq!(left, ["v.spec", "v.spec", "v.again", "v.again"]);
+    assert_eq!(bucket.list("many.>").await.unwrap().entries.len(), 600);
+    // Who followed holds the same, and what is written now is guarded by what stands there now.
+    agrees(&followed, &bucket, "v.>").await;
+    assert_eq!(bucket.head("v.gone").await.unwrap(), 0);
+    bucket.commit(put("v.gone", "back", "v.gone", 0)).await.unwrap();
+    assert_eq!(bucket.purge_deleted(&mut place).await.unwrap(), 0, "each is found once");
+}
+
+#[tokio::test]
+async fn a_purge_that_comes_late_or_twice_takes_nothing_that_came_since() {
+    let (server, _bus, bucket) = one_bucket(&BRIEF).await;
+    let marker = deleted(&bucket, "k", 2).await;
+    let mut here = Place::default();
+    purge(&bucket, &mut here, 1).await;
+    bucket.commit(put("k", "anew", "k", 0)).await.unwrap();
+    // What a collector that stood still asks for, word for word, once it wakes up.
+    for before in [marker, marker + 1] {
+        let what = json!({ "filter": "$KV.brief.k", "seq": before }).to_string();
+        let done = raw::ask(&server, "$JS.API.STREAM.PURGE.KV_brief", &[], what.as_bytes()).await;
+        assert_eq!((&done["success"], &done["purged"]), (&json!(true), &json!(0)), "{done}");
+    }
+    // Another replica, which has not looked yet, finds nothing to do.
+    assert_eq!(bucket.purge_deleted(&mut Place::default()).await.unwrap(), 0);
+    assert_eq!(bucket.list(">").await.unwrap().entries.len(), 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_was_made_anew_is_looked_through_from_its_beginning() {
+    let (server, bus, bucket) = one_bucket(&BRIEF).await;
+    deleted(&bucket, "k", 5).await;
+    let mut place = Place::default();
+    purge(&bucket, &mut place, 1).await;
+    plain(&server.url()).await.delete_stream("KV_brief").await.unwrap();
+    let bucket = bus.bucket(&BRIEF, 1).await.unwrap();
+    deleted(&bucket, "k", 1).await;
+    purge(&bucket, &mut place, 1).await;
+    assert!(bucket.list(">").await.unwrap().entries.is_empty());
+}
+
+#[tokio::test]
+async fn how_long_markers_stay_is_what_the_stream_says() {
+    let (_server, bus, bucket) = one_bucket(&BRIEF).await;
+    assert_eq!(bucket.marker_ttl(), BRIEF.marker_ttl);
+    let hour = BucketSpec { marker_ttl: Duration::from_secs(3600), ..BRIEF };
+    let bucket = bus.bucket(&hour, 1).await.unwrap();
+    assert_eq!(bucket.marker_ttl(), BRIEF.marker_ttl);
+    assert_eq!(bucket.drift().len(), 1, "it is said that this was not what was wanted");
+}
+
+/// Whenever a server is killed: a value that was deleted is never there again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_within_a_purge_brings_no_deleted_value_back() {
+    const KEYS: usize = 200;
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("k.{key}")).collect();
+    let mut left = 0;
+    for round in 0..4 {
+        let server = Server::start().await;
+        let bucket = connect(&server.url()).await.bucket(&BRIEF, 1).await.unwrap();
+        join_all(keys.iter().map(|key| deleted(&bucket, key, 3))).await;
+        sleep(BRIEF.marker_ttl).await;
+        let purging = tokio::spawn({
+            let bucket = bucket.clone();
+            async move { bucket.purge_deleted(&mut Place::default()).await }
+        });
+        // At another moment each time.
+        while stored(&server).await >= 4 * KEYS - round * KEYS {
+            tokio::task::yield_now().await;
+        }
+        server.kill9();
+        purging.abort();
+        server.restart().await;
+        let bucket = connect(&server.url()).await.bucket(&BRIEF, 1).await.unwrap();
+        assert_eq!(bucket.list(">").await.unwrap().entries, [], "round {round}");
+        left += stored(&server).await;
+        let rest = async {
+            let mut place = Place::default();
+            while stored(&server).await > 0 {
+                bucket.purge_deleted(&mut place).await.unwrap();
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, rest).await.unwrap();
+    }
+    assert!(left > 0, "no server was killed before all was done");
+}
+
+/// How many messages the stream holds.
+async fn stored(server: &Server) -> usize {
+    let about = raw::ask(server, "$JS.API.STREAM.INFO.KV_brief", &[], b"").await;
+    about["state"]["messages"].as_u64().unwrap().try_into().unwrap()
+}

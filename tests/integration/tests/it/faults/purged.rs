@@ -1,0 +1,95 @@
+//! What is deleted stays deleted and leaves the bus for good, whoever is killed meanwhile.
+
+use std::time::Duration;
+
+use berth_contract::bucket::{self, BucketSpec};
+use berth_harness::nats::raw;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use serde_json::{Value, json};
+
+use super::flow::PATIENCE;
+use super::sweep;
+
+/// The subjects of a bucket with the name in it, and how many messages each of them holds.
+async fn held(system: &System, spec: &BucketSpec, name: &str) -> Value {
+    let subject = format!("$JS.API.STREAM.INFO.KV_{}", spec.name);
+    let all = json!({"subjects_filter": ">"}).to_string();
+    let mut about = raw::ask(&system.servers()[0], &subject, &[], all.as_bytes()).await;
+    let mut subjects = about["state"]["subjects"].take();
+    if let Some(subjects) = subjects.as_object_mut() {
+        subjects.retain(|subject, _| subject.contains(name));
+    }
+    subjects
+}
+
+async fn purged(system: &System, spec: &BucketSpec, name: &str) {
+    wait::until(&format!("{name} has left {}", spec.name), PATIENCE, async || {
+        match held(system, spec, name).await {
+            Value::Null => Ok(()),
+            Value::Object(held) if held.is_empty() => Ok(()),
+            held => Err(held),
+        }
+    })
+    .await;
+}
+
+/// Claims and releases the volume once.
+async fn use_once(system: &System, alloc: &str) {
+    system.run(alloc, 0, "data").await;
+    system.stop(alloc).await;
+    system.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_freed_claim_shows_its_steps_until_its_marker_is_old() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    use_once(&system, "a").await;
+    let held = held(&system, &bucket::VOLUMES, ".claim.a").await;
+    let steps = held["$KV.berth-volumes.default.data.claim.a"].as_u64().unwrap();
+    assert!(steps >= 4, "a grant, a release, its calls and a delete: {held}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_leaves_the_bus_whoever_is_killed() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let marker_ttl = Some(Duration::from_secs(1));
+    let system = System::start(Options { nodes: 1, marker_ttl, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    for part in [Part::Nats, Part::Claim] {
+        use_once(&system, "a").await;
+        system.kill9_and_restart(part).await;
+        purged(&system, &bucket::VOLUMES, ".claim.a").await;
+        assert_eq!(system.claims("data").await.claims.len(), 0, "after {part:?} was killed");
+        sweep::alloc(&system, "a").await;
+        purged(&system, &bucket::ALLOCS, ".a").await;
+    }
+    // The volume itself, and the alloc that comes again, are as they were.
+    use_once(&system, "a").await;
+    system.kill9(Part::Agent(0));
+    sweep::down(&system, "n1").await;
+    sweep::node(&system, "n1").await;
+    system.kill9_and_restart(Part::Registry).await;
+    purged(&system, &bucket::NODES, ".n1").await;
+    purged(&system, &bucket::PLUGINS, ".n1.").await;
+    system.deregister("data", false).await.unwrap();
+    purged(&system, &bucket::VOLUMES, ".data.").await;
+    // Nothing of it comes back to life, whoever starts anew.
+    for part in [Part::Nats, Part::Claim, Part::Registry] {
+        system.kill9_and_restart(part).await;
+    }
+    wait::until("the services answer again", PATIENCE, async || {
+        let volumes = system.volumes().await.map_err(|problem| problem.to_string())?;
+        let nodes = system.nodes().await.map_err(|problem| problem.to_string())?;
+        assert_eq!((volumes.volumes.len(), nodes.nodes.len()), (0, 0));
+        Ok::<_, String>(())
+    })
+    .await;
+}
