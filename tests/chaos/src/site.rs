@@ -11,6 +11,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use berth_bus::{Bus, Config};
+use berth_contract::bucket::{self, BucketSpec};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::{Cluster, Server};
 use berth_harness::process::{Daemon, Program, binary};
@@ -88,6 +89,12 @@ impl Site {
         let nats = Nats::start(shape.servers).await;
         let bus = Bus::connect(Config::new([nats.url()], "chaos")).await;
         let bus = bus.expect("the test reaches the bus");
+        for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
+            // Whoever opens a bucket that is there takes it as it is.
+            let spec = BucketSpec { marker_ttl: Duration::from_secs(shape.marker_ttl_s), ..*spec };
+            let copies = u8::try_from(shape.servers).expect("there are few servers");
+            bus.bucket(&spec, copies).await.expect("the bucket can be made");
+        }
         let (mut daemons, mut cables) = (BTreeMap::new(), BTreeMap::new());
         for target in Target::all(shape) {
             let mut url = nats.url();

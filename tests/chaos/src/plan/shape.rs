@@ -16,19 +16,23 @@ pub struct Shape {
     pub replicas: usize,
     /// Hosts, each with an agent and a driver of each plugin.
     pub nodes: usize,
+    /// How long markers of deleted keys stay, in seconds. Where that is short, they are purged all
+    /// the time, and who was away for a moment reads all keys anew.
+    pub marker_ttl_s: u64,
     /// What the second plugin lacks, as its driver's flag.
     pub lacks: &'static str,
 }
 
 impl Shape {
     /// The shape of a seed. Four seeds in a row are all of one and three servers with one and two
-    /// replicas.
+    /// replicas; of four more, markers go soon.
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed, "shape");
         Self {
             servers: if seed.is_multiple_of(2) { 3 } else { 1 },
             replicas: if (seed / 2).is_multiple_of(2) { 1 } else { 2 },
             nodes: if dice.percent(30) { 3 } else { 2 },
+            marker_ttl_s: if (seed / 4).is_multiple_of(2) { 3600 } else { 3 },
             lacks: dice.weigh(&[(1, "--no-controller"), (1, "--no-attach"), (1, "--no-stage")]),
         }
     }
@@ -36,12 +40,12 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { servers, replicas, nodes, lacks } = self;
+        let Self { servers, replicas, nodes, marker_ttl_s, lacks } = self;
         let (first, second) = (PLUGINS[0], PLUGINS[1]);
         write!(
             f,
-            "nats-servers {servers}, replicas {replicas}, nodes {nodes}, plugins {first} and \
-             {second} ({lacks})"
+            "nats-servers {servers}, replicas {replicas}, nodes {nodes}, markers for \
+             {marker_ttl_s} s, plugins {first} and {second} ({lacks})"
         )
     }
 }
