@@ -28,6 +28,8 @@ use crate::version::Version;
 
 /// The setting of a stream that says how many values of a key it keeps.
 const HISTORY: &str = "max_msgs_per_subject";
+/// A KV bucket keeps no more of a key.
+const HISTORY_MAX: u64 = 64;
 /// The setting of a stream that says how long markers stay.
 const MARKER_TTL: &str = "subject_delete_marker_ttl";
 
@@ -112,7 +114,8 @@ impl Bus {
             name: spec.name.to_owned(),
             stream,
             handle,
-            history: number(&opened.config, HISTORY).unwrap_or(spec.history.into()),
+            history: number(&opened.config, HISTORY)
+                .map_or(spec.history.into(), |history| history.min(HISTORY_MAX)),
             marker_ttl: number(&opened.config, MARKER_TTL)
                 .map_or(spec.marker_ttl, Duration::from_nanos),
             group: Group::new(self.clone(), spec.name),

@@ -289,8 +289,8 @@ impl Bucket {
                     Trace::Stored(revision) => return Ok(revision),
                     Trace::Beaten => return Err(conflict()),
                     // Refused each time: that ours was stored all the same, and pushed out before
-                    // we looked, would take a change of the leader and a delete in one instant. And
-                    // whoever decides anew decides by what stands there now.
+                    // we looked, would take a change of the leader and as many writes as are kept
+                    // in one instant. And whoever decides anew decides by what stands there now.
                     Trace::Blurred if !loose => return Err(conflict()),
                     Trace::Blurred => return Err(unknown(cause)),
                     Trace::Unread(source) => return Err(unknown(source)),

@@ -5,9 +5,9 @@
 //! **Rests on** this: the guard held when the write was stored, so nothing below its filter stands
 //! between the guard's revision and the write. Hence the first message after that revision is ours,
 //! or ours was never stored and never will be. One thing blurs it: ours may have been stored and
-//! then pushed out by later writes of the same key (a delete, or as many as the bucket keeps). Most
-//! often the first message's own guard tells: if it stood on the same revision, ours was never
-//! between.
+//! then pushed out by later writes of the same key: as many as the bucket keeps, or a KV purge,
+//! which is none of ours. Most often the first message's own guard tells: if it stood on the same
+//! revision, ours was never between.
 
 use async_nats::jetstream::message::StreamMessage;
 use berth_contract::header;

@@ -67,11 +67,14 @@ pub fn write(page: &mut Page) {
     );
     for bucket in bucket::ALL {
         page.say(format!("### {}", bucket.name));
-        let (hours, history) = (bucket.marker_ttl.as_secs() / 3600, bucket.history);
+        let hours = bucket.marker_ttl.as_secs() / 3600;
+        let history = match bucket.history {
+            1 => "the value of each key alone".to_owned(),
+            some => format!("{some} values of each key, also of one that was deleted"),
+        };
         page.say(format!(
-            "{}. Written by: {}. History: {history} values of each key; a deletion shows for \
-             {hours} h. Stream `KV_{}`.",
-            bucket.description, bucket.writer, bucket.name
+            "{}. Written by: {}. History: {}; a deletion shows for {hours} h. Stream `KV_{}`.",
+            bucket.description, bucket.writer, history, bucket.name
         ));
         if bucket == bucket::LEASES {
             leases(page);
