@@ -12,12 +12,12 @@ use tokio::time::sleep;
 /// When the leader is asked again: it may have to be elected first.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
 
-/// The newest revision there is of the volumes, at the leader; none when the shutdown comes first.
-/// A call that was named by then is not for this process (rule 4).
+/// The newest revision that was given to the volumes by now, at the leader; none when the shutdown
+/// comes first. A call that was named by then is not for this process (rule 4).
 pub async fn read(volumes: &Bucket, shutdown: &Shutdown) -> Option<u64> {
     let mut tries = 0;
     loop {
-        let error = match volumes.head(">").await {
+        let error = match volumes.newest().await {
             Ok(revision) => return Some(revision),
             Err(error) => error,
         };

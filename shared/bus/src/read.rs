@@ -104,6 +104,16 @@ impl Bucket {
         Ok(self.last(filter).await?.map_or(0, |message| message.sequence))
     }
 
+    /// The newest revision that was ever given in the bucket, as its leader knows it. Unlike a
+    /// [`head`](Self::head) it never falls, whatever is purged.
+    pub async fn newest(&self) -> Result<u64, ReadError> {
+        self.ask(|| async {
+            let stream = self.bus.describe(&self.shape.stream).await?;
+            Ok(stream.state.last_seq)
+        })
+        .await
+    }
+
     pub(crate) async fn last(&self, filter: &str) -> Result<Option<StreamMessage>, ReadError> {
         self.last_at(&self.subject(filter)).await
     }

@@ -99,6 +99,9 @@ async fn an_old_marker_goes_with_all_it_hides_and_nothing_else_does() {
     // Who followed holds the same, and what is written now is guarded by what stands there now.
     agrees(&followed, &bucket, "v.>").await;
     assert_eq!(bucket.head("v.gone").await.unwrap(), 0);
+    let last = bucket.head(">").await.unwrap();
+    let newest = bucket.newest().await.unwrap();
+    assert!(last < newest, "the head has fallen to {last}, and the newest revision not");
     bucket.commit(put("v.gone", "back", "v.gone", 0)).await.unwrap();
     assert_eq!(bucket.purge_deleted(&mut place).await.unwrap(), 0, "each is found once");
 }
