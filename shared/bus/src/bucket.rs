@@ -28,7 +28,7 @@ use crate::version::Version;
 
 /// The setting of a stream that says how many values of a key it keeps.
 const HISTORY: &str = "max_msgs_per_subject";
-/// A KV bucket keeps no more of a key.
+/// A KV bucket keeps no more of a key; nor is more counted on where somebody took the bound away.
 const HISTORY_MAX: u64 = 64;
 /// The setting of a stream that says how long markers stay.
 const MARKER_TTL: &str = "subject_delete_marker_ttl";
@@ -115,7 +115,7 @@ impl Bus {
             stream,
             handle,
             history: number(&opened.config, HISTORY)
-                .map_or(spec.history.into(), |history| history.min(HISTORY_MAX)),
+                .map_or(HISTORY_MAX, |history| history.min(HISTORY_MAX)),
             marker_ttl: number(&opened.config, MARKER_TTL)
                 .map_or(spec.marker_ttl, Duration::from_nanos),
             group: Group::new(self.clone(), spec.name),

@@ -12,15 +12,16 @@ use tokio::time::{sleep, timeout};
 
 use crate::{clock, process};
 
-/// How often within a marker's time old ones are looked for, and the most that this may be apart.
+/// How often within a marker's time old ones are looked for, and how far apart that is.
 const LOOKS: u32 = 60;
+const LOOK_MIN: Duration = Duration::from_millis(250);
 const LOOK_MAX: Duration = Duration::from_secs(60);
 /// How long one look at one bucket may take.
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// Purges what was deleted of a bucket, now and then, for as long as it is polled.
 pub async fn deleted(bucket: Bucket) {
-    let every = (bucket.marker_ttl() / LOOKS).min(LOOK_MAX);
+    let every = (bucket.marker_ttl() / LOOKS).clamp(LOOK_MIN, LOOK_MAX);
     let mut place = Place::default();
     loop {
         sleep(clock::jittered(every)).await;

@@ -375,6 +375,11 @@ impl System {
         std::fs::rename(&fresh, &file).expect("faults can be put in place");
     }
 
+    /// Where a node's agent keeps its journal.
+    pub fn journal(&self, node: usize) -> PathBuf {
+        self.dir.join(format!("n{}", node + 1)).join("journal")
+    }
+
     fn faults(&self, node: usize) -> PathBuf {
         self.dir.join(format!("faults-{}.json", node + 1))
     }

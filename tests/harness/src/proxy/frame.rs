@@ -1,15 +1,18 @@
-//! What a NATS client says, one whole operation at a time; pure.
+//! What a NATS client and its server say, one whole operation at a time; pure.
 //!
-//! Owns: where one operation ends and the next begins, and which of them publish, to what subject.
+//! Owns: where one operation ends and the next begins, which of them publish, to what subject, and
+//! which deliver.
 //! Promises: what it cannot read passes as it is, line by line. Never: changes a byte.
 
-/// One operation at the head of what a client sent.
+/// One operation at the head of what a client or a server sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
     /// How many bytes it has, its payload included.
     pub(super) len: usize,
     /// What it publishes, if it does.
     pub(super) publish: Option<Publish>,
+    /// Where an answer to what it delivers is to go, if it delivers and wants one.
+    pub(super) answer_to: Option<String>,
 }
 
 /// A message on its way to the server.
@@ -25,19 +28,27 @@ pub(super) fn first(bytes: &[u8]) -> Option<Frame> {
     let line = bytes.windows(2).position(|end| end == b"\r\n")?;
     let text = String::from_utf8_lossy(&bytes[..line]);
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let plain = Frame { len: line + 2, publish: None, answer_to: None };
     let (subject, reply, size) = match words.as_slice() {
-        ["PUB", subject, size] | ["HPUB", subject, _, size] => (subject, None, size),
+        ["PUB", subject, size] | ["HPUB", subject, _, size] => (Some(subject), None, size),
         ["PUB", subject, reply, size] | ["HPUB", subject, reply, _, size] => {
-            (subject, Some((*reply).to_owned()), size)
+            (Some(subject), Some(reply), size)
         }
-        _ => return Some(Frame { len: line + 2, publish: None }),
+        ["MSG", _, _, size] | ["HMSG", _, _, _, size] => (None, None, size),
+        ["MSG", _, _, reply, size] | ["HMSG", _, _, reply, _, size] => (None, Some(reply), size),
+        _ => return Some(plain),
     };
-    let Ok(size) = size.parse::<usize>() else {
-        return Some(Frame { len: line + 2, publish: None });
-    };
+    let Ok(size) = size.parse::<usize>() else { return Some(plain) };
     let len = line + 2 + size + 2;
-    let publish = Some(Publish { subject: (*subject).to_owned(), reply });
-    (bytes.len() >= len).then_some(Frame { len, publish })
+    let reply = reply.map(|reply| (*reply).to_owned());
+    let frame = match subject {
+        Some(subject) => {
+            let publish = Some(Publish { subject: (*subject).to_owned(), reply });
+            Frame { len, publish, answer_to: None }
+        }
+        None => Frame { len, publish: None, answer_to: reply },
+    };
+    (bytes.len() >= len).then_some(frame)
 }
 
 /// Whether a subject is one of those that a pattern of NATS covers.
@@ -77,6 +88,22 @@ mod tests {
             (36, Some(publish("$KV.b.k", None))),
         ];
         assert_eq!(seen, expected);
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn what_is_delivered_says_where_an_answer_goes() {
+        let all = b"INFO {}\r\nMSG a.b 1 5\r\nMSG 1\r\nMSG a.b 1 $JS.ACK.S.c.1 2\r\nhi\r\n\
+            HMSG a.b 1 12 14\r\nNATS/1.0\r\n\r\nhi\r\n\
+            HMSG a.b 1 back 12 14\r\nNATS/1.0\r\n\r\nhi\r\n+OK\r\n";
+        let (mut rest, mut seen) = (&all[..], Vec::new());
+        while let Some(frame) = first(rest) {
+            assert_eq!(frame.publish, None);
+            seen.push(frame.answer_to);
+            rest = &rest[frame.len..];
+        }
+        let to = |reply: &str| Some(reply.to_owned());
+        assert_eq!(seen, [None, None, to("$JS.ACK.S.c.1"), None, to("back"), None]);
         assert!(rest.is_empty());
     }
 

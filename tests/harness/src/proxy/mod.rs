@@ -1,11 +1,12 @@
 //! A cable between a process and a server, that a test can cut.
 //!
 //! Owns: the connections that go through it. Promises: bytes pass unchanged and in order until told
-//! otherwise. Never: looks at them, but for a tripwire's sake ([`Proxy::across`]). It runs on the
-//! test's own runtime and ends with the [`Proxy`].
+//! otherwise. Never: looks at them, but for a tripwire's sake ([`Proxy::across`]), which also lets
+//! it withhold what a consumer delivers. It runs on the test's own runtime and ends with the
+//! [`Proxy`].
 //!
 //! ```text
-//! frame  what a NATS client says, one operation at a time
+//! frame  what a NATS client and its server say, one operation at a time
 //! wire   counting messages, and stopping at one
 //! ```
 
@@ -44,6 +45,8 @@ struct State {
     losses: u64,
     /// How many of these losses are over: both ends know.
     told: u64,
+    /// Of which stream no consumer delivers anything.
+    withheld: Option<&'static str>,
 }
 
 /// A loopback address that leads to another one.
@@ -76,8 +79,8 @@ impl Proxy {
         let port = Port::reserve();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).await;
         let listener = listener.expect("a reserved port can be listened on");
-        let state =
-            watch::Sender::new(State { cable: Cable::Whole, breaks: 0, losses: 0, told: 0 });
+        let whole = State { cable: Cable::Whole, breaks: 0, losses: 0, told: 0, withheld: None };
+        let state = watch::Sender::new(whole);
         let accepting = tokio::spawn(accept(listener, target, state.clone(), tap));
         Self { port, state, accepting }
     }
@@ -125,6 +128,12 @@ impl Proxy {
     /// Ends what is lost: whoever still kept such a connection open learns that it is gone.
     pub fn tell_lost(&self) {
         self.state.send_modify(|state| state.told = state.losses);
+    }
+
+    /// Takes out whatever a consumer of this stream delivers, of none any more without one: who
+    /// follows the stream stays behind, and can do everything else. Only with a tripwire.
+    pub fn withhold(&self, stream: Option<&'static str>) {
+        self.state.send_modify(|state| state.withheld = stream);
     }
 
     /// Lets bytes pass again: those held back come first, broken connections stay broken.
@@ -201,6 +210,26 @@ impl Line {
         };
         Some(if verdict == Verdict::StopBefore { 0 } else { frame.len })
     }
+
+    /// Takes what may pass next of what the server sent.
+    fn take(&self, held: &mut Vec<u8>) -> Vec<u8> {
+        if self.tap.is_none() {
+            return std::mem::take(held);
+        }
+        let withheld = self.state.borrow().withheld;
+        let withheld = withheld.map(|stream| format!("$JS.ACK.{stream}."));
+        let (mut passing, mut end) = (Vec::new(), 0);
+        while let Some(frame) = frame::first(&held[end..]) {
+            let bytes = &held[end..end + frame.len];
+            end += frame.len;
+            let out = withheld.as_ref().zip(frame.answer_to);
+            if !out.is_some_and(|(prefix, answer_to)| answer_to.starts_with(prefix)) {
+                passing.extend_from_slice(bytes);
+            }
+        }
+        held.drain(..end);
+        passing
+    }
 }
 
 /// Carries one connection until either side closes it or the cable is cut.
@@ -253,8 +282,7 @@ async fn bring(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> i
         if line.is_lost() {
             held.clear();
         } else if whole {
-            to.write_all(&held).await?;
-            held.clear();
+            to.write_all(&line.take(&mut held)).await?;
         } else if let Some(tap) = &line.tap {
             tap.wire.hear(&held);
         }

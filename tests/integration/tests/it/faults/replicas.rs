@@ -1,5 +1,6 @@
 //! One of two claim services stands still before a write, and goes on when its caller has given up
-//! and had the other one write something else.
+//! and had the other one write something else; or it is behind, and has not heard what the other
+//! one wrote.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,10 +10,10 @@ use berth_contract::header;
 use berth_contract::subject::Namespaced;
 use berth_domain::Namespace;
 use berth_harness::nats::raw;
-use berth_harness::proxy::{Point, Side};
+use berth_harness::proxy::{Point, Proxy, Side};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, PLUGIN, System};
+use berth_integration::{Options, PLUGIN, Part, RECOVERY, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
@@ -60,4 +61,64 @@ async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
     let answer = late.await;
     assert_eq!(answer["error"]["code"], Code::Late.as_str(), "{answer}");
     assert_eq!(system.volume_status("data").await.unwrap().name, "newer");
+}
+
+/// A service that has not heard of a claim's end grants nothing by it (decision 0012), not even to
+/// an agent that has lost its journal, and with it what it was told to detach.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_is_behind_does_not_grant_again_what_was_released() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { replicas: 2, nodes: 1, ..options() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let first = system.run("a", 0, "data").await;
+    let behind = system.cables(Part::SecondClaim);
+    behind.iter().for_each(Proxy::cut);
+    // The claim of an alloc that lives is given up.
+    let release = json!({"alloc": "a", "volume": "data"});
+    let subject = Namespaced::ClaimRelease.subject(&Namespace::default());
+    system.persist::<Value>(&subject, &release).await.unwrap();
+    system.settle("data").await;
+    system.kill9(Part::Claim);
+    system.kill9(Part::Agent(0));
+    std::fs::remove_dir_all(system.journal(0)).unwrap();
+    system.restart(Part::Agent(0));
+    for cable in behind {
+        cable.withhold(Some("KV_berth-volumes"));
+        cable.heal();
+    }
+
+    let before = published(&system);
+    let refused = wait::until("the agent has asked for the claim", RECOVERY, || async {
+        match system.try_mount("a", 0, "data").await {
+            Err(refused) if refused.step.as_deref() == Some("agent.mount") => {
+                Err(refused.to_string())
+            }
+            Err(refused) if refused.code == Code::NoResponder => Err(refused.to_string()),
+            answer => Ok(answer.unwrap_err()),
+        }
+    })
+    .await;
+    assert_eq!(
+        (refused.step.as_deref(), refused.retryable),
+        (Some("claim.take"), true),
+        "{refused}"
+    );
+    assert_eq!(published(&system), before, "granted by a claim that is gone");
+
+    for cable in behind {
+        cable.withhold(None);
+    }
+    let again = system.mount("a", 0, "data").await.unwrap();
+    assert_eq!(again.path, first.path);
+    assert_eq!(published(&system), before + 1);
+    system.stop("a").await;
+    system.settle("data").await;
+}
+
+/// How many publishes were begun at the node.
+fn published(system: &System) -> usize {
+    let is = |call: &&Value| call["entry"] == "begin" && call["rpc"] == "NodePublishVolume";
+    system.calls().iter().filter(is).count()
 }
