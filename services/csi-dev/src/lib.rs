@@ -12,7 +12,7 @@
 //! backend                 the shared directory: volumes, their state, who is working on them
 //! mute                    what may sit at the socket instead
 //! mounts, loops           mounts and loop devices, as the kernel has them
-//! tool                    the system's programs for file systems, devices and copies
+//! tool, lock              the system's programs, and what they keep locked as long as they work
 //! ability                 what the plugin can do, and how much of that is switched off
 //! capability, topology    what a CO asks of a volume: how it is accessed, and from where
 //! faults                  what a test plants
@@ -28,6 +28,7 @@ pub mod cli;
 pub mod driver;
 pub mod faults;
 pub mod judge;
+pub mod lock;
 pub mod log;
 pub mod loops;
 pub mod mounts;

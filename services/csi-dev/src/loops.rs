@@ -4,6 +4,7 @@
 //! of the kernel each time, so devices that a killed process bound are found again. Never: touches
 //! a device of a file that it was not asked about.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -53,8 +54,7 @@ pub enum LoopError {
 /// The devices that `image` is bound to.
 pub fn of(image: &Path) -> Result<Vec<Loop>, LoopError> {
     let args = ["--noheadings", "--raw", "--output", "NAME,RO,AUTOCLEAR", "--associated"];
-    let listed = LOSETUP.run(args.map(AsRef::as_ref).into_iter().chain([image.as_os_str()]));
-    let listed = listed.map_err(|source| LoopError::Tool { image: image.to_owned(), source })?;
+    let listed = losetup(image, args.map(AsRef::as_ref).into_iter().chain([image.as_os_str()]))?;
     let mut loops = Vec::new();
     for line in listed.lines() {
         let fields: Vec<_> = line.split_whitespace().collect();
@@ -74,18 +74,17 @@ pub fn bind(image: &Path, readonly: bool) -> Result<String, LoopError> {
     loop {
         tries -= 1;
         let args = ["--find", "--show"].iter().chain(readonly).map(AsRef::as_ref);
-        match LOSETUP.run(args.chain([image.as_os_str()])) {
+        match losetup(image, args.chain([image.as_os_str()])) {
             Ok(device) => return Ok(device.trim().to_owned()),
-            Err(ToolError::Failed { .. }) if tries > 0 => {}
-            Err(source) => return Err(LoopError::Tool { image: image.to_owned(), source }),
+            Err(LoopError::Tool { source: ToolError::Failed { .. }, .. }) if tries > 0 => {}
+            Err(error) => return Err(error),
         }
     }
 }
 
 /// Lets the device see how large its image has become.
 pub fn measure(image: &Path, device: &str) -> Result<(), LoopError> {
-    let done = LOSETUP.run(["--set-capacity", device]);
-    done.map(drop).map_err(|source| LoopError::Tool { image: image.to_owned(), source })
+    losetup(image, ["--set-capacity", device].map(AsRef::as_ref)).map(drop)
 }
 
 /// Releases the device of `image`; at once, or when its last user ends.
@@ -93,8 +92,15 @@ pub fn release(image: &Path, device: &Loop) -> Result<(), LoopError> {
     if device.going {
         return Ok(());
     }
-    let done = LOSETUP.run(["--detach", &device.device]);
-    done.map(drop).map_err(|source| LoopError::Tool { image: image.to_owned(), source })
+    losetup(image, ["--detach", &device.device].map(AsRef::as_ref)).map(drop)
+}
+
+fn losetup<'a>(
+    image: &Path,
+    args: impl IntoIterator<Item = &'a OsStr>,
+) -> Result<String, LoopError> {
+    let done = LOSETUP.run(image.parent().unwrap_or(image), args);
+    done.map_err(|source| LoopError::Tool { image: image.to_owned(), source })
 }
 
 fn number(device: &str) -> Result<Option<u64>, LoopError> {

@@ -1,15 +1,19 @@
 //! The system's programs that this driver calls: for file systems, loop devices and copies.
 //!
-//! Owns: running one of them. Promises: none runs for longer than [`DEADLINE`]; a missing one is
-//! named together with the package that has it. Never: passes on anything that a CO wrote as an
-//! option, or a secret.
+//! Owns: running one of them. Promises: none runs for longer than [`DEADLINE`]; one at a time works
+//! on a volume or snapshot, also when the instance that started it is killed meanwhile; a missing
+//! one is named together with the package that has it. Never: passes on anything that a CO wrote as
+//! an option, or a secret.
 
 use std::ffi::OsStr;
 use std::io;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use thiserror::Error;
+
+use crate::lock::{Lock, LockError};
 
 /// Longer than formatting or copying a volume of a test takes.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -55,6 +59,14 @@ pub enum ToolError {
         /// What to install.
         package: &'static str,
     },
+    /// What it was to work on is not to be had.
+    #[error("{program} cannot begin")]
+    Busy {
+        /// Which program.
+        program: &'static str,
+        /// Why not.
+        source: LockError,
+    },
     /// It could not be started.
     #[error("cannot run {program}")]
     Start {
@@ -79,18 +91,29 @@ pub enum ToolError {
     },
 }
 
+/// Waits until no program works on the volume or snapshot in `dir`, and lets none begin.
+pub fn idle(dir: &Path) -> Result<Lock, LockError> {
+    Lock::wait(&dir.join("work"))
+}
+
 impl Tool {
-    /// Runs it with these arguments and returns what it printed.
+    /// Runs it with these arguments, for the volume or snapshot in `dir`, and returns what it
+    /// printed.
     pub fn run<S: AsRef<OsStr>>(
         self,
+        dir: &Path,
         args: impl IntoIterator<Item = S>,
     ) -> Result<String, ToolError> {
         let Self { program, package, success } = self;
+        // It reads nothing there: it keeps the lock when this process is killed, and so the next
+        // instance does not mount what is being formatted, or bind a device beside one.
+        let idle = idle(dir).map_err(|source| ToolError::Busy { program, source })?;
+        let held = idle.handle().map_err(|source| ToolError::Start { program, source })?;
         let output = Command::new("timeout")
             .args(["--signal=KILL", &DEADLINE.as_secs().to_string(), program])
             .args(args)
             .env("LC_ALL", "C")
-            .stdin(Stdio::null())
+            .stdin(held)
             .output()
             .map_err(|source| ToolError::Start { program, source })?;
         match output.status.code() {
@@ -115,17 +138,18 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_named_with_its_package() {
+        let dir = tempfile::tempdir().unwrap();
         let tool = Tool { program: "mkfs.of-no-kind", package: "nothing-progs", success: 0 };
-        let error = tool.run(["x"]).unwrap_err().to_string();
+        let error = tool.run(dir.path(), ["x"]).unwrap_err().to_string();
         assert!(error.contains("mkfs.of-no-kind") && error.contains("nothing-progs"), "{error}");
     }
 
     #[test]
     fn what_a_program_says_is_passed_on() {
-        let error = CP.run(["/no/such/file", "/tmp"]).unwrap_err().to_string();
+        let dir = tempfile::tempdir().unwrap();
+        let error = CP.run(dir.path(), ["/no/such/file", "/tmp"]).unwrap_err().to_string();
         assert!(error.starts_with("cp failed:") && error.contains("/no/such/file"), "{error}");
-        let printed =
-            Tool { program: "echo", package: "coreutils", success: 0 }.run(["a", "b"]).unwrap();
-        assert_eq!(printed, "a b\n");
+        let echo = Tool { program: "echo", package: "coreutils", success: 0 };
+        assert_eq!(echo.run(dir.path(), ["a", "b"]).unwrap(), "a b\n");
     }
 }

@@ -15,7 +15,7 @@ use nix::unistd::sync;
 
 use super::meta::{Backing, FsType};
 use super::{BackendError, file};
-use crate::tool::{CP, MKFS_EXT4, MKFS_XFS, ToolError};
+use crate::tool::{self, CP, MKFS_EXT4, MKFS_XFS, ToolError};
 
 /// What an image's size is a multiple of, in bytes.
 pub const BLOCK_BYTES: i64 = 4096;
@@ -41,7 +41,7 @@ pub(super) fn make(
         Backing::Directory => file::make_dir(&path),
         Backing::Image => {
             grow(&path, size_bytes)?;
-            fs.map_or(Ok(()), |fs| Ok(format(&path, fs)?))
+            fs.map_or(Ok(()), |fs| Ok(format(dir, &path, fs)?))
         }
     }
 }
@@ -60,7 +60,7 @@ pub(super) fn copy(from: &Path, dir: &Path, backing: Backing) -> Result<(), Back
     // One file system only: nothing that somebody mounted inside.
     let options = ["--archive", "--one-file-system", "--sparse=always", "--reflink=auto", "--"];
     let args = options.map(OsString::from).into_iter().chain([source, to.into()]);
-    CP.run(args)?;
+    CP.run(dir, args)?;
     Ok(())
 }
 
@@ -85,18 +85,19 @@ pub(super) fn exists(dir: &Path, backing: Backing) -> bool {
     }
 }
 
-/// Removes whatever content is in `dir`.
+/// Removes whatever content is in `dir`, once nobody works on it any more.
 pub(super) fn clear(dir: &Path) -> Result<(), BackendError> {
+    let _idle = tool::idle(dir)?;
     [Backing::Directory, Backing::Image]
         .iter()
         .try_for_each(|backing| file::remove(&path(dir, *backing)))
 }
 
-fn format(image: &Path, fs: FsType) -> Result<(), ToolError> {
+fn format(dir: &Path, image: &Path, fs: FsType) -> Result<(), ToolError> {
     let (tool, options): (_, &[&str]) = match fs {
         FsType::Ext4 => (MKFS_EXT4, &["-q", "-F", "-m", "0", "-E", "nodiscard"]),
         FsType::Xfs => (MKFS_XFS, &["-q", "-f", "-K"]),
     };
-    tool.run(options.iter().map(OsString::from).chain([image.into()]))?;
+    tool.run(dir, options.iter().map(OsString::from).chain([image.into()]))?;
     Ok(())
 }

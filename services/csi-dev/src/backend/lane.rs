@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use berth_csi::Rpc;
 use serde::{Deserialize, Serialize};
 
-use super::file::{self, Held};
-use super::{BackendError, encoding};
+use super::{BackendError, encoding, file};
+use crate::lock::{Held, try_lock};
 
 /// What two calls about one volume must not share.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -73,7 +73,7 @@ impl Lane {
             file::make_dir(dir)?;
         }
         let failed = |source| BackendError::io("mark a call in", &path, source);
-        let held = match file::try_lock(&path)? {
+        let held = match try_lock(&path)? {
             Ok(held) => held,
             Err(file) => return Ok(Err(read(file).map_err(failed)?)),
         };
@@ -93,7 +93,7 @@ impl Lane {
         if !fs::exists(&path).map_err(|source| BackendError::io("look for", &path, source))? {
             return Ok(None);
         }
-        let Err(file) = file::try_lock(&path)? else { return Ok(None) };
+        let Err(file) = try_lock(&path)? else { return Ok(None) };
         read(file).map(Some).map_err(|source| BackendError::io("read", &path, source))
     }
 }

@@ -36,9 +36,9 @@ use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
 use thiserror::Error;
 
+use crate::lock::{Lock, LockError};
 use crate::tool::ToolError;
 
-pub use file::Lock;
 pub use lane::{InFlight, Lane, Running};
 pub use meta::{Asked, Backing, FsType, GroupMeta, Meta, SnapshotMeta, Source};
 pub use node::Node;
@@ -73,23 +73,9 @@ pub enum BackendError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// Another instance holds a lock for longer than its work can take.
-    #[error(
-        "{} was held by another process for {waited_ms} ms; is that process stopped?",
-        path.display()
-    )]
-    Locked {
-        /// Which lock.
-        path: PathBuf,
-        /// How long this process waited.
-        waited_ms: u64,
-    },
-    /// What a lock guards was removed meanwhile.
-    #[error("{} is gone", path.display())]
-    Gone {
-        /// Which lock.
-        path: PathBuf,
-    },
+    /// There is no lock on what is needed.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// A program that makes or copies content failed.
     #[error("the content cannot be made")]
     Tool(#[from] ToolError),
@@ -195,7 +181,7 @@ impl Backend {
     /// Waits until no other instance counts attachments over all volumes, and keeps others out.
     /// Taken before the lock of a volume, never after.
     pub fn lock(&self) -> Result<Lock, BackendError> {
-        Lock::wait(&self.root.join("lock"))
+        Ok(Lock::wait(&self.root.join("lock"))?)
     }
 
     /// Makes a node known, so that volumes can be attached to it.

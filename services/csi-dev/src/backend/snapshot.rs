@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::file::{self, Lock};
 use super::meta::{GroupMeta, SnapshotMeta};
-use super::{Backend, BackendError, Volume, content, encoding, volume};
+use super::{Backend, BackendError, Volume, content, encoding, file, volume};
+use crate::lock::{Lock, LockError};
 
 /// A snapshot that exists.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Snapshot {
 
     /// Keeps it from being removed.
     pub fn keep(&self) -> Result<Lock, BackendError> {
-        Lock::wait(&self.dir.join("lock"))
+        Ok(Lock::wait(&self.dir.join("lock"))?)
     }
 
     fn open(dir: PathBuf) -> Result<Option<Self>, BackendError> {
@@ -80,7 +80,7 @@ impl Backend {
     pub fn remove_snapshot(&self, id: &str) -> Result<(), BackendError> {
         let Ok(dir) = self.snapshot_dir(id) else { return Ok(()) };
         let lock = match Lock::wait(&dir.join("lock")) {
-            Err(BackendError::Gone { .. }) => return Ok(()),
+            Err(LockError::Gone { .. }) => return Ok(()),
             lock => lock?,
         };
         file::remove(&dir.join("meta.json"))?;
@@ -108,7 +108,7 @@ impl Backend {
 
     /// Waits until nobody else makes or removes a group. Taken before the lock of a volume.
     pub fn lock_groups(&self) -> Result<Lock, BackendError> {
-        Lock::wait(&self.root.join("groups").join(".lock"))
+        Ok(Lock::wait(&self.root.join("groups").join(".lock"))?)
     }
 
     fn snapshot_dir(&self, id: &str) -> Result<PathBuf, BackendError> {

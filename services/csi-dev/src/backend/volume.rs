@@ -8,9 +8,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::content;
-use super::file::{self, Lock};
-use super::{BackendError, InFlight, Lane, Meta, Running, State};
+use super::{BackendError, InFlight, Lane, Meta, Running, State, content, file};
+use crate::lock::{Lock, LockError};
+use crate::tool;
 
 /// A volume that exists.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl Volume {
     /// Clears what killed calls left of a volume that does not exist.
     pub(super) fn clear_leftovers(dir: &Path) -> Result<(), BackendError> {
         let lock = match Lock::wait(&dir.join("lock")) {
-            Err(BackendError::Gone { .. }) => return Ok(()),
+            Err(LockError::Gone { .. }) => return Ok(()),
             lock => lock?,
         };
         if file::read::<Meta>(&dir.join("meta.json"))?.is_none() {
@@ -80,8 +80,8 @@ impl Volume {
         content::path(&self.dir, self.meta.backing)
     }
 
-    /// The directory that its content is copied from.
-    pub(super) fn dir(&self) -> &Path {
+    /// The directory that has all of it.
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
@@ -93,7 +93,7 @@ impl Volume {
 
     /// Keeps it as it is, for as long as its content is copied.
     pub fn keep(&self) -> Result<Lock, BackendError> {
-        Lock::wait(&self.dir.join("lock"))
+        Ok(Lock::wait(&self.dir.join("lock"))?)
     }
 
     /// Waits until nobody else looks at its state, and keeps others out.
@@ -170,14 +170,15 @@ pub(super) fn lock_new(dir: &Path) -> Result<Lock, BackendError> {
         file::make_dir(dir)?;
         tries -= 1;
         match Lock::wait(&dir.join("lock")) {
-            Err(BackendError::Gone { .. }) if tries > 0 => {}
-            lock => return lock,
+            Err(LockError::Gone { .. }) if tries > 0 => {}
+            lock => return Ok(lock?),
         }
     }
 }
 
 /// Removes `dir`, which no longer is a volume or snapshot. The lock goes last.
 pub(super) fn remove_all(dir: &Path, lock: Lock) -> Result<(), BackendError> {
+    let _idle = tool::idle(dir)?;
     let failed = |source| BackendError::io("list", dir, source);
     for entry in fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;

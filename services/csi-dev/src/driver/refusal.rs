@@ -10,6 +10,7 @@ use berth_csi::Code;
 
 use crate::backend::BackendError;
 use crate::faults::{FaultError, Planted};
+use crate::lock::LockError;
 use crate::log::Effect;
 use crate::loops::LoopError;
 use crate::mounts::MountError;
@@ -72,10 +73,20 @@ impl Refusal {
         Self { effect, violation, fault, ..Self::new(code, message) }
     }
 
+    /// Somebody is at work where this call would be, or has removed it.
+    fn lock(error: &LockError, message: String) -> Self {
+        match error {
+            LockError::Held { .. } => Self { code: Code::Aborted, ..Self::uncertain(message) },
+            LockError::Gone { .. } => Self::new(Code::NotFound, message),
+            LockError::Io { .. } => Self::uncertain(message),
+        }
+    }
+
     /// A program of the system that is missing, or failed.
     pub fn tool(error: &ToolError, message: String) -> Self {
         match error {
             ToolError::Missing { .. } => Self::new(Code::FailedPrecondition, message),
+            ToolError::Busy { source, .. } => Self::lock(source, message),
             _ => Self::uncertain(message),
         }
     }
@@ -96,8 +107,7 @@ impl From<BackendError> for Refusal {
         let message = chain(&error);
         match error {
             BackendError::Id => Self::new(Code::InvalidArgument, message),
-            BackendError::Locked { .. } => Self { code: Code::Aborted, ..Self::uncertain(message) },
-            BackendError::Gone { .. } => Self::new(Code::NotFound, message),
+            BackendError::Lock(error) => Self::lock(&error, message),
             BackendError::Tool(error) => Self::tool(&error, message),
             BackendError::Io { .. } | BackendError::Damaged { .. } => Self::uncertain(message),
         }

@@ -212,6 +212,39 @@ async fn a_stage_that_was_killed_at_any_moment_is_completed_or_undone() {
     assert_eq!(world.findings(), []);
 }
 
+/// A program outlives the instance that started it: found by the test above on a slow machine, as
+/// a volume with two devices.
+#[tokio::test]
+async fn a_program_that_a_killed_instance_left_is_waited_for() {
+    let Some(world) = World::start("orphan", &[]).await else { return };
+    let node = &world.n1;
+    let capability = with_fs(SingleNodeWriter, FsType::Ext4);
+    let id = made(node, create("v", &capability, 16 * MIB)).await;
+    let context = attach(node, &id, &capability).await;
+    let request = stage(node, &id, &capability, &context);
+    let (bound, binds) = (world.path().join("bound"), world.path().join("binds"));
+    let slow = "#!/bin/sh\nPATH=${PATH#*:}\ncase \"$*\" in --find*) touch BINDS; sleep 1; losetup \
+                \"$@\"; touch BOUND;; *) exec losetup \"$@\";; esac\n";
+    let slow = slow.replace("BINDS", binds.to_str().unwrap());
+    world.replace_program("losetup", &slow.replace("BOUND", bound.to_str().unwrap()));
+
+    let kill = async {
+        let begun = async || if binds.exists() { Ok(()) } else { Err("no device is bound") };
+        wait::until("a device is being bound", TIMEOUT, begun).await;
+        node.daemon.kill9();
+    };
+    let (broken, ()) = tokio::join!(node.call(request.clone()), kill);
+    broken.unwrap_err();
+    node.crash().await;
+    node.call(request).await.unwrap();
+    assert!(bound.exists(), "the killed instance's program is waited for");
+    assert_eq!((world.mounts().len(), loops_beneath(world.path()).len()), (1, 1));
+    down(node, &id).await;
+    delete(node, &id).await;
+    assert_nothing_left(&world);
+    assert_eq!(world.findings(), []);
+}
+
 #[tokio::test]
 async fn a_creation_and_a_deletion_that_were_killed_are_completed_by_the_next() {
     let Some(world) = World::start("killed-create", &[]).await else { return };

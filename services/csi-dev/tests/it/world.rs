@@ -1,7 +1,9 @@
 //! Two nodes on one backend, and what a CO would keep for them.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::env;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -67,6 +69,15 @@ impl World {
 
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Has `script` run in place of the system's `program` from now on.
+    pub fn replace_program(&self, program: &str, script: &str) {
+        let bin = self.path().join("bin");
+        fs::create_dir_all(&bin).unwrap();
+        let path = bin.join(program);
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
     }
 
     pub fn mounts(&self) -> Vec<PathBuf> {
@@ -196,7 +207,8 @@ pub fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_berth-csi-dev")
 }
 
-/// The instance of the node `id`, with its files in `dir`.
+/// The instance of the node `id`, with its files in `dir`. A program in `bin` of the world is run
+/// in place of the system's.
 pub fn program(world: &Path, dir: &Path, id: &str, flags: &[&str]) -> Program {
     Program::new(id, binary(), dir.join("output.log"))
         .args(["serve", "--node-id", id])
@@ -208,6 +220,7 @@ pub fn program(world: &Path, dir: &Path, id: &str, flags: &[&str]) -> Program {
         .arg(dir.join("faults.json"))
         .arg("--control")
         .arg(dir.join("control.sock"))
+        .env("PATH", format!("{}:{}", world.join("bin").display(), env::var("PATH").unwrap()))
         .env("CSI_ENDPOINT", format!("unix://{}", dir.join("csi.sock").display()))
         .args(flags.iter().copied())
 }

@@ -8,10 +8,11 @@ use berth_csi::v1::{GetCapacityRequest, GetCapacityResponse};
 
 use super::parameters::Parameters;
 use super::{create, size};
-use crate::backend::{Lock, Meta, Snapshot, Volume};
+use crate::backend::{Meta, Snapshot, Volume};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
+use crate::lock::Lock;
 use crate::topology;
 
 pub(super) fn get(

@@ -3,9 +3,10 @@
 use berth_csi::Code;
 
 use super::answer;
-use crate::backend::{BackendError, Backing, FsType, Lock, Origin, Snapshot, Source, Volume};
+use crate::backend::{BackendError, Backing, FsType, Origin, Snapshot, Source, Volume};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
+use crate::lock::Lock;
 
 /// The source of a volume, found.
 pub(super) enum Found {

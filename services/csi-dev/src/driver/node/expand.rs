@@ -47,7 +47,7 @@ pub(super) fn expand(
         // The mount that may write: a target may be one that only reads.
         let staging = state.staged_on(node).map(|staged| staged.path.clone());
         let place = staging.map_or(place, Into::into);
-        mount::grow_mounted(fs, device, &place).map_err(Refusal::midway)?;
+        mount::grow_mounted(&volume, fs, device, &place).map_err(Refusal::midway)?;
     }
     Ok(NodeExpandVolumeResponse { capacity_bytes })
 }

@@ -35,12 +35,12 @@ pub(super) fn put(
     if let Some((device, fs)) = written.filter(|_| is_first) {
         // What a killed call may have left there.
         mounts::unbind(place, &content).map_err(failed)?;
-        grow_unmounted(fs, device)?;
+        grow_unmounted(volume, fs, device)?;
     }
     mounts::put(source, &content, place, flags).map_err(failed)?;
     match written {
         Some((device, FsType::Xfs)) if !flags.contains(&MountFlag::Ro) => {
-            grow_mounted(FsType::Xfs, device, place).map_err(Refusal::midway)
+            grow_mounted(volume, FsType::Xfs, device, place).map_err(Refusal::midway)
         }
         _ => Ok(()),
     }
@@ -48,19 +48,25 @@ pub(super) fn put(
 
 /// Makes the file system on `device`, which is mounted nowhere, as large as the device, if that
 /// needs no mount.
-fn grow_unmounted(fs: FsType, device: &str) -> Result<(), Refusal> {
+fn grow_unmounted(volume: &Volume, fs: FsType, device: &str) -> Result<(), Refusal> {
     if fs == FsType::Xfs || ext4_fills(device).unwrap_or(false) {
         return Ok(());
     }
-    let grown = E2FSCK.run(["-f", "-p", device]).and_then(|_| RESIZE2FS.run([device]));
+    let grown = E2FSCK.run(volume.dir(), ["-f", "-p", device]);
+    let grown = grown.and_then(|_| RESIZE2FS.run(volume.dir(), [device]));
     grown.map(drop).map_err(|error| Refusal::tool(&error, chain(&error)))
 }
 
 /// Makes the file system that is mounted at `place` from `device` as large as the device.
-pub(super) fn grow_mounted(fs: FsType, device: &str, place: &Path) -> Result<(), Refusal> {
+pub(super) fn grow_mounted(
+    volume: &Volume,
+    fs: FsType,
+    device: &str,
+    place: &Path,
+) -> Result<(), Refusal> {
     let grown = match fs {
-        FsType::Ext4 => RESIZE2FS.run([device]),
-        FsType::Xfs => XFS_GROWFS.run([place]),
+        FsType::Ext4 => RESIZE2FS.run(volume.dir(), [device]),
+        FsType::Xfs => XFS_GROWFS.run(volume.dir(), [place]),
     };
     grown.map(drop).map_err(|error| {
         let mut refusal = Refusal::tool(&error, chain(&error));

@@ -1,0 +1,149 @@
+//! Locks that end with whoever works under them.
+//!
+//! Owns: how this driver locks a file. Promises: the kernel drops the locks of a dead process; a
+//! program that was started with one keeps it until its own end, also when the process that started
+//! it is killed. Never: waits for a lock without end.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+/// A lock is held for a few file operations; a holder that takes this long is stopped.
+const WAIT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// An exclusive lock between processes and threads, released when dropped or when the process dies.
+#[derive(Debug)]
+pub struct Lock {
+    held: Held,
+}
+
+/// A locked file. The lock ends with this value, and not only with the last copy of its handle: a
+/// child that is being started elsewhere in this process has one for as long as it is no program of
+/// its own yet.
+#[derive(Debug)]
+pub struct Held(File);
+
+/// Why there is no lock.
+#[derive(Debug, Error)]
+pub enum LockError {
+    /// Somebody holds it for longer than its work can take.
+    #[error(
+        "{} was held by another process for {waited_ms} ms; is that process stopped?",
+        path.display()
+    )]
+    Held {
+        /// Which lock.
+        path: PathBuf,
+        /// How long this process waited.
+        waited_ms: u64,
+    },
+    /// What it guards was removed meanwhile.
+    #[error("{} is gone", path.display())]
+    Gone {
+        /// Which lock.
+        path: PathBuf,
+    },
+    /// The file system said no.
+    #[error("cannot lock {}", path.display())]
+    Io {
+        /// Which lock.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Held {
+    /// What is locked.
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Where that fails the kernel does it, when the last copy is closed.
+        _ = self.0.unlock();
+    }
+}
+
+impl Lock {
+    /// Waits for the lock on `path`, which is made when missing.
+    pub fn wait(path: &Path) -> Result<Self, LockError> {
+        let start = Instant::now();
+        loop {
+            // A file that was removed meanwhile guards nothing: what it guarded is gone, too.
+            if let Ok(held) = try_lock(path)?
+                && is_at(held.file(), path)?
+            {
+                return Ok(Self { held });
+            }
+            if start.elapsed() > WAIT {
+                let waited_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+                return Err(LockError::Held { path: path.to_owned(), waited_ms });
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// A handle for a program that works under this lock: as long as the program has it open, the
+    /// lock lasts, unless this value is dropped.
+    pub fn handle(&self) -> io::Result<File> {
+        self.held.file().try_clone()
+    }
+}
+
+/// Opens `path`, which is made when missing, and tries to lock it; the file as it is, when somebody
+/// else has it.
+pub fn try_lock(path: &Path) -> Result<Result<Held, File>, LockError> {
+    let failed = |source| LockError::Io { path: path.to_owned(), source };
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => LockError::Gone { path: path.to_owned() },
+        _ => failed(source),
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(Ok(Held(file))),
+        Err(TryLockError::WouldBlock) => Ok(Err(file)),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// Whether this very file is what `path` leads to.
+fn is_at(file: &File, path: &Path) -> Result<bool, LockError> {
+    let failed = |source| LockError::Io { path: path.to_owned(), source };
+    let held = file.metadata().map_err(failed)?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((held.dev(), held.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(failed(source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_under_the_lock_come_one_after_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (lock, count) = (dir.path().join("lock"), dir.path().join("count"));
+        fs::write(&count, "0").unwrap();
+        let add = || {
+            for _ in 0..50 {
+                let _held = Lock::wait(&lock).unwrap();
+                let before: u32 = fs::read_to_string(&count).unwrap().parse().unwrap();
+                fs::write(&count, (before + 1).to_string()).unwrap();
+            }
+        };
+        thread::scope(|scope| _ = [scope.spawn(add), scope.spawn(add)]);
+        assert_eq!(fs::read_to_string(&count).unwrap(), "100");
+    }
+}
