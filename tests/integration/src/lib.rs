@@ -11,6 +11,7 @@
 #![expect(clippy::expect_used, reason = "a test must stop where its footing fails")]
 
 mod ask;
+mod hold;
 mod judge;
 mod system;
 

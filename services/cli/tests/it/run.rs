@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use berth_harness::{dirs, root};
+use berth_harness::{dirs, root, wait};
 use nix::sys::signal::Signal;
 
 use crate::berth::Ran;
-use crate::system::{System, signal};
+use crate::system::{SOON, System, signal};
 
 #[tokio::test]
 async fn a_command_finds_its_volumes_and_leaves_none_behind() {
@@ -140,15 +140,22 @@ async fn a_run_that_is_told_to_end_before_it_began_gives_everything_back() {
     }
     let system = System::start(1).await;
     system.volume("data", "single-node-writer");
-    // The attach stands still for longer than anybody waits here.
-    let slow = r#"[{"rpc":"ControllerPublishVolume","delay_ms":800,"times":1}]"#;
-    fs::write(system.state("faults.json"), slow).unwrap();
+    // The attach stands still until the alloc has ended.
+    let hang = r#"[{"rpc":"ControllerPublishVolume","hang":true,"times":1}]"#;
+    fs::write(system.state("faults.json"), hang).unwrap();
     let mark = system.dir.join("started");
     let touch = ["--", "touch", mark.to_str().unwrap()];
     let run = ["run", "--node", "n1", "--alloc", "early", "--volume", "data"];
     let run = system.spawn(&[&run[..], &touch].concat());
     system.claims_become("data", &["publishing early"]).await;
     signal(run.id(), Signal::SIGTERM);
+    wait::until("its alloc has ended", SOON, async || {
+        let ran = system.berth(&["alloc", "status", "early", "--json"]);
+        let alloc: serde_json::Value = serde_json::from_str(&ran.out).unwrap_or_default();
+        if alloc["state"] == "failed" { Ok(()) } else { Err(format!("{ran:?}")) }
+    })
+    .await;
+    fs::write(system.state("faults.json"), "[]").unwrap();
     let run: Ran = run.wait_with_output().unwrap().into();
     assert_eq!(run.code, 143, "{run:?}");
     assert!(run.err.contains("not started") && run.err.contains("data: free"), "{run:?}");

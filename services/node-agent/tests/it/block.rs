@@ -20,7 +20,7 @@ use nix::mount::{MntFlags, umount2};
 use serde_json::json;
 
 use crate::dead::{LOOKS, republish, seen, told};
-use crate::world::{Differences, PATIENCE, World, call, delay, grant};
+use crate::world::{Differences, PATIENCE, World, call, grant, hold};
 
 const MIB: u64 = 1 << 20;
 const IMAGE: &str = "image/1";
@@ -286,7 +286,7 @@ async fn nothing_is_left_when_both_were_killed_half_way() {
         let mut world = world(16 * MIB, fs_type).await;
         world.answer_take("a", Ok(of_image("a", attachment, Mode::Write)));
         // Its work is done, and nobody is told.
-        let mut held = delay(rpc, 60_000, 1);
+        let mut held = hold(rpc);
         held[0]["when"] = json!("after");
         world.plant(&held);
         let half_way = async {
@@ -306,8 +306,8 @@ async fn nothing_is_left_when_both_were_killed_half_way() {
             () = half_way => {}
         }
         world.agent.kill9();
-        world.plant(&json!([]));
         world.replace_driver(&[], &["--no-attach"]).await;
+        world.plant(&json!([]));
         world.agent.restart();
         wait::until("the agent answers", PATIENCE, async || {
             world.status().await.map(drop).map_err(|problem| problem.to_string())

@@ -11,7 +11,7 @@ use berth_harness::{root, wait};
 use nix::mount::{MntFlags, umount2};
 use serde_json::json;
 
-use crate::world::{Differences, PATIENCE, World, call, delay};
+use crate::world::{Differences, PATIENCE, World, call, hold};
 
 async fn without_attach() -> World {
     World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await
@@ -140,14 +140,14 @@ async fn a_detach_waits_for_the_mount_under_way_and_then_undoes_it() {
     }
     let world = without_attach().await;
     world.grant("a", 7, &BTreeMap::new());
-    world.plant(&delay("NodeStageVolume", 500, 1));
+    world.plant(&hold("NodeStageVolume"));
     let (mounted, detached) = tokio::join!(world.mount("a"), async {
         wait::until("the intent is written", PATIENCE, async || {
             let status = world.status().await.map_err(|problem| problem.to_string())?;
             if status.mounts.is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
         })
         .await;
-        world.detach("a", 7, 11).await
+        tokio::join!(world.detach("a", 7, 11), world.let_go()).0
     });
     mounted.unwrap();
     detached.unwrap();
@@ -163,7 +163,7 @@ async fn an_agent_killed_while_it_mounts_takes_down_what_it_had_begun() {
     }
     let world = without_attach().await;
     world.grant("a", 7, &BTreeMap::new());
-    world.plant(&delay("NodePublishVolume", 300, 1));
+    world.plant(&hold("NodePublishVolume"));
     let (killed, ()) =
         tokio::join!(world.mount_within("a", std::time::Duration::from_secs(2)), async {
             wait::until("it is staged", PATIENCE, async || {
@@ -172,6 +172,7 @@ async fn an_agent_killed_while_it_mounts_takes_down_what_it_had_begun() {
             })
             .await;
             world.agent.restart();
+            world.plant(&json!([]));
         });
     assert_eq!(killed.unwrap_err().code, Code::NoAnswer);
     answers(&world).await;

@@ -14,7 +14,7 @@ use berth_harness::wait;
 use berth_service::clock;
 use serde_json::json;
 
-use crate::world::{PATIENCE, World, call, delay, plugin};
+use crate::world::{PATIENCE, World, call, hold, plugin};
 
 /// Safety 8: a command of an old attempt does nothing.
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn late_and_old_calls_do_nothing() {
 #[tokio::test]
 async fn the_next_call_waits_until_the_plugin_has_answered_the_one_before() {
     let world = World::start().await;
-    world.plant(&delay("ControllerPublishVolume", 1500, 1));
+    world.plant(&hold("ControllerPublishVolume"));
     let mut first = call(ControllerPublish, "a", 1, 10);
     first.deadline = clock::now().after(Duration::from_millis(200));
     let unanswered = world.call(first).await.unwrap_err();
@@ -51,7 +51,8 @@ async fn the_next_call_waits_until_the_plugin_has_answered_the_one_before() {
     assert_eq!((busy.code, busy.retryable), (Code::StillBusy, true), "{busy}");
     assert!(world.calls().is_empty(), "the plugin still works on the first");
     // With time to wait, it comes in its turn.
-    world.call(call(ControllerUnpublish, "a", 1, 12)).await.unwrap();
+    let next = world.call(call(ControllerUnpublish, "a", 1, 12));
+    tokio::join!(next, world.let_go()).0.unwrap();
     assert_eq!(world.calls(), ["ControllerPublishVolume OK", "ControllerUnpublishVolume OK"]);
     world.judge();
 }

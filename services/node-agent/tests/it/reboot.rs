@@ -92,7 +92,7 @@ async fn after_a_boot_what_was_mounted_is_known_to_be_gone_and_comes_back_when_a
         }
     }
     // One more is begun, and cut off.
-    world.plant(&crate::world::delay("NodePublishVolume", 60_000, 1));
+    world.plant(&crate::world::hold("NodePublishVolume"));
     let cut = world.mount_within("c", std::time::Duration::from_millis(300)).await;
     assert!(cut.is_err(), "{cut:?}");
     let status = world.status().await.unwrap();

@@ -276,6 +276,12 @@ impl World {
         fs::rename(new, file).unwrap();
     }
 
+    /// Lets what is [held](hold) go on, once what is asked beside it had time to arrive.
+    pub async fn let_go(&self) {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        self.plant(&json!([]));
+    }
+
     /// Every entry of the driver's log.
     pub fn log(&self) -> Vec<Value> {
         let log = fs::read_to_string(self.dir.join("calls.log")).unwrap_or_default();
@@ -545,7 +551,8 @@ pub async fn lease(bus: &Bus) -> Option<Value> {
     entry.value.map(|value| serde_json::from_slice(&value).unwrap())
 }
 
-/// A fault that makes each call of this kind stand still before its work.
-pub fn delay(rpc: &str, delay_ms: u64, times: u32) -> Value {
-    json!([{"rpc": rpc, "when": "before", "delay_ms": delay_ms, "times": times}])
+/// A fault that makes the next call of this kind stand still before its work, until another is
+/// planted.
+pub fn hold(rpc: &str) -> Value {
+    json!([{"rpc": rpc, "when": "before", "hang": true, "times": 1}])
 }

@@ -89,11 +89,11 @@ async fn a_mount_that_takes_long_is_answered_in_time_and_holds_nothing() {
     let options = Options { nodes: 1, docker_ms: Some(1_000), ..Options::default() };
     let site = Site::start_with(options).await;
     site.system.volume("data", WRITER).await;
-    let slow = json!([{"rpc": "ControllerPublishVolume", "delay_ms": 2500, "times": 1}]);
-    site.system.plant(0, &slow);
+    site.system.hold("ControllerPublishVolume");
     let plugin = site.plugin(0);
     let early = plugin.mount("data", "x").await;
     assert!(early.error().contains("still attaching, try again"), "{early:?}");
+    site.system.let_go();
     wait::until("it is mounted for who asks again", PATIENCE, || async {
         let mounted = plugin.mount("data", "y").await;
         if mounted.is_done() { Ok(()) } else { Err(format!("{mounted:?}")) }
@@ -112,10 +112,13 @@ async fn an_answer_that_nobody_waits_for_counts_for_nobody() {
     }
     let site = site().await;
     let plugin = site.plugin(0);
-    site.system.plant(0, &json!([{"rpc": "NodePublishVolume", "delay_ms": 1500, "times": 1}]));
+    site.system.hold("NodePublishVolume");
     let gone = plugin.mount_and_leave("data", "x").await;
     under_way(&plugin).await;
     drop(gone);
+    // The agent has time to notice.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    site.system.let_go();
     wait::until("it is mounted", PATIENCE, || async {
         if site.count("NodePublishVolume") == 1 { Ok(()) } else { Err("not yet") }
     })
@@ -135,10 +138,13 @@ async fn a_mount_for_nobody_is_released_in_the_end() {
     }
     let site = site().await;
     let plugin = site.plugin(0);
-    site.system.plant(0, &json!([{"rpc": "NodePublishVolume", "delay_ms": 1500, "times": 1}]));
+    site.system.hold("NodePublishVolume");
     let gone = plugin.mount_and_leave("data", "x").await;
     under_way(&plugin).await;
     drop(gone);
+    // The agent has time to notice.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    site.system.let_go();
     wait::until("it is mounted", PATIENCE, || async {
         if site.count("NodePublishVolume") == 1 { Ok(()) } else { Err("not yet") }
     })
@@ -206,7 +212,7 @@ async fn a_kill_of_the_agent_while_it_mounts_leaves_nothing_for_ever() {
     }
     let site = site().await;
     let plugin = site.plugin(0);
-    site.system.plant(0, &json!([{"rpc": "NodeStageVolume", "delay_ms": 1000, "times": 1}]));
+    site.system.hold("NodeStageVolume");
     let gone = plugin.mount_and_leave("data", "x").await;
     wait::until("the claim is there", PATIENCE, || async {
         let claims = site.system.claims("data").await.claims;
@@ -214,6 +220,7 @@ async fn a_kill_of_the_agent_while_it_mounts_leaves_nothing_for_ever() {
     })
     .await;
     site.system.kill9_and_restart(Part::Agent(0)).await;
+    site.system.let_go();
     drop(gone);
     site.system.healthy().await;
     // Nobody asks again.

@@ -1,38 +1,8 @@
 //! One kill for each process and flow: SIGKILL while a plugin call of a claim or a release is under
 //! way, and the flow ends right. Safety 5: nothing acknowledged is lost.
 
-use std::time::Duration;
-
 use berth_harness::root::or_skip;
-use berth_harness::wait;
 use berth_integration::{Options, Part, System};
-use serde_json::json;
-
-/// How long a delayed call takes: long enough to kill somebody meanwhile.
-const DELAY_MS: u64 = 1_000;
-
-/// Delays the next call of an RPC on every node.
-fn delay(system: &System, rpc: &str) {
-    for node in 0..system.options.nodes {
-        let fault = json!([{"rpc": rpc, "when": "before", "delay_ms": DELAY_MS, "times": 1}]);
-        system.plant(node, &fault);
-    }
-}
-
-/// Waits until a call of the RPC is under way: begun and not ended.
-async fn under_way(system: &System, rpc: &str) {
-    wait::until(&format!("{rpc} is under way"), Duration::from_secs(20), || async {
-        let calls = system.calls();
-        let count = |entry: &str| {
-            calls.iter().filter(|call| call["entry"] == entry && call["rpc"] == rpc).count()
-        };
-        if count("begin") > count("end") {
-            return Ok(());
-        }
-        Err(format!("{} lines", calls.len()))
-    })
-    .await;
-}
 
 async fn killed_in_a_claim(part: Part, rpc: &str) {
     if !or_skip("real mounts") {
@@ -40,11 +10,12 @@ async fn killed_in_a_claim(part: Part, rpc: &str) {
     }
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
-    delay(&system, rpc);
+    system.hold(rpc);
     system.alloc("a", 0, "data", false).await;
     let kill = async {
-        under_way(&system, rpc).await;
+        system.under_way(rpc).await;
         system.kill9_and_restart(part).await;
+        system.let_go();
     };
     let (mounted, ()) = tokio::join!(system.mount("a", 0, "data"), kill);
     let mounted = mounted.unwrap();
@@ -61,10 +32,11 @@ async fn killed_in_a_release(part: Part, rpc: &str) {
     system.volume("data", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
     std::fs::write(format!("{}/f", mounted.path), "kept").unwrap();
-    delay(&system, rpc);
+    system.hold(rpc);
     system.stop("a").await;
-    under_way(&system, rpc).await;
+    system.under_way(rpc).await;
     system.kill9_and_restart(part).await;
+    system.let_go();
     system.settle("data").await;
 
     // The volume is whole: another node gets it with what was written.
@@ -110,15 +82,16 @@ async fn controller_host_killed_while_attaching() {
     }
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
-    delay(&system, "ControllerPublishVolume");
+    system.hold("ControllerPublishVolume");
     system.alloc("a", 0, "data", false).await;
     let kill = async {
-        under_way(&system, "ControllerPublishVolume").await;
+        system.under_way("ControllerPublishVolume").await;
         let calls = system.calls();
         let is_publish = |call: &&serde_json::Value| call["rpc"] == "ControllerPublishVolume";
         let host = calls.iter().find(is_publish).unwrap()["node_id"].as_str().unwrap().to_owned();
         let at = usize::from(host != "external-n1");
         system.kill9_and_restart(Part::Agent(at)).await;
+        system.let_go();
     };
     let (mounted, ()) = tokio::join!(system.mount("a", 0, "data"), kill);
     mounted.unwrap();

@@ -6,7 +6,7 @@ use berth_contract::code::Code;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, System};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Writes on one node, reads on the other, and is free at the end.
 async fn whole_life(options: Options) {
@@ -139,13 +139,14 @@ async fn deregistered_by_force_it_goes_with_its_last_claim() {
     let refused = system.deregister("data", true).await.unwrap_err();
     assert_eq!(refused.code, Code::ClaimsLive, "a running workload refuses even force: {refused}");
 
-    system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 1000, "times": 1}]));
+    system.hold("NodeUnpublishVolume");
     system.stop("a").await;
     let closing = system.deregister("data", true).await.unwrap();
     assert!(!closing.gone && closing.releasing.len() == 1, "{closing:?}");
     system.alloc("b", 0, "data", false).await;
     let refused = system.mount("b", 0, "data").await.unwrap_err();
     assert_eq!(refused.code, Code::VolumeClosing, "{refused}");
+    system.let_go();
     system.settle("data").await;
     let gone = wait::until("the volume is gone", Duration::from_secs(10), || async {
         system.volume_status("data").await.err().ok_or("it is still there")

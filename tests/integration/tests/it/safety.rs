@@ -104,7 +104,7 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
     let options = Options { call_timeout_ms: 1_500, patience_ms: 3_000, ..Options::default() };
     let system = System::start(options).await;
     system.volume("data", &["multi-node-multi-writer"]).await;
-    let attach = json!({"rpc": PUBLISH, "delay_ms": 8_000, "times": 1});
+    let attach = json!({"rpc": PUBLISH, "hang": true, "times": 1});
     system.plant(0, &json!([attach]));
     system.alloc("a", 0, "data", false).await;
     system.alloc("b", 1, "data", false).await;
@@ -119,7 +119,7 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
         .await;
     });
     assert!(unsure.is_err_and(|problem| problem.retryable));
-    wait::until("the second is told what it waits for", Duration::from_secs(10), || async {
+    wait::until("the second is told what it waits for", Duration::from_secs(30), || async {
         let _ = system.ask::<Value>(&take, &second).await;
         let claims = system.claims("data").await.claims;
         let error = claims.iter().find(|claim| claim.alloc.as_str() == "b");
@@ -135,6 +135,7 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
     assert!(at.hung, "its deadline has passed: {at:?}");
 
     assert_eq!(count(&system, PUBLISH, "external-n2"), 0, "nobody else is asked meanwhile");
+    system.let_go();
     system.mount("b", 1, "data").await.unwrap();
     system.mount("a", 0, "data").await.unwrap();
     for alloc in ["a", "b"] {
@@ -225,8 +226,7 @@ async fn safety_7_an_answer_of_another_attempt_changes_nothing() {
     assert_eq!(system.claims("data").await, before);
 
     // Neither does it while the claim's own attempt is under way.
-    let delay = json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 1500, "times": 1}]);
-    system.plant(0, &delay);
+    system.hold("NodeUnpublishVolume");
     system.stop("a").await;
     let under_way = wait::until("a call is under way", Duration::from_secs(10), || async {
         let claim = system.claims("data").await.claims.pop().ok_or("freed")?;
@@ -237,5 +237,6 @@ async fn safety_7_an_answer_of_another_attempt_changes_nothing() {
     assert_eq!((answer.state, answer.call), (Some(State::Unpublishing), None));
     let after = system.claims("data").await.claims.pop().unwrap();
     assert_eq!(after.attempt, under_way.attempt);
+    system.let_go();
     system.settle("data").await;
 }

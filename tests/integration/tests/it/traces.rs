@@ -190,18 +190,11 @@ async fn a_release_is_one_trace_also_when_its_watcher_is_killed_half_way() {
     let collector = Collector::start().await;
     let system = system(&collector).await;
     system.volume("data", &["single-node-writer"]).await;
-    let delay =
-        json!([{"rpc": "NodeUnpublishVolume", "when": "before", "delay_ms": 1500, "times": 1}]);
-    system.plant(0, &delay);
+    system.hold("NodeUnpublishVolume");
     let kill = async {
-        wait::until("the node is asked to unpublish", SENT, || async {
-            let begun = |call: &serde_json::Value| {
-                call["entry"] == "begin" && call["rpc"] == "NodeUnpublishVolume"
-            };
-            if system.calls().iter().any(begun) { Ok(()) } else { Err("not yet".to_owned()) }
-        })
-        .await;
+        system.under_way("NodeUnpublishVolume").await;
         system.kill9_and_restart(Part::Watcher).await;
+        system.let_go();
     };
     tokio::join!(run(&system, &collector, "a"), kill);
     let (claim, release) = told(&system, &collector).await;

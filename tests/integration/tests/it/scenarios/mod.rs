@@ -71,16 +71,6 @@ fn plant(system: &System, faults: &Value) {
     }
 }
 
-/// Waits until a call of the RPC about the volume is at work: begun and not ended.
-async fn under_way(system: &System, rpc: &str, volume: &str) {
-    wait::until(&format!("{rpc} is under way"), SOON, || async {
-        let ended = lines(system, "end", rpc, volume).len();
-        let begun = begun(system, rpc, volume);
-        if begun > ended { Ok(()) } else { Err(format!("{begun} begun, {ended} ended")) }
-    })
-    .await;
-}
-
 /// Says how an alloc has ended.
 async fn ended(system: &System, alloc: &str, state: AllocState) -> AllocStatus {
     let stop = Stop { id: AllocId::new(alloc).unwrap(), state, note: None };

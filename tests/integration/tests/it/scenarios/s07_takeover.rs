@@ -3,9 +3,8 @@
 
 use berth_harness::root::or_skip;
 use berth_integration::{Options, Part, System};
-use serde_json::json;
 
-use super::{begun, changes, plant, under_way};
+use super::{begun, changes};
 
 const STEPS: [&str; 3] = ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
 
@@ -19,10 +18,11 @@ async fn taken_over(part: Part) {
         let (volume, alloc) = (format!("data{at}"), format!("a{at}"));
         system.volume(&volume, &["single-node-writer"]).await;
         system.run(&alloc, 0, &volume).await;
-        plant(&system, &json!([{"rpc": step, "delay_ms": 600, "times": 1}]));
+        system.hold(step);
         system.stop(&alloc).await;
-        under_way(&system, step, &volume).await;
+        system.under_way(step).await;
         system.kill9(part);
+        system.let_go();
         system.settle(&volume).await;
 
         for other in STEPS {

@@ -86,11 +86,12 @@ async fn s11_by_force_the_volume_goes_with_its_last_claim_and_the_history_says_s
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
-    system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 500, "times": 1}]));
+    system.hold("NodeUnpublishVolume");
     system.stop("a").await;
     let forced =
         berth(&system, &["volume", "deregister", "data", "--force", "--reason", "scrapped"]).await;
     assert!(forced.status.success(), "{forced:?}");
+    system.let_go();
     system.settle("data").await;
     let gone = wait::until("the volume is gone", SOON, || async {
         system.volume_status("data").await.err().ok_or("it is still there")

@@ -14,7 +14,7 @@ use berth_integration::{Options, Part, System};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{SOON, lines, register, under_way};
+use super::{SOON, lines, register};
 
 /// The newest revision of each bucket.
 async fn heads(system: &System) -> Vec<(&'static str, u64)> {
@@ -143,10 +143,9 @@ async fn s12_a_slow_update_loses_no_claim_and_brings_none_back() {
     system.volume("data", &["multi-node-multi-writer"]).await;
     system.run("goes", 0, "data").await;
     system.run("stays", 1, "data").await;
-    let slow = json!([{"rpc": "ValidateVolumeCapabilities", "delay_ms": 3_000, "times": 1}]);
-    super::plant(&system, &slow);
+    system.hold("ValidateVolumeCapabilities");
     let meanwhile = async {
-        under_way(&system, "ValidateVolumeCapabilities", "data").await;
+        system.under_way("ValidateVolumeCapabilities").await;
         system.run("comes", 0, "data").await;
         system.stop("goes").await;
         wait::until("it is gone", SOON, || async {
@@ -157,6 +156,7 @@ async fn s12_a_slow_update_loses_no_claim_and_brings_none_back() {
         .await;
         let ended = lines(&system, "end", "ValidateVolumeCapabilities", "data").len();
         assert_eq!(ended, 1, "the update is still being validated");
+        system.let_go();
     };
     // A name alone is no matter of the plugin's.
     let changes = json!({"name": "anew", "capacity_bytes": 1_048_576});
