@@ -10,8 +10,9 @@
 //! volumes/<id>/image         its content, if it is an image
 //! volumes/<id>/state.json    where it is attached, staged and published
 //! volumes/<id>/lock          held while meta and state are read or changed, or content is copied
+//! volumes/<id>/work          held by each program that works on its content or devices
 //! volumes/<id>/calls/        one file per lane, held while a call is in flight
-//! snapshots/<id>/            meta.json, lock, and data/ or image
+//! snapshots/<id>/            meta.json, lock, work, and data/ or image
 //! groups/<id>.json           the groups of snapshots
 //! nodes/<id>.json            the nodes that an instance has served
 //! lock                       held while attachments or sizes are counted or a node is noted
