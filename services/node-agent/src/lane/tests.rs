@@ -73,17 +73,25 @@ async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
     assert!(lanes.idle(Duration::from_secs(5)).await);
 }
 
-/// What is said of a call that hangs has to be there before its caller gives up.
+/// What is said of a call that hangs has to be there before its caller gives up. A machine that
+/// stands still for a moment excuses what comes too late, but not each time.
 #[tokio::test]
 async fn a_caller_hears_by_its_deadline_that_there_is_no_answer() {
-    let lanes = Lanes::since(0);
-    let hangs = || std::future::pending::<Result<(), Problem>>();
-    for expected in [Code::NoAnswer, Code::StillBusy] {
-        let turn = turn(1, 2_000);
-        let deadline = turn.deadline;
-        assert_eq!(code(lanes.run(turn, hangs()).await), expected);
-        assert!(clock::now() < deadline, "{expected} came too late to be heard");
+    for _ in 0..3 {
+        let lanes = Lanes::since(0);
+        let hangs = || std::future::pending::<Result<(), Problem>>();
+        let mut heard = 0;
+        for expected in [Code::NoAnswer, Code::StillBusy] {
+            let turn = turn(1, 1_000);
+            let deadline = turn.deadline;
+            assert_eq!(code(lanes.run(turn, hangs()).await), expected);
+            heard += u32::from(clock::now() < deadline);
+        }
+        if heard == 2 {
+            return;
+        }
     }
+    panic!("told too late to be heard");
 }
 
 #[tokio::test]
