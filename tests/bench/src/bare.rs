@@ -19,8 +19,12 @@ use crate::Fatal;
 
 /// As the bucket of volumes in everything but its name.
 pub const BUCKET: BucketSpec = BucketSpec { name: "bench-volumes", ..bucket::VOLUMES };
+/// The same, for writes that somebody follows.
+pub const FOLLOWED: BucketSpec = BucketSpec { name: "bench-followed", ..BUCKET };
 /// Where it answers.
 pub const SUBJECT: &str = "bench.write";
+/// Where it writes into the bucket that is followed.
+pub const SUBJECT_FOLLOWED: &str = "bench.write-followed";
 /// As many as the claim service takes.
 const MAX_IN_FLIGHT: u32 = 1024;
 
@@ -56,7 +60,10 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
     let answer: serde_json::Value = serde_json::from_slice(&std::fs::read(&args.answer)?)?;
     let name = format!("bare/bench/{}", std::process::id());
     let bus = Bus::connect(plain(Config::new([args.nats], &name))).await?;
-    let bucket = bus.bucket(&BUCKET, args.replicas).await?;
+    let endpoints = [
+        ("write", SUBJECT, bus.bucket(&BUCKET, args.replicas).await?),
+        ("write-followed", SUBJECT_FOLLOWED, bus.bucket(&FOLLOWED, args.replicas).await?),
+    ];
     let spec = ServiceSpec {
         name: "bench-bare".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -64,26 +71,29 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
         metadata: BTreeMap::new(),
     };
     let service = bus.service(spec).await?;
-    let endpoint = EndpointSpec {
-        name: "write".to_owned(),
-        subject: SUBJECT.to_owned(),
-        description: "One guarded write".to_owned(),
-        max_in_flight: MAX_IN_FLIGHT,
-        ..EndpointSpec::default()
-    };
-    service
-        .endpoint(endpoint, move |request| {
-            let (bucket, value, answer) = (bucket.clone(), value.clone(), answer.clone());
-            async move {
-                let asked: Asked = serde_json::from_slice(&request.body)
-                    .map_err(|error| Problem::new(Code::BadInput, error))?;
-                match write(&bucket, &asked, value, request.trace).await {
-                    Ok(_) => Ok(answer),
-                    Err(error) => Err(Problem::new(Code::Internal, error)),
+    for (name, subject, bucket) in endpoints {
+        let endpoint = EndpointSpec {
+            name: name.to_owned(),
+            subject: subject.to_owned(),
+            description: "One guarded write".to_owned(),
+            max_in_flight: MAX_IN_FLIGHT,
+            ..EndpointSpec::default()
+        };
+        let (value, answer) = (value.clone(), answer.clone());
+        service
+            .endpoint(endpoint, move |request| {
+                let (bucket, value, answer) = (bucket.clone(), value.clone(), answer.clone());
+                async move {
+                    let asked: Asked = serde_json::from_slice(&request.body)
+                        .map_err(|error| Problem::new(Code::BadInput, error))?;
+                    match write(&bucket, &asked, value, request.trace).await {
+                        Ok(_) => Ok(answer),
+                        Err(error) => Err(Problem::new(Code::Internal, error)),
+                    }
                 }
-            }
-        })
-        .await?;
+            })
+            .await?;
+    }
     std::future::pending().await
 }
 

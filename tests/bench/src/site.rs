@@ -218,7 +218,8 @@ impl Site {
     /// a hop nearer to what it writes.
     pub async fn lead_from_the_first(&self) -> Result<(), Fatal> {
         let Nats::Three(cluster) = &self.nats else { return Ok(()) };
-        for name in [bucket::VOLUMES.name, bucket::ALLOCS.name, bare::BUCKET.name] {
+        let ours = [bucket::VOLUMES.name, bucket::ALLOCS.name];
+        for name in ours.into_iter().chain([bare::BUCKET.name, bare::FOLLOWED.name]) {
             let stream = format!("KV_{name}");
             let subject = format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}");
             let mut tries = 0;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::turns::{self, Lane, Turned};
 use super::{BARE, CLAIM, CLAIM_ATTACHED, Effort, RAW};
 use crate::Fatal;
-use crate::bare::BUCKET;
+use crate::bare::{BUCKET, SUBJECT};
 use crate::load::Supply;
 use crate::row::{Part, Row};
 use crate::site::Site;
@@ -43,7 +43,7 @@ async fn level(
         turns::register_pairs(site, &namespace, ATTACHING, &attached, many / 2 + 1).await?;
     let lanes = [
         Lane::new(RAW, turns::raw(&bucket, &value, raw), &bucket),
-        Lane::new(BARE, turns::bare(site, bare), &bucket),
+        Lane::new(BARE, turns::bare(site, SUBJECT, bare), &bucket),
         Lane::new(CLAIM, turns::claim(site, Supply::new(plain)), &volumes),
         Lane::new(CLAIM_ATTACHED, turns::claim(site, Supply::new(attached)), &volumes),
     ];

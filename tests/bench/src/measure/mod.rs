@@ -20,6 +20,8 @@ use crate::{Fatal, site, tell};
 pub const RAW: &str = "raw guarded write";
 /// The same write behind a service that does nothing else.
 pub const BARE: &str = "bare service";
+/// The bare service, with as many who follow what it writes as follow a release.
+pub const BARE_FOLLOWED: &str = "bare service, followed by three";
 /// A claim on a volume that needs no controller.
 pub const CLAIM: &str = "claim";
 /// A claim on a volume whose controller answers at once.

@@ -1,11 +1,14 @@
 //! A claim and its release, until the volume is free again, with everything running.
 //!
 //! The watcher drives the release and the stand-in node answers its calls at once. What it costs is
-//! the steps that are written down: each is one durable write.
+//! the steps that are written down: each is one durable write. Three follow them (the claim service,
+//! the watcher, and here whoever waits for the end), and a stream that is followed takes fewer
+//! writes: a row shows what the bare service makes where as many follow it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use berth_bus::{Bus, Config, Fold, Mirror, MirrorOptions};
 use berth_contract::subject::Namespaced;
 use berth_domain::Namespace;
 use bytes::Bytes;
@@ -13,10 +16,10 @@ use futures_util::FutureExt as _;
 use serde_json::json;
 
 use super::turns::{self, Lane, Pair};
-use super::{BARE, Effort, LEVELS};
+use super::{BARE, BARE_FOLLOWED, Effort, LEVELS};
 use crate::Fatal;
 use crate::ask;
-use crate::bare::BUCKET;
+use crate::bare::{self, BUCKET, FOLLOWED, SUBJECT, SUBJECT_FOLLOWED};
 use crate::freed::Freed;
 use crate::load::Operation;
 use crate::row::{Part, Row};
@@ -34,6 +37,8 @@ pub async fn measure(site: &mut Site, value: &[u8], effort: &Effort) -> Result<V
     let volumes = site.volumes().await?;
     let freed = Freed::watch(&volumes, &namespace).await?;
     let bucket = site.bus.bucket(&BUCKET, site.copies()).await?;
+    let followed = site.bus.bucket(&FOLLOWED, site.copies()).await?;
+    let _followers = [follower(site).await?, follower(site).await?, follower(site).await?];
     let value = Bytes::copy_from_slice(value);
     let callers = usize::try_from(LEVELS[LEVELS.len() - 1])?;
     let many = callers * VOLUMES_EACH;
@@ -43,9 +48,12 @@ pub async fn measure(site: &mut Site, value: &[u8], effort: &Effort) -> Result<V
     let mut rows = Vec::new();
     for at_once in effort.levels() {
         let many = turns::enough(&bucket, &value, at_once, effort).await?;
-        let bare = turns::prepare_bare(&bucket, &value, &format!("beside{at_once}"), many).await?;
+        let prefix = format!("beside{at_once}");
+        let bare = turns::prepare_bare(&bucket, &value, &prefix, many).await?;
+        let seen = turns::prepare_bare(&followed, &value, &prefix, many).await?;
         let lanes = [
-            Lane::new(BARE, turns::bare(site, bare), &bucket),
+            Lane::new(BARE, turns::bare(site, SUBJECT, bare), &bucket),
+            Lane::new(BARE_FOLLOWED, turns::bare(site, SUBJECT_FOLLOWED, seen), &followed),
             Lane::new(RELEASE, cycle(site, &namespace, &freed, &plain), &volumes),
             Lane::new(RELEASE_ATTACHED, cycle(site, &namespace, &freed, &attached), &volumes),
         ];
@@ -54,10 +62,29 @@ pub async fn measure(site: &mut Site, value: &[u8], effort: &Effort) -> Result<V
         let bare = bare.ok_or("the bare service was not measured")?;
         for turned in turned.iter().filter(|row| row.name != BARE) {
             let row = turned.row(Part::Releases, at_once, site.servers);
-            rows.push(row.beside_bare(bare, turned.writes));
+            rows.push(match turned.name {
+                BARE_FOLLOWED => row.limit(BARE, bare.per_second),
+                _ => row.beside_bare(bare, turned.writes),
+            });
         }
     }
     Ok(rows)
+}
+
+/// Does nothing with what it is told.
+struct Ignore;
+
+impl Fold for Ignore {
+    fn put(&mut self, _key: &str, _revision: u64, _value: &[u8]) {}
+
+    fn delete(&mut self, _key: &str, _revision: u64) {}
+}
+
+/// One who follows what is written, over a connection of its own as a service does.
+async fn follower(site: &Site) -> Result<Mirror<Ignore>, Fatal> {
+    let bus = Bus::connect(bare::plain(Config::new([site.url()], "follower/bench/1"))).await?;
+    let bucket = bus.bucket(&FOLLOWED, site.copies()).await?;
+    Ok(Mirror::start(&bucket, ">", Ignore, MirrorOptions::default()).await?)
 }
 
 /// Takes a volume, gives it up, and waits until it is free.

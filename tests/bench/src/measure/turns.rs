@@ -224,15 +224,15 @@ fn fresh(bucket: &Bucket, value: &Bytes) -> Operation {
     })
 }
 
-/// The guarded write, made by the bare service.
-pub fn bare(site: &Site, supply: Arc<Supply<Prepared>>) -> Operation {
+/// The guarded write, made by the bare service, which has a subject for each of its buckets.
+pub fn bare(site: &Site, subject: &'static str, supply: Arc<Supply<Prepared>>) -> Operation {
     let bus = site.bus.clone();
     Arc::new(move |_| {
         let (bus, supply) = (bus.clone(), Arc::clone(&supply));
         async move {
             let Some(prepared) = supply.take() else { return Ok(false) };
             let body = serde_json::to_value(asked(prepared)?)?;
-            ask::ask(&bus, bare::SUBJECT, &body).await?;
+            ask::ask(&bus, subject, &body).await?;
             Ok(true)
         }
         .boxed()
