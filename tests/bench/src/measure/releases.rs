@@ -1,9 +1,9 @@
 //! A claim and its release, until the volume is free again, with everything running.
 //!
 //! The watcher drives the release and the stand-in node answers its calls at once. What it costs is
-//! the steps that are written down: each is one durable write. Three follow them (the claim service,
-//! the watcher, and here whoever waits for the end), and a stream that is followed takes fewer
-//! writes: a row shows what the bare service makes where as many follow it.
+//! the steps that are written down: each is one durable write. Three follow them (the claim
+//! service, the watcher, and here whoever waits for the end), and a stream that is followed takes
+//! fewer writes: a row shows what the bare service makes where as many follow it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
