@@ -5,6 +5,7 @@
 //! devices, then the files, and the same when the test process is killed. Never: deletes through a
 //! mount: where one cannot be undone, everything stays and a line says so.
 
+mod disk;
 mod janitor;
 mod loops;
 
@@ -14,6 +15,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+pub use disk::Disk;
 pub use loops::loops_beneath;
 use nix::mount::{MntFlags, umount2};
 

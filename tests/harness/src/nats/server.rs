@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::{program, shipped_config, wire};
-use crate::dirs::Dir;
+use crate::dirs::{Dir, Disk};
 use crate::ports::Port;
 use crate::process::{Daemon, Program};
 use crate::wait;
@@ -18,6 +18,7 @@ const START: Duration = Duration::from_secs(60);
 pub struct Server {
     // Dropped in this order: the process before the files and the port it uses.
     daemon: Daemon,
+    disk: Option<Disk>,
     _dir: Dir,
     port: Port,
 }
@@ -30,14 +31,28 @@ impl Server {
 
     /// As [`Self::start`], with more configuration text, which wins over the shipped one.
     pub async fn start_with(extra: &str) -> Self {
-        let server = Self::launch("nats.conf", "berth", extra, &[]);
+        let server = Self::launch("nats.conf", "berth", extra, &[], None);
         server.ready().await;
         server
     }
 
-    /// Starts one without waiting for it.
-    pub(super) fn launch(config: &str, name: &str, extra: &str, args: &[String]) -> Self {
+    /// As [`Self::start`], with its store on a disk of this size. Needs root.
+    pub async fn start_on_disk(bytes: u64) -> Self {
+        let server = Self::launch("nats.conf", "berth", "", &[], Some(bytes));
+        server.ready().await;
+        server
+    }
+
+    /// Starts one without waiting for it, with its store on a disk of its own where a size is given.
+    pub(super) fn launch(
+        config: &str,
+        name: &str,
+        extra: &str,
+        args: &[String],
+        disk_bytes: Option<u64>,
+    ) -> Self {
         let dir = Dir::new("nats");
+        let disk = disk_bytes.map(|bytes| Disk::mount(dir.join("store"), bytes));
         let port = Port::reserve();
         let config_path = dir.join("nats.conf");
         fs::write(&config_path, shipped_config(config, &dir.join("store"), extra))
@@ -48,7 +63,7 @@ impl Server {
             .args(["-n", name, "-a", "127.0.0.1", "-p", &port.number().to_string()])
             .args(args)
             .start();
-        Self { daemon, _dir: dir, port }
+        Self { daemon, disk, _dir: dir, port }
     }
 
     /// `nats://127.0.0.1:<port>`, the same after a restart.
@@ -64,6 +79,11 @@ impl Server {
     /// The process: its log, its pid, other signals.
     pub fn daemon(&self) -> &Daemon {
         &self.daemon
+    }
+
+    /// The disk that holds its store, where it was started on one.
+    pub fn disk(&self) -> Option<&Disk> {
+        self.disk.as_ref()
     }
 
     /// Waits until clients are served. JetStream has then recovered its store.

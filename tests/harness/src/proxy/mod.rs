@@ -32,8 +32,25 @@ enum Cable {
     Whole,
     /// Connections stay, nothing moves.
     Silent,
+    /// Connections stay, and only this direction carries bytes.
+    OneWay(Direction),
     /// New connections break at once.
     Cut,
+}
+
+/// A direction of a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the process that connects to the target.
+    ToTarget,
+    /// From the target to the process that connected.
+    FromTarget,
+}
+
+impl Cable {
+    fn carries(self, direction: Direction) -> bool {
+        self == Self::Whole || self == Self::OneWay(direction)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +133,12 @@ impl Proxy {
         self.state.send_modify(|state| state.cable = Cable::Silent);
     }
 
+    /// Lets connections stand, with bytes passing in this direction only until healed. The other
+    /// direction is held back, and so is every new connection.
+    pub fn one_way(&self, direction: Direction) {
+        self.state.send_modify(|state| state.cable = Cable::OneWay(direction));
+    }
+
     /// Loses every connection there is: both ends keep it open, and whatever either sends, what is
     /// held back included, vanishes, for ever. New connections are whole.
     pub fn lose(&self) {
@@ -178,8 +201,8 @@ struct Line {
 }
 
 impl Line {
-    fn is_whole(&self) -> bool {
-        self.state.borrow().cable == Cable::Whole
+    fn carries(&self, direction: Direction) -> bool {
+        self.state.borrow().cable.carries(direction)
     }
 
     fn is_lost(&self) -> bool {
@@ -190,6 +213,12 @@ impl Line {
         let mut state = self.state.subscribe();
         // The sender is ours: this cannot fail.
         let _ = state.wait_for(|state| state.cable == Cable::Whole).await;
+    }
+
+    async fn open(&self, direction: Direction) {
+        let mut state = self.state.subscribe();
+        // The sender is ours: this cannot fail.
+        let _ = state.wait_for(|state| state.cable.carries(direction)).await;
     }
 
     async fn broken(&self) {
@@ -255,17 +284,17 @@ async fn send(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> io
     let mut held = Vec::new();
     loop {
         // Looked at once a round: what is healed right after the look is not waited for in vain.
-        let mut whole = line.is_whole();
-        while whole && !line.is_lost() {
+        let mut open = line.carries(Direction::ToTarget);
+        while open && !line.is_lost() {
             let Some(size) = line.next(&held) else { break };
             to.write_all(&held[..size]).await?;
             held.drain(..size);
-            whole = line.is_whole();
+            open = line.carries(Direction::ToTarget);
         }
         tokio::select! {
-            () = line.whole(), if !whole => {}
+            () = line.open(Direction::ToTarget), if !open => {}
             size = from.read_buf(&mut held) => if size? == 0 {
-                return close(to, &line, &held).await;
+                return close(to, &line, Direction::ToTarget, &held).await;
             }
         }
         if line.is_lost() {
@@ -278,27 +307,32 @@ async fn send(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> io
 async fn bring(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> io::Result<()> {
     let mut held = Vec::new();
     loop {
-        let whole = line.is_whole();
+        let open = line.carries(Direction::FromTarget);
         if line.is_lost() {
             held.clear();
-        } else if whole {
+        } else if open {
             to.write_all(&line.take(&mut held)).await?;
         } else if let Some(tap) = &line.tap {
             tap.wire.hear(&held);
         }
         tokio::select! {
-            () = line.whole(), if !whole => {}
+            () = line.open(Direction::FromTarget), if !open => {}
             size = from.read_buf(&mut held) => if size? == 0 {
-                return close(to, &line, &held).await;
+                return close(to, &line, Direction::FromTarget, &held).await;
             }
         }
     }
 }
 
 /// One side is gone: the other learns of it after all that was sent, unless the connection is lost.
-async fn close(mut to: OwnedWriteHalf, line: &Line, held: &[u8]) -> io::Result<()> {
+async fn close(
+    mut to: OwnedWriteHalf,
+    line: &Line,
+    direction: Direction,
+    held: &[u8],
+) -> io::Result<()> {
     if !line.is_lost() {
-        line.whole().await;
+        line.open(direction).await;
     }
     if line.is_lost() {
         return std::future::pending().await;

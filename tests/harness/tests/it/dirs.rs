@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use berth_harness::dirs::{Dir, loops_beneath, mounts_beneath};
+use berth_harness::dirs::{Dir, Disk, loops_beneath, mounts_beneath};
 use berth_harness::process::Program;
 use berth_harness::{root, wait};
 use nix::mount::{MsFlags, mount};
@@ -121,4 +121,19 @@ fn is_killed() {
     // Until it is killed; run by hand, until its input ends.
     let _ = std::io::stdin().read_line(&mut String::new());
     drop(shell);
+}
+
+#[test]
+fn a_full_disk_refuses_writes_until_it_is_freed() {
+    if !root::or_skip("a disk of its own") {
+        return;
+    }
+    let dir = Dir::new("disk");
+    let disk = Disk::mount(dir.join("small"), 1 << 20);
+    let write = |file| fs::write(disk.path().join(file), [1; 5000]);
+    write("before").unwrap();
+    disk.fill();
+    assert_eq!(write("full").unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    disk.free();
+    write("after").unwrap();
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use berth_harness::nats::{self, Cluster, Server};
 use berth_harness::ports::Port;
+use berth_harness::root::or_skip;
 use berth_harness::wait;
 
 mod client;
@@ -110,4 +111,45 @@ async fn a_cluster_of_three_outlives_the_leader_of_a_stream() {
         if current == 2 && info.contains(r#""messages":1"#) { Ok(()) } else { Err(info) }
     })
     .await;
+}
+
+/// The servers without the leader elect another, whether it is parted from them or only not heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_are_parted_muted_and_joined() {
+    if !or_skip("disks of their own") {
+        return;
+    }
+    let cluster = Cluster::start_breakable(3, 64 << 20).await;
+    let config = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
+    let created = ask(&cluster.servers()[0], "$JS.API.STREAM.CREATE.S", config);
+    assert!(!created.contains(r#""error""#), "{created}");
+    for muted in [false, true] {
+        let leader = cluster.leader_of("S").await;
+        let others: Vec<usize> = (0..3).filter(|server| *server != leader).collect();
+        for other in &others {
+            if muted {
+                cluster.mute(leader, *other);
+            } else {
+                cluster.part(leader, *other);
+            }
+        }
+        wait::until("the other two elect another", Duration::from_secs(60), async || match cluster
+            .leader_seen_by(others[0], "S")
+            .await
+        {
+            Ok(now) if now != leader => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+        for other in &others {
+            cluster.join(leader, *other);
+        }
+        cluster.ready().await;
+        wait::until("all three are current again", Duration::from_secs(60), async || {
+            let led_by = cluster.leader_of("S").await;
+            let info = ask(&cluster.servers()[led_by], "$JS.API.STREAM.INFO.S", "");
+            if info.matches(r#""current":true"#).count() == 2 { Ok(()) } else { Err(info) }
+        })
+        .await;
+    }
 }

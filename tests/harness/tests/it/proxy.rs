@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_harness::proxy::{Point, Proxy, Side, Wire};
+use berth_harness::proxy::{Direction, Point, Proxy, Side, Wire};
 use berth_harness::wait;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -42,6 +42,30 @@ async fn a_silent_cable_holds_bytes_back_and_gives_them_later() {
     proxy.heal();
     assert_eq!(stream.read_u8().await.unwrap(), 2);
     echoes(&mut stream, 3).await;
+}
+
+#[tokio::test]
+async fn a_one_way_cable_carries_one_direction_and_gives_the_other_later() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = Proxy::start(listener.local_addr().unwrap()).await;
+    let mut client = TcpStream::connect(proxy.address()).await.unwrap();
+    let (mut target, _) = listener.accept().await.unwrap();
+
+    proxy.one_way(Direction::ToTarget);
+    target.write_all(&[1]).await.unwrap();
+    client.write_all(&[2]).await.unwrap();
+    assert_eq!(target.read_u8().await.unwrap(), 2);
+    let silence = timeout(Duration::from_millis(200), client.read_u8()).await;
+    assert!(silence.is_err(), "{silence:?}");
+
+    proxy.one_way(Direction::FromTarget);
+    assert_eq!(client.read_u8().await.unwrap(), 1);
+    client.write_all(&[3]).await.unwrap();
+    let silence = timeout(Duration::from_millis(200), target.read_u8()).await;
+    assert!(silence.is_err(), "{silence:?}");
+
+    proxy.heal();
+    assert_eq!(target.read_u8().await.unwrap(), 3);
 }
 
 #[tokio::test]
