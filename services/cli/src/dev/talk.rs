@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use berth_service::mount_table::MountTable;
+use berth_host::MountTable;
 
 use super::config::PLUGIN;
 use super::layout::Layout;

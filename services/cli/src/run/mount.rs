@@ -9,7 +9,7 @@ use berth_contract::message::agent::{Mount, Mounted as Reply};
 use berth_contract::problem::Problem;
 use berth_contract::subject::AgentVerb;
 use berth_domain::{VolumeId, limits};
-use berth_service::mount_table::MountTable;
+use berth_host::MountTable;
 
 use super::plan::{Plan, Wanted};
 use crate::failure::Failure;

@@ -7,14 +7,12 @@
 
 mod content;
 mod place;
-mod point;
-mod table;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use berth_host::{MountTable, identity};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use thiserror::Error;
@@ -90,7 +88,7 @@ impl MountError {
 
 /// What is mounted at `place`, seen from the volume that has this content.
 pub fn presence(place: &Path, content: &Content) -> Result<Presence, MountError> {
-    if !point::is_mount_point(place)? {
+    if !is_mount_point(place)? {
         return Ok(Presence::Absent);
     }
     let same = content.is_at(place).map_err(|error| MountError::io("look at", place, error))?;
@@ -131,9 +129,9 @@ pub fn put(
     }
     // A bind mount takes no flags of its own at first. Those it came with must be repeated: in a
     // user namespace the kernel refuses to drop them.
-    let table = read_table()?;
-    let came_with = table::options_at(&table, place).unwrap_or_default();
-    let came_with = came_with.iter().filter_map(|name| MountFlag::from_name(name));
+    let table = read_table(place)?;
+    let came_with = table.top_at(place).map(|mount| mount.options.as_str()).unwrap_or_default();
+    let came_with = came_with.split(',').filter_map(MountFlag::from_name);
     let all = came_with.chain(flags.iter().copied()).map(flag_bits);
     let all = all.fold(MsFlags::MS_BIND | MsFlags::MS_REMOUNT, |all, flag| all | flag);
     mount(None::<&str>, place, None::<&str>, all, None::<&str>)
@@ -175,9 +173,19 @@ pub fn unbind(place: &Path, content: &Content) -> Result<(), MountError> {
     }
 }
 
-fn read_table() -> Result<Vec<u8>, MountError> {
-    let path = Path::new("/proc/self/mountinfo");
-    fs::read(path).map_err(|source| MountError::io("read", path, source))
+/// Whether `place`, a path free of links, is where something is mounted. A kernel that does not tell
+/// of one path is asked for its table.
+fn is_mount_point(place: &Path) -> Result<bool, MountError> {
+    match identity::is_mount_point(place) {
+        Ok(Some(is_mount_point)) => Ok(is_mount_point),
+        Ok(None) => Ok(read_table(place)?.has(place)),
+        Err(error) => Err(MountError::io("look at", place, error)),
+    }
+}
+
+fn read_table(place: &Path) -> Result<MountTable, MountError> {
+    let unread = |error| MountError::io("look up", place, io::Error::other(error));
+    MountTable::read_blocking().map_err(unread)
 }
 
 fn flag_bits(flag: MountFlag) -> MsFlags {

@@ -7,7 +7,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{MountError, point};
+use super::{MountError, is_mount_point};
 
 /// The longest path that the kernel takes.
 const LONGEST_PATH_BYTES: usize = 4095;
@@ -70,7 +70,7 @@ pub fn make_place(place: &Path, kind: Kind) -> Result<(), MountError> {
 
 /// Removes the place, which has to be empty and have no mount. Missing is success.
 pub fn remove_place(place: &Path) -> Result<(), MountError> {
-    if point::is_mount_point(place)? {
+    if is_mount_point(place)? {
         return Err(MountError::Foreign { path: place.to_owned() });
     }
     if place.is_file() && !is_empty(place)? {

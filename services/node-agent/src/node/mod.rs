@@ -39,7 +39,7 @@ use crate::look::Looks;
 use crate::paths::Paths;
 use crate::plugin::{Plugin, Plugins};
 use crate::tell::Teller;
-use berth_service::mount_table::MountTable;
+use berth_host::MountTable;
 use berth_service::runs::Runs;
 
 pub use bind::Binds;

@@ -10,7 +10,7 @@ use super::{Mounter, mounts};
 use crate::journal::{Journal, Use, UseState};
 use crate::look::Seen;
 use crate::paths::Paths;
-use berth_service::mount_table::{MountTable, MountTableError};
+use berth_host::{MountTable, MountTableError};
 
 impl Mounter {
     /// `agent.status`.

@@ -19,7 +19,7 @@ use berth_domain::AllocId;
 
 use crate::journal::VolumeUses;
 use crate::paths::Place;
-use berth_service::mount_table::MountTable;
+use berth_host::MountTable;
 
 pub use detach::{Departure, Newer, detach};
 pub use mount::{Arrival, Void, mount};

@@ -5,6 +5,7 @@ use std::path::Path;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::volume::MountOptions;
 use berth_domain::{Namespace, PluginId, Timestamp, VolumeId, VolumeKey};
+use berth_host::Mount;
 
 use super::*;
 use crate::journal::{Detached, Options, Use, UseState};
@@ -23,6 +24,11 @@ fn place(alloc: &str) -> Place {
     let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
     let plugin = PluginId::new("dev.berth").unwrap();
     Paths::new(Path::new("/s")).place(&plugin, &volume, &id(alloc))
+}
+
+fn table(points: &[PathBuf]) -> MountTable {
+    let mount = |point: &PathBuf| Mount { point: point.clone(), ..Mount::default() };
+    points.iter().map(mount).collect()
 }
 
 fn id(alloc: &str) -> AllocId {
@@ -91,7 +97,7 @@ impl Known {
 
     /// What the grant of epoch 5 to alloc `a` leads to.
     fn mount(&self, stages: bool) -> Result<String, Void> {
-        let mounts = self.mounts.iter().collect();
+        let mounts = table(&self.mounts);
         let place = place("a");
         let scene = Scene { journal: &self.journal, mounts: &mounts, place: &place };
         let (attachment, options) = (AttachmentMode::FileSystem, &self.asked);
@@ -101,7 +107,7 @@ impl Known {
 
     /// What it takes to make alloc `a` of epoch 5 go.
     fn detach(&self, stages: bool) -> Result<String, Newer> {
-        let mounts = self.mounts.iter().collect();
+        let mounts = table(&self.mounts);
         let place = place("a");
         let scene = Scene { journal: &self.journal, mounts: &mounts, place: &place };
         detach(scene, Departure { alloc: &id("a"), epoch: 5, stages }).map(|calls| short(&calls))
@@ -112,7 +118,7 @@ impl Known {
 fn dead_mounts_are_all_taken_down_before_any_comes_back() {
     let known = Known::nothing().published("a", 5).published("b", 6).staged();
     let turn = |known: &Known, who: &[(&str, u64)], stages| {
-        let mounts = known.mounts.iter().collect();
+        let mounts = table(&known.mounts);
         let place = place("a");
         let scene = Scene { journal: &known.journal, mounts: &mounts, place: &place };
         let target = |alloc: &str| self::place(alloc).target;

@@ -9,12 +9,11 @@ mod disk;
 mod janitor;
 mod loops;
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use berth_host::MountTable;
 pub use disk::Disk;
 pub use loops::loops_beneath;
 use nix::mount::{MntFlags, umount2};
@@ -87,44 +86,14 @@ pub fn unmount_beneath(root: &Path) -> Vec<PathBuf> {
 
 /// The mount points at `root` and below it, oldest first, as this process sees them.
 pub fn mounts_beneath(root: &Path) -> Vec<PathBuf> {
-    let table = fs::read("/proc/self/mountinfo").expect("the mount table can be read");
-    table
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
-        .map(|field| PathBuf::from(unescape(field)))
-        .filter(|mount| mount.starts_with(root))
-        .collect()
-}
-
-/// The mount table writes space, tab, line break and backslash as `\` and three octal digits.
-fn unescape(field: &[u8]) -> OsString {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, after)) = rest.split_first() {
-        let (byte, after) = match rest {
-            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
-                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), after)
-            }
-            _ => (first, after),
-        };
-        plain.push(byte);
-        rest = after;
-    }
-    OsString::from_vec(plain)
+    let table = MountTable::read_blocking().expect("the mount table can be read");
+    let points = table.mounts().iter().map(|mount| mount.point.clone());
+    points.filter(|point| point.starts_with(root)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_mount_tables_escapes_are_undone() {
-        for (written, meant) in
-            [("/a", "/a"), (r"/a\040b", "/a b"), (r"/a\134040", r"/a\040"), (r"/a\9", r"/a\9")]
-        {
-            assert_eq!(unescape(written.as_bytes()), OsString::from(meant), "{written}");
-        }
-    }
 
     #[test]
     fn a_neighbours_name_that_starts_alike_is_not_beneath() {

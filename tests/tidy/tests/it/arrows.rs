@@ -5,9 +5,11 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use crate::assert_none;
 
 const HARNESS: &str = "berth-harness";
+const HOST: &str = "berth-host";
 
 const ALL_SHARED: &[&str] = &[
     "berth-domain",
+    "berth-host",
     "berth-contract",
     "berth-telemetry",
     "berth-bus",
@@ -19,6 +21,8 @@ const ALL_SHARED: &[&str] = &[
 /// as well.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-domain", &[]),
+    // It knows the kernel and nothing of Berth: drivers, tests and judges may use it as well.
+    (HOST, &[]),
     ("berth-contract", &["berth-domain"]),
     ("berth-telemetry", &["berth-domain", "berth-contract"]),
     ("berth-bus", &["berth-domain", "berth-contract", "berth-telemetry"]),
@@ -31,16 +35,24 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-node-agent", ALL_SHARED),
     ("berth-cli", ALL_SHARED),
     // It stands for a storage vendor's driver, who knows CSI and nothing of Berth.
-    ("berth-csi-dev", &["berth-csi"]),
+    ("berth-csi-dev", &["berth-csi", HOST]),
     // It judges the others, so it must not be built from them.
-    (HARNESS, &[]),
+    (HARNESS, &[HOST]),
     ("berth-tidy", &[]),
     ("berth-model", &["berth-domain"]),
     (
         "berth-integration",
-        &["berth-domain", "berth-contract", "berth-bus", "berth-csi", "berth-service", HARNESS],
+        &[
+            "berth-domain",
+            "berth-contract",
+            "berth-bus",
+            "berth-csi",
+            "berth-service",
+            HOST,
+            HARNESS,
+        ],
     ),
-    ("berth-docker", &["berth-integration", HARNESS]),
+    ("berth-docker", &["berth-integration", HOST, HARNESS]),
     ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", HARNESS]),
     // A thousand agents that are the agent's own code.
     (
@@ -60,6 +72,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Crates from outside that stay behind one of ours.
 const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("async-nats", &["berth-bus"]),
+    ("procfs", &[HOST]),
+    ("rustix", &[HOST]),
     ("fjall", &["berth-node-agent"]),
     ("opentelemetry", &["berth-telemetry"]),
     ("opentelemetry-http", &["berth-telemetry"]),

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use berth_service::mount_table::{MountTable, MountTableError};
+use berth_host::{MountTable, MountTableError};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use thiserror::Error;
 

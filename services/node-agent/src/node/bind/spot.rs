@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use berth_domain::access::AttachmentMode;
-use berth_service::mount_table::{MountTable, MountTableError};
+use berth_host::{MountTable, MountTableError};
 use nix::fcntl::OFlag;
 use thiserror::Error;
 

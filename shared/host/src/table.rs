@@ -1,98 +1,68 @@
-//! What is mounted here.
+//! Mount tables: of this process, and of any other.
 //!
-//! **Owns** the reading of `/proc/self/mountinfo`.
+//! **Owns** the reading of `/proc/PID/mountinfo`.
 //!
 //! **Promises** not to miss a mount because another came or went while the kernel wrote the table
-//! out: since Linux 5.8 no reading misses a mount that stays, and before that two readings in a row
-//! agree, or what any of several saw counts as mounted; and that what cannot be read is an error,
-//! never an absence (unknown is in use). Those who ask at the same time share a reading that began
-//! after all of them had asked, and between two readings there is a rest: a table is long where
-//! many volumes are, they come and go together, and the kernel unmounts nothing while it is read.
+//! out. Since Linux 5.8 no reading misses a mount that stays. Before that two readings in a row
+//! agree, or what any of several saw counts as mounted. What cannot be read is an error, never an
+//! absence (unknown is in use). Callers that ask at the same time share a reading that began after
+//! all of them had asked. Between two readings there is a rest: a table with many volumes is long,
+//! and the kernel unmounts nothing while it is read.
 //!
 //! **Never** touches a mount point: a `stat` on a dead mount hangs for ever.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use thiserror::Error;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep_until};
+
+use crate::mount::{DeviceNumber, Mount};
+use crate::process::unless_ended;
+use crate::shared::SharedReadings;
 
 const TABLE: &str = "/proc/self/mountinfo";
-/// The mount point's column (proc(5)).
-const MOUNT_POINT: usize = 4;
 /// How often the table is read in search of two equal readings, by a kernel that may miss a mount.
 /// A node that unmounts dozens of volumes at once changes it all the time, and its table is long:
 /// more readings would take turns with the unmounts.
 const READINGS_MAX: usize = 3;
 /// The first kernel that misses none (its commit 9f6c61f96f2d).
 const MISSES_NONE: (u32, u32) = (5, 8);
-/// So many times as long as a reading took, the next one waits, but not longer than anybody who
-/// unmounts one volume would notice.
-const REST: u32 = 8;
-const REST_MAX: Duration = Duration::from_millis(25);
 
 /// Why it is not known what is mounted.
 #[derive(Debug, Error)]
 pub enum MountTableError {
     /// The kernel gave no table.
     #[error("the mount table {TABLE} cannot be read")]
-    Read(#[source] io::Error),
+    Read(#[from] io::Error),
     /// A line of the table has too few columns.
     #[error("the mount table {TABLE} has a line that is none: {0:?}")]
     Line(String),
 }
 
-/// How many have asked for a reading.
-static ASKED: AtomicU64 = AtomicU64::new(0);
-/// The last reading.
-static LAST: Mutex<Option<Reading>> = Mutex::const_new(None);
+static READINGS: SharedReadings<MountTable> = SharedReadings::new();
 /// Whether one reading is enough.
 static MISSES_NO_MOUNT: LazyLock<bool> = LazyLock::new(|| {
     fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| misses_no_mount(&release))
 });
 
-/// A reading that is shared.
-struct Reading {
-    /// How many had asked before it began.
-    asked: u64,
-    table: Arc<MountTable>,
-    /// Before this the table is not read again.
-    rest_until: Instant,
-}
-
-/// Every mount point, as this process sees them.
+/// Every mount that a process sees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountTable {
-    // Compared byte by byte, which is several times faster than as paths.
-    points: BTreeSet<OsString>,
+    /// In the kernel's order: of two mounts at one path the later one lies on top.
+    mounts: Vec<Mount>,
+    /// The topmost mount at each path. Compared byte by byte, which is several times faster than as
+    /// paths.
+    points: BTreeMap<OsString, usize>,
 }
 
 impl MountTable {
     /// The table as it was at some moment after this was asked; read off the async threads.
     pub async fn read() -> Result<Arc<Self>, MountTableError> {
-        let ticket = ASKED.fetch_add(1, Ordering::SeqCst);
-        let mut last = LAST.lock().await;
-        if let Some(reading) = &*last {
-            if ticket < reading.asked {
-                return Ok(Arc::clone(&reading.table));
-            }
-            sleep_until(reading.rest_until).await;
-        }
-        let (asked, began) = (ASKED.load(Ordering::SeqCst), Instant::now());
-        let read = tokio::task::spawn_blocking(Self::read_blocking);
-        let read = read.await.map_err(|error| MountTableError::Read(io::Error::other(error)))?;
-        let table = Arc::new(read?);
-        let rest_until = Instant::now() + (began.elapsed() * REST).min(REST_MAX);
-        *last = Some(Reading { asked, table: Arc::clone(&table), rest_until });
-        Ok(table)
+        READINGS.read(Self::read_blocking).await
     }
 
     /// Reads the table, on this thread.
@@ -107,33 +77,67 @@ impl MountTable {
         mut read: impl FnMut() -> io::Result<Vec<u8>>,
     ) -> Result<Self, MountTableError> {
         let mut last = read().map_err(MountTableError::Read)?;
-        let mut seen = Self::parse(&last)?;
+        let mut seen = Self::parse(&last)?.mounts;
         for _ in 1..READINGS_MAX {
             let next = read().map_err(MountTableError::Read)?;
             let is_settled = next == last;
             last = next;
+            let newest = Self::parse(&last)?;
             if is_settled {
-                return Self::parse(&last);
+                return Ok(newest);
             }
-            seen.points.extend(Self::parse(&last)?.points);
+            seen.retain(|mount| !newest.mounts.contains(mount));
+            seen.extend(newest.mounts);
         }
-        Ok(seen)
+        Ok(seen.into_iter().collect())
+    }
+
+    /// The table of another process; `None` when it has ended, or has no mounts. A process in a
+    /// chroot sees only what is mounted below its root.
+    pub fn read_of(pid: u32) -> Result<Option<Self>, MountTableError> {
+        let table = unless_ended(fs::read(format!("/proc/{pid}/mountinfo")));
+        table.map_err(MountTableError::Read)?.map(|table| Self::parse(&table)).transpose()
     }
 
     fn parse(table: &[u8]) -> Result<Self, MountTableError> {
         let lines = table.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let point = |line: &[u8]| {
-            let field = line.split(|byte| *byte == b' ').nth(MOUNT_POINT);
-            field
-                .map(unescape)
-                .ok_or_else(|| MountTableError::Line(String::from_utf8_lossy(line).into_owned()))
+        let parse = |line: &[u8]| {
+            let unread = || MountTableError::Line(String::from_utf8_lossy(line).into_owned());
+            Mount::parse(line).ok_or_else(unread)
         };
-        Ok(Self { points: lines.map(point).collect::<Result<_, _>>()? })
+        lines.map(parse).collect()
+    }
+
+    /// Every mount, oldest first.
+    pub fn mounts(&self) -> &[Mount] {
+        &self.mounts
+    }
+
+    /// The topmost mount at exactly this path.
+    pub fn top_at(&self, path: &Path) -> Option<&Mount> {
+        self.points.get(path.as_os_str()).and_then(|index| self.mounts.get(*index))
+    }
+
+    /// The mount with this id.
+    pub fn by_id(&self, id: u64) -> Option<&Mount> {
+        self.mounts.iter().find(|mount| mount.id == id)
+    }
+
+    /// Where the mount is, told by the file system that it is mounted upon: the same in every
+    /// mount namespace to which mounts there propagate. `None` when that one is not in the table.
+    pub fn place_of(&self, mount: &Mount) -> Option<MountPlace> {
+        let parent = self.by_id(mount.parent)?;
+        let within = mount.point.strip_prefix(&parent.point).ok()?;
+        Some(MountPlace {
+            device: parent.device,
+            path: parent.root.join(within),
+            propagates: parent.peer_group.is_some() || parent.master.is_some(),
+        })
     }
 
     /// Whether something is mounted at exactly this path.
     pub fn has(&self, path: &Path) -> bool {
-        self.points.contains(path.as_os_str())
+        self.points.contains_key(path.as_os_str())
     }
 
     /// What is mounted below this directory, itself not included.
@@ -143,14 +147,38 @@ impl MountTable {
         if dir != Path::new("/") {
             below.push("/");
         }
-        let points = self.points.range(below..).map(Path::new);
+        let points = self.points.range(below..).map(|(point, _)| Path::new(point));
         points.take_while(move |point| point.starts_with(dir)).filter(move |point| *point != dir)
     }
 }
 
-impl<P: Into<OsString>> FromIterator<P> for MountTable {
-    fn from_iter<I: IntoIterator<Item = P>>(points: I) -> Self {
-        Self { points: points.into_iter().map(Into::into).collect() }
+/// Where a mount is, whatever namespace it is seen from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountPlace {
+    /// The file system that it is mounted upon.
+    pub device: DeviceNumber,
+    /// Upon which directory or file of that.
+    pub path: PathBuf,
+    /// Whether an unmount elsewhere may take it away, too: what it is mounted upon has peers, or a
+    /// master.
+    pub propagates: bool,
+}
+
+impl MountPlace {
+    /// Whether an unmount at `other` may take away what is mounted here.
+    pub fn may_go_with(&self, other: &Self) -> bool {
+        self.propagates
+            && other.propagates
+            && (self.device, &self.path) == (other.device, &other.path)
+    }
+}
+
+impl FromIterator<Mount> for MountTable {
+    fn from_iter<I: IntoIterator<Item = Mount>>(mounts: I) -> Self {
+        let mounts: Vec<Mount> = mounts.into_iter().collect();
+        let points = mounts.iter().enumerate();
+        let points = points.map(|(index, mount)| (mount.point.clone().into_os_string(), index));
+        Self { points: points.collect(), mounts }
     }
 }
 
@@ -161,28 +189,10 @@ fn misses_no_mount(release: &str) -> bool {
     version.is_some_and(|version| version >= MISSES_NONE)
 }
 
-/// The kernel writes space, tab, line break and backslash as `\` and three octal digits.
-fn unescape(field: &[u8]) -> OsString {
-    if !field.contains(&b'\\') {
-        return OsString::from_vec(field.to_vec());
-    }
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, after)) = rest.split_first() {
-        let (byte, after) = match rest {
-            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
-                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), after)
-            }
-            _ => (first, after),
-        };
-        plain.push(byte);
-        rest = after;
-    }
-    OsString::from_vec(plain)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     const LINES: &str = "\
@@ -201,6 +211,18 @@ mod tests {
         assert_eq!(beneath, [Path::new("/s/csi/a b/deeper")]);
         assert_eq!(table.beneath(Path::new("/s/csi")).count(), 3);
         assert_eq!(table.beneath(Path::new("/s/cs")).count(), 0);
+        let top = table.top_at(Path::new("/s/csi/a b")).unwrap();
+        assert_eq!((top.id, top.root.as_path()), (30, Path::new("/x y")));
+        assert_eq!(table.by_id(31).unwrap().point, Path::new("/s/csi/a b/deeper"));
+    }
+
+    #[test]
+    fn the_topmost_of_two_mounts_at_one_path_counts() {
+        let lines =
+            "30 28 0:99 / /s rw - ext4 /dev/vda1 rw\n31 30 0:99 / /s ro - ext4 /dev/vda1 rw\n";
+        let table = MountTable::parse(lines.as_bytes()).unwrap();
+        assert!(table.top_at(Path::new("/s")).unwrap().is_read_only());
+        assert_eq!(table.mounts().len(), 2);
     }
 
     #[test]
@@ -218,11 +240,11 @@ mod tests {
             let mut tables = tables.into_iter();
             MountTable::read_settled(|| Ok(tables.next().unwrap().join("\n").into())).unwrap()
         };
-        let points = |lines: &[&str]| MountTable::parse(lines.join("\n").as_bytes()).unwrap();
-        assert_eq!(read([&lines[..1], &lines, &lines]), points(&lines));
-        assert_eq!(read([&lines, &lines[..1], &lines[..1]]), points(&lines[..1]));
+        let parse = |lines: &[&str]| MountTable::parse(lines.join("\n").as_bytes()).unwrap();
+        assert_eq!(read([&lines[..1], &lines, &lines]), parse(&lines));
+        assert_eq!(read([&lines, &lines[..1], &lines[..1]]), parse(&lines[..1]));
         let restless = read([&lines[..2], &lines[1..3], &lines[3..4]]);
-        assert_eq!(restless, points(&lines[..4]), "unknown is in use");
+        assert_eq!(restless, parse(&lines[..4]), "unknown is in use");
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -230,15 +252,15 @@ mod tests {
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..64 {
             tasks.spawn(async {
-                let before = ASKED.load(Ordering::SeqCst);
+                let before = READINGS.asked.load(Ordering::SeqCst);
                 MountTable::read().await.unwrap();
                 // The reading that was given counted this asking, and so began after it.
-                let last = LAST.lock().await.as_ref().map(|reading| reading.asked);
+                let last = READINGS.last.lock().await.as_ref().map(|reading| reading.asked);
                 assert!(last.unwrap() > before, "{last:?} {before}");
             });
         }
         tasks.join_all().await;
-        assert!(ASKED.load(Ordering::SeqCst) >= 64);
+        assert!(READINGS.asked.load(Ordering::SeqCst) >= 64);
     }
 
     #[test]
@@ -249,6 +271,15 @@ mod tests {
         for release in ["5.7.19", "4.19.0-27-amd64", "5", "", "linux", "3.10.0-1160.el7.x86_64"] {
             assert!(!misses_no_mount(release), "{release}");
         }
+    }
+
+    #[test]
+    fn the_table_of_another_process_is_read_while_it_runs() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(MountTable::read_of(child.id()).unwrap().unwrap().has(Path::new("/proc")));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(MountTable::read_of(child.id()).unwrap(), None);
     }
 
     #[tokio::test]

@@ -1,0 +1,228 @@
+//! Which processes of the host have a mount.
+//!
+//! **Owns** the comparison of all mount tables. A process may have a volume under another path, in
+//! a mount namespace of its own; the device and the root within it tell that it is the same.
+//!
+//! **Promises** that each namespace is read, once for each root directory its processes have (a
+//! process in a chroot sees a part of its table), and that what cannot be read is an error (unknown
+//! is in use). Namespaces that appear while it reads are read, too.
+//!
+//! **Never** touches a mount: a `stat` on a dead one hangs for ever. It does not see a namespace
+//! that is kept without a process, nor a file that is open in a mount that was detached lazily.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::mount::{Mount, MountContent};
+use crate::process::{list_pids, read_mount_namespace, read_stat, unless_ended};
+use crate::shared::SharedReadings;
+use crate::table::{MountPlace, MountTable, MountTableError};
+
+/// How often `/proc` is listed at most, while new namespaces appear.
+const LISTINGS_MAX: usize = 4;
+/// Processes of one namespace that are named.
+const PROCESSES_NAMED_MAX: usize = 4;
+
+static READINGS: SharedReadings<HostMounts> = SharedReadings::new();
+
+/// What tells one view of the mounts from another: the namespace, and the root directory in it.
+type ViewKey = (PathBuf, PathBuf);
+
+/// The mounts of every process.
+#[derive(Debug, Default)]
+pub struct HostMounts {
+    views: Vec<MountView>,
+}
+
+/// The mounts that some processes see.
+#[derive(Debug)]
+struct MountView {
+    /// Such as `mnt:[4026531841]`; `None` when this process may not know it.
+    namespace: Option<PathBuf>,
+    pids: Vec<u32>,
+    table: MountTable,
+}
+
+/// A mount of some content, and the processes that have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The mount, with its path as these processes see it.
+    pub mount: Mount,
+    /// Where it is, whatever the namespace.
+    pub place: Option<MountPlace>,
+    /// Their mount namespace, such as `mnt:[4026531841]`.
+    pub namespace: String,
+    /// Whether that is the namespace of this process.
+    pub is_own: bool,
+    /// The processes, the first few by name.
+    pub processes: Vec<HolderProcess>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+/// One of a holder's processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HolderProcess {
+    /// Its id.
+    pub pid: u32,
+    /// Its name, as in `/proc/PID/comm`. Its arguments may hold secrets.
+    pub command: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_own {
+            write!(f, "it is mounted at {} in the agent's", self.mount.point.display())?;
+            return write!(f, " own mount namespace {}", self.namespace);
+        }
+        for (index, process) in self.processes.iter().enumerate() {
+            let before = if index == 0 { "process " } else { ", process " };
+            write!(f, "{before}{} ({})", process.pid, process.command)?;
+        }
+        if self.more > 0 {
+            write!(f, " and {} more", self.more)?;
+        }
+        let verb = if self.processes.len() + self.more == 1 { "has" } else { "have" };
+        let point = self.mount.point.display();
+        write!(f, " {verb} it mounted at {point} in mount namespace {}", self.namespace)
+    }
+}
+
+impl HostMounts {
+    /// The mounts as they were at some moment after this was called; read off the async threads.
+    pub async fn read() -> Result<Arc<Self>, MountTableError> {
+        READINGS.read(Self::read_blocking).await
+    }
+
+    /// Reads all of `/proc`, on this thread.
+    pub fn read_blocking() -> Result<Self, MountTableError> {
+        let mut all = Self::default();
+        let mut known: HashMap<ViewKey, usize> = HashMap::new();
+        let mut seen = HashSet::new();
+        for _ in 0..LISTINGS_MAX {
+            let before = all.views.len();
+            for pid in list_pids()? {
+                if seen.insert(pid) {
+                    all.add(pid, &mut known)?;
+                }
+            }
+            if all.views.len() == before {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn add(
+        &mut self,
+        pid: u32,
+        known: &mut HashMap<ViewKey, usize>,
+    ) -> Result<(), MountTableError> {
+        let Some(namespace) = unless_denied(read_mount_namespace(pid))? else { return Ok(()) };
+        let root = unless_ended(fs::read_link(format!("/proc/{pid}/root")));
+        let Some(root) = unless_denied(root)? else { return Ok(()) };
+        // Without both it is not known that another process sees the same mounts.
+        let key = namespace.clone().zip(root);
+        let index = key.as_ref().and_then(|key| known.get(key));
+        if let Some(view) = index.and_then(|index| self.views.get_mut(*index)) {
+            view.pids.push(pid);
+            return Ok(());
+        }
+        let Some(table) = MountTable::read_of(pid)? else { return Ok(()) };
+        if let Some(key) = key {
+            known.insert(key, self.views.len());
+        }
+        self.views.push(MountView { namespace, pids: vec![pid], table });
+        Ok(())
+    }
+
+    /// Every mount that shows one of these, or a part of one.
+    pub fn holders_of(&self, contents: &[MountContent]) -> Vec<Holder> {
+        let own = std::process::id();
+        let mut holders = Vec::new();
+        for view in &self.views {
+            let is_shown = |mount: &&Mount| contents.iter().any(|one| one.is_shown_by(mount));
+            let mut shown = view.table.mounts().iter().filter(is_shown).peekable();
+            if shown.peek().is_none() {
+                continue;
+            }
+            let named = view.pids.iter().take(PROCESSES_NAMED_MAX).map(|pid| name_process(*pid));
+            let processes: Vec<HolderProcess> = named.collect();
+            let namespace = view
+                .namespace
+                .as_ref()
+                .map_or("unknown".into(), |namespace| namespace.to_string_lossy().into_owned());
+            holders.extend(shown.map(|mount| Holder {
+                mount: mount.clone(),
+                place: view.table.place_of(mount),
+                namespace: namespace.clone(),
+                is_own: view.pids.contains(&own),
+                more: view.pids.len() - processes.len(),
+                processes: processes.clone(),
+            }));
+        }
+        holders
+    }
+}
+
+fn name_process(pid: u32) -> HolderProcess {
+    let stat = read_stat(pid).ok().flatten();
+    HolderProcess { pid, command: stat.map_or_else(|| "ended".to_owned(), |stat| stat.comm) }
+}
+
+/// `Some(None)` for a process with more privileges than ours: its mount table may be read even so
+/// (proc(5)). `None` when it has ended.
+fn unless_denied(read: io::Result<Option<PathBuf>>) -> io::Result<Option<Option<PathBuf>>> {
+    match read {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(Some(None)),
+        read => Ok(read?.map(Some)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_mount_of_a_content_is_found_with_its_processes() {
+        let all = HostMounts::read_blocking().unwrap();
+        let own = MountTable::read_blocking().unwrap();
+        let content = own.top_at(Path::new("/proc")).unwrap().content();
+        let holders = all.holders_of(&[content]);
+        let ours = holders.iter().find(|one| one.is_own && one.mount.point == Path::new("/proc"));
+        let ours = ours.unwrap();
+        assert!(!ours.processes.is_empty() && ours.namespace.starts_with("mnt:["), "{ours:?}");
+        assert!(ours.to_string().contains("the agent's own mount namespace mnt:["), "{ours}");
+        assert!(all.holders_of(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_holder_is_named_by_its_processes() {
+        let process = |pid, command: &str| HolderProcess { pid, command: command.to_owned() };
+        let mut holder = Holder {
+            mount: Mount { point: "/data".into(), ..Mount::default() },
+            place: None,
+            namespace: "mnt:[7]".to_owned(),
+            is_own: false,
+            processes: vec![process(5, "sh"), process(6, "dd")],
+            more: 3,
+        };
+        assert_eq!(
+            holder.to_string(),
+            "process 5 (sh), process 6 (dd) and 3 more have it mounted at /data in mount namespace \
+             mnt:[7]"
+        );
+        holder.processes.truncate(1);
+        holder.more = 0;
+        assert_eq!(
+            holder.to_string(),
+            "process 5 (sh) has it mounted at /data in mount namespace mnt:[7]"
+        );
+    }
+}

@@ -1,0 +1,20 @@
+//! What the Linux host has: mounts and processes.
+//!
+//! **Owns** every reading of the kernel's mount tables ([`table`]) and of `/proc/PID` ([`process`]),
+//! the identity of a mount ([`identity`]), and which processes have one ([`holders`]).
+//!
+//! **Promises** that what cannot be read is an error, never an absence.
+//!
+//! **Never** changes anything on the host, and knows nothing of volumes, claims or the bus.
+
+pub mod holders;
+pub mod identity;
+pub mod mount;
+pub mod process;
+mod shared;
+pub mod table;
+
+pub use holders::{Holder, HostMounts};
+pub use identity::MountId;
+pub use mount::{DeviceNumber, Mount, MountContent};
+pub use table::{MountPlace, MountTable, MountTableError};

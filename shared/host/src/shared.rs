@@ -1,0 +1,63 @@
+//! A reading that its callers share.
+//!
+//! **Promises** that a caller is given a reading that began after the caller asked, that readings
+//! run off the async threads one at a time, and that there is a rest between two of them.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+/// The rest after a reading is this many times as long as the reading took.
+const REST_FACTOR: u32 = 8;
+/// The longest rest: shorter than a caller that unmounts one volume would notice.
+const REST_MAX: Duration = Duration::from_millis(25);
+
+/// Readings of one kind.
+#[derive(Debug)]
+pub(crate) struct SharedReadings<T> {
+    /// How many callers have asked.
+    pub(crate) asked: AtomicU64,
+    pub(crate) last: Mutex<Option<SharedReading<T>>>,
+}
+
+/// The last reading.
+#[derive(Debug)]
+pub(crate) struct SharedReading<T> {
+    /// How many callers had asked before it began.
+    pub(crate) asked: u64,
+    value: Arc<T>,
+    /// Nothing is read again before this.
+    rest_until: Instant,
+}
+
+impl<T: Send + Sync + 'static> SharedReadings<T> {
+    pub(crate) const fn new() -> Self {
+        Self { asked: AtomicU64::new(0), last: Mutex::const_new(None) }
+    }
+
+    /// What `read` reads, at some moment after this was called.
+    pub(crate) async fn read<E>(&self, read: fn() -> Result<T, E>) -> Result<Arc<T>, E>
+    where
+        E: Error + From<io::Error> + Send + 'static,
+    {
+        let ticket = self.asked.fetch_add(1, Ordering::SeqCst);
+        let mut last = self.last.lock().await;
+        if let Some(reading) = &*last {
+            if ticket < reading.asked {
+                return Ok(Arc::clone(&reading.value));
+            }
+            sleep_until(reading.rest_until).await;
+        }
+        let (asked, began) = (self.asked.load(Ordering::SeqCst), Instant::now());
+        let value = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
+        let value = Arc::new(value);
+        let rest_until = Instant::now() + (began.elapsed() * REST_FACTOR).min(REST_MAX);
+        *last = Some(SharedReading { asked, value: Arc::clone(&value), rest_until });
+        Ok(value)
+    }
+}
