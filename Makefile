@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
+# A fresh rustup puts cargo where only a new login shell looks. Users other than root have no sbin.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/local/sbin:/usr/sbin:/sbin
+
 # Where everything is to be built from the lock file alone.
 CARGO_LOCKED := $(if $(CI),--locked)
 
@@ -12,19 +15,21 @@ section = @printf '\n==> %s\n' '$(1)'
 # One thing after the other, also under `make -j`: what is printed is read from top to bottom.
 .NOTPARALLEL:
 
-.PHONY: help demo build lint test test-peers chaos bench nats-server
+SETUPS := setup-demo setup-lint setup-test setup-peers setup-chaos setup-bench
+
+.PHONY: help demo build lint test test-peers chaos bench nats-server setup-build $(SETUPS)
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: nats-server build ## run a volume's whole life on this machine, narrated
+demo: setup-demo nats-server build ## run a volume's whole life on this machine, narrated
 	@BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)" deploy/demo/run.sh
 
-build: ## build every program into target/debug
+build: setup-build ## build every program into target/debug
 	$(call section,build)
 	cargo build $(CARGO_LOCKED) --workspace --bins
 
-lint: ## check formatting, and clippy with warnings denied
+lint: setup-lint ## check formatting, and clippy with warnings denied
 	$(call section,formatting)
 	cargo fmt --all --check
 	$(call section,clippy)
@@ -32,18 +37,18 @@ lint: ## check formatting, and clippy with warnings denied
 
 # The programs come before the tests: tests that start them find them built. CI goes on after a
 # failure: what it says once is all that can be learnt from it.
-test: nats-server lint build ## run every check and every test
+test: setup-test nats-server lint build ## run every check and every test
 	$(call section,tests)
 	cargo test $(CARGO_LOCKED) --workspace $(if $(CI),--no-fail-fast)
 
 # Not part of `make test`: what it holds us against is fetched first.
-test-peers: nats-server build ## hold it against what is not ours: csi-sanity, a client in Python
+test-peers: setup-peers nats-server build ## hold it against what is not ours: csi-sanity, a client in Python
 	@export BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)"; \
 	for peer in tests/peers/*.sh; do printf '\n==> %s\n' "$$peer"; "$$peer"; done
 
 # A seed says which system, which operations and which faults; four in a row are one and three
 # servers with one and two replicas of each service. Needs root, for the mounts.
-chaos: nats-server build ## random operations and faults: SECONDS=600 SEED=1
+chaos: setup-chaos nats-server build ## random operations and faults: SECONDS=600 SEED=1
 	$(call section,chaos)
 	@BERTH_CHAOS_SECONDS=$(or $(SECONDS),600) BERTH_CHAOS_SEED=$(SEED) \
 	cargo test $(CARGO_LOCKED) --quiet -p berth-chaos --test it -- --nocapture
@@ -53,7 +58,7 @@ BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatc
 	berth-node-agent berth-csi-dev berth-fleet
 
 # 15 minutes, with BENCH=quick three; mounting needs root.
-bench: nats-server ## measure: claims beside raw writes and a bare service, mounts, size
+bench: setup-bench nats-server ## measure: claims beside raw writes and a bare service, mounts, size
 	$(call section,release build)
 	cargo build $(CARGO_LOCKED) --release $(addprefix -p ,$(BENCH_PROGRAMS)) --bins
 	$(call section,measure)
@@ -62,3 +67,10 @@ bench: nats-server ## measure: claims beside raw writes and a bare service, moun
 nats-server: ## find or fetch a nats-server that is new enough
 	$(call section,nats-server)
 	@deploy/nats/get-nats-server
+
+# Before anything is built: installs what is missing, or prints the command that does.
+$(SETUPS): setup-%:
+	@deploy/setup $*
+
+setup-build:
+	@deploy/setup

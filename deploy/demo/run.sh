@@ -66,6 +66,10 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
+# Nothing said yet. A command in the background opens the file in its own time: until then, it would
+# hold what an earlier command said.
+forget() { : >"$SAID"; }
+
 # Waits until the command succeeds.
 until_true() {
     local what=$1 deadline=$((SECONDS + 30))
@@ -107,6 +111,7 @@ survive() {
     slow_down "$call"
     # It goes on once it is told to, so that the release begins when the next call stands still.
     rm -f "$DIR/go"
+    forget
     in_background berth run --node "$node" --volume data -- sh -c \
         "echo '$line' >> \"\$BERTH_VOLUME_DATA/log\"; until [ -e '$DIR/go' ]; do sleep 0.02; done" \
         2>"$SAID" &
@@ -161,6 +166,7 @@ read_back=$(berth run --node n2 --volume data -- sh -c 'cat "$BERTH_VOLUME_DATA/
 quote <<<"$read_back"
 
 step 'While a workload called "holder" has it on n1, a third asks to write to it on n2:'
+forget
 in_background berth run --node n1 --alloc holder --volume data -- sleep 60 2>"$SAID" &
 RUN=$!
 until_true 'the holder has the volume' grep -q '^  mounted' "$SAID"

@@ -14,7 +14,7 @@ readonly PLACE=.bin/nats-py
 
 fail() { printf 'nats-py: %s\n' "$*" >&2; exit 1; }
 
-command -v python3 >/dev/null || fail 'there is no python3: apt-get install python3 python3-venv'
+command -v python3 >/dev/null || fail 'there is no python3: run deploy/setup peers'
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
     || fail "python3 is $(python3 -V 2>&1); 3.10 or newer is needed"
 
@@ -24,7 +24,7 @@ if ! cmp -s "$WANTED" "$PLACE/requirements.txt"; then
     making=$(mktemp -d "$PWD/.bin/nats-py.XXXXXX")
     trap 'rm -rf "$making"' EXIT
     said=$(python3 -m venv "$making" 2>&1) \
-        || fail "python3 -m venv does not work: apt-get install python3-venv
+        || fail "python3 -m venv does not work: run deploy/setup peers
 $said"
     said=$("$making/bin/python" -m pip install --quiet --disable-pip-version-check \
         --require-hashes --only-binary :all: --target "$making/packages" -r "$WANTED" 2>&1) \

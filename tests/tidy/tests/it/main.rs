@@ -10,6 +10,7 @@ mod documents;
 mod files;
 mod names;
 mod safety;
+mod setup;
 mod words;
 
 /// Fails with all breaches at once.

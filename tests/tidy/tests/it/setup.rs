@@ -1,0 +1,82 @@
+//! What the commands of the Makefile need is written in one place, and told to those who lack it.
+
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use berth_tidy::repository::{files, root};
+
+use crate::assert_none;
+
+/// The one list of tools and packages.
+const SETUP: &str = "deploy/setup";
+
+/// Programs that the script itself calls, or that are needed and stay.
+const PRESENT: [&str; 12] = [
+    "bash",
+    "env",
+    "id",
+    "awk",
+    "sed",
+    "sort",
+    "head",
+    "dirname",
+    "timeout",
+    "apt-cache",
+    "apt-get",
+    "gcc",
+];
+
+/// A package that is missing is named in one command, which is told before anything is built.
+#[test]
+fn a_user_is_told_the_command_that_installs_what_is_missing() {
+    let path = tempfile::tempdir().unwrap();
+    for program in PRESENT {
+        let at = ["/usr/bin", "/bin"].map(|dir| std::path::Path::new(dir).join(program));
+        if let Some(at) = at.iter().find(|at| at.exists()) {
+            symlink(at, path.path().join(program)).unwrap();
+        }
+    }
+    // Root as well becomes a user who is none, in a user namespace without a mapping.
+    let told = Command::new("/usr/bin/unshare")
+        .args(["--user", "--", "/bin/bash"])
+        .arg(root().join(SETUP))
+        .arg("test")
+        .env("PATH", path.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    if said.contains("unshare failed") {
+        // A host without user namespaces has none for the demo either, which says so.
+        return;
+    }
+    assert_eq!(told.status.code(), Some(1), "{said}");
+    let commands: Vec<&str> =
+        said.lines().filter(|line| line.contains("apt-get install")).collect();
+    let [command] = commands[..] else { panic!("not one command: {said}") };
+    for package in ["git", "strace", "systemd", "docker-compose", "busybox-static"] {
+        assert!(command.split(' ').any(|word| word == package), "{package} is missing: {said}");
+    }
+    assert!(!command.contains("jq"), "only test-peers needs jq: {said}");
+    assert!(said.contains("as root"), "{said}");
+}
+
+#[test]
+fn an_unknown_purpose_is_refused_with_those_there_are() {
+    let told = Command::new(root().join(SETUP)).arg("everything").output().unwrap();
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert_eq!(told.status.code(), Some(1), "{said}");
+    assert!(said.contains("demo lint test peers chaos bench"), "{said}");
+}
+
+/// A second list would be forgotten when the first one grows.
+#[test]
+fn packages_are_listed_in_one_place() {
+    let text = concat!("apt-get ", "install");
+    let breaches = files().into_iter().filter(|file| {
+        !file.is("md")
+            && file.path != SETUP
+            && !file.path.ends_with("it/setup.rs")
+            && file.text.contains(text)
+    });
+    assert_none(breaches.map(|file| file.path).collect(), "packages are listed in deploy/setup");
+}
