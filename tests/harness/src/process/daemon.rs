@@ -53,10 +53,7 @@ impl Daemon {
 
     /// Ends it as a crash would: SIGKILL, to this process alone. It is gone when this returns.
     pub fn kill9(&self) {
-        let mut child = self.child();
-        // Fails only when it has ended already.
-        let _ = child.kill();
-        child.wait().expect("a child of ours can be waited for");
+        end(&mut self.child());
     }
 
     /// Ends it as an operator would: SIGTERM, then waits for it to drain.
@@ -73,8 +70,10 @@ impl Daemon {
 
     /// Starts it again; a process that still runs is killed first.
     pub fn restart(&self) {
-        self.kill9();
-        *self.child() = spawn::spawn(&self.program);
+        // One lock for both steps: of two restarts at once, the second ends the first's process.
+        let mut child = self.child();
+        end(&mut child);
+        *child = spawn::spawn(&self.program);
     }
 
     /// Freezes it (SIGSTOP): it keeps its memory, ports and connections, and does nothing. All its
@@ -144,6 +143,13 @@ impl Drop for Daemon {
             self.print_tail();
         }
     }
+}
+
+/// SIGKILL, and waits for its end.
+fn end(child: &mut Child) {
+    // Fails only when it has ended already.
+    let _ = child.kill();
+    child.wait().expect("a child of ours can be waited for");
 }
 
 /// Whether every thread is stopped: `T` after the name, in brackets, in `/proc/<pid>/task/*/stat`.

@@ -1,6 +1,9 @@
 //! Around each call of a plugin, before its work and after: the driver is killed, or its answer is
 //! lost, or the agent or the caller is killed while it hangs.
 
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::ops::Range;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -8,7 +11,7 @@ use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Part, System};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::flow::Flow;
 use super::options;
@@ -16,6 +19,10 @@ use super::options;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a flow may go on while its driver owes an answer.
 const OWED: Duration = Duration::from_secs(5);
+/// How often the supervisor looks for drivers that have ended.
+const SUPERVISED: Duration = Duration::from_millis(50);
+/// How late a slow supervisor starts a driver again: later than the caller's first retries.
+const LATE: Duration = Duration::from_secs(3);
 
 const CALLS: [(Flow, &str); 7] = [
     (Flow::Register, "ValidateVolumeCapabilities"),
@@ -30,8 +37,11 @@ const CALLS: [(Flow, &str); 7] = [
 /// What happens to a call.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
-    /// The driver kills itself.
+    /// The driver kills itself, and is started again at once.
     DriverKilled,
+    /// The driver kills itself and is started again late. Until then the retry goes to the other
+    /// node's driver, which the fault kills too.
+    DriversKilled,
     /// The driver has done it and says nothing.
     AnswerLost,
     /// It hangs, the agent that made it is killed, and then it goes on.
@@ -50,15 +60,58 @@ async fn around_each_call(fate: Fate) {
 
 async fn around(fate: Fate, calls: &[(Flow, &str)]) {
     let system = System::start(options()).await;
+    let restart_after = match fate {
+        Fate::DriverKilled => Some(Duration::ZERO),
+        Fate::DriversKilled => Some(LATE),
+        Fate::AnswerLost | Fate::AgentKilled | Fate::CallerKilled => None,
+    };
+    let supervised = supervise(&system, restart_after.unwrap_or_default());
+    tokio::select! {
+        never = supervised, if restart_after.is_some() => match never {},
+        () = each(&system, fate, calls) => {}
+    }
+}
+
+/// Starts drivers again that have ended, without their faults, as a supervisor does on each host.
+///
+/// The fault stands in every driver, since any controller may be called. A retry may therefore end
+/// a second driver before the test has seen the end of the first.
+async fn supervise(system: &System, restart_after: Duration) -> Infallible {
+    loop {
+        if nodes(system).any(|node| !runs(system, node)) {
+            sleep(restart_after).await;
+            for node in nodes(system).filter(|node| !runs(system, *node)) {
+                system.plant(node, &json!([]));
+                system.restart(Part::Driver(node));
+            }
+        }
+        sleep(SUPERVISED).await;
+    }
+}
+
+fn nodes(system: &System) -> Range<usize> {
+    0..system.options.nodes
+}
+
+fn runs(system: &System, node: usize) -> bool {
+    system.daemon(Part::Driver(node)).is_running()
+}
+
+async fn each(system: &System, fate: Fate, calls: &[(Flow, &str)]) {
     let sides =
         if matches!(fate, Fate::AnswerLost) { &["after"][..] } else { &["before", "after"] };
+    let of_controllers = |rpc: &str| !rpc.starts_with("Node");
     for (flow, rpc) in calls {
+        // A retry of a node's call goes to the same driver.
+        if matches!(fate, Fate::DriversKilled) && !of_controllers(rpc) {
+            continue;
+        }
         for side in sides {
             let volume = format!("{rpc}-{side}").to_lowercase();
             let began = Instant::now();
-            flow.prepare(&system, &volume).await;
-            befall(&system, *flow, rpc, side, fate, &volume).await;
-            flow.rest(&system, &volume).await;
+            flow.prepare(system, &volume).await;
+            befall(system, *flow, rpc, side, fate, &volume).await;
+            flow.rest(system, &volume).await;
             println!("{fate:?} {side} {rpc}: {:?}", began.elapsed());
         }
     }
@@ -67,12 +120,14 @@ async fn around(fate: Fate, calls: &[(Flow, &str)]) {
 async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, volume: &str) {
     let mut fault = json!({"rpc": rpc, "volume": volume, "when": side, "times": 1});
     let deed = match fate {
-        Fate::DriverKilled => "crash",
+        Fate::DriverKilled | Fate::DriversKilled => "crash",
         Fate::AnswerLost => "lose_answer",
         Fate::AgentKilled | Fate::CallerKilled => "hang",
     };
     fault[deed] = true.into();
-    for node in 0..system.options.nodes {
+    let starts = || nodes(system).map(|node| system.daemon(Part::Driver(node)).pid());
+    let before: Vec<u32> = starts().collect();
+    for node in nodes(system) {
         system.plant(node, &json!([fault]));
     }
     let mut running = pin!(flow.run(system, volume));
@@ -86,16 +141,25 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
         Fate::AnswerLost => {
             let done = timeout(OWED, &mut running).await.is_ok();
             unplant(system);
-            system.kill9_and_restart(Part::Driver(at)).await;
+            // Each of them owes an answer: the retry lost its own, at the other controller.
+            for node in asked(system, rpc, volume) {
+                system.kill9_and_restart(Part::Driver(node)).await;
+            }
             if done {
                 return;
             }
         }
-        Fate::DriverKilled => {
-            let driver = system.daemon(Part::Driver(at));
-            driver.wait_exit(PATIENCE).await;
-            system.plant(at, &json!([]));
-            system.restart(Part::Driver(at));
+        Fate::DriverKilled | Fate::DriversKilled => {
+            let restarted = wait::until("a driver ended and runs again", PATIENCE, || async {
+                let fresh = starts().zip(&before).any(|(now, before)| now != *before);
+                if fresh { Ok(()) } else { Err("both drivers run since before") }
+            });
+            // The flow goes on meanwhile: its retry is what reaches the other driver.
+            let ((), ()) = tokio::join!(&mut running, async {
+                restarted.await;
+                unplant(system);
+            });
+            return;
         }
         Fate::AgentKilled => system.kill9_and_restart(Part::Agent(at)).await,
         Fate::CallerKilled => {
@@ -113,7 +177,7 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
 }
 
 fn unplant(system: &System) {
-    for node in 0..system.options.nodes {
+    for node in nodes(system) {
         system.plant(node, &json!([]));
     }
 }
@@ -121,17 +185,26 @@ fn unplant(system: &System) {
 /// Waits until the call has begun; at which node, from 0.
 async fn begun(system: &System, rpc: &str, volume: &str) -> usize {
     wait::until(&format!("{rpc} is under way"), PATIENCE, || async {
-        let calls = system.calls();
-        let is_it = |call: &&Value| {
-            call["entry"] == "begin" && call["rpc"] == rpc && call["args"]["volume_id"] == volume
-        };
-        let call = calls.iter().find(is_it).ok_or_else(|| format!("{} lines", calls.len()))?;
-        let node = call["node_id"].as_str().and_then(|node| node.strip_prefix("external-n"));
-        node.and_then(|node| node.parse::<usize>().ok())
-            .map(|node| node - 1)
-            .ok_or_else(|| format!("{call}"))
+        asked(system, rpc, volume).first().copied().ok_or("no driver was called")
     })
     .await
+}
+
+/// The nodes, from 0, whose drivers were asked for this call.
+fn asked(system: &System, rpc: &str, volume: &str) -> BTreeSet<usize> {
+    let calls = system.calls().into_iter().filter(|call| {
+        call["entry"] == "begin" && call["rpc"] == rpc && call["args"]["volume_id"] == volume
+    });
+    let node = |call: Value| {
+        let node: usize = call["node_id"].as_str()?.strip_prefix("external-n")?.parse().ok()?;
+        Some(node - 1)
+    };
+    calls.filter_map(node).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drivers_are_killed_around_each_call_and_come_back_late() {
+    around_each_call(Fate::DriversKilled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
