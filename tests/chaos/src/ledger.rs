@@ -72,6 +72,8 @@ pub struct Book {
     pub violations: Vec<Violation>,
     /// Allocs that were registered, and whether they are known to have ended.
     pub allocs: BTreeMap<String, bool>,
+    /// How often each node was declared gone or came back: an odd number while it is gone.
+    pub node_changes: BTreeMap<usize, u64>,
     /// How often each kind of operation came to which end.
     pub operations: BTreeMap<(&'static str, String), u64>,
     /// How often each kind of fault struck.
@@ -131,9 +133,32 @@ impl Ledger {
         live.map(|(alloc, _)| alloc.clone()).collect()
     }
 
-    /// A mount was acknowledged. Another acknowledgement of the same is nothing new.
-    pub fn held(&self, hold: Hold) {
+    /// A person declares a node gone, or it is back. Its claims may be freed from now on.
+    pub fn node_changes(&self, node: usize, gone: bool) {
+        let now = now_us();
         let mut book = self.book();
+        let changes = book.node_changes.entry(node).or_default();
+        if (*changes % 2 == 1) != gone {
+            *changes += 1;
+        }
+        let there = book.holds.iter_mut().filter(|hold| gone && hold.node == node);
+        there.for_each(|hold| hold.let_go = hold.let_go.or(Some(now)));
+    }
+
+    /// A number that changes whenever the node is declared gone or comes back; none while it is
+    /// gone. While it stays, nobody but its own caller ends an alloc there.
+    pub fn calm(&self, node: usize) -> Option<u64> {
+        let changes = self.book().node_changes.get(&node).copied().unwrap_or_default();
+        changes.is_multiple_of(2).then_some(changes)
+    }
+
+    /// A mount was acknowledged. Another acknowledgement of the same is nothing new.
+    pub fn held(&self, mut hold: Hold) {
+        let mut book = self.book();
+        // The answer may have been on its way when the node was declared gone.
+        if book.node_changes.get(&hold.node).is_some_and(|changes| changes % 2 == 1) {
+            hold.let_go = Some(hold.acknowledged);
+        }
         let known = book.holds.iter().any(|known| {
             (&known.alloc, known.volume, known.epoch) == (&hold.alloc, hold.volume, hold.epoch)
         });

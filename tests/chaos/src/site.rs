@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Config};
 use berth_contract::bucket::{self, BucketSpec};
-use berth_harness::dirs::Dir;
+use berth_harness::dirs::{Dir, Disk, mounts_beneath};
 use berth_harness::nats::{Cluster, Server};
-use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::process::{Daemon, Program, binary, clock};
 use berth_harness::proxy::Proxy;
 use serde_json::{Value, json};
 
@@ -23,6 +23,9 @@ use crate::plan::{Kind, PLUGINS, Shape, Target, VOLUMES};
 /// How long a plugin may take before its agent lets the next call at the volume: longer than any
 /// fault that lets a call go on later, shorter than a run waits at its end.
 pub const PLUGIN_PATIENCE: Duration = Duration::from_secs(25);
+
+/// The size of the disk below each store and each journal: more than a run writes.
+const DISK_BYTES: u64 = 512 << 20;
 
 /// The running system.
 pub struct Site {
@@ -33,6 +36,7 @@ pub struct Site {
     daemons: BTreeMap<Target, Daemon>,
     cables: BTreeMap<Target, Vec<Proxy>>,
     nats: Nats,
+    journals: Vec<Disk>,
     // Last: it undoes what the processes left.
     dir: Dir,
 }
@@ -45,10 +49,9 @@ enum Nats {
 impl Nats {
     async fn start(servers: usize) -> Self {
         if servers == 1 {
-            Self::One(Server::start().await)
+            Self::One(Server::start_on_disk(DISK_BYTES).await)
         } else {
-            // Who is given cables stays on them.
-            Self::Three(Cluster::start_unadvertised(servers).await)
+            Self::Three(Cluster::start_breakable(servers, DISK_BYTES).await)
         }
     }
 
@@ -86,6 +89,9 @@ impl Site {
         for kind in &VOLUMES {
             provision(&dir, kind);
         }
+        let journals = (0..shape.nodes)
+            .map(|node| Disk::mount(state_dir(&dir, node).join("journal"), DISK_BYTES))
+            .collect();
         let nats = Nats::start(shape.servers).await;
         let bus = Bus::connect(Config::new([nats.url()], "chaos")).await;
         let bus = bus.expect("the test reaches the bus");
@@ -96,7 +102,7 @@ impl Site {
             bus.bucket(&spec, copies).await.expect("the bucket can be made");
         }
         let (mut daemons, mut cables) = (BTreeMap::new(), BTreeMap::new());
-        for target in Target::all(shape) {
+        for target in Target::processes(shape) {
             let mut url = nats.url();
             if target.is_client() {
                 let mut own = Vec::new();
@@ -106,11 +112,15 @@ impl Site {
                 url = own.iter().map(Proxy::url).collect::<Vec<_>>().join(",");
                 cables.insert(target, own);
             }
-            if let Some(program) = program(&dir, shape, target, &url) {
+            if let Some(mut program) = program(&dir, shape, target, &url) {
+                if target.has_clock() {
+                    clock::set(&clock_file(&dir, target), 0);
+                    program = program.envs(clock::settable(&clock_file(&dir, target)));
+                }
                 daemons.insert(target, program.start());
             }
         }
-        Self { shape, bus, daemons, cables, nats, dir }
+        Self { shape, bus, daemons, cables, nats, journals, dir }
     }
 
     /// A process.
@@ -124,6 +134,55 @@ impl Site {
     /// What leads a client to the bus: one for each server.
     pub fn cables(&self, target: Target) -> &[Proxy] {
         self.cables.get(&target).map_or(&[], Vec::as_slice)
+    }
+
+    /// The disk of a store or a journal.
+    pub fn disk(&self, target: Target) -> &Disk {
+        match target {
+            Target::Agent(node) => &self.journals[node],
+            Target::Nats(at) => self.nats.all()[at].disk().expect("a store has a disk"),
+            other => panic!("{other} has no disk of its own"),
+        }
+    }
+
+    /// The servers, where there are several.
+    pub fn cluster(&self) -> &Cluster {
+        match &self.nats {
+            Nats::Three(cluster) => cluster,
+            Nats::One(_) => panic!("there is one server, and no link"),
+        }
+    }
+
+    /// A server that answers, asked past every cable; none when none does.
+    pub fn server(&self) -> Option<&Server> {
+        self.nats.all().iter().find(|server| server.daemon().is_running())
+    }
+
+    /// Sets a process's clock so many milliseconds ahead of the machine's.
+    pub fn set_clock(&self, target: Target, ahead_ms: i64) {
+        clock::set(&clock_file(&self.dir, target), ahead_ms);
+    }
+
+    /// Fences a node at the storage of every plugin, or lifts the fences.
+    pub fn fence(&self, node: usize, fenced: bool) {
+        for plugin in 0..PLUGINS.len() {
+            let done = std::process::Command::new(binary("berth-csi-dev"))
+                .args(["fence", "--node-id", &external_node(node), "--backend"])
+                .arg(backend(self.dir.path(), plugin))
+                .arg("--log")
+                .arg(self.dir.join(format!("{}.calls", Target::Driver { plugin, node })))
+                .args((!fenced).then_some("--lift"))
+                .output()
+                .expect("the driver runs");
+            assert!(done.status.success(), "{done:?}");
+        }
+    }
+
+    /// What is mounted of volumes on a node, or anywhere.
+    pub fn mounts(&self, node: Option<usize>) -> Vec<PathBuf> {
+        let root = node.map_or(self.dir.path().to_owned(), |node| state_dir(&self.dir, node));
+        let is_disk = |mount: &PathBuf| self.journals.iter().any(|disk| disk.path() == mount);
+        mounts_beneath(&root).into_iter().filter(|mount| !is_disk(mount)).collect()
     }
 
     /// Plants faults in a driver; the file is read at each call.
@@ -172,7 +231,7 @@ impl Site {
 /// How each process is run; none for a nats-server, which is started otherwise.
 fn program(dir: &Dir, shape: Shape, target: Target, url: &str) -> Option<Program> {
     let (binary, own) = match target {
-        Target::Nats(_) => return None,
+        Target::Nats(_) | Target::Link(..) | Target::Records => return None,
         Target::Driver { plugin, node } => return Some(driver(dir, shape, plugin, node)),
         Target::Claim(_) => (
             "berth-claim",
@@ -204,12 +263,21 @@ fn named(dir: &Dir, target: Target, program: &str) -> Program {
     Program::new(&target.to_string(), binary(program), dir.join(format!("{target}.log")))
 }
 
+/// Where a node's agent keeps its journal and mounts volumes.
+fn state_dir(dir: &Dir, node: usize) -> PathBuf {
+    dir.join(format!("n{}", node + 1))
+}
+
+fn clock_file(dir: &Dir, target: Target) -> PathBuf {
+    dir.join(format!("{target}.clock"))
+}
+
 fn agent(dir: &Dir, node: usize) -> String {
     let mut text = format!(
         "node = \"n{}\"\nstate_dir = \"{}\"\nlease_ttl_s = 3\nprobe_interval_ms = 300\n\
          drain_ms = 1000\nfinish_releases_ms = 3000\nplugin_patience_ms = {}\n",
         node + 1,
-        dir.join(format!("n{}", node + 1)).display(),
+        state_dir(dir, node).display(),
         PLUGIN_PATIENCE.as_millis()
     );
     for (plugin, id) in PLUGINS.iter().enumerate() {

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use berth_contract::subject::{Global, Namespaced};
+use berth_domain::Namespace;
 use serde_json::{Value, json};
 
 use super::operation::{index, millis};
-use super::shape::{PLUGINS, Shape};
+use super::shape::{PLUGINS, Shape, VOLUMES};
 use super::{Event, What};
 use crate::dice::Dice;
 
@@ -33,11 +35,22 @@ pub enum Target {
         /// Where.
         node: usize,
     },
+    /// What connects two nats-servers, the lower number first.
+    Link(usize, usize),
+    /// The records of the volumes on the bus.
+    Records,
 }
 
 impl Target {
-    /// Everything there is in a system of this shape.
+    /// Every process, link and record there is in a system of this shape.
     pub fn all(shape: Shape) -> Vec<Self> {
+        let pairs = |one| (one + 1..shape.servers).map(move |other| Self::Link(one, other));
+        let links = (0..shape.servers).flat_map(pairs);
+        Self::processes(shape).into_iter().chain(links).chain([Self::Records]).collect()
+    }
+
+    /// Every process there is in a system of this shape.
+    pub fn processes(shape: Shape) -> Vec<Self> {
         let replicas = |of: fn(usize) -> Self| (0..shape.replicas).map(of);
         let nodes = || 0..shape.nodes;
         let drivers = |plugin| nodes().map(move |node| Self::Driver { plugin, node });
@@ -54,7 +67,26 @@ impl Target {
 
     /// Whether it talks to the bus as a client.
     pub fn is_client(self) -> bool {
-        !matches!(self, Self::Nats(_) | Self::Driver { .. })
+        !matches!(self, Self::Nats(_) | Self::Driver { .. } | Self::Link(..) | Self::Records)
+    }
+
+    /// Whether it decides by a clock of its own, which can be set.
+    pub fn has_clock(self) -> bool {
+        matches!(self, Self::Claim(_) | Self::Watcher(_) | Self::Agent(_))
+    }
+
+    /// Whether it stores something that must not be lost.
+    pub fn has_disk(self) -> bool {
+        matches!(self, Self::Nats(_) | Self::Agent(_))
+    }
+
+    /// The subject of a request that it answers, and that changes nothing without a body.
+    pub fn flooded_at(self) -> Option<String> {
+        match self {
+            Self::Claim(_) => Some(Namespaced::ClaimTake.subject(&Namespace::default())),
+            Self::Registry(_) => Some(Global::NodeReport.subject()),
+            _ => None,
+        }
     }
 }
 
@@ -68,6 +100,8 @@ impl fmt::Display for Target {
             Self::Gc(at) => write!(f, "gc-{}", at + 1),
             Self::Agent(node) => write!(f, "agent-{}", node + 1),
             Self::Driver { plugin, node } => write!(f, "driver-{}-{}", plugin + 1, node + 1),
+            Self::Link(one, other) => write!(f, "nats-{}--nats-{}", one + 1, other + 1),
+            Self::Records => f.write_str("records"),
         }
     }
 }
@@ -103,6 +137,39 @@ pub enum Fault {
     Lag,
     /// Its plugin misbehaves.
     Plugin(Planted),
+    /// Its disk is full. An operator frees it and starts the process again.
+    FullDisk,
+    /// Its clock is off by so many milliseconds.
+    Clock(i64),
+    /// Two servers cannot reach each other.
+    Part,
+    /// The first of two servers hears the second, and is not heard by it; or the other way round.
+    Mute {
+        /// Whether the second is the one that is not heard.
+        second: bool,
+    },
+    /// The agent's node goes, a person fences its storage and says that it is gone; then it is back.
+    Gone(Absence),
+    /// So many empty requests at once, without a deadline, whose caller waits for no answer.
+    Flood(u64),
+    /// A record that is none appears as a claim of a volume.
+    Junk {
+        /// Which of [`VOLUMES`](super::VOLUMES).
+        volume: usize,
+        /// Its text.
+        text: &'static str,
+    },
+}
+
+/// How a node goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Absence {
+    /// Its agent is killed, and started when the node is back.
+    Killed,
+    /// Its agent stops, and goes on with all that it had in hand.
+    Stopped,
+    /// Its agent runs, and the bus cannot be reached.
+    CutOff,
 }
 
 /// A fault of the development driver.
@@ -126,6 +193,15 @@ impl Fault {
             Self::Loss => "connections lost",
             Self::Lag => "connections delayed",
             Self::Plugin(planted) => planted.kind,
+            Self::FullDisk => "disk full",
+            Self::Clock(_) => "clock set",
+            Self::Part => "servers parted",
+            Self::Mute { .. } => "servers parted one way",
+            Self::Gone(Absence::Killed) => "node gone, agent killed",
+            Self::Gone(Absence::Stopped) => "node gone, agent stopped",
+            Self::Gone(Absence::CutOff) => "node gone, agent cut off",
+            Self::Flood(_) => "flood",
+            Self::Junk { .. } => "junk record",
         }
     }
 }
@@ -134,7 +210,13 @@ impl fmt::Display for Strike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { target, fault, lasts } = self;
         write!(f, "{}: {target} for {lasts:?}", fault.kind())?;
-        if let Fault::Plugin(planted) = fault { write!(f, " {}", planted.entry) } else { Ok(()) }
+        match fault {
+            Fault::Plugin(planted) => write!(f, " {}", planted.entry),
+            Fault::Clock(..) | Fault::Mute { .. } | Fault::Flood(_) | Fault::Junk { .. } => {
+                write!(f, " {fault:?}")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -159,6 +241,31 @@ pub(super) fn all(seed: u64, shape: Shape) -> impl Iterator<Item = Event> {
 }
 
 fn strike(dice: &mut Dice, target: Target) -> Strike {
+    let fault = match target {
+        Target::Link(..) if dice.percent(50) => Fault::Part,
+        Target::Link(..) => Fault::Mute { second: dice.percent(50) },
+        Target::Records => {
+            Fault::Junk { volume: index(dice, VOLUMES.len()), text: JUNK[index(dice, JUNK.len())] }
+        }
+        _ => of_process(dice, target),
+    };
+    let long = dice.percent(25);
+    let lasts = match fault {
+        // So long that it meets a call.
+        Fault::Plugin(_) => millis(dice, 1_000, 6_000),
+        Fault::Loss | Fault::Flood(_) => Duration::ZERO,
+        // Longer than a lease lasts, and than markers stay where they go soon.
+        Fault::Pause if long => millis(dice, 4_000, 15_000),
+        // So long that servers elect another leader.
+        Fault::Part | Fault::Mute { .. } => millis(dice, 1_000, 15_000),
+        Fault::Gone(_) => millis(dice, 500, 8_000),
+        Fault::Clock(_) | Fault::FullDisk => millis(dice, 500, 6_000),
+        _ => millis(dice, 50, if long { 6_000 } else { 1_500 }),
+    };
+    Strike { target, fault, lasts }
+}
+
+fn of_process(dice: &mut Dice, target: Target) -> Fault {
     #[derive(Clone, Copy)]
     enum Choice {
         Kill,
@@ -169,22 +276,31 @@ fn strike(dice: &mut Dice, target: Target) -> Strike {
         Loss,
         Lag,
         Plugin,
+        FullDisk,
+        Clock,
+        Gone,
+        Flood,
     }
-    let (client, driver) = (target.is_client(), matches!(target, Target::Driver { .. }));
-    let of_client = |weight| if client { weight } else { 0 };
-    let choice = dice.weigh(&[
-        (30, Choice::Kill),
-        (of_client(10), Choice::Leave),
-        (15, Choice::Pause),
-        (of_client(12), Choice::Cut),
-        (of_client(12), Choice::Silence),
-        (of_client(8), Choice::Loss),
-        (of_client(8), Choice::Lag),
-        (if driver { 80 } else { 0 }, Choice::Plugin),
-    ]);
-    let long = dice.percent(25);
-    let lasts = millis(dice, 50, if long { 6_000 } else { 1_500 });
-    let fault = match choice {
+    let choice = {
+        let of = |is_so: bool, weight| if is_so { weight } else { 0 };
+        let (client, agent) = (target.is_client(), matches!(target, Target::Agent(_)));
+        let driver = matches!(target, Target::Driver { .. });
+        dice.weigh(&[
+            (30, Choice::Kill),
+            (of(client, 10), Choice::Leave),
+            (15, Choice::Pause),
+            (of(client, 12), Choice::Cut),
+            (of(client, 12), Choice::Silence),
+            (of(client, 8), Choice::Loss),
+            (of(client, 8), Choice::Lag),
+            (of(driver, 80), Choice::Plugin),
+            (of(target.has_disk(), 8), Choice::FullDisk),
+            (of(target.has_clock(), 12), Choice::Clock),
+            (of(agent, 12), Choice::Gone),
+            (of(target.flooded_at().is_some(), 6), Choice::Flood),
+        ])
+    };
+    match choice {
         Choice::Kill => Fault::Kill,
         Choice::Leave => Fault::Leave,
         Choice::Pause => Fault::Pause,
@@ -193,15 +309,32 @@ fn strike(dice: &mut Dice, target: Target) -> Strike {
         Choice::Loss => Fault::Loss,
         Choice::Lag => Fault::Lag,
         Choice::Plugin => Fault::Plugin(planted(dice)),
-    };
-    let lasts = match fault {
-        // So long that it meets a call.
-        Fault::Plugin(_) => millis(dice, 1_000, 6_000),
-        Fault::Loss => Duration::ZERO,
-        _ => lasts,
-    };
-    Strike { target, fault, lasts }
+        Choice::FullDisk => Fault::FullDisk,
+        Choice::Clock => Fault::Clock(clock(dice, target)),
+        Choice::Gone => {
+            Fault::Gone(*dice.pick(&[Absence::Killed, Absence::Stopped, Absence::CutOff]))
+        }
+        Choice::Flood => Fault::Flood(dice.between(100, 3_000)),
+    }
 }
+
+/// Clocks of services differ by less than the margin that the claim protocol rests on (300 ms, see
+/// [`Site`](crate::site::Site)). An agent's is measured, and a node beyond the margin takes nothing.
+fn clock(dice: &mut Dice, target: Target) -> i64 {
+    let most = if matches!(target, Target::Agent(_)) && dice.percent(50) { 5_000 } else { 120 };
+    let by = i64::try_from(dice.between(20, most)).unwrap_or(0);
+    if dice.percent(50) { -by } else { by }
+}
+
+/// What may stand where a record should: nothing, half of one, one of another kind, one of a newer
+/// version.
+const JUNK: [&str; 5] = [
+    "",
+    "{\"state\":\"taken\",\"node\":\"n1\"",
+    "[]",
+    "{\"plugin\":\"dev.berth\",\"capabilities\":[],\"schema\":1}",
+    "{\"state\":\"shared\",\"node\":\"n1\",\"schema\":99}",
+];
 
 const RPCS: [Option<&str>; 8] = [
     Some("ControllerPublishVolume"),

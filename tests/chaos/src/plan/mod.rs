@@ -14,7 +14,7 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
-pub use fault::{Fault, Planted, Strike, Target};
+pub use fault::{Absence, Fault, Planted, Strike, Target};
 pub use operation::{Deed, End, Late, Operation, Read, Workload};
 pub use shape::{Kind, PLUGINS, Shape, VOLUMES};
 

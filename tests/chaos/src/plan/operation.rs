@@ -61,6 +61,9 @@ pub struct Workload {
     pub wait: bool,
     /// Whether each of its requests is sent twice at once.
     pub twice: bool,
+    /// Whether its mount and its stop are also sent without a deadline, by a caller that waits for
+    /// no answer: they may be worked on at any time later.
+    pub unbounded: bool,
     /// How long it asks for its volume before it gives up.
     pub patience: Duration,
     /// How long it keeps it.
@@ -195,6 +198,7 @@ fn workload(dice: &mut Dice, volume: usize, node: usize) -> Workload {
         read_only: VOLUMES[volume].writers == 0 || dice.percent(20),
         wait,
         twice: dice.percent(20),
+        unbounded: dice.percent(10),
         // Who vanishes often does so in line, before anything was granted.
         patience: if matches!(end, End::Vanish(_)) && dice.percent(50) {
             millis(dice, 100, 2_000)

@@ -12,6 +12,7 @@ use berth_contract::{key, record};
 use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
 use berth_domain::volume::Claim;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+use berth_harness::nats::raw;
 use berth_service::clock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -64,6 +65,15 @@ impl Run {
         answer
     }
 
+    /// Sends a request without a deadline, and waits for no answer.
+    pub(super) async fn send(&self, subject: &str, body: &impl Serialize) {
+        let body = serde_json::to_vec(body).expect("a request can be written");
+        let Some(server) = self.site.server() else { return };
+        if let Err(error) = raw::flood(server, subject, &body, 1).await {
+            self.ledger.note(format!("{subject} was not sent: {error}"));
+        }
+    }
+
     /// One request, asked for so long as asking again may help.
     pub(super) async fn pursue<T: DeserializeOwned>(
         &self,
@@ -105,6 +115,9 @@ impl Run {
     ) -> Result<Mounted, Problem> {
         let body = mount(alloc, workload);
         let subject = AgentVerb::Mount.subject(&node_id(workload.node));
+        if workload.unbounded {
+            self.send(&subject, &body).await;
+        }
         let wait = workload.wait;
         let again = |problem: &Problem| if wait { problem.retryable } else { may_pass(problem) };
         let mounted: Mounted = self.pursue(&subject, &body, patience, again).await?;
@@ -126,7 +139,7 @@ impl Run {
     /// Says that an alloc has ended, until that is acknowledged.
     pub(super) async fn stop(&self, alloc: &str, patience: Duration) -> Result<(), Problem> {
         self.ledger.lets_go(alloc);
-        let body = alloc::Stop { id: alloc_id(alloc), state: AllocState::Complete, note: None };
+        let body = stop(alloc, AllocState::Complete);
         let stopped = self.about::<alloc::AllocStatus>(Namespaced::AllocStop, &body, patience);
         stopped.await?;
         self.ledger.stopped(alloc);
@@ -157,6 +170,11 @@ pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
         note: None,
         task_driver_mounts: TaskDriverMounts::All,
     }
+}
+
+/// That an alloc has ended, and how.
+pub(super) fn stop(alloc: &str, state: AllocState) -> alloc::Stop {
+    alloc::Stop { id: alloc_id(alloc), state, note: None }
 }
 
 /// What its agent is asked.

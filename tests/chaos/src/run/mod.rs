@@ -5,13 +5,15 @@
 //! is done; see [`crate::plan`].
 
 mod client;
+mod gone;
 mod look;
+mod records;
 mod rest;
 mod strike;
 mod volume;
 mod workload;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +44,8 @@ pub(crate) struct Run {
     books: Vec<volume::Book>,
     /// Who is down because the plan says so.
     down: Mutex<BTreeSet<Target>>,
+    /// Held by the fault that a target suffers.
+    turns: BTreeMap<Target, tokio::sync::Mutex<()>>,
 }
 
 impl Run {
@@ -56,6 +60,7 @@ impl Run {
             volumes: volumes.expect("the bucket of volumes can be opened"),
             books: VOLUMES.iter().map(|_| volume::Book::default()).collect(),
             down: Mutex::new(BTreeSet::new()),
+            turns: Target::all(shape).into_iter().map(|one| (one, Default::default())).collect(),
         };
         wait::until("every plugin is healthy everywhere", READY, || run.healthy()).await;
         for volume in 0..VOLUMES.len() {

@@ -10,7 +10,7 @@ use berth_contract::bucket;
 use berth_contract::message::agent::AgentStatus;
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::subject::{AgentVerb, Namespaced};
-use berth_harness::dirs::{loops_beneath, mounts_beneath};
+use berth_harness::dirs::loops_beneath;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -89,7 +89,7 @@ impl Run {
         self.settles("every plugin is healthy", SOON, || self.healthy()).await;
         let root = self.site.dir().to_owned();
         self.settles("no mount is left", SOON, || async {
-            let left = mounts_beneath(&root);
+            let left = self.site.mounts(None);
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
@@ -192,6 +192,7 @@ impl Run {
                         read_only: kind.writers == 0,
                         wait: true,
                         twice: false,
+                        unbounded: false,
                         patience: SOON,
                         hold: Duration::ZERO,
                         end: End::Stop,
@@ -240,7 +241,7 @@ impl Run {
         for Violation { kind, what } in verdict::judge(&book.holds, &verdict::calls(&lines)) {
             self.ledger.violated(kind, what);
         }
-        for target in Target::all(self.site.shape) {
+        for target in Target::processes(self.site.shape) {
             let log = self.site.daemon(target).log();
             for line in log.lines().filter(|line| line.contains("panicked at")) {
                 self.ledger.violated("a process panicked", format!("{target}: {line}"));

@@ -4,6 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_harness::nats::raw;
 use berth_harness::proxy::Proxy;
 use serde_json::json;
 use tokio::task::block_in_place;
@@ -21,6 +22,8 @@ impl Run {
     /// Hurts the target, waits, and heals it.
     pub(super) async fn strike(&self, strike: Strike) {
         let Strike { target, fault, lasts } = strike;
+        // A fault may last longer than planned: what it waits for takes its time.
+        let _turn = self.turns[&target].lock().await;
         self.ledger.struck(fault.kind());
         let cables = self.site.cables(target);
         match fault {
@@ -66,11 +69,51 @@ impl Run {
                 sleep(lasts).await;
                 self.site.plant(target, &json!([]));
             }
+            Fault::FullDisk => {
+                let disk = self.site.disk(target);
+                block_in_place(|| disk.fill());
+                sleep(lasts).await;
+                disk.free();
+                self.down().insert(target);
+                self.up(target);
+            }
+            Fault::Clock(ahead_ms) => {
+                self.site.set_clock(target, ahead_ms);
+                sleep(lasts).await;
+                self.site.set_clock(target, 0);
+            }
+            Fault::Part | Fault::Mute { .. } => {
+                let Target::Link(one, other) = target else { return };
+                let cluster = self.site.cluster();
+                match fault {
+                    Fault::Mute { second: false } => cluster.mute(one, other),
+                    Fault::Mute { second: true } => cluster.mute(other, one),
+                    _ => cluster.part(one, other),
+                }
+                sleep(lasts).await;
+                cluster.join(one, other);
+            }
+            Fault::Gone(absence) => {
+                let Target::Agent(node) = target else { return };
+                self.gone(node, absence, lasts).await;
+            }
+            Fault::Flood(times) => {
+                let sent = match (self.site.server(), target.flooded_at()) {
+                    (Some(server), Some(subject)) => {
+                        raw::flood(server, &subject, b"{}", times).await
+                    }
+                    _ => return,
+                };
+                if let Err(error) = sent {
+                    self.ledger.note(format!("the flood was not sent: {error}"));
+                }
+            }
+            Fault::Junk { volume, text } => self.junk(volume, text, lasts).await,
         }
         self.ledger.note(format!("{target} is mended"));
     }
 
-    fn up(&self, target: Target) {
+    pub(super) fn up(&self, target: Target) {
         let mut down = self.down();
         block_in_place(|| self.site.daemon(target).restart());
         down.remove(&target);
@@ -87,7 +130,7 @@ impl Run {
     /// Starts what is not running and should be, and says what ended otherwise than it may: a
     /// driver by a planted crash, anything by giving up on a bus that is not there.
     pub(super) fn revive(&self) {
-        for target in Target::all(self.site.shape) {
+        for target in Target::processes(self.site.shape) {
             let down = self.down();
             let daemon = self.site.daemon(target);
             let Some(status) = daemon.exit_status().filter(|_| !down.contains(&target)) else {
@@ -106,7 +149,7 @@ impl Run {
     }
 }
 
-fn each(cables: &[Proxy], deed: impl Fn(&Proxy)) {
+pub(super) fn each(cables: &[Proxy], deed: impl Fn(&Proxy)) {
     for cable in cables {
         deed(cable);
     }

@@ -28,6 +28,7 @@ impl Run {
     /// The whole life; the answer says how it went, in a word or two.
     pub(super) async fn workload(&self, alloc: &str, workload: &Workload) -> String {
         self.ledger.placed(alloc);
+        let calm = self.ledger.calm(workload.node);
         let register = client::register(alloc, workload);
         let registered = || self.about(Namespaced::AllocRegister, &register, INSIST);
         let registered: Result<AllocStatus, Problem> = if workload.twice {
@@ -41,11 +42,11 @@ impl Run {
             // Whether it was cannot be known.
             return format!("not registered, {}", problem.code.as_str());
         }
-        let came = self.comes(alloc, workload).await;
+        let came = self.comes(alloc, workload, calm).await;
         let end = match &came {
             Ok(mounted) => {
                 self.ledger.note(format!("{alloc} holds epoch {}", mounted.epoch));
-                self.holds(alloc, workload, mounted).await;
+                self.holds(alloc, workload, mounted, calm).await;
                 "held".to_owned()
             }
             Err(problem) => {
@@ -53,14 +54,25 @@ impl Run {
                 problem.code.as_str().to_owned()
             }
         };
-        self.goes(alloc, workload, came.as_ref().ok()).await;
+        self.goes(alloc, workload, came.as_ref().ok(), calm).await;
         if let Some(late) = workload.late {
-            self.late(alloc, workload, came.ok().map(|mounted| mounted.epoch), late).await;
+            let epoch = came.ok().map(|mounted| mounted.epoch);
+            self.late(alloc, workload, epoch, late, calm).await;
         }
         end
     }
 
-    async fn comes(&self, alloc: &str, workload: &Workload) -> Result<Mounted, Problem> {
+    /// Whether nobody but its own caller can have ended an alloc of the node since it was calm so.
+    fn undisturbed(&self, workload: &Workload, calm: Option<u64>) -> bool {
+        calm.is_some() && self.ledger.calm(workload.node) == calm
+    }
+
+    async fn comes(
+        &self,
+        alloc: &str,
+        workload: &Workload,
+        calm: Option<u64>,
+    ) -> Result<Mounted, Problem> {
         let present = self.presence(workload.volume);
         let mount = || self.mount(alloc, workload, workload.patience);
         let came = if workload.twice {
@@ -79,9 +91,8 @@ impl Run {
             let surely = present.is_some() && present == self.presence(workload.volume);
             let false_word = match problem.code {
                 // The alloc was registered and not stopped, so none of these is true.
-                Code::NoSuchAlloc
-                | Code::AllocTerminal
-                | Code::AllocForeign
+                Code::NoSuchAlloc | Code::AllocTerminal => self.undisturbed(workload, calm),
+                Code::AllocForeign
                 | Code::VolumeNotRequested
                 | Code::ClaimDiffers
                 | Code::CapabilityNotOffered => true,
@@ -96,16 +107,22 @@ impl Run {
     }
 
     /// While it runs, what it was given is there.
-    async fn holds(&self, alloc: &str, workload: &Workload, mounted: &Mounted) {
+    async fn holds(&self, alloc: &str, workload: &Workload, mounted: &Mounted, calm: Option<u64>) {
         let file = Path::new(&mounted.path).join(alloc);
         let writes = !mounted.read_only && !VOLUMES[workload.volume].block;
-        if writes && let Err(error) = std::fs::write(&file, alloc) {
+        if writes
+            && let Err(error) = std::fs::write(&file, alloc)
+            && self.undisturbed(workload, calm)
+        {
             let what = format!("{alloc} cannot write {}: {error}", file.display());
             self.ledger.violated("acknowledged claim lost", what);
         }
         sleep(workload.hold).await;
         let lost = |what: String| {
-            self.ledger.violated("acknowledged claim lost", format!("{alloc}: {what}"));
+            // Looked at after what was seen, since the node may have gone meanwhile.
+            if self.undisturbed(workload, calm) {
+                self.ledger.violated("acknowledged claim lost", format!("{alloc}: {what}"));
+            }
         };
         if mounts_beneath(Path::new(&mounted.path)).is_empty() {
             lost(format!("nothing is mounted at {}", mounted.path));
@@ -121,7 +138,13 @@ impl Run {
     }
 
     /// It ends, and its claim goes.
-    async fn goes(&self, alloc: &str, workload: &Workload, mounted: Option<&Mounted>) {
+    async fn goes(
+        &self,
+        alloc: &str,
+        workload: &Workload,
+        mounted: Option<&Mounted>,
+        calm: Option<u64>,
+    ) {
         match workload.end {
             End::Stop => {}
             End::Vanish(unnoticed) => {
@@ -135,6 +158,11 @@ impl Run {
                 sleep(Duration::from_millis(100)).await;
             }
         }
+        if workload.unbounded {
+            self.ledger.lets_go(alloc);
+            let body = client::stop(alloc, AllocState::Complete);
+            self.send(&Namespaced::AllocStop.subject(&Namespace::default()), &body).await;
+        }
         let stop = || self.stop(alloc, INSIST);
         let stopped = if workload.twice {
             let (one, other) = tokio::join!(stop(), stop());
@@ -144,7 +172,9 @@ impl Run {
         };
         match stopped {
             Ok(()) => self.ledger.note(format!("{alloc} stopped")),
-            Err(problem) if problem.code == Code::NoSuchAlloc => {
+            Err(problem)
+                if problem.code == Code::NoSuchAlloc && self.undisturbed(workload, calm) =>
+            {
                 let what = format!("{alloc} was registered, and is not known: {problem}");
                 self.ledger.violated("acknowledged alloc lost", what);
             }
@@ -179,7 +209,14 @@ impl Run {
 
     /// A message that was on its way for long. The alloc has ended, if that was acknowledged, so
     /// nothing may come of it.
-    async fn late(&self, alloc: &str, workload: &Workload, epoch: Option<u64>, late: Late) {
+    async fn late(
+        &self,
+        alloc: &str,
+        workload: &Workload,
+        epoch: Option<u64>,
+        late: Late,
+        calm: Option<u64>,
+    ) {
         let ended = self.ledger.read().allocs.get(alloc).copied().unwrap_or_default();
         let namespace = Namespace::default();
         let answer = match late {
@@ -211,13 +248,10 @@ impl Run {
                 return self.ledger.note(format!("{alloc} late release: {released:?}"));
             }
             Late::Stop => {
-                let body = berth_contract::message::alloc::Stop {
-                    id: alloc_id(alloc),
-                    state: AllocState::Failed,
-                    note: None,
-                };
+                let body = client::stop(alloc, AllocState::Failed);
                 let stop = self.about::<AllocStatus>(Namespaced::AllocStop, &body, Duration::ZERO);
                 let stopped = stop.await;
+                let ended = ended && self.undisturbed(workload, calm);
                 if ended && stopped.is_ok_and(|status| status.state != AllocState::Complete) {
                     let what = format!("{alloc} had ended, and ended otherwise once more");
                     self.ledger.violated("acknowledged release undone", what);

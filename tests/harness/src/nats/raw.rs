@@ -1,5 +1,6 @@
 //! A question in bare NATS protocol: bytes and headers that no client of ours would send.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -17,4 +18,10 @@ pub async fn ask(server: &Server, subject: &str, headers: &[(&str, &str)], body:
     let answer = timeout(PATIENCE, wire::exchange(address, subject, headers, body)).await;
     let answer = answer.expect("an answer comes in time").expect("the server can be talked to");
     serde_json::from_slice(&answer).expect("the answer is JSON")
+}
+
+/// Sends the same message so often, on one connection, and waits for no answer.
+pub async fn flood(server: &Server, subject: &str, body: &[u8], times: u64) -> io::Result<()> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
+    timeout(PATIENCE, wire::publish(address, subject, body, times)).await?
 }

@@ -53,6 +53,32 @@ pub(super) async fn exchange(
     read_message(&mut stream).await
 }
 
+/// Sends a message so often, with an inbox to answer to that nobody reads; the server has them all
+/// when this returns.
+pub(super) async fn publish(
+    server: SocketAddr,
+    subject: &str,
+    body: &[u8],
+    times: u64,
+) -> io::Result<()> {
+    let mut stream = connect(server).await?;
+    let head = format!("PUB {subject} _INBOX.nobody {}\r\n", body.len());
+    let message = [head.as_bytes(), body, b"\r\n"].concat();
+    stream.get_mut().write_all(b"CONNECT {\"verbose\":false,\"pedantic\":false}\r\n").await?;
+    for _ in 0..times {
+        stream.get_mut().write_all(&message).await?;
+    }
+    stream.get_mut().write_all(b"PING\r\n").await?;
+    loop {
+        let line = read_line(&mut stream).await?;
+        match line.trim_end() {
+            "PONG" => return Ok(()),
+            line if line.starts_with("-ERR") => return Err(io::Error::other(line.to_owned())),
+            _ => {}
+        }
+    }
+}
+
 async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -6,6 +6,7 @@
 //! a failing test prints the end of the log. Never: kills what it did not start.
 
 mod binary;
+pub mod clock;
 mod daemon;
 mod spawn;
 

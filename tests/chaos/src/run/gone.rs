@@ -1,0 +1,116 @@
+//! A node that goes, is fenced and declared gone by a person, and comes back.
+//!
+//! Owns: the order that `docs/failover.md` gives: fence, declare, and lift the fence only when the
+//! node has undone its mounts. Promises: the fence is lifted at the end, whatever happened. Never:
+//! declares a node gone whose storage is not fenced: that would be a lie no system can see through.
+
+use std::time::{Duration, Instant};
+
+use berth_contract::message::registry::{Declared, NodeStatus, Nodes};
+use berth_contract::problem::Problem;
+use berth_contract::subject::Global;
+use berth_domain::plugin::NodeState;
+use berth_harness::proxy::Proxy;
+use serde_json::json;
+use tokio::task::block_in_place;
+use tokio::time::sleep;
+
+use super::Run;
+use super::client::node_id;
+use super::strike::each;
+use crate::plan::{Absence, Target};
+
+/// How long the registry may take to notice that a node is down.
+const NOTICED: Duration = Duration::from_secs(30);
+/// How long a person insists on the declaration.
+const DECLARED: Duration = Duration::from_secs(20);
+/// How long a node may take to undo its mounts: a plugin that hangs is waited for meanwhile.
+const UNDONE: Duration = Duration::from_secs(90);
+
+impl Run {
+    /// The node goes, and is back after it was gone for `lasts`.
+    pub(super) async fn gone(&self, node: usize, absence: Absence, lasts: Duration) {
+        let agent = Target::Agent(node);
+        let cables = self.site.cables(agent);
+        match absence {
+            Absence::Killed => {
+                self.down().insert(agent);
+                block_in_place(|| self.site.daemon(agent).kill9());
+            }
+            Absence::Stopped => block_in_place(|| self.site.daemon(agent).pause()),
+            Absence::CutOff => each(cables, Proxy::half_open),
+        }
+        let declared = match self.noticed(node).await {
+            Ok(()) => {
+                self.site.fence(node, true);
+                self.declared(node).await
+            }
+            Err(seen) => Err(seen),
+        };
+        self.ledger.note(format!("{agent} declared gone: {declared:?}"));
+        sleep(lasts).await;
+        match absence {
+            Absence::Killed => self.up(agent),
+            Absence::Stopped => self.site.daemon(agent).resume(),
+            Absence::CutOff => each(cables, Proxy::heal),
+        }
+        if declared.is_ok() {
+            self.undone(node).await;
+        }
+        self.site.fence(node, false);
+    }
+
+    async fn status(&self, node: usize) -> Result<NodeStatus, String> {
+        let nodes = self.ask::<Nodes>(&Global::NodeStatus.subject(), &json!({})).await;
+        let nodes = nodes.map_err(|problem| problem.to_string())?.nodes;
+        let listed = format!("{nodes:?}");
+        nodes.into_iter().find(|one| one.id == node_id(node)).ok_or(listed)
+    }
+
+    async fn noticed(&self, node: usize) -> Result<(), String> {
+        let end = Instant::now() + NOTICED;
+        loop {
+            let seen = match self.status(node).await {
+                Ok(status) if status.state == NodeState::Down => return Ok(()),
+                other => format!("{other:?}"),
+            };
+            if Instant::now() > end {
+                return Err(format!("not seen to be down: {seen}"));
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn declared(&self, node: usize) -> Result<(), String> {
+        // From the moment of the request on, the node's claims may be freed.
+        self.ledger.node_changes(node, true);
+        let gone = json!({
+            "node": node_id(node), "kind": "storage-fenced", "by": "chaos@console", "note": "",
+        });
+        let subject = Global::NodeGone.subject();
+        let answer =
+            self.pursue::<Declared>(&subject, &gone, DECLARED, |problem| problem.retryable);
+        answer.await.map(drop).map_err(|problem: Problem| problem.to_string())
+    }
+
+    /// Waits until the node is back and has undone its mounts. That it does not is a violation.
+    async fn undone(&self, node: usize) {
+        let end = Instant::now() + UNDONE;
+        loop {
+            let mounts = self.site.mounts(Some(node));
+            let status = self.status(node).await;
+            let back = status
+                .as_ref()
+                .is_ok_and(|status| status.gone.is_none() && status.state == NodeState::Ready);
+            if back {
+                self.ledger.node_changes(node, false);
+                return self.ledger.note(format!("n{} is back", node + 1));
+            }
+            if Instant::now() > end {
+                let what = format!("n{} is not back: {status:?}, mounts {mounts:?}", node + 1);
+                return self.ledger.violated("stuck", what);
+            }
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+}
