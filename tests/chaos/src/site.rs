@@ -24,8 +24,9 @@ use crate::plan::{Kind, PLUGINS, Shape, Target, VOLUMES};
 /// fault that lets a call go on later, shorter than a run waits at its end.
 pub const PLUGIN_PATIENCE: Duration = Duration::from_secs(25);
 
-/// The size of the disk below each store and each journal: more than a run writes.
-const DISK_BYTES: u64 = 512 << 20;
+/// The size of the disk below each store and each journal: more than a run writes. A server promises
+/// streams three quarters of what is free, and the stream of events reserves 256 MiB.
+const DISK_BYTES: u64 = 1 << 30;
 
 /// The running system.
 pub struct Site {
