@@ -148,7 +148,7 @@ pub enum Fault {
         /// Whether the second is the one that is not heard.
         second: bool,
     },
-    /// The agent's node goes, a person fences its storage and says that it is gone; then it is back.
+    /// The agent's node goes. A person fences its storage and declares it gone. Then it is back.
     Gone(Absence),
     /// So many empty requests at once, without a deadline, whose caller waits for no answer.
     Flood(u64),
@@ -318,7 +318,7 @@ fn of_process(dice: &mut Dice, target: Target) -> Fault {
     }
 }
 
-/// Clocks of services differ by less than the margin that the claim protocol rests on (300 ms, see
+/// Clocks of services differ by less than the margin of the claim protocol (300 ms, see
 /// [`Site`](crate::site::Site)). An agent's is measured, and a node beyond the margin takes nothing.
 fn clock(dice: &mut Dice, target: Target) -> i64 {
     let most = if matches!(target, Target::Agent(_)) && dice.percent(50) { 5_000 } else { 120 };

@@ -15,7 +15,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use fault::{Absence, Fault, Planted, Strike, Target};
-pub use operation::{Deed, End, Late, Operation, Read, Workload};
+pub use operation::{Deed, End, Late, Operation, Read, Sending, Workload};
 pub use shape::{Kind, PLUGINS, Shape, VOLUMES};
 
 /// What happens at one moment.

@@ -59,11 +59,8 @@ pub struct Workload {
     pub read_only: bool,
     /// Whether it gets in line rather than be refused.
     pub wait: bool,
-    /// Whether each of its requests is sent twice at once.
-    pub twice: bool,
-    /// Whether its mount and its stop are also sent without a deadline, by a caller that waits for
-    /// no answer: they may be worked on at any time later.
-    pub unbounded: bool,
+    /// How its requests are sent.
+    pub sending: Sending,
     /// How long it asks for its volume before it gives up.
     pub patience: Duration,
     /// How long it keeps it.
@@ -72,6 +69,18 @@ pub struct Workload {
     pub end: End,
     /// What is sent once more long after, as a message that was on its way for long.
     pub late: Option<Late>,
+}
+
+/// How a workload's requests are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sending {
+    /// Each once, until it is answered.
+    Once,
+    /// Each twice at once.
+    Twice,
+    /// Its mount and its stop also without a deadline, by a caller that waits for no answer: the
+    /// service may work on them at any time later.
+    Unbounded,
 }
 
 /// How a workload ends.
@@ -197,8 +206,7 @@ fn workload(dice: &mut Dice, volume: usize, node: usize) -> Workload {
         node,
         read_only: VOLUMES[volume].writers == 0 || dice.percent(20),
         wait,
-        twice: dice.percent(20),
-        unbounded: dice.percent(10),
+        sending: dice.weigh(&[(70, Sending::Once), (20, Sending::Twice), (10, Sending::Unbounded)]),
         // Who vanishes often does so in line, before anything was granted.
         patience: if matches!(end, End::Vanish(_)) && dice.percent(50) {
             millis(dice, 100, 2_000)

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use super::Run;
 use crate::ledger::{Hold, now_us};
-use crate::plan::{VOLUMES, Workload};
+use crate::plan::{Sending, VOLUMES, Workload};
 
 /// How long one answer is waited for.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -115,7 +115,7 @@ impl Run {
     ) -> Result<Mounted, Problem> {
         let body = mount(alloc, workload);
         let subject = AgentVerb::Mount.subject(&node_id(workload.node));
-        if workload.unbounded {
+        if workload.sending == Sending::Unbounded {
             self.send(&subject, &body).await;
         }
         let wait = workload.wait;

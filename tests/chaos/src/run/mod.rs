@@ -35,6 +35,9 @@ const READY: Duration = Duration::from_secs(90);
 /// How long an operation may go on after the last one began: each is patient for less.
 const LAST: Duration = Duration::from_secs(150);
 
+/// Held by a fault while its target suffers.
+type Turn = tokio::sync::Mutex<()>;
+
 /// A run of a plan over a system.
 pub(crate) struct Run {
     pub site: Site,
@@ -44,8 +47,8 @@ pub(crate) struct Run {
     books: Vec<volume::Book>,
     /// Who is down because the plan says so.
     down: Mutex<BTreeSet<Target>>,
-    /// Held by the fault that a target suffers.
-    turns: BTreeMap<Target, tokio::sync::Mutex<()>>,
+    /// One fault at a time strikes a target.
+    turns: BTreeMap<Target, Turn>,
 }
 
 impl Run {
@@ -60,7 +63,7 @@ impl Run {
             volumes: volumes.expect("the bucket of volumes can be opened"),
             books: VOLUMES.iter().map(|_| volume::Book::default()).collect(),
             down: Mutex::new(BTreeSet::new()),
-            turns: Target::all(shape).into_iter().map(|one| (one, Default::default())).collect(),
+            turns: Target::all(shape).into_iter().map(|one| (one, Turn::default())).collect(),
         };
         wait::until("every plugin is healthy everywhere", READY, || run.healthy()).await;
         for volume in 0..VOLUMES.len() {

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use super::Run;
 use super::client::{claims, node_id, volume_id};
 use crate::ledger::Violation;
-use crate::plan::{End, PLUGINS, Read, Target, VOLUMES, Workload};
+use crate::plan::{End, PLUGINS, Read, Sending, Target, VOLUMES, Workload};
 use crate::site::PLUGIN_PATIENCE;
 use crate::verdict;
 
@@ -191,8 +191,7 @@ impl Run {
                         node,
                         read_only: kind.writers == 0,
                         wait: true,
-                        twice: false,
-                        unbounded: false,
+                        sending: Sending::Once,
                         patience: SOON,
                         hold: Duration::ZERO,
                         end: End::Stop,

@@ -70,7 +70,7 @@ impl Run {
                 self.site.plant(target, &json!([]));
             }
             Fault::FullDisk => {
-                let disk = self.site.disk(target);
+                let disk = self.site.disk(target).expect("the plan fills disks");
                 block_in_place(|| disk.fill());
                 sleep(lasts).await;
                 disk.free();
@@ -84,7 +84,7 @@ impl Run {
             }
             Fault::Part | Fault::Mute { .. } => {
                 let Target::Link(one, other) = target else { return };
-                let cluster = self.site.cluster();
+                let cluster = self.site.cluster().expect("a link is one of a cluster");
                 match fault {
                     Fault::Mute { second: false } => cluster.mute(one, other),
                     Fault::Mute { second: true } => cluster.mute(other, one),

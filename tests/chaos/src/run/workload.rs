@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::Run;
 use super::client::{self, alloc_id, node_id, volume_id};
-use crate::plan::{End, Late, VOLUMES, Workload};
+use crate::plan::{End, Late, Sending, VOLUMES, Workload};
 
 /// How long a word that must get through is repeated.
 const INSIST: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ impl Run {
         let calm = self.ledger.calm(workload.node);
         let register = client::register(alloc, workload);
         let registered = || self.about(Namespaced::AllocRegister, &register, INSIST);
-        let registered: Result<AllocStatus, Problem> = if workload.twice {
+        let registered: Result<AllocStatus, Problem> = if workload.sending == Sending::Twice {
             let (one, other) = tokio::join!(registered(), registered());
             one.and(other)
         } else {
@@ -75,7 +75,7 @@ impl Run {
     ) -> Result<Mounted, Problem> {
         let present = self.presence(workload.volume);
         let mount = || self.mount(alloc, workload, workload.patience);
-        let came = if workload.twice {
+        let came = if workload.sending == Sending::Twice {
             let (one, other) = tokio::join!(mount(), mount());
             if let (Ok(one), Ok(other)) = (&one, &other)
                 && one != other
@@ -158,13 +158,13 @@ impl Run {
                 sleep(Duration::from_millis(100)).await;
             }
         }
-        if workload.unbounded {
+        if workload.sending == Sending::Unbounded {
             self.ledger.lets_go(alloc);
             let body = client::stop(alloc, AllocState::Complete);
             self.send(&Namespaced::AllocStop.subject(&Namespace::default()), &body).await;
         }
         let stop = || self.stop(alloc, INSIST);
-        let stopped = if workload.twice {
+        let stopped = if workload.sending == Sending::Twice {
             let (one, other) = tokio::join!(stop(), stop());
             one.and(other)
         } else {

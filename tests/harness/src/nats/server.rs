@@ -43,7 +43,7 @@ impl Server {
         server
     }
 
-    /// Starts one without waiting for it, with its store on a disk of its own where a size is given.
+    /// Starts one without waiting for it. Its store is on a disk of this size, where one is given.
     pub(super) fn launch(
         config: &str,
         name: &str,
