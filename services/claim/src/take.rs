@@ -159,8 +159,7 @@ fn has_mount_group(
 /// Whether what is lacking may come to be while a caller waits: a volume that is to be registered,
 /// a plugin or a node that is to be well again.
 fn may_come(refusal: &Refusal) -> bool {
-    use Refusal::{NoSuchVolume, NodeAway, NodeClock, NodeFull, PluginUnready};
-    matches!(refusal, NoSuchVolume | PluginUnready(_) | NodeAway(_) | NodeClock(_) | NodeFull(_))
+    matches!(refusal, Refusal::NoSuchVolume) || refusal.may_pass()
 }
 
 fn command(state: &State, request: &Take, alloc: &Alloc, route: Result<Route, NoRoute>) -> Command {

@@ -132,14 +132,24 @@ fn is_late(known: &Node, report: &Report) -> bool {
         && known.reported.since(report.clock) <= LATE_MAX
 }
 
-/// The instance as it is to stand: since when it is healthy, or not, stays while that stays.
+/// The instance as it is to stand: since when it is healthy, or not, stays while that stays, and so
+/// does since when the plugin calls the node so.
 fn instance(known: Option<&Instance>, told: &Instance, at: Timestamp) -> Instance {
     let since = match known {
         Some(known) if known.healthy == told.healthy => known.since,
         // A node whose clock is ahead must not have things happen in our future.
         _ => told.since.min(at),
     };
-    Instance { since, ..told.clone() }
+    // An agent that was started while its plugin is down cannot say what the plugin calls the node.
+    // What it called the node before stays, or a node with the same id would take it over.
+    let before = known.and_then(|known| known.node.clone());
+    let abilities = told.node.clone().or_else(|| before.filter(|_| !told.healthy));
+    let mut next = Instance { since, node: abilities, ..told.clone() };
+    next.id_since = next.external_node().map(|external| {
+        let as_before = known.filter(|known| known.external_node() == Some(external));
+        as_before.map_or(at, |known| known.id_since.unwrap_or(known.since))
+    });
+    next
 }
 
 /// The node as it is to stand. Its state is no report's to change: that is the lease's.

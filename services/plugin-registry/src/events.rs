@@ -54,6 +54,18 @@ fn health(
     Event { plugin: Some(plugin.clone()), detail: Some(detail), ..event(name, node, at, trace) }
 }
 
+/// A plugin calls a node by the id of another.
+pub fn shared_id(
+    node: &NodeId,
+    (plugin, _): &Place,
+    why: String,
+    at: Timestamp,
+    trace: TraceContext,
+) -> Event {
+    let event = event(EventName::PluginUnhealthy, node, at, trace);
+    Event { plugin: Some(plugin.clone()), detail: Some(why), ..event }
+}
+
 /// An instance is no longer there.
 pub fn instance_left(node: &NodeId, place: &Place, at: Timestamp, trace: TraceContext) -> Event {
     let (plugin, half) = place;

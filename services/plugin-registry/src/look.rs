@@ -105,6 +105,7 @@ fn with_instances(
     after: Option<&(NodeId, Half)>,
 ) -> (PluginStatus, Option<String>) {
     let shown = status::plugin(id, plugin, nodes, Vec::new());
+    let shared = plugin.shared_ids();
     let meant = plugin
         .instances
         .keys()
@@ -114,7 +115,8 @@ fn with_instances(
     let show = |place: &&(NodeId, Half)| {
         let (node, half) = *place;
         let instance = plugin.instances.get(*place)?;
-        Some(status::instance_status((id, node, *half), instance, nodes.get(node)))
+        let shared = shared.get(node).copied();
+        Some(status::instance_status((id, node, *half), instance, nodes.get(node), shared))
     };
     let room = Room::of(&query.page).beside(&shown);
     let page = page(meant, room, show, |(node, half)| key::instance(id, node, *half));
@@ -145,7 +147,8 @@ pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result
             .iter()
             .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
             .filter(|(id, node)| wanted(id, node));
-        let show = |id: &&NodeId| Some(status::node(id, nodes.get(id)?, plugins));
+        let shared = status::shared_ids(plugins);
+        let show = |id: &&NodeId| Some(status::node(id, nodes.get(id)?, plugins, &shared));
         page(meant.map(|(id, _)| id), Room::of(&query.page), show, ToString::to_string)
     };
     let (index, page) = state.picture(STEP, query.newer, deadline, listed).await?;

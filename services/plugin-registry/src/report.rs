@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use berth_contract::message::registry::{Report, Reported};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_domain::Timestamp;
-use berth_domain::plugin::{Node, NodeState};
+use berth_domain::plugin::{Half, Instance, Node, NodeState};
+use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::decide::{Arrived, Place, Verdict, Write, decide, faults};
 use crate::events;
 use crate::leases::Leases;
 use crate::state::State;
-use crate::store::{RACES_MAX, StoreError};
+use crate::store::{RACES_MAX, Seen, StoreError};
 
 const STEP: &str = "node.report";
 
@@ -80,7 +80,13 @@ async fn work_in(
     let mut stands = seen.standing.node.clone();
     for write in &writes {
         state.store(node, &seen, write, trace).await?;
-        let event = events::of_write(node, &seen.standing, write, arrived.at, trace);
+        let event = match write {
+            Write::Put(place, instance) => shared_id(state, &seen, place, instance, node)
+                .map(|why| events::shared_id(node, place, why, arrived.at, trace)),
+            Write::Node(_) | Write::Delete(_) => None,
+        };
+        let event =
+            event.or_else(|| events::of_write(node, &seen.standing, write, arrived.at, trace));
         if let Some(event) = event {
             events::tell(&state.events, &event, trace);
         }
@@ -89,6 +95,29 @@ async fn work_in(
         }
     }
     Ok(Worked::In(stands))
+}
+
+/// Why the instance is not healthy although it says so, when this write is what makes it so: its
+/// plugin calls the node by the id of another.
+fn shared_id(
+    state: &State,
+    seen: &Seen,
+    (plugin, half): &Place,
+    next: &Instance,
+    node: &NodeId,
+) -> Option<String> {
+    let known = seen.standing.instances.get(&(plugin.clone(), *half));
+    let told = |known: &Instance| {
+        known.healthy == next.healthy && known.external_node() == next.external_node()
+    };
+    if *half != Half::Node || known.is_some_and(told) {
+        return None;
+    }
+    let why = state
+        .plugin_mirror
+        .read(|plugins| plugins.get(plugin)?.shared_id(node).map(|shared| shared.to_string()))?;
+    tracing::warn!(%node, %plugin, why, "the instance counts as unhealthy");
+    Some(why)
 }
 
 /// What the agent is told of its node as it stands.

@@ -3,10 +3,10 @@
 //! **Promises** that whether an instance is healthy is worked out here, from what it said and
 //! whether its node is there, and that the result is another type than any record (D8).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_contract::message::registry::{InstanceStatus, JobStatus, NodeStatus, PluginStatus};
-use berth_domain::plugin::{Half, Instance, Job, Node, NodeState, Plugin};
+use berth_domain::plugin::{Half, Instance, Job, Node, NodeState, Plugin, SharedId};
 use berth_domain::{JobId, Namespace, NodeId, PluginId};
 use berth_service::projection::{Instances, Nodes};
 
@@ -32,13 +32,29 @@ pub fn plugin(
     }
 }
 
+/// Of each plugin the nodes that it calls by the id of another.
+pub type SharedIds<'a> = BTreeMap<&'a PluginId, BTreeMap<&'a NodeId, SharedId<'a>>>;
+
+/// The nodes that share an id with another.
+pub fn shared_ids(plugins: &Instances) -> SharedIds<'_> {
+    let all = plugins.iter().map(|(id, plugin)| (id, plugin.shared_ids()));
+    all.filter(|(_, shared)| !shared.is_empty()).collect()
+}
+
 /// A node as it is shown.
-pub fn node(id: &NodeId, node: &Node, plugins: &Instances) -> NodeStatus {
+pub fn node(
+    id: &NodeId,
+    node: &Node,
+    plugins: &Instances,
+    shared_ids: &SharedIds<'_>,
+) -> NodeStatus {
     let mut instances = Vec::new();
     for (plugin, found) in plugins.iter() {
         for half in [Half::Controller, Half::Node] {
             if let Some(instance) = found.instances.get(&(id.clone(), half)) {
-                instances.push(instance_status((plugin, id, half), instance, Some(node)));
+                let shared = shared_ids.get(plugin).and_then(|shared| shared.get(id)).copied();
+                let place = (plugin, id, half);
+                instances.push(instance_status(place, instance, Some(node), shared));
             }
         }
     }
@@ -72,13 +88,15 @@ fn job_status(((namespace, id), job): (&(Namespace, JobId), &Job)) -> JobStatus 
     }
 }
 
-/// An instance as it is shown, with the node it is on.
+/// An instance as it is shown, with the node it is on, and the node that had its id first.
 pub fn instance_status(
     (plugin, node, half): (&PluginId, &NodeId, Half),
     instance: &Instance,
     on: Option<&Node>,
+    shared: Option<SharedId<'_>>,
 ) -> InstanceStatus {
     let said = &instance.description;
+    let shared = shared.filter(|_| half == Half::Node);
     let absent = match on {
         Some(Node { gone: Some(proof), .. }) => {
             Some(format!("its node is gone: {proof}; before that: {said}"))
@@ -98,8 +116,13 @@ pub fn instance_status(
         plugin: plugin.clone(),
         node: node.clone(),
         half,
-        healthy: instance.healthy && absent.is_none(),
-        description: absent.unwrap_or_else(|| said.clone()),
+        healthy: instance.healthy && absent.is_none() && shared.is_none(),
+        description: match (absent, shared) {
+            (Some(absent), _) => absent,
+            (None, Some(shared)) if instance.healthy => shared.to_string(),
+            (None, Some(shared)) => format!("{said}; and {shared}"),
+            (None, None) => said.clone(),
+        },
         version: instance.version.clone(),
         since,
         controller: instance.controller,

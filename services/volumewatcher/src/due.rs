@@ -154,7 +154,7 @@ impl<'a> Look<'a> {
 
     /// Rule 9: the claim goes without a call of its own.
     fn others_will_unpublish(&self, alloc: &AllocId, claim: &Claim) -> bool {
-        self.volume.claims.others_will_unpublish(alloc, &claim.node)
+        self.volume.claims.others_will_unpublish(alloc, claim)
     }
 }
 

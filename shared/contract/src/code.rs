@@ -193,6 +193,9 @@ codes! {
     /// Mounts need the plugin that is to be stopped.
     PluginHeld = "BERTH0221", "mounts on the node need this plugin",
         "stop the allocs that use them, or say it with `--even-with-mounts`: they may end with it";
+    /// The plugin gives two nodes one id.
+    SharedNodeId = "BERTH0222", "the plugin gives the node an id that is another node's too",
+        "start the driver of one of the two nodes with another node id; `berth plugin status ID` names both";
 
     // 03xx: allocs.
     /// No such alloc.

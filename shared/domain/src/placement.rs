@@ -49,6 +49,9 @@ pub fn route(
     let Some(plugin) = plugin else {
         return Err(NoRoute::Plugin(format!("no agent has reported plugin {id}")));
     };
+    if let Some(shared) = plugin.shared_id(node) {
+        return Err(NoRoute::SharedId(format!("plugin {id} cannot serve node {node}: {shared}")));
+    }
     let route = plugin.route(node, ready).map_err(NoRoute::Plugin)?;
     let instance = plugin.instances.get(&(node.clone(), Half::Node));
     // Without abilities there is no route.
@@ -169,16 +172,20 @@ pub fn obstacles<'a>(
             add(Refusal::NoSuchVolume);
             continue;
         };
-        if let Err(refusal) = claimed(newcomer, volume, one.request, node, context) {
-            add(refusal);
-        }
         let mut site = site(one.id, &spec.plugin);
         if let Some(volumes) = &mut site.volumes {
             let before = asked.entry(&spec.plugin).or_default();
             *volumes += *before;
             *before += 1;
         }
-        if let Err(why) = route(spec, site, &ready, context.policy.clock_margin) {
+        let way = route(spec, site, &ready, context.policy.clock_margin);
+        // The plugin's id of the node decides, too; which call would be made does not.
+        let external_node = way.as_ref().ok().and_then(|way| way.external_node.clone());
+        let way_in = Route { controller: false, external_node };
+        if let Err(refusal) = claimed(newcomer, volume, one.request, node, way_in, context) {
+            add(refusal);
+        }
+        if let Err(why) = way {
             add(why.into());
         }
     }
@@ -191,6 +198,7 @@ fn claimed(
     volume: &Volume,
     request: &VolumeRequest,
     node: &NodeId,
+    route: Route,
     context: &Context,
 ) -> Result<(), Refusal> {
     let take = Command::Take(Take {
@@ -199,7 +207,7 @@ fn claimed(
         mode: request.mode(),
         capability: capability(request),
         wait: false,
-        route: Ok(Route::default()),
+        route: Ok(route),
         worker: newcomer.worker.clone(),
     });
     match step(volume, &take, context) {

@@ -6,7 +6,7 @@
 //! **Promises** that the answer to "can the plugin serve this volume on that node" comes with its
 //! reason when it is no.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
@@ -62,6 +62,40 @@ pub struct Instance {
     /// What the node half can do, on a node instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeAbilities>,
+    /// Node half: since when the plugin calls the node by its present id. The registry says so, and
+    /// no agent: of two nodes with one id the earlier one keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_since: Option<Timestamp>,
+}
+
+impl Instance {
+    /// What the plugin calls the node; none where it has not said so.
+    pub fn external_node(&self) -> Option<&str> {
+        let external = self.node.as_ref().map(|abilities| abilities.external_node.as_str());
+        external.filter(|external| !external.is_empty())
+    }
+}
+
+/// A node that the plugin calls by an id that another node had first. The storage cannot tell the
+/// two apart: what is detached from one is detached from both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedId<'a> {
+    /// The id.
+    pub external: &'a str,
+    /// The node that had it first.
+    pub first: &'a NodeId,
+}
+
+impl fmt::Display for SharedId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { external, first } = self;
+        write!(
+            f,
+            "the plugin calls this node {external:?}, as it calls node {first}, which had the id \
+             first: start the driver here with a node id of its own; if {first} is gone for good, \
+             say so with `berth node leave {first}`"
+        )
+    }
 }
 
 /// The controller capabilities that decide something, by their CSI names.
@@ -246,15 +280,54 @@ impl Plugin {
     /// is never more than expected.
     pub fn count(&self, half: Half, ready: impl Fn(&NodeId) -> bool) -> Count {
         let mut count = Count::default();
+        let shared = if half == Half::Node { self.shared_ids() } else { BTreeMap::new() };
         for ((node, their), instance) in &self.instances {
             if *their == half {
                 count.expected += 1;
-                count.healthy += usize::from(instance.healthy && ready(node));
+                let is_healthy = instance.healthy && ready(node) && !shared.contains_key(node);
+                count.healthy += usize::from(is_healthy);
             }
         }
         let announced = self.jobs.values().map(|job| job.expects(half));
         count.expected = count.expected.max(announced.fold(0, usize::saturating_add));
         count
+    }
+
+    /// The nodes that the plugin calls by an id that another had first: those are not healthy, and
+    /// heal when the other leaves, or either is called otherwise. The node that had the id first
+    /// keeps it whether it is there or not: it may have volumes attached by it.
+    pub fn shared_ids(&self) -> BTreeMap<&NodeId, SharedId<'_>> {
+        let mut first: HashMap<&str, (Timestamp, &NodeId)> = HashMap::new();
+        let mut shared = BTreeMap::new();
+        for (external, since, node) in self.external_nodes() {
+            first
+                .entry(external)
+                .and_modify(|known| *known = (*known).min((since, node)))
+                .or_insert((since, node));
+        }
+        for (external, _, node) in self.external_nodes() {
+            if let Some((_, first)) = first.get(external).filter(|(_, first)| *first != node) {
+                shared.insert(node, SharedId { external, first });
+            }
+        }
+        shared
+    }
+
+    /// The same of one node.
+    pub fn shared_id(&self, node: &NodeId) -> Option<SharedId<'_>> {
+        let instance = self.instances.get(&(node.clone(), Half::Node))?;
+        let external = instance.external_node()?;
+        let alike = self.external_nodes().filter(|(other, ..)| *other == external);
+        let (_, first) = alike.map(|(_, since, node)| (since, node)).min()?;
+        (first != node).then_some(SharedId { external, first })
+    }
+
+    /// What it calls its nodes, and since when.
+    fn external_nodes(&self) -> impl Iterator<Item = (&str, Timestamp, &NodeId)> {
+        self.instances.iter().filter_map(|((node, half), instance)| {
+            let external = instance.external_node().filter(|_| *half == Half::Node)?;
+            Some((external, instance.id_since.unwrap_or(instance.since), node))
+        })
     }
 
     /// Whether its volumes can be claimed anywhere, and in words which half of it lacks instances.
@@ -404,6 +477,7 @@ mod tests {
             since: Timestamp::from_unix_ms(0),
             controller: None,
             node: None,
+            id_since: None,
         }
     }
 
@@ -464,6 +538,44 @@ mod tests {
         assert_eq!(plugin.controllers(&[], |_| true), std::slice::from_ref(second));
         plugin.instances.remove(&own);
         assert_eq!(beside(&plugin, &[zone("a")]), None, "its controllers are elsewhere");
+    }
+
+    #[test]
+    fn of_two_nodes_with_one_id_the_first_keeps_it() {
+        let nodes = ["h1", "h2", "h3"].map(|node| NodeId::new(node).unwrap());
+        let [h1, h2, h3] = &nodes;
+        let called = |external: &str, since: u64| {
+            let abilities =
+                NodeAbilities { external_node: external.to_owned(), ..NodeAbilities::default() };
+            let id_since = Some(Timestamp::from_unix_ms(since));
+            Instance { node: Some(abilities), id_since, ..instance(true) }
+        };
+        let shared = |instances: [(&NodeId, Instance); 3]| {
+            let halves = instances.map(|(node, it)| ((node.clone(), Half::Node), it));
+            let plugin = Plugin { instances: halves.into(), ..Plugin::default() };
+            let all = plugin.shared_ids();
+            for node in &nodes {
+                assert_eq!(plugin.shared_id(node), all.get(node).copied());
+            }
+            let healthy = plugin.count(Half::Node, |_| true).healthy;
+            assert_eq!(healthy, 3 - all.len());
+            all.iter()
+                .map(|(node, id)| (node.to_string(), id.first.to_string()))
+                .collect::<Vec<_>>()
+        };
+        let second = |node: &NodeId, first: &NodeId| (node.to_string(), first.to_string());
+        // Neither name nor health decides, but who had it first.
+        let down = Instance { healthy: false, ..called("x", 1) };
+        assert_eq!(
+            shared([(h1, called("x", 5)), (h2, down), (h3, called("x", 5))]),
+            [second(h1, h2), second(h3, h2)]
+        );
+        assert_eq!(
+            shared([(h1, called("x", 5)), (h2, called("y", 1)), (h3, called("x", 5))]),
+            [second(h3, h1)]
+        );
+        // A plugin that has said nothing calls nobody alike.
+        assert_eq!(shared([(h1, called("", 5)), (h2, called("", 1)), (h3, called("x", 5))]), []);
     }
 
     #[test]

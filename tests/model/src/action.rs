@@ -40,7 +40,9 @@ pub enum Action {
     LoseJournal(usize),
     /// A node goes, with whatever its agent and its plugin are at.
     Off(usize),
-    /// Somebody proves that a node is gone.
+    /// Somebody looks at a node's record, and then makes sure that nothing on the node can write.
+    Gather(usize),
+    /// Somebody says by this that the node is gone.
     Prove(usize),
     /// A node is back: after a boot, when nothing is mounted, or as it went.
     Return(usize, bool),
@@ -172,16 +174,19 @@ impl Model {
         actions
     }
 
-    /// A proof is true when it is given: the node is off, and cannot be back before its record says
-    /// that it is gone.
+    /// Evidence is true when it is gathered: the node is off. It is used at any later time. When the
+    /// node was back in between, its record has changed, and the evidence is refused.
     fn of_nodes_that_go(&self, world: &World, actions: &mut Vec<Action>) {
         for (at, node) in world.nodes.iter().enumerate().filter(|(at, _)| self.scenario.goes(*at)) {
+            if node.evidence {
+                actions.push(Action::Prove(at));
+            }
             match node.life {
                 Life::Here => actions.push(Action::Off(at)),
                 Life::Off => {
                     actions.extend([Action::Return(at, true), Action::Return(at, false)]);
-                    if !node.gone {
-                        actions.push(Action::Prove(at));
+                    if !node.gone && !node.evidence {
+                        actions.push(Action::Gather(at));
                     }
                 }
                 Life::Back => actions.extend([Action::Undo(at), Action::Off(at)]),
@@ -237,6 +242,10 @@ impl Model {
         }
     }
 
+    fn is_attached(&self, world: &World, alloc: usize) -> bool {
+        world.attached[self.scenario.attached_at(self.node_of(alloc))]
+    }
+
     fn of_alloc(&self, world: &World, alloc: usize, actions: &mut Vec<Action>) {
         // Allocs end and come back at any time: each is now wanted, now not, and nothing is kept.
         match self.scenario.attaches {
@@ -258,7 +267,7 @@ impl Model {
         if claim.attempt.is_some() {
             actions.push(Action::GiveUp(alloc));
         }
-        if self.scenario.has(Trouble::Confirmed) && !world.attached[self.node_of(alloc)] {
+        if self.scenario.has(Trouble::Confirmed) && !self.is_attached(world, alloc) {
             actions.push(Action::Confirm(alloc));
         }
     }

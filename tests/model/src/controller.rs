@@ -9,14 +9,13 @@
 //! each node has one of its own, nothing of the kind is asked of the plugin: whoever calls one asks
 //! the other first, where an earlier call may be under way.
 
-use berth_domain::access::AccessMode;
 use berth_domain::volume::CallKind;
 
 use crate::action::Ending;
 use crate::model::Model;
 use crate::safety::Breach;
-use crate::scenario::{Mutation, Trouble};
-use crate::world::{Answer, Call, Outcome, World};
+use crate::scenario::{Mutation, Scenario, Trouble};
+use crate::world::{Answer, Call, NODES, Outcome, World};
 
 impl Model {
     /// A call reaches its executor, which takes it up or refuses it (rule 4).
@@ -94,9 +93,9 @@ impl Model {
         let node = self.node_of(call.alloc);
         if ending.acted() {
             if call.kind == CallKind::ControllerPublish {
-                publish(self.scenario.access, world, node)?;
+                publish(&self.scenario, world, node)?;
             } else {
-                unpublish(world, node)?;
+                unpublish(&self.scenario, world, node)?;
             }
         }
         // One that is asked out of turn says ABORTED, which is not what it was asked for.
@@ -112,9 +111,10 @@ fn controller_calls(world: &World) -> usize {
 }
 
 /// The controller attaches. Safety rule 2.
-fn publish(access: AccessMode, world: &mut World, node: usize) -> Result<(), Breach> {
+fn publish(scenario: &Scenario, world: &mut World, node: usize) -> Result<(), Breach> {
+    let node = scenario.attached_at(node);
     let elsewhere = world.attached.iter().enumerate().any(|(at, is)| *is && at != node);
-    if access.is_exclusive() && elsewhere {
+    if scenario.access.is_exclusive() && elsewhere {
         return Err(Breach::new("safety 2: published for one node while attached to another"));
     }
     world.attached[node] = true;
@@ -122,20 +122,19 @@ fn publish(access: AccessMode, world: &mut World, node: usize) -> Result<(), Bre
 }
 
 /// The controller detaches. Safety rule 3.
-fn unpublish(world: &mut World, node: usize) -> Result<(), Breach> {
-    let there = &world.nodes[node];
-    if there.is_fenced() {
-        // What is mounted there, cannot be written.
-        world.attached[node] = false;
-        return Ok(());
+fn unpublish(scenario: &Scenario, world: &mut World, node: usize) -> Result<(), Breach> {
+    let place = scenario.attached_at(node);
+    let there = (0..NODES).filter(|at| scenario.attached_at(*at) == place);
+    // What is mounted on a fenced node, cannot be written.
+    for there in there.map(|at| &world.nodes[at]).filter(|there| !there.is_fenced()) {
+        if there.mounted.contains(&true) {
+            return Err(Breach::new("safety 3: unpublished by the controller while mounted"));
+        }
+        if there.staged {
+            return Err(Breach::new("safety 3: unpublished by the controller while staged"));
+        }
     }
-    if there.mounted.contains(&true) {
-        return Err(Breach::new("safety 3: unpublished by the controller while mounted"));
-    }
-    if there.staged {
-        return Err(Breach::new("safety 3: unpublished by the controller while staged"));
-    }
-    world.attached[node] = false;
+    world.attached[place] = false;
     Ok(())
 }
 

@@ -138,8 +138,15 @@ impl Decider {
     /// The mutations of rules 9 and 16: the record is taken for another.
     fn mistake(&self, volume: &mut Volume, own: &AllocId, ask: Ask) {
         let confirms = matches!(ask, Ask::Confirm { .. });
+        let takes = matches!(ask, Ask::Take { .. });
+        let node = ask.alloc().map(|own| self.translation.node(own).clone());
         let taken_for = |alloc: &AllocId, claim: &Claim| {
-            let claim = claim.clone();
+            let mut claim = claim.clone();
+            let is_blind = (takes && self.scenario.has(Trouble::OlderService))
+                || (!takes && self.scenario.is(Mutation::ByNodeName));
+            if is_blind && node.as_ref() != Some(&claim.node) {
+                claim.external_node = None;
+            }
             match self.scenario.mutation {
                 Some(Mutation::LeaveOthers) if is_release(ask) && alloc != own => {
                     (claim.state != State::Taken).then_some(claim)
@@ -179,7 +186,12 @@ impl Decider {
             let what = "the call to make is not the attempt that was written (rule 2)";
             return Err(Breach::new(what));
         }
-        if let Some(broken) = invariant::broken(&self.translation.volume(record)) {
+        let volume = self.translation.volume(record);
+        let ids_broken = || {
+            let admits_any = self.scenario.has(Trouble::OlderService);
+            if admits_any { None } else { invariant::ids_broken(&volume) }
+        };
+        if let Some(broken) = invariant::broken(&volume).or_else(ids_broken) {
             return Err(Breach::new(format!("invariant: {broken}")));
         }
         let asks = call.is_some_and(CallKind::is_controller) && self.asks(record, alloc);

@@ -21,6 +21,19 @@ impl Model {
         node.life = Life::Off;
     }
 
+    /// Somebody looks at the node's record, and then makes sure that nothing on the node can write.
+    pub(crate) fn gather(world: &mut World, node_at: usize) {
+        let node = &mut world.nodes[node_at];
+        node.evidence = node.life == Life::Off && !node.gone;
+    }
+
+    /// It is put on record, if the record is still as it was when the evidence was gathered.
+    pub(crate) fn prove(world: &mut World, node_at: usize) {
+        let node = &mut world.nodes[node_at];
+        node.gone |= node.evidence;
+        node.evidence = false;
+    }
+
     /// The node is back.
     pub(crate) fn come_back(&self, world: &mut World, node_at: usize, booted: bool) {
         let node = &mut world.nodes[node_at];
@@ -29,6 +42,8 @@ impl Model {
             node.staged = false;
         }
         node.life = if node.gone { Life::Back } else { Life::Here };
+        // Its record changes with its first report.
+        node.evidence &= self.scenario.is(Mutation::StaleEvidence);
         if node.gone && self.scenario.is(Mutation::NoUndo) {
             counts_as_there(node);
         }

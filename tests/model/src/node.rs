@@ -61,7 +61,7 @@ impl Model {
         let Some(call) = world.nodes[node_at].busy.take() else { return Ok(()) };
         if ending.acted() {
             self.check_newer(world, node_at, call)?;
-            Self::act(world, node_at, call)?;
+            self.act(world, node_at, call)?;
         }
         let goes_on = ending == Ending::Done;
         if goes_on && self.scenario.is(Mutation::CountUses) {
@@ -97,9 +97,10 @@ impl Model {
         Ok(())
     }
 
-    fn act(world: &mut World, node_at: usize, call: NodeCall) -> Result<(), Breach> {
+    fn act(&self, world: &mut World, node_at: usize, call: NodeCall) -> Result<(), Breach> {
         let claim = world.record.claims[call.alloc];
-        let attached = world.attached[node_at] || !claim.is_some_and(|claim| claim.controller);
+        let attached = world.attached[self.scenario.attached_at(node_at)];
+        let attached = attached || !claim.is_some_and(|claim| claim.controller);
         let node = &mut world.nodes[node_at];
         match call.kind {
             Kind::Stage | Kind::Publish if !attached => {

@@ -5,7 +5,7 @@ use std::fmt;
 use berth_domain::access::{Bound, Mode};
 use berth_domain::volume::{CallKind, State};
 
-use crate::scenario::{Mutation, Scenario};
+use crate::scenario::{Mutation, Scenario, Trouble};
 use crate::world::{NODES, World};
 
 /// A rule that was broken, in words.
@@ -47,7 +47,9 @@ fn writers(scenario: &Scenario, world: &World) -> Result<(), Breach> {
 /// Safety rule 2: an exclusive volume is on one node.
 fn nodes(scenario: &Scenario, world: &World) -> Result<(), Breach> {
     let in_use = |at: usize| world.nodes[at].in_use() && !world.nodes[at].is_fenced();
-    let used = (0..NODES).filter(|at| world.attached[*at] || in_use(*at));
+    let attached = |at: usize| world.attached[scenario.attached_at(at)];
+    let one_id = scenario.has(Trouble::SharedId);
+    let used = (0..NODES).filter(|at| (attached(*at) && !one_id) || in_use(*at));
     if scenario.access.is_exclusive() && used.count() > 1 {
         return Err(Breach::new("safety 2: an exclusive volume is on two nodes"));
     }
@@ -89,7 +91,13 @@ fn claimed(scenario: &Scenario, world: &World) -> Result<(), Breach> {
                 .filter(|(alloc, _)| scenario.allocs[*alloc].node == node)
         };
         let attached = |state: State| state != State::Waiting;
-        if world.attached[node] && !claims().any(|(_, c)| c.controller && attached(c.state)) {
+        // Two nodes that the plugin calls by one id are one to the storage.
+        let there = |alloc: usize| scenario.attached_at(scenario.allocs[alloc].node) == node;
+        let mut all = world.record.claims.iter().enumerate();
+        let is_claimed = all.any(|(alloc, claim)| {
+            claim.is_some_and(|claim| there(alloc) && claim.controller && attached(claim.state))
+        });
+        if world.attached[node] && !is_claimed {
             return Err(Breach::new("attached where nobody claims it"));
         }
         if world.nodes[node].is_fenced() {

@@ -69,6 +69,10 @@ pub enum Trouble {
     NodePluginLost,
     /// A call arrives more than once: the bus repeats it, or whoever sent it does.
     Repeated,
+    /// The plugin calls both nodes by one id, so that an attachment is both nodes'.
+    SharedId,
+    /// A claim service of an older version admits claims, and compares no ids.
+    OlderService,
 }
 
 /// One alloc.
@@ -134,6 +138,12 @@ pub enum Mutation {
     NoFence,
     /// That it follows none is kept in its journal only, which may be lost (rule 12).
     JournalFence,
+    /// Claims of other nodes are not looked at when the controller is called, whatever the plugin
+    /// calls their nodes (rule 9).
+    ByNodeName,
+    /// That a node is gone is put on record though its record changed since it was looked at, before
+    /// the evidence was gathered (rule 12).
+    StaleEvidence,
     /// It follows none of those that it knew of when it came back, and counts as gone a while
     /// longer (rule 12).
     EarlyFence,
@@ -153,6 +163,11 @@ impl Scenario {
     /// Whether the node may go.
     pub(crate) fn goes(&self, node: usize) -> bool {
         self.has([Trouble::NodeGone, Trouble::OtherNodeGone][node])
+    }
+
+    /// Where the storage has it attached, when it is attached to the node: two nodes may be one.
+    pub(crate) fn attached_at(&self, node: usize) -> usize {
+        if self.has(Trouble::SharedId) { 0 } else { node }
     }
 
     /// How often the plugin's controller runs.

@@ -55,7 +55,8 @@ impl Model {
             Action::Reboot(at) => format!("{} reboots", node(at)),
             Action::LoseJournal(at) => format!("the agent of {} loses its journal", node(at)),
             Action::Off(at) => format!("{} goes off, or is fenced", node(at)),
-            Action::Prove(at) => format!("somebody proves that {} is gone", node(at)),
+            Action::Gather(at) => format!("somebody makes sure that {} cannot write", node(at)),
+            Action::Prove(at) => format!("somebody says by this that {} is gone", node(at)),
             Action::Return(at, true) => format!("{} is back after a boot", node(at)),
             Action::Return(at, false) => format!("{} is back as it went", node(at)),
             Action::Undo(at) => format!("{} undoes what it has, or has done so", node(at)),
@@ -121,6 +122,7 @@ fn facts(node: &Node, attached: bool) -> Vec<String> {
     let mut facts = Vec::new();
     facts.extend((node.life != Life::Here).then(|| format!("{:?}", node.life).to_lowercase()));
     facts.extend(node.gone.then(|| "counts as gone".to_owned()));
+    facts.extend(node.evidence.then(|| "known to be off".to_owned()));
     facts.extend(node.plugin_lost.then(|| "without plugin".to_owned()));
     facts.extend(attached.then(|| "attached".to_owned()));
     facts.extend(node.staged.then(|| "staged".to_owned()));

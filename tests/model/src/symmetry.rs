@@ -18,7 +18,7 @@ impl Model {
             let of_allocs = here.map(|(alloc, placed)| of_alloc(world, alloc, *placed));
             let there = &world.nodes[node];
             let busy = there.busy.map(|call| (call.kind, call.whose));
-            let life = (there.life, there.gone, there.uses, there.plugin_lost);
+            let life = (there.life, there.gone, there.evidence, there.uses, there.plugin_lost);
             let of_node = (world.attached[node], there.staged, busy, life);
             fingerprint(&(of_node, of_allocs.fold(0, u64::wrapping_add)))
         });

@@ -137,6 +137,9 @@ impl Translation {
 
     /// What the plugin calls the alloc's node.
     fn external_node(&self, alloc: usize) -> String {
+        if self.scenario.has(Trouble::SharedId) {
+            return "the plugin's clone".to_owned();
+        }
         format!("the plugin's {}", self.node(alloc))
     }
 

@@ -123,7 +123,7 @@ fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
             Life::Here => {}
             // A node that nobody wants anything of stays away for good.
             Life::Off if wished == Some(at) => actions.push(Action::Return(at, false)),
-            Life::Off => actions.push(Action::Prove(at)),
+            Life::Off => actions.extend([Action::Gather(at), Action::Prove(at)]),
             Life::Back => actions.push(Action::Undo(at)),
             Life::Undone => actions.push(Action::Fence(at)),
         }

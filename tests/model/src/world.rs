@@ -27,7 +27,8 @@ pub struct World {
     pub answers: Vec<Answer>,
     /// Grants on their way to agents.
     pub grants: Vec<Grant>,
-    /// Where the controller has the volume attached.
+    /// Where the controller has the volume attached: by node, or in the first place for all nodes
+    /// that the plugin calls by one id.
     pub attached: [bool; NODES],
     /// Whether the controller can be reached no more, for good.
     pub controller_lost: bool,
@@ -174,6 +175,7 @@ pub struct Grant {
 
 /// A node: what its agent keeps, and what is so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of the node")]
 pub struct Node {
     /// The journal: the epoch at which each alloc is, or may be, using the volume.
     pub intents: [Option<u8>; ALLOCS],
@@ -189,6 +191,8 @@ pub struct Node {
     pub life: Life,
     /// Whether its record says that it is gone (rule 12).
     pub gone: bool,
+    /// Whether somebody saw its record, and then that nothing on it can write, and has not said so.
+    pub evidence: bool,
     /// The highest epoch at which each alloc ended because its node was back (rule 12): the claim
     /// service grants nothing up to it. No part of the journal, which may be lost.
     pub ended: [u8; ALLOCS],

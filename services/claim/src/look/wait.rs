@@ -9,6 +9,7 @@ const NAMED_MAX: usize = 5;
 
 /// Those who hold a volume, and those in line for it, looked at once for all its claims.
 pub struct Line<'a> {
+    volume: &'a Volume,
     /// The first who hold it, or may.
     first: Vec<(&'a AllocId, &'a Claim)>,
     /// How many hold it, or may.
@@ -22,7 +23,7 @@ impl<'a> Line<'a> {
     pub fn of(volume: &'a Volume) -> Self {
         let waiting: Vec<_> = volume.claims.in_line().collect();
         let holders = volume.claims.len() - waiting.len();
-        Self { first: volume.holders().take(NAMED_MAX).collect(), holders, waiting }
+        Self { volume, first: volume.holders().take(NAMED_MAX).collect(), holders, waiting }
     }
 
     /// How many in line are before it.
@@ -94,7 +95,18 @@ impl Around<'_> {
                 None => "its caller to ask again".to_owned(),
             }),
             State::Unpublishing => Some(step(CallKind::NodeDetach)),
-            State::NodeDetached => Some(step(CallKind::ControllerUnpublish)),
+            State::NodeDetached => {
+                let claims = &self.line.volume.claims;
+                Some(match claims.attachment_user(claim) {
+                    Some((alloc, user)) if next.is_none() => format!(
+                        "the end of alloc {alloc} on node {}: the storage has the volume attached \
+                         to {:?} for both",
+                        user.node,
+                        claim.external_node.as_deref().unwrap_or_default()
+                    ),
+                    _ => step(CallKind::ControllerUnpublish),
+                })
+            }
         }
     }
 

@@ -49,6 +49,7 @@ impl Site {
             since: LONG_AGO,
             controller: None,
             node: None,
+            id_since: None,
         };
         let key = key::instance(&PluginId::new("p").unwrap(), &node_id(node), Half::Node);
         self.plant(&bucket::PLUGINS, &key, record::write(instance, None).unwrap()).await;

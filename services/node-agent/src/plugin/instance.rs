@@ -39,6 +39,7 @@ fn of(view: &View) -> Instance {
         since: view.since,
         controller: None,
         node: None,
+        id_since: None,
     }
 }
 

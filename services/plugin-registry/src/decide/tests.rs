@@ -21,6 +21,7 @@ fn told(healthy: bool, since: u64) -> Instance {
         since: at(since),
         controller: None,
         node: None,
+        id_since: None,
     }
 }
 

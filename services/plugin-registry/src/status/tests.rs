@@ -49,7 +49,8 @@ type Truth = BTreeMap<NodeId, (BTreeMap<(usize, Half), bool>, bool)>;
 /// A plugin with all its instances.
 fn whole(id: &PluginId, one: &Plugin, nodes: &Nodes) -> PluginStatus {
     let instances = one.instances.iter().map(|((node, half), instance)| {
-        instance_status((id, node, *half), instance, nodes.get(node))
+        let shared = one.shared_id(node);
+        instance_status((id, node, *half), instance, nodes.get(node), shared)
     });
     plugin(id, one, nodes, instances.collect())
 }
@@ -71,6 +72,7 @@ fn instance(healthy: bool) -> Instance {
         since: Timestamp::from_unix_ms(1),
         controller: None,
         node: None,
+        id_since: None,
     }
 }
 
@@ -313,7 +315,7 @@ fn an_instance_is_healthy_only_while_its_node_is_there() {
         (Some(&down), &ill, false, 70),
         (None, &well, false, 70),
     ] {
-        let shown = instance_status((&p, &n1, Half::Node), instance, on);
+        let shown = instance_status((&p, &n1, Half::Node), instance, on, None);
         assert_eq!((shown.healthy, shown.since), (healthy, at(since)), "{on:?} {instance:?}");
         assert!(shown.description.ends_with("said"), "{}", shown.description);
         let node_is_named = on.is_none_or(|on| on.state == NodeState::Down);

@@ -12,4 +12,5 @@ mod presence;
 mod process;
 mod replicas;
 mod report;
+mod shared_id;
 mod site;

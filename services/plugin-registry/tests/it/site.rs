@@ -307,5 +307,6 @@ pub fn instance(healthy: bool) -> Instance {
         since: Timestamp::from_unix_ms(1_700_000_000_000),
         controller: None,
         node: None,
+        id_since: None,
     }
 }

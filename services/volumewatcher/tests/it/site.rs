@@ -140,6 +140,7 @@ impl Site {
             since: clock::now(),
             controller: node.is_none().then_some(attaches),
             node,
+            id_since: None,
         };
         let plugin = PluginId::new(plugin).unwrap();
         self.plant(&bucket::PLUGINS, &key::instance(&plugin, &node_id(), half), instance).await;

@@ -46,7 +46,16 @@ pub struct ReportedInstance {
 }
 decode_leaf!(Half, NodeState);
 decode_struct!(ReportedInstance { plugin, half, instance });
-decode_struct!(Instance { healthy, description, provider, version, since, controller, node });
+decode_struct!(Instance {
+    healthy,
+    description,
+    provider,
+    version,
+    since,
+    controller,
+    node,
+    id_since,
+});
 decode_struct!(ControllerAbilities {
     publish_unpublish_volume,
     publish_readonly = false,

@@ -202,6 +202,7 @@ pub fn instance() -> Instance {
             topology: map("zone", "a"),
             ..NodeAbilities::default()
         }),
+        id_since: Some(at(0)),
     }
 }
 

@@ -98,6 +98,7 @@ fn plugin(healthy: bool, abilities: NodeAbilities) -> Plugin {
         since: NOW,
         controller: None,
         node: Some(abilities),
+        id_since: None,
     };
     let mut plugin = Plugin::default();
     plugin.instances.insert((node_id("n1"), Half::Node), instance);

@@ -119,6 +119,23 @@ impl Claim {
         Capability { access: self.access, attachment: self.attachment }
     }
 
+    /// Whether it holds the volume, or may: all do but those in line.
+    pub fn is_held(&self) -> bool {
+        self.state != State::Waiting
+    }
+
+    /// Whether something on its node may use the attachment, or is about to.
+    pub(super) fn is_in_use(&self) -> bool {
+        matches!(self.state, State::Publishing | State::Taken | State::Unpublishing)
+    }
+
+    /// Whether a controller call for one may concern the attachment of the other: on one node, or
+    /// under one of the plugin's ids.
+    pub(super) fn shares_attachment(&self, other: &Self) -> bool {
+        let one_id = self.external_node.is_some() && self.external_node == other.external_node;
+        self.node == other.node || one_id
+    }
+
     /// Rule 9: whether this one is sure to make a *fresh* controller unpublish later. One whose own
     /// unpublish is under way or uncertain is not: between its call and its late answer, a third
     /// claim may have attached the node again. Nor is one that a person may answer for.

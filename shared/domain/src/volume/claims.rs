@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 
 use super::claim::{Claim, State};
+use super::external::ExternalUse;
 use super::summary::{Change, Newcomer, OnNode, Summary};
 use crate::access::{Capability, Mode};
 use crate::{AllocId, NodeId, Timestamp};
@@ -154,17 +155,90 @@ impl Claims {
                 }))
     }
 
-    /// Rule 9: whether another claim on the node than this alloc's is sure to make the controller
-    /// call.
-    pub fn others_will_unpublish(&self, alloc: &AllocId, node: &NodeId) -> bool {
-        let is_sure = |claim: &Claim| claim.node == *node && claim.will_unpublish();
-        let own = u32::from(self.get(alloc).is_some_and(is_sure));
-        let others = self.on(node).map_or(0, |on| on.will_unpublish) > own;
+    /// Rule 9: whether another claim than this alloc's is sure to make the same controller call: to
+    /// detach the volume from the same id of the plugin's, whatever the node is called.
+    pub fn others_will_unpublish(&self, alloc: &AllocId, claim: &Claim) -> bool {
+        let is_sure = |other: &Claim| {
+            let alike = match (&claim.external_node, &other.external_node) {
+                (Some(one), Some(other)) => one == other,
+                (None, None) => claim.node == other.node,
+                _ => false,
+            };
+            alike && other.will_unpublish()
+        };
+        let all = match &claim.external_node {
+            Some(external) => self.under(external).iter().map(|one| one.will_unpublish).sum(),
+            None => self.on(&claim.node).map_or(0, |on| on.will_unpublish),
+        };
+        let others = all > u32::from(self.get(alloc).is_some_and(is_sure));
         debug_assert_eq!(
             others,
             self.iter().any(|(other, claim)| other != alloc && is_sure(claim))
         );
         others
+    }
+
+    /// Rule 9: whether another claim than this alloc's may use the attachment that this claim's
+    /// controller call would end: one on the same node, or under the same id of the plugin's.
+    pub(super) fn others_use_attachment(&self, alloc: &AllocId, claim: &Claim) -> bool {
+        let uses = |other: &Claim| other.is_in_use() && other.shares_attachment(claim);
+        let others = self.users(claim) > u32::from(self.get(alloc).is_some_and(uses));
+        debug_assert_eq!(others, self.iter().any(|(other, claim)| other != alloc && uses(claim)));
+        others
+    }
+
+    /// The first claim that keeps the controller from being called for one that has left its node.
+    pub fn attachment_user(&self, claim: &Claim) -> Option<(&AllocId, &Claim)> {
+        let uses = |other: &Claim| other.is_in_use() && other.shares_attachment(claim);
+        (self.users(claim) > 0).then(|| self.iter().find(|(_, other)| uses(other)))?
+    }
+
+    /// How many claims may use the attachment of this one.
+    fn users(&self, claim: &Claim) -> u32 {
+        let node = &claim.node;
+        let here = self.on(node).map_or(0, OnNode::in_use);
+        let elsewhere: u32 = match &claim.external_node {
+            Some(external) => {
+                let others = self.under(external).iter().filter(|one| one.node != *node);
+                others.map(|one| one.in_use).sum()
+            }
+            None => 0,
+        };
+        here + elsewhere
+    }
+
+    /// A claim that holds the volume on another node under this id of the plugin's, or on this node
+    /// under another (rule 8).
+    pub(super) fn attached_unlike(
+        &self,
+        node: &NodeId,
+        external: &str,
+    ) -> Option<(&AllocId, &Claim)> {
+        let mut here = 0;
+        let mut elsewhere = false;
+        for one in self.under(external) {
+            if one.node == *node {
+                here = one.held;
+            } else {
+                elsewhere = true;
+            }
+        }
+        let as_other = self.on(node).is_some_and(|on| on.held() > here);
+        let is_unlike = |claim: &Claim| {
+            let held_as = claim.external_node.as_deref().filter(|_| claim.is_held());
+            held_as.is_some_and(|held_as| (held_as == external) != (claim.node == *node))
+                && (claim.node == *node || claim.external_node.as_deref() == Some(external))
+        };
+        if elsewhere || as_other {
+            return self.iter().find(|(_, claim)| is_unlike(claim));
+        }
+        debug_assert!(!self.values().any(is_unlike));
+        None
+    }
+
+    /// Those who hold the volume under an id of the plugin's.
+    fn under(&self, external: &str) -> &[ExternalUse] {
+        self.summary().map_or(&[], |summary| summary.external.under(external))
     }
 
     /// What the claims of a node come to; nothing when there is none.

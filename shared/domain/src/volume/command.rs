@@ -115,6 +115,8 @@ pub enum NoRoute {
     Topology(String),
     /// The node has as many volumes of the plugin as it takes (E10).
     Full(String),
+    /// The plugin gives the node an id that is another node's: what can be done.
+    SharedId(String),
 }
 
 /// What came of a call, as far as the protocol cares (rules 5 and 6).

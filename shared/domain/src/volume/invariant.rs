@@ -23,6 +23,24 @@ pub fn broken(volume: &Volume) -> Option<String> {
     too_many(volume).or_else(|| attached_unlike(volume))
 }
 
+/// Rule 8: while claims hold a volume, an id of the plugin's is one node's, and a node has one. Not
+/// among what [`broken`] says, because services of older versions admitted such claims: `step` has
+/// to end them safely.
+pub fn ids_broken(volume: &Volume) -> Option<String> {
+    let mut node_of: BTreeMap<&str, &NodeId> = BTreeMap::new();
+    let mut id_of: BTreeMap<&NodeId, &str> = BTreeMap::new();
+    volume.holders().find_map(|(alloc, claim)| {
+        let external = claim.external_node.as_deref()?;
+        let node = *node_of.entry(external).or_insert(&claim.node);
+        let id = *id_of.entry(&claim.node).or_insert(external);
+        (*node != claim.node || id != external).then(|| {
+            format!(
+                "the claim of {alloc} is attached to {external:?}, which is not its node's alone"
+            )
+        })
+    })
+}
+
 /// What a claim cannot be, taken by itself.
 fn unsound(claim: &Claim) -> Option<&'static str> {
     let call = claim.attempt.as_ref().map(|attempt| attempt.call);

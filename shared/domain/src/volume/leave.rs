@@ -2,7 +2,8 @@
 //! 9 and 12; safety rules 3 and 4.
 //!
 //! **Promises** that the controller is asked to detach only for a claim that has left its node, by
-//! the node's own word or by a proof, and that nobody else there relies on the attachment.
+//! the node's own word or by a proof, and that nobody else there relies on the attachment. *There*
+//! is where the storage has it attached: the plugin's id of the node, which two nodes may share.
 
 use super::Volume;
 use super::attempt::{Attempt, CallKind};
@@ -58,8 +59,13 @@ pub(super) fn controller(
     if own.is_some_and(|attempt| attempt.may_still_act(context.now, margin)) {
         return Step::put(alloc, claim, None);
     }
-    if !claim.controller || volume.claims.others_will_unpublish(alloc, &claim.node) {
+    if !claim.controller || volume.claims.others_will_unpublish(alloc, &claim) {
         return Step::free(alloc);
+    }
+    // Somebody uses the attachment and will not end it: so says no record that `take` admits, but
+    // one of an older version may.
+    if volume.claims.others_use_attachment(alloc, &claim) {
+        return Step::put(alloc, claim, None);
     }
     // Rule 3, for the claim as it is to be, not as it was: its own answered attempt, which is still
     // on the volume that was loaded, is no obstacle. Of the others the latest deadline comes first.

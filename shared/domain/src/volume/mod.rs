@@ -32,7 +32,7 @@
 //! 2. *Nobody stops holding it by saying so, or by a timer*: a granted claim gets to node-detached
 //!    by its node's own word (`answer`), or by a proof that the node is gone (`leave::by_proof`).
 //!    From there it is freed by an unpublish that succeeded, or without one where the controller
-//!    did not attach it, or another claim on the node is sure to make that call
+//!    did not attach it, or another claim under the node's external id is sure to make that call
 //!    (`leave::controller`), or a person answers for it (`confirm`): nothing on the node has it
 //!    mounted by then. `Step::free` names all places.
 //! 3. *Nothing of the past acts later*: no call begins while another may still act
@@ -54,6 +54,7 @@ mod claim;
 mod claims;
 mod command;
 mod confirm;
+mod external;
 pub mod invariant;
 mod leave;
 mod refusal;
@@ -88,7 +89,7 @@ pub struct Volume {
 impl Volume {
     /// Claims that hold the volume or may: all but those in line.
     pub fn holders(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
-        self.claims.iter().filter(|(_, claim)| claim.state != State::Waiting)
+        self.claims.iter().filter(|(_, claim)| claim.is_held())
     }
 
     /// The capability in use, fixed by the first claim until the last is gone.

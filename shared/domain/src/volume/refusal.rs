@@ -56,6 +56,23 @@ impl Holder {
     }
 }
 
+impl Refusal {
+    /// Whether what is lacking at the plugin or the node may come to be while a caller waits,
+    /// without anybody's changing the request.
+    pub fn may_pass(&self) -> bool {
+        use Refusal::{AttachedAs, NodeAway, NodeClock, NodeFull, PluginUnready, SharedId};
+        matches!(
+            self,
+            PluginUnready(_)
+                | NodeAway(_)
+                | NodeClock(_)
+                | NodeFull(_)
+                | SharedId(_)
+                | AttachedAs { .. }
+        )
+    }
+}
+
 impl From<NoRoute> for Refusal {
     fn from(why: NoRoute) -> Self {
         match why {
@@ -64,6 +81,7 @@ impl From<NoRoute> for Refusal {
             NoRoute::Node(why) => Self::NodeAway(why),
             NoRoute::Topology(why) => Self::OutOfReach(why),
             NoRoute::Full(why) => Self::NodeFull(why),
+            NoRoute::SharedId(why) => Self::SharedId(why),
         }
     }
 }
@@ -150,6 +168,25 @@ pub enum Refusal {
     /// The node has as many volumes of the plugin as it takes (E10).
     #[error("there is no room for the volume on the node: {0}")]
     NodeFull(String),
+    /// The plugin gives the node an id that is another node's.
+    #[error("{0}")]
+    SharedId(String),
+    /// The volume is held on another node under the id that the plugin gives this one, or on this
+    /// node under another (rule 8).
+    #[error(
+        "the plugin calls node {node} {external:?}, and the volume is attached to {held_as:?} for \
+         {holder}; the storage cannot tell the two apart"
+    )]
+    AttachedAs {
+        /// The node that is asked for.
+        node: NodeId,
+        /// What the plugin calls it.
+        external: String,
+        /// What the plugin called the holder's node.
+        held_as: String,
+        /// Who holds the volume.
+        holder: Holder,
+    },
     /// A call is under way, or due later.
     #[error(
         "{call} for alloc {alloc} is under way or not yet due; next look at {until}{}",

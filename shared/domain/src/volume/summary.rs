@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::claim::{Claim, State};
+use super::external::ExternalNodes;
 use crate::access::{Capability, Mode, admit};
 use crate::{AllocId, NodeId, Timestamp};
 
@@ -28,6 +29,8 @@ pub(super) struct Summary {
     wanted_as: BTreeMap<Capability, u32>,
     /// Each node with a claim. Boxed, for the same reason as claims are.
     pub nodes: BTreeMap<NodeId, Box<OnNode>>,
+    /// Those who hold the volume, by the plugin's id of their node.
+    pub external: ExternalNodes,
     /// Those in line, by ticket.
     pub line: BTreeSet<(u64, AllocId)>,
     /// Those that are neither in line nor granted.
@@ -46,7 +49,8 @@ pub(super) struct OnNode {
     counts: Counts,
     /// Those who hold the volume and have the controller attach it.
     pub attached: u32,
-    /// Those who are sure to have the controller detach it (rule 9).
+    /// Those who are sure to have the controller detach it (rule 9), and do not say from which of
+    /// the plugin's ids.
     pub will_unpublish: u32,
     /// Those that are granted.
     pub taken: BTreeSet<AllocId>,
@@ -75,10 +79,12 @@ impl Summary {
         change.member_if(at_node || at_controller, &mut self.calls, call);
         change.member_if(at_controller, &mut self.controller_calls, call);
 
+        self.external.note(claim, change);
         let on = self.nodes.entry(node.clone()).or_default();
         on.counts.note(claim, change);
         change.count_if(claim.controller && *state != State::Waiting, &mut on.attached);
-        change.count_if(claim.will_unpublish(), &mut on.will_unpublish);
+        let unnamed = claim.external_node.is_none();
+        change.count_if(unnamed && claim.will_unpublish(), &mut on.will_unpublish);
         change.member_if(*state == State::Taken, &mut on.taken, || alloc.clone());
         change.member_if(at_node, &mut on.calls, call);
         if **on == OnNode::default() {
@@ -112,7 +118,18 @@ impl Summary {
 impl OnNode {
     /// Whether a claim here holds the volume, or may.
     pub fn is_held(&self) -> bool {
-        self.counts.holding().sum() > 0
+        self.held() > 0
+    }
+
+    /// How many claims here hold the volume, or may.
+    pub fn held(&self) -> u32 {
+        self.counts.holding().sum()
+    }
+
+    /// How many claims here may use the attachment ([`Claim::is_in_use`]).
+    pub fn in_use(&self) -> u32 {
+        let detached = |mode| self.counts.of(State::NodeDetached, mode);
+        self.held() - detached(Mode::Read) - detached(Mode::Write)
     }
 }
 
@@ -124,7 +141,7 @@ impl Change {
         }
     }
 
-    fn count_if(self, counts: bool, count: &mut u32) {
+    pub fn count_if(self, counts: bool, count: &mut u32) {
         if counts {
             self.count(count);
         }

@@ -66,6 +66,7 @@ fn take_anew(
     let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
     // A claim that was in line keeps its ticket.
     let epoch = in_line.map_or(0, |own| own.epoch);
+    attached_alike(volume, take, route)?;
     let route = as_beside(volume, take, route);
     let mut claim = Claim { epoch, ..new_claim(State::Taken, take, capability, &route, context) };
     if !claim.controller {
@@ -182,13 +183,25 @@ fn keep_meanwhile(
     take: &Take,
     context: &Context,
 ) -> Result<Step, Refusal> {
-    use Refusal::{Busy, NodeAway, NodeClock, NodeFull, PluginUnready};
-    let passes = matches!(
-        refusal,
-        Busy { .. } | PluginUnready(_) | NodeAway(_) | NodeClock(_) | NodeFull(_)
-    );
+    let passes = matches!(refusal, Refusal::Busy { .. }) || refusal.may_pass();
     let kept = keep_place(own, take, context);
     if passes && kept.write.is_some() { Ok(kept) } else { Err(refusal) }
+}
+
+/// Rule 8: the storage attaches a volume to the plugin's id of a node. So while claims hold it, an
+/// id is one node's, and a node has one id. Else the unpublish that ends one claim would take the
+/// volume from under another (safety rule 3).
+fn attached_alike(volume: &Volume, take: &Take, route: &Route) -> Result<(), Refusal> {
+    let Some(external) = &route.external_node else { return Ok(()) };
+    let Some((alloc, holder)) = volume.claims.attached_unlike(&take.node, external) else {
+        return Ok(());
+    };
+    Err(Refusal::AttachedAs {
+        node: take.node.clone(),
+        external: external.clone(),
+        held_as: holder.external_node.clone().unwrap_or_default(),
+        holder: Holder::of(alloc, holder),
+    })
 }
 
 /// On one node all claims are attached alike, whatever the plugin says of its controller meanwhile:

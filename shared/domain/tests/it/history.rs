@@ -342,7 +342,8 @@ fn freed_for_a_reason(
             State::Publishing | State::Taken | State::Unpublishing => true,
             State::NodeDetached => claim.attempt.is_none() && !claim.denied,
         };
-        other != alloc && claim.node == old.node && claim.controller && will_unpublish
+        let alike = claim.external_node == old.external_node;
+        other != alloc && alike && claim.controller && will_unpublish
     };
     let others_stay = before.claims.iter().any(is_relied_on);
     let proven = proves(command, old);

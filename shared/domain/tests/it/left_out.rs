@@ -172,6 +172,7 @@ fn an_instance() -> impl Strategy<Value = Instance> {
             since,
             controller,
             node,
+            id_since: None,
         },
     )
 }

@@ -95,7 +95,8 @@ impl World {
             self.revision += 1;
             self.store(write.clone());
         }
-        assert_eq!(invariant::broken(&self.volume), None, "after {command:?}: {:#?}", self.volume);
+        let broken = invariant::broken(&self.volume).or(invariant::ids_broken(&self.volume));
+        assert_eq!(broken, None, "after {command:?}: {:#?}", self.volume);
         Ok(decided)
     }
 

@@ -69,6 +69,14 @@ fn leaving_without_looking_who_stays() {
     is_missed(SHARED, Mutation::LeaveOthers, "not attached");
 }
 
+/// Rule 9: the storage knows nodes by the plugin's ids, and two nodes may share one.
+#[test]
+fn leaving_a_node_without_looking_who_stays_under_its_id() {
+    let troubles = &[Trouble::SharedId, Trouble::OlderService];
+    let shared = Scenario { troubles, allocs: &[W1, W2], nodes_fail: false, ..SHARED };
+    is_missed(shared, Mutation::ByNodeName, "not attached");
+}
+
 /// Rule 9: the one that is relied on has made its last unpublish already.
 #[test]
 fn relying_on_one_that_is_leaving() {
@@ -207,6 +215,12 @@ const NODES_GO: Scenario = Scenario {
 #[test]
 fn proofs_for_whatever_claim_there_is() {
     is_missed(NODES_GO, Mutation::AnyProof, "nobody was granted it");
+}
+
+/// Rule 12: what was made sure of an earlier absence says nothing of a later one.
+#[test]
+fn proofs_whose_evidence_is_of_an_earlier_absence() {
+    is_missed(NODES_GO, Mutation::StaleEvidence, "nobody was granted it");
 }
 
 /// Rule 12: a node that counts as there with what it had before.

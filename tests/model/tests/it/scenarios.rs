@@ -127,6 +127,24 @@ fn nodes_go_and_come_back() {
     holds(Scenario { name: "one node that goes", access, allocs, ..base });
 }
 
+/// Rules 8 and 9 where the plugin calls both nodes by one id: one claims, and the other has to wait;
+/// and where an older version admitted both.
+#[test]
+fn two_nodes_share_an_id() {
+    let access = AccessMode::MultiNodeMultiWriter;
+    let base = Scenario { access, allocs: &[W1, W2], wait: true, ..BASE };
+    let troubles = &[Trouble::SharedId];
+    holds(Scenario { name: "two nodes, one id", troubles, ..base.clone() });
+    let troubles = &[Trouble::SharedId, Trouble::OlderService];
+    holds(Scenario { name: "two nodes, one id, both admitted", troubles, ..base.clone() });
+    let troubles = &[Trouble::SharedId, Trouble::OlderService, Trouble::NodeGone];
+    let (attempts, nodes_fail) = (Some(3), false);
+    let base = Scenario { attempts, nodes_fail, ..base };
+    holds(Scenario { name: "two nodes, one id, n1 goes", troubles, ..base.clone() });
+    let (troubles, allocs) = (&[Trouble::SharedId, Trouble::OlderService], &[W1, W1, W2]);
+    holds(Scenario { name: "three on two nodes, one id", troubles, allocs, ..base });
+}
+
 /// Rule 16: a person says what the controller cannot say, as soon as it is so, and it is so no more
 /// when what was under way then acts.
 #[test]

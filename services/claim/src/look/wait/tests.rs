@@ -146,6 +146,7 @@ fn a_stuck_release_says_what_to_do() {
             since: NOW,
             controller: None,
             node: None,
+            id_since: None,
         };
         let mut plugin = Plugin::default();
         for half in [Half::Controller, Half::Node] {

@@ -218,6 +218,12 @@ fn of_volumes(code: Code) -> Option<Problem> {
                 plugin takes 25 there";
             (Refusal::NodeFull(why.to_owned()), "claim.take")
         }
+        Code::SharedNodeId => {
+            let why = "plugin ebs.csi.aws.com calls node host.example \"i-0abc\", as it calls node \
+                host.other, which had the id first: give its driver on host.example an id of its \
+                own; if host.other is gone for good, `berth node leave host.other`";
+            (Refusal::SharedId(why.to_owned()), "claim.take")
+        }
         Code::PluginExhausted => {
             let error = Some("RESOURCE_EXHAUSTED: 25 of 25 are attached".to_owned());
             let next_try = Some(sample::at(4));
@@ -228,6 +234,6 @@ fn of_volumes(code: Code) -> Option<Problem> {
     let problem = Problem::new(code, &refusal).at(step).volume(sample::key());
     // These come to be without anybody's changing the request, as the claim service says.
     let may_come = matches!(code, Code::NodeDown | Code::ClockSkew | Code::NodeFull);
-    let may_come = may_come || code == Code::PluginExhausted;
+    let may_come = may_come || matches!(code, Code::PluginExhausted | Code::SharedNodeId);
     Some(if may_come { problem.retryable() } else { problem })
 }

@@ -1,0 +1,75 @@
+//! Two nodes that a plugin calls by one id: the unit file was copied, or the machine cloned.
+
+use std::time::Duration;
+
+use berth_contract::message::registry::{InstanceStatus, Leave, Left};
+use berth_contract::subject::Global;
+use berth_domain::plugin::{Half, Instance, NodeAbilities};
+
+use crate::site::{PATIENCE, Site, instance, node_id, report};
+
+const TTL: Duration = Duration::from_secs(600);
+
+fn called(external: &str, healthy: bool) -> Instance {
+    let abilities =
+        NodeAbilities { external_node: external.to_owned(), ..NodeAbilities::default() };
+    Instance { node: Some(abilities), ..instance(healthy) }
+}
+
+async fn says(site: &Site, node: &str, told: Instance) {
+    site.report(&report(node, &[("p", Half::Node, told)])).await;
+}
+
+/// The node's instance, as the plugin shows it and as the node does.
+async fn shown(site: &Site, node: &str) -> InstanceStatus {
+    let of_plugin = site.plugin("p").await.instances;
+    let of_plugin = of_plugin.into_iter().find(|one| one.node == node_id(node)).unwrap();
+    assert_eq!(site.node(node).await.instances, std::slice::from_ref(&of_plugin));
+    of_plugin
+}
+
+#[tokio::test]
+async fn the_second_node_of_an_id_is_unhealthy_until_the_first_leaves_or_is_called_otherwise() {
+    let site = Site::start(2).await;
+    let (_first, _second) = (site.lease("h4", TTL).await, site.lease("h1", TTL).await);
+    says(&site, "h4", called("i-1", true)).await;
+    says(&site, "h1", called("i-1", true)).await;
+    for node in ["h1", "h4"] {
+        site.node_is(node, "ready", PATIENCE).await;
+    }
+    let second = shown(&site, "h1").await;
+    assert!(!second.healthy, "{second:?}");
+    for part in ["\"i-1\"", "node h4", "berth node leave h4"] {
+        assert!(second.description.contains(part), "{second:?}");
+    }
+    assert!(shown(&site, "h4").await.healthy);
+    assert_eq!(site.plugin("p").await.nodes.to_string(), "1/2");
+
+    // Who was first stays so while its plugin is down, and while its agent cannot say the id.
+    says(&site, "h4", called("i-1", false)).await;
+    says(&site, "h4", instance(false)).await;
+    assert!(!shown(&site, "h1").await.healthy);
+    says(&site, "h4", called("i-1", true)).await;
+    assert!(shown(&site, "h4").await.healthy && !shown(&site, "h1").await.healthy);
+
+    // One of them is called otherwise, and again the same: now it comes second.
+    says(&site, "h4", called("i-4", true)).await;
+    assert!(shown(&site, "h4").await.healthy && shown(&site, "h1").await.healthy);
+    says(&site, "h4", called("i-1", true)).await;
+    assert!(!shown(&site, "h4").await.healthy && shown(&site, "h1").await.healthy);
+    let leave = Leave { node: node_id("h1"), revision: None };
+    let _: Left = site.ask(Global::NodeLeave, &leave).await.unwrap();
+    assert!(shown(&site, "h4").await.healthy);
+
+    let (well, ill) = ("plugin.healthy p", "plugin.unhealthy p");
+    let events = [
+        format!("{well} h4"),
+        format!("{ill} h1"),
+        format!("{ill} h4"),
+        format!("{well} h4"),
+        format!("{ill} h4"),
+        "plugin.instance-left p h1".to_owned(),
+    ];
+    let events: Vec<&str> = events.iter().map(String::as_str).collect();
+    site.events_are("plugin.", &events).await;
+}

@@ -1,0 +1,61 @@
+//! The ids that the plugin gives to nodes, by which the storage knows them: which claims hold the
+//! volume under which. An attachment belongs to such an id and not to a node's name (rules 8, 9).
+
+use super::claim::Claim;
+use super::summary::Change;
+use crate::NodeId;
+
+/// Those who hold the volume, counted by the plugin's id of their node and by node.
+///
+/// A sorted list: most volumes have one entry, and a tree would take three times its room.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ExternalNodes(Vec<ExternalUse>);
+
+/// The claims of one node under one id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ExternalUse {
+    external: Box<str>,
+    pub node: NodeId,
+    /// Those who hold the volume, or may.
+    pub held: u32,
+    /// Those whose node may use the attachment.
+    pub in_use: u32,
+    /// Those who are sure to have the controller detach it (rule 9).
+    pub will_unpublish: u32,
+}
+
+impl ExternalNodes {
+    /// A claim comes, or goes. One in line holds nothing, and one may not say the id.
+    pub fn note(&mut self, claim: &Claim, change: Change) {
+        let Some(external) = claim.external_node.as_deref().filter(|_| claim.is_held()) else {
+            return;
+        };
+        let key = (external, &claim.node);
+        let at = match self.0.binary_search_by(|one| (&*one.external, &one.node).cmp(&key)) {
+            Ok(at) => at,
+            Err(at) => {
+                let (external, node) = (external.into(), claim.node.clone());
+                let new = ExternalUse { external, node, held: 0, in_use: 0, will_unpublish: 0 };
+                // Most volumes are never held under a second id.
+                self.0.reserve_exact(usize::from(self.0.is_empty()));
+                self.0.insert(at, new);
+                at
+            }
+        };
+        let Some(one) = self.0.get_mut(at) else { return };
+        change.count_if(true, &mut one.held);
+        change.count_if(claim.is_in_use(), &mut one.in_use);
+        change.count_if(claim.will_unpublish(), &mut one.will_unpublish);
+        if one.held == 0 {
+            self.0.remove(at);
+        }
+    }
+
+    /// The claims under an id, by node.
+    pub fn under(&self, external: &str) -> &[ExternalUse] {
+        let from = self.0.partition_point(|one| &*one.external < external);
+        let rest = self.0.get(from..).unwrap_or_default();
+        let many = rest.partition_point(|one| &*one.external == external);
+        rest.get(..many).unwrap_or_default()
+    }
+}
