@@ -319,7 +319,7 @@ fn of_process(dice: &mut Dice, target: Target) -> Fault {
 }
 
 /// Clocks of services differ by less than the margin of the claim protocol (300 ms, see
-/// [`Site`](crate::site::Site)). An agent's is measured, and a node beyond the margin takes nothing.
+/// [`Site`](crate::site::Site)). An agent's clock is measured: beyond it, its node takes nothing.
 fn clock(dice: &mut Dice, target: Target) -> i64 {
     let most = if matches!(target, Target::Agent(_)) && dice.percent(50) { 5_000 } else { 120 };
     let by = i64::try_from(dice.between(20, most)).unwrap_or(0);
