@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use berth_judge::{Finding, Summary, judge};
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use serde::Serialize;
 
@@ -15,7 +16,6 @@ use crate::ability::{Abilities, Ability};
 use crate::backend::{Backend, BackendError, Backing, FsType, Meta, Provisioned, State};
 use crate::driver::{Profile, Serves, chain};
 use crate::faults;
-use crate::judge::{Finding, Summary, judge};
 use crate::log::Recorder;
 use crate::mute::Speaks;
 use crate::serve::{self, Config, ServeError};
@@ -56,7 +56,7 @@ A fault hits calls of one rpc, about one volume (without them: any), "before" or
 and then does one thing more, or nothing: "code": answer so; "hang": true; "crash": true (SIGKILL);
 "lose_answer": true; or "wrong": one of unknown-enum, no-ready, empty-topology, no-topology,
 negative-limit, other-name, other-version, no-capabilities, chatty, unknown-error, no-next-token,
-repeat-token"#;
+repeat-token, nothing-done"#;
 
 /// The keys and values are read in `driver/controller/parameters.rs`.
 const PARAMETERS_HELP: &str = "\
@@ -219,7 +219,8 @@ struct JudgeArgs {
 const JUDGE_HELP: &str = "Each finding is printed with its rule, the safety rule and CSI section \
 it comes from, and the lines that prove it: the call that broke the rule, then the calls that made \
 it wrong. A DISAGREEMENT is a rule that the driver applied and the judge did not, or the other \
-way.";
+way. A FALSE REPORT is a call that the driver says is done, where the kernel's mount table says \
+otherwise.";
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {

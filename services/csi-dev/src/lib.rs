@@ -1,4 +1,4 @@
-//! The development CSI driver: a whole plugin with real mounts, and a judge of call order.
+//! The development CSI driver: a whole plugin with real mounts.
 //!
 //! Owns: a CSI 1.12 plugin for trying out and testing a CO. Several instances, one per node, share
 //! one backend directory. Promises: all of the protocol but changed blocks of snapshots, as much of
@@ -18,7 +18,6 @@
 //! faults                  what a test plants
 //! log                     one line per beginning and end of a call
 //! rules                   what a CO must never do, as the driver refuses it
-//! judge                   finding it in the logs of all instances, by a model of its own
 //! ```
 
 pub mod ability;
@@ -27,7 +26,6 @@ pub mod capability;
 pub mod cli;
 pub mod driver;
 pub mod faults;
-pub mod judge;
 pub mod lock;
 pub mod log;
 pub mod loops;

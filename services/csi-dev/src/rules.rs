@@ -1,7 +1,7 @@
 //! What a CO must never do.
 //!
 //! Owns: the rules of order by which the driver refuses a call, as pure functions over a volume's
-//! [`State`]. Promises: shares nothing with [`crate::judge`], which finds a mistake made here.
+//! [`State`]. Promises: shares nothing with `berth-judge`, which finds a mistake made here.
 //! Never: acts, or knows of time.
 //!
 //! The rules are those of CSI's volume lifecycle and of safety rules 1 to 4.

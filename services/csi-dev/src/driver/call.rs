@@ -116,7 +116,7 @@ impl Driver {
 }
 
 /// Runs one call from its beginning to its end. `None` is an answer that gets lost.
-async fn run<R: Serialize + Any + Send>(
+async fn run<R: Serialize + Any + Default + Send>(
     driver: Arc<Driver>,
     call: Call,
     secrets: Secrets,

@@ -35,7 +35,7 @@ impl<R> From<Result<R, Refusal>> for Suffered<R> {
 }
 
 /// Does the work between what befalls the call before and after it.
-pub(super) async fn suffer<R: Any + Send>(
+pub(super) async fn suffer<R: Any + Default + Send>(
     driver: &Arc<Driver>,
     fate: Fate,
     work: impl FnOnce(&Driver) -> Result<R, Refusal> + Send + 'static,
@@ -45,6 +45,11 @@ pub(super) async fn suffer<R: Any + Send>(
         if let Some(code) = fault.code {
             return Err(Refusal::planted_before(code)).into();
         }
+    }
+    let lies = |fault: &&Fault| fault.wrong == Some(Wrong::NothingDone);
+    if let Some(fault) = fate.after.as_ref().filter(lies) {
+        befall(driver, fault).await;
+        return Suffered { result: Ok(R::default()), planted: Some(Planted::Wrong) };
     }
     let at = Arc::clone(driver);
     let result = blocking(move || work(&at)).await;

@@ -87,6 +87,8 @@ pub enum Wrong {
     UnknownError,
     /// Lists end early, and no token tells so.
     NoNextToken,
+    /// `OK`, and nothing was done: the log then says what the kernel has all the same.
+    NothingDone,
     /// Lists never end: the last page's token leads to the first.
     RepeatToken,
 }

@@ -37,7 +37,8 @@ pub(crate) fn distort(wrong: Wrong, answer: &mut dyn Any) -> bool {
         Wrong::Chatty => chatty(answer),
         Wrong::NoNextToken => no_next_token(answer),
         Wrong::RepeatToken => repeat_token(answer),
-        Wrong::UnknownError => false,
+        // These are not about the answer.
+        Wrong::UnknownError | Wrong::NothingDone => false,
     }
 }
 

@@ -4,10 +4,11 @@
 //! line, `end`, holds all there is to say about it; a call is written when it begins, too, so one
 //! that was killed half-way is seen as a beginning without an end; each line is written at once, so
 //! instances may share a file, and is bounded in size; no secret and no mount flag is ever in it.
-//! Never: judges; see [`crate::judge`].
+//! Never: judges; see `berth-judge`.
 //!
 //! Times are microseconds since 1970. Within one instance they strictly increase.
 
+mod kernel;
 mod reader;
 mod recorder;
 mod shown;
@@ -20,6 +21,7 @@ use serde_json::Value;
 use crate::faults::Planted;
 use crate::rules::Violation;
 
+pub use kernel::{BlockDevice, KernelMount, PathMounts};
 pub use reader::{ReadError, read};
 pub use recorder::{Outcome, Recorder};
 pub(crate) use shown::shown;
@@ -187,6 +189,9 @@ pub struct End {
     /// The answer itself, shown as the arguments are; null with an error.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub answer: Value,
+    /// What the kernel then had mounted at the paths of a node call. The driver has no part in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Vec<PathMounts>>,
 }
 
 impl Call {

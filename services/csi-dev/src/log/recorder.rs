@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use berth_csi::Code;
 use serde_json::Value;
 
-use super::{Begin, Call, Effect, End, Entry, Fence, Gone, Holding, Source, Start};
+use super::{Begin, Call, Effect, End, Entry, Fence, Gone, Holding, Source, Start, kernel};
 use crate::faults::Planted;
 use crate::rules::Violation;
 
@@ -91,10 +91,12 @@ impl Recorder {
     pub fn end(&self, begin: Begin, outcome: Outcome) -> io::Result<()> {
         let Begin { seq, begin_us, source, call } = begin;
         let Outcome { code, message, effect, violation, fault, answer } = outcome;
+        let kernel = kernel::observe(&call);
         let end_us = self.time_us();
         #[rustfmt::skip]
         let end = End {
             seq, begin_us, end_us, source, call, code, message, effect, violation, fault, answer,
+            kernel,
         };
         self.write(&Entry::End(Box::new(end)))
     }

@@ -14,6 +14,7 @@ mod copies;
 mod crash;
 mod faults;
 mod images;
+mod kernel;
 mod life;
 mod log;
 mod made;

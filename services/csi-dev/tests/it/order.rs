@@ -3,9 +3,9 @@
 use berth_csi::{Code, Rpc};
 use berth_csi_dev::capability::AccessMode::{MultiNodeSingleWriter, SingleNodeWriter};
 use berth_csi_dev::faults::Fault;
-use berth_csi_dev::judge::{Finding, Kind};
 use berth_csi_dev::log::Entry;
 use berth_harness::wait;
+use berth_judge::{Finding, Kind};
 
 use crate::request::{Context, attach, detach, publish, stage, unpublish, unstage};
 use crate::world::{Node, TIMEOUT, World};

@@ -12,11 +12,11 @@ use berth_csi::{CallError, Client, Code, v1};
 use berth_csi_dev::backend::{Backend, Meta};
 use berth_csi_dev::capability::AccessMode;
 use berth_csi_dev::faults::{self, Fault};
-use berth_csi_dev::judge::{Finding, judge_files};
 use berth_csi_dev::log::{self, End, Entry};
 use berth_harness::dirs::{self, Dir};
 use berth_harness::process::{Daemon, Program};
 use berth_harness::{root, wait};
+use berth_judge::{Finding, judge_files};
 
 use crate::request;
 

@@ -34,8 +34,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-gc", ALL_SHARED),
     ("berth-node-agent", ALL_SHARED),
     ("berth-cli", ALL_SHARED),
-    // It stands for a storage vendor's driver, who knows CSI and nothing of Berth.
-    ("berth-csi-dev", &["berth-csi", HOST]),
+    // It reads logs, and must not be built from the driver that writes them.
+    ("berth-judge", &["berth-csi"]),
+    // It stands for a storage vendor's driver, who knows CSI and nothing of Berth; the judge is
+    // only a command of its program.
+    ("berth-csi-dev", &["berth-csi", "berth-judge", HOST]),
     // It judges the others, so it must not be built from them.
     (HARNESS, &[HOST]),
     ("berth-tidy", &[]),

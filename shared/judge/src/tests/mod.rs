@@ -3,6 +3,7 @@
 mod correct;
 mod disagree;
 mod history;
+mod kernel;
 mod log;
 mod random;
 mod reading;

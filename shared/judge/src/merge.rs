@@ -2,19 +2,21 @@
 //!
 //! Owns: reading several logs side by side. Promises: bounded memory, however long they are: a log
 //! is nearly in order, since each of its instances writes as things happen, so a window of lines
-//! puts it right. A line that its writer, killed, left unfinished is passed over and told. Never:
-//! passes over any other line.
+//! puts it right. Each log is read up to the end that it has when that is met. An unfinished last
+//! line is passed over and told: its writer is still writing it, or was killed. So is an unfinished
+//! line before the first line of another instance, which began on a line of its own. Never: passes
+//! over any other line.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::finding::Line;
-use super::row::{Entry, Row};
-use crate::log::ReadError;
+use super::row::Row;
+use crate::ReadError;
 
 /// How many lines of a log are looked at before the earliest of them is taken for the next.
 const WINDOW: usize = 1024;
@@ -35,6 +37,8 @@ struct Log {
     lines: Option<BufReader<File>>,
     number: usize,
     window: BinaryHeap<Reverse<Waiting>>,
+    /// The instances that have written lines so far.
+    instances: HashSet<String>,
 }
 
 struct Waiting {
@@ -46,8 +50,6 @@ struct Waiting {
 /// A line that is no entry.
 struct Damaged {
     number: usize,
-    /// Whether its end is there.
-    whole: bool,
     error: serde_json::Error,
 }
 
@@ -58,7 +60,14 @@ impl Merge {
                 File::open(path).map_err(|source| ReadError::Io { path: path.clone(), source })?;
             let lines = Some(BufReader::with_capacity(1 << 16, file));
             let path = Rc::from(path.as_path());
-            Ok(Log { place, path, lines, number: 0, window: BinaryHeap::new() })
+            Ok(Log {
+                place,
+                path,
+                lines,
+                number: 0,
+                window: BinaryHeap::new(),
+                instances: HashSet::new(),
+            })
         };
         let logs = paths.enumerate().map(open).collect::<Result<_, ReadError>>()?;
         Ok(Self { logs, notes: Vec::new() })
@@ -80,41 +89,43 @@ impl Log {
     fn fill(&mut self, notes: &mut Vec<String>) -> Result<(), ReadError> {
         let mut damaged: Option<Damaged> = None;
         while self.lines.is_some() && (self.window.len() < WINDOW || damaged.is_some()) {
-            let read = self.read_line().map_err(|source| self.failed(source))?;
-            let Some((text, whole)) = read else {
+            let Some((text, whole)) = self.read_line().map_err(|source| self.failed(source))?
+            else {
                 self.lines = None;
                 break;
             };
+            if !whole {
+                // The rest may be written this moment. A later read of it would be taken for a line
+                // of its own, so this log ends here.
+                notes.push(self.note(self.number, "has no end yet, or its writer was killed"));
+                self.lines = None;
+                break;
+            }
             if text.trim().is_empty() {
                 continue;
             }
-            let parsed = if whole { serde_json::from_str::<Row>(&text) } else { break_off() };
-            let row = match (parsed, damaged.take()) {
+            let row = match (serde_json::from_str::<Row>(&text), damaged.take()) {
                 (Ok(row), None) => row,
-                // The next instance started after the one that was killed in the midst of a line.
-                (Ok(row), Some(gap)) if row.entry == Entry::Start => {
-                    notes.push(self.note(&gap));
+                // An instance that started later ends the line of the one that was killed.
+                (Ok(row), Some(gap)) if !self.instances.contains(&row.instance) => {
+                    notes.push(self.note(gap.number, "cut off by its writer's end"));
                     row
                 }
                 (Ok(_) | Err(_), Some(gap)) => return Err(self.wrong(gap)),
                 (Err(error), None) => {
-                    damaged = Some(Damaged { number: self.number, whole, error });
+                    damaged = Some(Damaged { number: self.number, error });
                     continue;
                 }
             };
+            if !self.instances.contains(&row.instance) {
+                self.instances.insert(row.instance.clone());
+            }
             let key = (row.time_us(), row.rank(), self.place, self.number);
             let (file, number) = (Rc::clone(&self.path), self.number);
             let line = Line { file, number, text: text.into() };
             self.window.push(Reverse(Waiting { key, row, line }));
         }
-        match damaged {
-            Some(gap) if gap.whole => Err(self.wrong(gap)),
-            Some(gap) => {
-                notes.push(self.note(&gap));
-                Ok(())
-            }
-            None => Ok(()),
-        }
+        damaged.map_or(Ok(()), |gap| Err(self.wrong(gap)))
     }
 
     /// The next line, and whether its end is there.
@@ -129,8 +140,8 @@ impl Log {
         Ok(Some((String::from_utf8_lossy(&bytes).into_owned(), whole)))
     }
 
-    fn note(&self, gap: &Damaged) -> String {
-        format!("{}:{}: cut off by its writer's end; left out", self.path.display(), gap.number)
+    fn note(&self, number: usize, what: &str) -> String {
+        format!("{}:{number}: {what}; left out", self.path.display())
     }
 
     fn wrong(&self, gap: Damaged) -> ReadError {
@@ -140,11 +151,6 @@ impl Log {
     fn failed(&self, source: io::Error) -> ReadError {
         ReadError::Io { path: self.path.to_path_buf(), source }
     }
-}
-
-/// A line without its end is no line, even where it could be read as one.
-fn break_off() -> Result<Row, serde_json::Error> {
-    serde_json::from_str("")
 }
 
 impl PartialEq for Waiting {

@@ -78,6 +78,12 @@ impl Place {
     }
 }
 
+/// The access mode of a capability; empty where there is none.
+pub(super) fn mode(capability: Option<&Value>) -> &str {
+    let mode = capability.and_then(|all| all.pointer("/access_mode/mode"));
+    mode.and_then(Value::as_str).unwrap_or_default()
+}
+
 impl Asked {
     pub fn of(ask: &Ask) -> Self {
         Self {
@@ -89,8 +95,7 @@ impl Asked {
     }
 
     fn mode(&self) -> &str {
-        let mode = self.capability.as_ref().and_then(|all| all.pointer("/access_mode/mode"));
-        mode.and_then(Value::as_str).unwrap_or_default()
+        mode(self.capability.as_ref())
     }
 
     /// Whether several nodes may have it at once; not where no mode was given.

@@ -11,6 +11,7 @@ use berth_csi::Rpc;
 
 use super::check::{Broken, Check, Needs, deletes_source};
 use super::finding::{Finding, Kind, Line, Named};
+use super::kernel::false_reports;
 use super::objects::Objects;
 use super::open::{InFlight, Lane, Open};
 use super::pending::{Pending, proof};
@@ -256,6 +257,16 @@ impl<'a> Replay<'a> {
         }
         self.in_flight.remove(by);
         self.apply_end(&call, row);
+        for (rule, what) in false_reports(row) {
+            (self.found)(Finding {
+                kind: Kind::FalseReport,
+                rule: rule.into(),
+                about: call.ask.volume().unwrap_or_default().to_owned(),
+                what,
+                noticed: false,
+                proof: proof(call.lines, &[]),
+            });
+        }
         self.tell();
     }
 

@@ -1,7 +1,9 @@
-//! Judging a CO by the logs of all instances.
+//! The judge of call order: it judges a CO, and its driver, by the logs of all of the driver's
+//! instances.
 //!
 //! Owns: finding each place where a CO broke a rule of CSI's volume lifecycle or of safety rules
-//! 1 to 4, and the lines that prove it. Promises: it rebuilds what was in use from the calls alone,
+//! 1 to 4, and the lines that prove it; and each place where the driver reported what its kernel's
+//! mount table contradicts. Promises: it rebuilds what was in use from the calls alone,
 //! by a model of its own, so that it finds a mistake in the driver's rules, too: where the two do
 //! not agree, that is a finding. Reads logs of any length in bounded memory. Never: guesses: what a
 //! call that has no end did is unknown, and counts as "may be so"; what the CO was not told, it
@@ -17,12 +19,14 @@
 //! open      calls in flight
 //! check     which rules a call breaks by being made now
 //! replay    the run through all calls
+//! kernel    whether what was reported is so, by the kernel's mount table
 //! pending   what was found, until its proof is whole
 //! finding   what is printed
 //! ```
 
 mod check;
 mod finding;
+mod kernel;
 mod merge;
 mod objects;
 mod open;
@@ -36,15 +40,39 @@ mod thing;
 mod volume;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 
-use crate::log::ReadError;
+use thiserror::Error;
 
 use merge::Merge;
 use replay::Replay;
 
 pub use finding::{Finding, Kind, Line, Named};
 pub use rule::Rule;
+
+/// Why a log could not be read.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The file system said no.
+    #[error("cannot read the log {}", path.display())]
+    Io {
+        /// Which log.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line is no entry of a log.
+    #[error("{}:{number} is no line of a call log", path.display())]
+    Line {
+        /// Which log.
+        path: PathBuf,
+        /// Which line, counted from 1.
+        number: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
 
 /// What was read.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

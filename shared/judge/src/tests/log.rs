@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::judge::{Finding, Kind, judge_files};
+use crate::{Finding, Kind, judge_files};
 
 pub const CREATE: &str = "CreateVolume";
 pub const DELETE: &str = "DeleteVolume";
@@ -124,6 +124,7 @@ impl Log {
             Came::Lost => end["fault"] = "lost".into(),
             _ => end["answer"] = answer(&end),
         }
+        end["kernel"] = kernel(&end);
         self.push(end)
     }
 
@@ -134,6 +135,12 @@ impl Log {
         gone["entry"] = "gone".into();
         gone["gone_us"] = self.now_us.into();
         self.push(gone)
+    }
+
+    /// What the newest line says of the kernel, in place of the truth.
+    pub fn kernel(mut self, kernel: Value) -> Self {
+        self.lines.last_mut().unwrap()["kernel"] = kernel;
+        self
     }
 
     /// Another line as it stands.
@@ -186,7 +193,7 @@ pub fn judged(text: &str) -> Vec<Finding> {
     judge_files(&[path]).unwrap()
 }
 
-fn numbers(proof: &[crate::judge::Line]) -> Vec<usize> {
+fn numbers(proof: &[crate::Line]) -> Vec<usize> {
     proof.iter().map(|line| line.number).collect()
 }
 
@@ -202,6 +209,27 @@ fn answer(end: &Value) -> Value {
         CREATE => json!({"volume": {"volume_id": args["name"]}}),
         SNAPSHOT => json!({"snapshot": {"snapshot_id": args["name"]}}),
         _ => json!({}),
+    }
+}
+
+/// What the kernel has mounted once the call is done.
+pub fn kernel(end: &Value) -> Value {
+    let args = &end["args"];
+    let (staging, target) = (&args["staging_target_path"], &args["target_path"]);
+    let mode = args.pointer("/volume_capability/access_mode/mode").and_then(Value::as_str);
+    let read_only =
+        args["readonly"] == true || mode.is_some_and(|mode| mode.ends_with("_READER_ONLY"));
+    let mounted = |path: &Value, read_only: bool| {
+        let root = format!("/volumes/{}", args["volume_id"]);
+        json!({"path": path, "mounts": [{"device": "8:1", "root": root, "read_only": read_only}]})
+    };
+    let nothing = |path: &Value| json!({"path": path, "mounts": []});
+    match end["rpc"].as_str().unwrap() {
+        STAGE => json!([mounted(staging, false)]),
+        PUBLISH => json!([mounted(staging, false), mounted(target, read_only)]),
+        UNPUBLISH => json!([nothing(target)]),
+        UNSTAGE => json!([nothing(staging)]),
+        _ => Value::Null,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where the driver and the judge do not agree.
 
 use super::log::*;
-use crate::judge::Kind;
+use crate::Kind;
 use Came::{Noticed, Refused};
 
 fn kinds(log: &Log) -> Vec<(Kind, String)> {

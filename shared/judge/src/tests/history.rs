@@ -9,7 +9,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::log::*;
-use crate::judge::{Finding, judge_files};
+use crate::{Finding, judge_files};
 
 pub const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -203,6 +203,7 @@ impl World<'_> {
             "entry": "end", "end_us": now, "code": code, "effect": effect, "fault": fault,
         });
         end = with(end, more);
+        end["kernel"] = kernel(&end);
         if code == "OK" && !answer.is_null() {
             end["answer"] = answer;
         }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::history::{NODES, Script, Step, play};
 use super::log::*;
-use crate::judge::Finding;
+use crate::Finding;
 
 /// A volume's use on one node, from attaching to detaching.
 fn cycle(node: usize, extras: u8) -> Vec<Step> {

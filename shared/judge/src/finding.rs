@@ -35,6 +35,8 @@ pub enum Kind {
     OnlyTheJudge,
     /// The driver refused by a rule that the calls so far do not break: the same.
     OnlyTheDriver,
+    /// The driver reported as done what the kernel contradicts.
+    FalseReport,
 }
 
 /// A rule that was broken, or that the driver and the judge do not agree on, and the proof.
@@ -103,6 +105,7 @@ impl fmt::Display for Finding {
                 "DISAGREEMENT: the driver refused it, the logs do not show why; one of the two is \
                  wrong"
             }
+            Kind::FalseReport => "FALSE REPORT of the driver: its kernel says otherwise",
         };
         writeln!(f, "volume {about:?}: {what} [{rule}] ({verdict})")?;
         for line in proof {

@@ -93,6 +93,16 @@ rules! {
     OverlappingControllerCalls "overlapping-controller-calls" Some(4), "Concurrency";
     /// A node call came while another one for the volume on that node was in flight and waited for.
     OverlappingNodeCalls "overlapping-node-calls" Some(4), "Concurrency";
+    /// The driver reported a volume as staged or published where nothing is mounted.
+    NotMounted "not-mounted" None, "NodePublishVolume";
+    /// The driver reported a volume as unstaged or unpublished where something is mounted.
+    StillMounted "still-mounted" Some(3), "NodeUnpublishVolume";
+    /// The driver reported a volume as published read-only where it can be written to.
+    MountedWritable "mounted-writable" Some(1), "NodePublishVolume";
+    /// The driver published another content than it staged.
+    OtherContent "other-content" None, "NodePublishVolume";
+    /// The log does not say what the kernel has at a path of a node call.
+    NotObserved "not-observed" None, "NodePublishVolume";
 }
 
 impl Rule {

@@ -9,6 +9,8 @@ use berth_csi::{Code, Rpc};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::thing::mode;
+
 /// What a line tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -56,6 +58,8 @@ pub(super) struct Row {
     pub fault: Option<String>,
     #[serde(default)]
     pub answer: Told,
+    /// What the kernel had mounted at the paths of a node call when it ended.
+    pub kernel: Option<Vec<PathMounts>>,
     #[serde(default)]
     pub attach: bool,
     #[serde(default)]
@@ -79,6 +83,29 @@ pub(super) struct Holding {
     pub staging: Option<String>,
     #[serde(default)]
     pub targets: Vec<String>,
+}
+
+/// What the kernel had mounted at a path.
+#[derive(Debug, Deserialize)]
+pub(super) struct PathMounts {
+    pub path: String,
+    /// The last is the one that is seen at the path.
+    pub mounts: Vec<KernelMount>,
+    pub block_device: Option<BlockDevice>,
+}
+
+/// A mount, by the kernel's mount table.
+#[derive(PartialEq, Eq, Debug, Deserialize)]
+pub(super) struct KernelMount {
+    pub device: String,
+    pub root: String,
+    pub read_only: bool,
+}
+
+/// A block device whose node is seen at a path.
+#[derive(Debug, Deserialize)]
+pub(super) struct BlockDevice {
+    pub read_only: Option<bool>,
 }
 
 /// The arguments that the rules are about.
@@ -198,6 +225,11 @@ impl Row {
 }
 
 impl Ask {
+    /// Whether nobody may write.
+    pub fn is_for_readers(&self) -> bool {
+        self.readonly || mode(self.volume_capability.as_ref()).ends_with("_READER_ONLY")
+    }
+
     /// The volume it is about.
     pub fn volume(&self) -> Option<&str> {
         [&self.volume_id, &self.source_volume_id]

@@ -1,0 +1,133 @@
+//! What the kernel says about the paths of a node call.
+//!
+//! Owns: reading the mount table for the `end` lines of the log. Promises: it uses nothing of what
+//! the driver believes or how the driver looks (`backend`, `mounts`), so the judge finds a driver
+//! that reports what is not so. Never: decides anything.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use berth_csi::Rpc;
+use berth_host::{DeviceNumber, Mount, MountTable};
+use serde::{Deserialize, Serialize};
+
+use super::Call;
+
+/// The mounts at one path.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PathMounts {
+    /// The path, as the call names it.
+    pub path: String,
+    /// The oldest first; the last is the one that is seen at the path.
+    pub mounts: Vec<KernelMount>,
+    /// The block device whose node is seen at the path, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_device: Option<BlockDevice>,
+}
+
+/// A mount, by the kernel's mount table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KernelMount {
+    /// The device of the file system, as `major:minor`.
+    pub device: DeviceNumber,
+    /// Which directory or file of the file system is mounted.
+    pub root: String,
+    /// Whether the mount, or the whole file system, is read-only.
+    pub read_only: bool,
+}
+
+/// A block device, by its node and sysfs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BlockDevice {
+    /// As `major:minor`.
+    pub device: DeviceNumber,
+    /// Whether the kernel refuses writes to it; absent where sysfs does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+}
+
+/// What is mounted at the paths of this call. `None` for a call that mounts and unmounts nothing,
+/// and where the table cannot be read: the judge tells the latter.
+pub(super) fn observe(call: &Call) -> Option<Vec<PathMounts>> {
+    let arguments: &[&str] = match call.rpc {
+        Rpc::NodeStageVolume | Rpc::NodeUnstageVolume => &["staging_target_path"],
+        Rpc::NodePublishVolume => &["staging_target_path", "target_path"],
+        Rpc::NodeUnpublishVolume => &["target_path"],
+        _ => return None,
+    };
+    let table = MountTable::read_blocking().ok()?;
+    let paths = arguments.iter().filter_map(|name| call.arg(name));
+    Some(paths.map(|path| at(path, table.mounts())).collect())
+}
+
+fn at(path: &str, table: &[Mount]) -> PathMounts {
+    let path = path.to_owned();
+    let Some(place) = without_links(Path::new(&path)) else {
+        // Nothing can be mounted on what is not there.
+        return PathMounts { path, mounts: Vec::new(), block_device: None };
+    };
+    let mounts = table.iter().filter(|mount| mount.point == place).map(seen).collect();
+    PathMounts { path, mounts, block_device: block_device(&place) }
+}
+
+/// The path as the mount table has it. The last name may be missing, or be a mount point.
+fn without_links(path: &Path) -> Option<PathBuf> {
+    Some(fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?))
+}
+
+fn seen(mount: &Mount) -> KernelMount {
+    let root = mount.root.to_string_lossy().into_owned();
+    KernelMount { device: mount.device, root, read_only: mount.is_read_only() }
+}
+
+fn block_device(place: &Path) -> Option<BlockDevice> {
+    let node = fs::symlink_metadata(place).ok()?;
+    if !node.file_type().is_block_device() {
+        return None;
+    }
+    let device = DeviceNumber::from_raw(node.rdev());
+    let said = fs::read_to_string(format!("/sys/dev/block/{device}/ro")).ok();
+    Some(BlockDevice { device, read_only: said.map(|said| said.trim() == "1") })
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_csi::v1;
+
+    use super::*;
+
+    fn unpublish(target: &str) -> Option<Vec<PathMounts>> {
+        let target_path = target.to_owned();
+        let request = v1::NodeUnpublishVolumeRequest { volume_id: "v".to_owned(), target_path };
+        observe(&Call::of(&request, None))
+    }
+
+    #[test]
+    fn a_mount_is_seen_also_by_a_path_with_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/", &link).unwrap();
+        for path in ["/proc", link.join("proc").to_str().unwrap()] {
+            let seen = unpublish(path).unwrap();
+            assert_eq!(seen[0].path, path);
+            assert_eq!(seen[0].mounts.last().unwrap().root, "/", "{seen:?}");
+            assert_eq!(seen[0].block_device, None);
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_mounted_nothing_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = [dir.path().to_path_buf(), dir.path().join("missing/below")];
+        for path in paths.map(|path| path.to_str().unwrap().to_owned()) {
+            assert_eq!(unpublish(&path).unwrap()[0].mounts, []);
+        }
+    }
+
+    #[test]
+    fn calls_that_mount_nothing_are_not_observed() {
+        let request = v1::DeleteVolumeRequest { volume_id: "v".to_owned(), ..Default::default() };
+        assert_eq!(observe(&Call::of(&request, None)), None);
+    }
+}

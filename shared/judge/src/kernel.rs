@@ -1,0 +1,98 @@
+//! Whether what a driver reports is so, by the kernel's mount table.
+//!
+//! Owns: comparing the end of each node call with what the kernel had mounted at the call's paths.
+//! Promises: a line that should carry the kernel's word and does not is a finding too. Never: looks
+//! at the driver's own account of mounts.
+
+use berth_csi::Rpc;
+use serde_json::Value;
+
+use super::row::{Ask, Effect, KernelMount, PathMounts, Row};
+use super::rule::Rule;
+
+/// What the driver reports as done with this line, and the kernel contradicts.
+pub(super) fn false_reports(row: &Row) -> Vec<(Rule, String)> {
+    let ask = &row.args;
+    let (path, is_made) = match row.rpc {
+        Some(Rpc::NodeStageVolume) => (&ask.staging_target_path, true),
+        Some(Rpc::NodePublishVolume) => (&ask.target_path, true),
+        Some(Rpc::NodeUnpublishVolume) => (&ask.target_path, false),
+        Some(Rpc::NodeUnstageVolume) => (&ask.staging_target_path, false),
+        _ => return Vec::new(),
+    };
+    if row.effect != Some(Effect::Done) {
+        return Vec::new();
+    }
+    let kernel = row.kernel.as_deref().unwrap_or_default();
+    let Some(there) = at(kernel, path) else {
+        let what = format!("the line does not say what the kernel has mounted at {path:?}");
+        return vec![(Rule::NotObserved, what)];
+    };
+    if !is_made {
+        let is_left = !there.mounts.is_empty();
+        let what = || format!("reported as gone, and still mounted at {path:?}");
+        return is_left.then(|| (Rule::StillMounted, what())).into_iter().collect();
+    }
+    match row.rpc {
+        // A block device is bound to a node of /dev, and nothing needs to be mounted for it.
+        Some(Rpc::NodeStageVolume) if is_block(ask) => Vec::new(),
+        Some(Rpc::NodeStageVolume) => not_mounted(there).into_iter().collect(),
+        _ => published(there, kernel, ask),
+    }
+}
+
+fn published(there: &PathMounts, kernel: &[PathMounts], ask: &Ask) -> Vec<(Rule, String)> {
+    let path = &there.path;
+    let Some(top) = there.mounts.last() else { return not_mounted(there).into_iter().collect() };
+    let mut found = Vec::new();
+    let may_write = match &there.block_device {
+        Some(device) => device.read_only == Some(false),
+        None => !top.read_only,
+    };
+    if ask.is_for_readers() && may_write {
+        let what = format!("reported as published read-only, and {path:?} can be written to");
+        found.push((Rule::MountedWritable, what));
+    }
+    if is_block(ask) {
+        if there.block_device.is_none() {
+            let what = format!("reported as a block device, and {path:?} is none");
+            found.push((Rule::NotMounted, what));
+        }
+        return found;
+    }
+    let staging = &ask.staging_target_path;
+    if !staging.is_empty() {
+        match at(kernel, staging) {
+            Some(staged) if staged.mounts.last().is_some_and(|staged| is_same(staged, top)) => {}
+            Some(_) => {
+                let what = format!("{path:?} has another content than the stage {staging:?}");
+                found.push((Rule::OtherContent, what));
+            }
+            None => {
+                let what = format!("the line does not say what the kernel has at {staging:?}");
+                found.push((Rule::NotObserved, what));
+            }
+        }
+    }
+    found
+}
+
+fn not_mounted(there: &PathMounts) -> Option<(Rule, String)> {
+    let what = || format!("reported as mounted, and nothing is mounted at {:?}", there.path);
+    there.mounts.is_empty().then(|| (Rule::NotMounted, what()))
+}
+
+fn at<'a>(kernel: &'a [PathMounts], path: &str) -> Option<&'a PathMounts> {
+    kernel.iter().find(|there| there.path == path)
+}
+
+/// Whether both show the same directory of the same file system.
+fn is_same(one: &KernelMount, other: &KernelMount) -> bool {
+    (&one.device, &one.root) == (&other.device, &other.root)
+}
+
+/// The log leaves out what is empty, and a block capability has no fields.
+fn is_block(ask: &Ask) -> bool {
+    let kind = ask.volume_capability.as_ref().and_then(|all| all.get("access_type"));
+    kind.and_then(Value::as_object).is_some_and(|kind| !kind.contains_key("mount"))
+}
