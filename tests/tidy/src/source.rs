@@ -15,10 +15,10 @@ pub struct Function<'a> {
 }
 
 impl Function<'_> {
-    /// Whether an attribute makes it a test.
+    /// Whether an attribute makes it a test that `cargo test` runs.
     pub fn is_test(&self) -> bool {
-        let is_test = |line: &&str| line.starts_with("#[") && line.contains("test");
-        self.heading.iter().any(is_test)
+        let has = |attribute: &str| self.heading.iter().any(|line| line.starts_with(attribute));
+        (has("#[test]") || has("#[tokio::test")) && !has("#[ignore") && !has("#[cfg(")
     }
 }
 
@@ -104,5 +104,17 @@ pub(crate) async fn outer() {
         let functions = functions(SAMPLE);
         assert_eq!(functions[3].heading, ["/// Doc.", "/// More.", "#[tokio::test]"]);
         assert!(functions[3].is_test() && !functions[4].is_test());
+    }
+
+    #[test]
+    fn a_function_that_is_not_run_is_no_test() {
+        let is_test =
+            |attributes: &str| functions(&format!("{attributes}\nfn it() {{}}\n"))[0].is_test();
+        assert!(is_test("#[test]") && is_test("#[tokio::test(flavor = \"multi_thread\")]"));
+        for none in
+            ["#[cfg(test)]", "/// A test.", "#[test]\n#[ignore = \"later\"]", "#[ignore]\n#[test]"]
+        {
+            assert!(!is_test(none), "{none}");
+        }
     }
 }

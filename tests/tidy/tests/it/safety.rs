@@ -1,7 +1,9 @@
-//! Every safety rule has a test that names it, in its name or in the comment above it.
+//! What is said to hold a safety rule or an invariant is a test that runs.
 
-use berth_tidy::repository::rust_files;
-use berth_tidy::source::{Function, functions};
+use std::collections::BTreeSet;
+
+use berth_tidy::inventory::{TestPath, tests};
+use berth_tidy::repository::{File, files};
 
 use crate::assert_none;
 
@@ -9,32 +11,139 @@ const RULES: [&str; 8] = [
     "Safety 1", "Safety 2", "Safety 3", "Safety 4", "Safety 5", "Safety 6", "Safety 7", "Safety 8",
 ];
 
-/// Rules that no test names yet, and what is missing.
-const NOT_YET: &[(&str, &str)] = &[];
+/// The tables of ARCHITECTURE.md, and how many rows each has at least: a table whose heading was
+/// changed must not go unread.
+const TABLES: [(&str, usize); 2] = [("## Safety rules", 8), ("## Other invariants", 15)];
+
+/// Tests of the tidy crate speak of rules without testing one.
+fn real_tests(files: &[File]) -> Vec<TestPath> {
+    tests(files).into_iter().filter(|test| test.directory != "tests/tidy").collect()
+}
 
 #[test]
 fn every_safety_rule_is_named_by_a_test() {
-    // The tidy test itself speaks of rules without testing one.
-    let files: Vec<_> = rust_files().filter(|file| !file.path.starts_with("tests/tidy/")).collect();
-    let tests: Vec<Function<'_>> =
-        files.iter().flat_map(|file| functions(&file.text)).filter(Function::is_test).collect();
-    let mut breaches = Vec::new();
-    for rule in RULES {
-        let covered = tests.iter().any(|test| names(test, rule));
-        match (covered, NOT_YET.iter().any(|(later, _)| *later == rule)) {
-            (false, false) => breaches.push(format!("{rule} is named by no test")),
-            (true, true) => breaches.push(format!("{rule} is covered now: remove it from NOT_YET")),
-            _ => {}
-        }
-    }
+    let tests = real_tests(&files());
+    let missing = RULES.iter().filter(|rule| !tests.iter().any(|test| names(test, rule)));
+    let breaches = missing.map(|rule| format!("{rule} is named by no test")).collect();
     assert_none(breaches, "a safety rule that no test names is a wish");
 }
 
 /// `Safety 3` in the comment above, or `safety_3` in the name.
-fn names(test: &Function<'_>, rule: &str) -> bool {
+fn names(test: &TestPath, rule: &str) -> bool {
     let followed_by_digit = |rest: &str| rest.starts_with(|letter: char| letter.is_ascii_digit());
     let mentions =
         |text: &str, rule: &str| text.split(rule).skip(1).any(|rest| !followed_by_digit(rest));
     test.heading.iter().any(|line| mentions(line, rule))
-        || mentions(test.name, &rule.to_lowercase().replace(' ', "_"))
+        || mentions(test.name(), &rule.to_lowercase().replace(' ', "_"))
+}
+
+#[test]
+fn what_holds_a_rule_is_there_and_runs() {
+    let files = files();
+    let page = files.iter().find(|file| file.path == "ARCHITECTURE.md").unwrap();
+    let known = Known::of(&files);
+    let mut breaches = Vec::new();
+    for (heading, least) in TABLES {
+        let rows = rows(&page.text, heading);
+        if rows.len() < least {
+            breaches.push(format!("{heading}: {} rows, of {least} at least", rows.len()));
+        }
+        for (rule, held_by) in rows {
+            breaches.extend(known.breaches(held_by).map(|breach| format!("{rule}: {breach}")));
+        }
+    }
+    assert_none(breaches, "ARCHITECTURE.md names tests that are run");
+}
+
+/// First and last cell of each row of the table below a heading.
+fn rows<'a>(page: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {
+    let below = page.lines().skip_while(|line| !line.starts_with(heading)).skip(1);
+    let below = below.take_while(|line| !line.starts_with("## "));
+    let cells = below.filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
+    let rows =
+        cells.filter_map(|row| Some((row.split('|').next()?.trim(), row.rsplit('|').next()?)));
+    rows.skip(2).collect()
+}
+
+/// What a cell may name.
+struct Known<'a> {
+    files: &'a [File],
+    tests: Vec<TestPath>,
+    crates: BTreeSet<String>,
+}
+
+impl<'a> Known<'a> {
+    fn of(files: &'a [File]) -> Self {
+        let tests = real_tests(files);
+        let manifests = files.iter().filter_map(|file| file.path.strip_suffix("/Cargo.toml"));
+        let crates = manifests.filter_map(|directory| directory.rsplit('/').next());
+        Self { files, tests, crates: crates.map(str::to_owned).collect() }
+    }
+
+    /// What a cell names in backticks and is not there: a crate, then its tests or their modules; a
+    /// file or directory; or a rule of the judge.
+    fn breaches(&self, cell: &str) -> impl Iterator<Item = String> {
+        let mut breaches = Vec::new();
+        let mut has_any = false;
+        for part in cell.split(';') {
+            let mut krate = None;
+            for name in part.split('`').skip(1).step_by(2) {
+                if self.crates.contains(name) {
+                    krate = Some(name);
+                }
+                let is_there = self.is_there(krate, name);
+                has_any |= is_there;
+                if !is_there {
+                    breaches.push(format!("{name:?} is no test that runs{}", of(krate)));
+                }
+            }
+        }
+        if !has_any {
+            breaches.push(format!("names nothing that holds it: {cell}"));
+        }
+        breaches.into_iter()
+    }
+
+    fn is_there(&self, krate: Option<&str>, name: &str) -> bool {
+        let matches = |krate: &str, is_it: &dyn Fn(&TestPath) -> bool| {
+            self.tests.iter().any(|test| test.krate() == krate && is_it(test))
+        };
+        if krate == Some(name) {
+            return name == "tidy" || matches(name, &|_| true);
+        }
+        if name.contains(['/', '.']) {
+            let is_it = |path: &str| {
+                path.ends_with(&format!("/{name}")) || path.starts_with(&format!("{name}/"))
+            };
+            return self.files.iter().any(|file| is_it(&file.path));
+        }
+        if name.contains('-') {
+            let rules = self.files.iter().find(|file| file.path == "shared/judge/src/rule.rs");
+            return rules.is_some_and(|rules| rules.text.contains(&format!("{name:?}")));
+        }
+        match (krate, name.split_once("::")) {
+            (Some(krate), _) => matches(krate, &|test| test.matches(name)),
+            (None, Some((krate, path))) if self.crates.contains(krate) => {
+                matches(krate, &|test| test.matches(path))
+            }
+            (None, _) => self.tests.iter().any(|test| test.matches(name)),
+        }
+    }
+}
+
+fn of(krate: Option<&str>) -> String {
+    krate.map(|krate| format!(" in {krate}")).unwrap_or_default()
+}
+
+/// A manifest can keep tests from being run.
+#[test]
+fn no_crate_switches_its_tests_off() {
+    let files = files();
+    let manifests = files.iter().filter(|file| file.path.ends_with("/Cargo.toml"));
+    let breaches = manifests.flat_map(|file| {
+        let off = ["test = false", "harness = false", "autotests = false"];
+        let off = off.into_iter().filter(|line| file.text.lines().any(|one| one.trim() == *line));
+        off.map(|line| format!("{}: {line}", file.path)).collect::<Vec<_>>()
+    });
+    assert_none(breaches.collect(), "every crate's tests are run");
 }
