@@ -1,5 +1,7 @@
 //! The rules of `docs/claims.md` that are the step's to keep, one test each.
 
+use std::time::Duration;
+
 use berth_domain::access::{AccessMode, Mode};
 use berth_domain::volume::{CallKind, Command, Outcome, Refusal, Route, State, Take};
 
@@ -123,6 +125,7 @@ fn rule_6_a_refused_publish_is_undone_by_an_unpublish() {
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
     world.answer("a", Outcome::Refused("no such volume".to_owned())).unwrap();
     assert_eq!(world.claim("a").state, State::NodeDetached);
+    assert_eq!(world.claim("a").error.as_deref(), Some("no such volume"), "who looks is told why");
     let call = world.apply(&begin("a", true)).unwrap().call.unwrap();
     assert_eq!(call.call, CallKind::ControllerUnpublish);
     world.answer("a", failed()).unwrap();
@@ -228,6 +231,34 @@ fn rule_14_a_reservation_nobody_came_back_for_is_undone() {
     world.pass_all_deadlines();
     let call = world.apply(&begin("a", true)).unwrap().call.unwrap();
     assert_eq!(call.call, CallKind::ControllerUnpublish);
+}
+
+/// Rule 14: a try is due at the very time that the record names, and not a millisecond before.
+#[test]
+fn rule_14_a_try_is_due_at_its_time() {
+    let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
+    world.apply(&begin("a", false)).unwrap();
+    world.answer("a", failed()).unwrap();
+    let wait = world.claim("a").next_try.unwrap().since(world.context().now);
+    let millisecond = Duration::from_millis(1);
+    world.pass(wait.checked_sub(millisecond).unwrap());
+    assert!(matches!(world.apply(&begin("a", false)), Err(Refusal::NotDue { .. })));
+    world.pass(millisecond);
+    assert!(world.apply(&begin("a", false)).unwrap().call.is_some());
+}
+
+/// Rule 6: until the next try is due, the same call's timeout is said once; from then on it counts
+/// again.
+#[test]
+fn rule_6_a_timeout_counts_once_until_the_next_try_is_due() {
+    let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
+    world.apply(&begin("a", false)).unwrap();
+    world.answer("a", unanswered()).unwrap();
+    let wait = world.claim("a").next_try.unwrap().since(world.context().now);
+    assert_eq!(world.answer("a", unanswered()).unwrap().write, None);
+    world.pass(wait);
+    world.answer("a", unanswered()).unwrap();
+    assert_eq!(world.claim("a").tries, 2);
 }
 
 /// Rule 15: no claim, no volume; by force it closes and goes with its last claim.
