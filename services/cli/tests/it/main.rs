@@ -3,7 +3,7 @@
 //! A golden that changed on purpose is taken over with `INSTA_UPDATE=always cargo test -p
 //! berth-cli`.
 
-#![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
 mod berth;
 mod data;

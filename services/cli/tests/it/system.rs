@@ -147,7 +147,12 @@ impl System {
 
 /// Whether there is such a process, not counting one that has ended and waits to be noticed.
 pub fn is_running(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        // Nothing else says that there is no such process: ENOENT, or ESRCH while it goes.
+        Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => return false,
+        Err(error) => panic!("process {pid} cannot be looked at: {error}"),
+    };
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     state.is_some_and(|state| state != 'Z')
 }

@@ -4,7 +4,7 @@
 //! The claim service and the registry are not part of these tests: the test itself answers
 //! `claim.take` and `node.report` on the bus, by the contract ([`world`]).
 
-#![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
 mod block;
 mod comeback;

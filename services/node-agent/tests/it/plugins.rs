@@ -54,7 +54,12 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 fn runs(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        // Nothing else says that there is no such process: ENOENT, or ESRCH while it goes.
+        Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => return false,
+        Err(error) => panic!("process {pid} cannot be looked at: {error}"),
+    };
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
 }
 

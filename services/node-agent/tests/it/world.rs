@@ -325,7 +325,8 @@ impl World {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&judged.stdout);
-        assert!(judged.status.success(), "{said}\n{:#?}", self.calls());
+        let why = String::from_utf8_lossy(&judged.stderr);
+        assert!(judged.status.success(), "{said}{why}\n{:#?}", self.calls());
     }
 }
 

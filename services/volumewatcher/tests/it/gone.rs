@@ -31,7 +31,8 @@ async fn claims_leave_a_node_that_is_gone_without_asking_it() {
     site.freed("ended").await;
     assert_eq!(site.executor.seen("p", CallKind::ControllerUnpublish).len(), 2);
     let asked = site.executor.seen("p", CallKind::NodeDetach);
-    assert!(asked.iter().all(|seen| seen.call.volume.as_str() == "ended"), "{asked:?}");
+    let of_ended = asked.iter().filter(|seen| seen.call.volume.as_str() == "ended").count();
+    assert!(of_ended >= 2 && of_ended == asked.len(), "{asked:?}");
 }
 
 /// A grant that is given again writes nothing, so no guard stops it: whoever still holds the proof

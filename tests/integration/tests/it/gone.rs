@@ -335,6 +335,11 @@ async fn a_command_that_outlived_its_node_is_ended_when_the_node_comes_back() {
 
 /// Whether there is such a process, and it is more than an entry that waits for its parent.
 fn is_running(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        // Nothing else says that there is no such process: ENOENT, or ESRCH while it goes.
+        Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => return false,
+        Err(error) => panic!("process {pid} cannot be looked at: {error}"),
+    };
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }

@@ -97,9 +97,11 @@ async fn whole_life(options: Options) -> System {
 
 /// Calls of an RPC that began at the driver of a node (from 0).
 fn begun_at(system: &System, node: usize, rpc: &str) -> usize {
-    let log = std::fs::read_to_string(&system.call_logs()[node]).unwrap_or_default();
-    let calls = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    calls.filter(|call| call["entry"] == "begin" && call["rpc"] == rpc).count()
+    let is_it = |call: &&Value| {
+        let at = (system.options.external_node)(node);
+        call["entry"] == "begin" && call["rpc"] == rpc && call["node_id"] == at.as_str()
+    };
+    system.calls().iter().filter(is_it).count()
 }
 
 /// Waits until the plugin's instance on a node is seen as it should be, and returns what is said of

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::ops::Range;
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use berth_harness::root::or_skip;
@@ -33,6 +32,25 @@ const CALLS: [(Flow, &str); 7] = [
     (Flow::Release, "NodeUnstageVolume"),
     (Flow::Release, "ControllerUnpublishVolume"),
 ];
+
+/// Who asks an agent for a plugin's call, and waits for the answer.
+enum Caller {
+    Service(Part),
+    /// Whoever asked for the mount: the test itself.
+    Client,
+}
+
+/// The agent makes the call itself, for a caller elsewhere.
+fn caller(flow: Flow, rpc: &str) -> Caller {
+    match (flow, rpc) {
+        (Flow::Release, _) => Caller::Service(Part::Watcher),
+        (_, "ValidateVolumeCapabilities" | "ControllerPublishVolume") => {
+            Caller::Service(Part::Claim)
+        }
+        (Flow::Claim, "NodeStageVolume" | "NodePublishVolume") => Caller::Client,
+        _ => panic!("nobody knows who asks for {rpc} in {flow:?}"),
+    }
+}
 
 /// What happens to a call.
 #[derive(Debug, Clone, Copy)]
@@ -130,7 +148,7 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
     for node in nodes(system) {
         system.plant(node, &json!([fault]));
     }
-    let mut running = pin!(flow.run(system, volume));
+    let mut running = Box::pin(flow.run(system, volume));
     let at = tokio::select! {
         () = &mut running => panic!("{rpc} of {volume} was not hit"),
         at = begun(system, rpc, volume) => at,
@@ -163,13 +181,14 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
         }
         Fate::AgentKilled => system.kill9_and_restart(Part::Agent(at)).await,
         Fate::CallerKilled => {
-            let caller = match (flow, rpc) {
-                (Flow::Release, _) => Part::Watcher,
-                (_, "ValidateVolumeCapabilities" | "ControllerPublishVolume") => Part::Claim,
-                // The test itself: it gives up before the call is done, and asks again.
-                _ => Part::Gc,
-            };
-            system.kill9_and_restart(caller).await;
+            match caller(flow, rpc) {
+                Caller::Service(part) => system.kill9_and_restart(part).await,
+                // It is gone with all that it waited for, and another one asks for the same.
+                Caller::Client => {
+                    drop(running);
+                    running = Box::pin(flow.run(system, volume));
+                }
+            }
         }
     }
     unplant(system);
