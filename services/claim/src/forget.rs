@@ -112,8 +112,8 @@ fn tell(state: &State, namespace: &Namespace, id: &AllocId, alloc: &Alloc, trace
 impl State {
     /// Waits until all that was stored of any volume is known here.
     async fn all_volumes(&self, deadline: Instant) -> Result<(), Problem> {
-        let head = self.volumes.head(">").await.map_err(|error| error.into_problem(STEP))?;
-        let reached = self.volume_mirror.reach(head, deadline).await;
+        let newest = self.volumes.newest().await.map_err(|error| error.into_problem(STEP))?;
+        let reached = self.volume_mirror.reach(newest, deadline).await;
         reached.map_err(|error| error.into_problem(STEP))
     }
 }

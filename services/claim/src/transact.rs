@@ -1,8 +1,8 @@
 //! One transition of one volume: load, step, commit under the guard, apply.
 //!
 //! **Promises** that what is returned as committed is stored and seen by the next decision here;
-//! that a lost race is decided anew; and that a refusal was not made on old news: before one is
-//! given, the stream's leader is asked whether this replica is behind. What a caller asked for is
+//! that a lost race is decided anew; and that an answer without a write, a refusal too, was not made
+//! on old news: before one is given, the stream's leader is asked whether this replica is behind. What a caller asked for is
 //! decided no more once its [deadline] has passed.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use berth_contract::{key, record};
 use berth_domain::volume::{Command, Refusal, Step, Volume, Write, step};
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::deadline;
-use berth_service::projection::Subtree;
+use berth_service::projection::{Subtree, Volumes};
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -61,6 +61,9 @@ pub enum TransactError {
     /// The projection.
     #[error("this replica is behind the bus")]
     Behind(#[source] MirrorError),
+    /// Others write to the volume all the time, so that it could not be read at one moment.
+    #[error("the volume could not be read at one moment")]
+    Unsettled,
     /// Others were always faster.
     #[error("{RACES_MAX} races in a row were lost")]
     Contended,
@@ -78,7 +81,7 @@ impl TransactError {
             Self::Commit(error) => error.into_problem(step),
             Self::Head(error) => error.into_problem(step),
             Self::Behind(error) => error.into_problem(step),
-            Self::Contended => Problem::new(Code::Overloaded, self).retryable(),
+            Self::Unsettled | Self::Contended => Problem::new(Code::Overloaded, self).retryable(),
             Self::Record(error) => Problem::new(Code::Internal, error),
         };
         problem.at(step).volume(volume)
@@ -131,8 +134,9 @@ impl Shared {
     ) -> Result<Committed, TransactError> {
         let _turn = self.locks.lock(volume).await;
         let empty = Volume::default();
-        // The leader's idea of the newest revision, once asked. It may be lower than ours: delete
-        // markers expire, and the guard is compared with what is left.
+        // The leader's idea of the newest revision, once asked. It may be lower than ours when a
+        // marker was purged; then the volume was read again, and the guard is compared with what is
+        // left.
         let mut leader_head = None;
         for _ in 0..RACES_MAX {
             let context = self.context();
@@ -161,6 +165,11 @@ impl Shared {
                 }
             };
             let Some(write) = &decided.write else {
+                if leader_head.is_none() {
+                    // Nothing is written, so no guard tells whether what is known here still holds.
+                    leader_head = Some(self.catch_up(volume).await?);
+                    continue;
+                }
                 return Ok(Committed { step: decided, revision: head });
             };
             still()?;
@@ -187,9 +196,18 @@ impl Shared {
         Err(TransactError::Contended)
     }
 
-    /// Applies everything up to the leader's newest revision of the volume, and returns that.
+    /// Applies everything up to the leader's newest revision of the volume, and returns that. When
+    /// it is lower than what was seen here, this replica may have missed a delete: then the volume
+    /// is read again at the leader.
     pub async fn catch_up(&self, volume: &VolumeKey) -> Result<u64, TransactError> {
-        let head = self.volumes.head(&key::subtree(volume)).await.map_err(TransactError::Head)?;
+        let filter = key::subtree(volume);
+        let seen = |volumes: &Volumes| volumes.get(volume).map_or(0, |subtree| subtree.head);
+        let seen = self.volume_mirror.read(seen);
+        let head = self.volumes.head(&filter).await.map_err(TransactError::Head)?;
+        if head < seen {
+            let read = self.volume_mirror.read_again(&filter).await;
+            return read.map_err(TransactError::Head)?.ok_or(TransactError::Unsettled);
+        }
         let deadline = Instant::now() + CATCH_UP;
         self.volume_mirror.reach(head, deadline).await.map_err(TransactError::Behind)?;
         Ok(head)

@@ -27,10 +27,10 @@ impl Shared {
     /// Reads what is stored by now.
     pub(crate) async fn view(&self, step: &str, deadline: Instant) -> Result<View, Problem> {
         let heads = tokio::try_join!(
-            self.volumes.head(">"),
-            self.allocs.head(">"),
-            self.nodes.head(">"),
-            self.plugins.head(">"),
+            self.volumes.newest(),
+            self.allocs.newest(),
+            self.nodes.newest(),
+            self.plugins.newest(),
         );
         let heads = heads.map_err(|error| error.into_problem(step))?;
         let view = tokio::try_join!(

@@ -108,7 +108,9 @@ impl Shared {
     /// stored it.
     pub async fn catch_up(&self, step: &str, deadline: Instant) -> Result<(), Problem> {
         let deadline = deadline.checked_sub(ANSWER_BEFORE).unwrap_or(deadline);
-        let (plugins, nodes) = tokio::join!(self.plugins.head(">"), self.nodes.head(">"));
+        // Not their heads: those fall when a marker is purged, and a mirror that missed the delete
+        // would seem to be there already.
+        let (plugins, nodes) = tokio::join!(self.plugins.newest(), self.nodes.newest());
         let plugins = plugins.map_err(|error| error.into_problem(step))?;
         let nodes = nodes.map_err(|error| error.into_problem(step))?;
         let (plugins, nodes) = tokio::join!(

@@ -16,14 +16,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
-use berth_contract::bucket::BucketSpec;
+use berth_contract::bucket::{BUCKETS, BucketSpec};
+use berth_contract::code::Code;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::birth::is_recorded;
 use crate::cause::Cause;
 use crate::connect::Bus;
 use crate::group::Group;
-use crate::stream::Drift;
+use crate::loss::BucketLoss;
+use crate::stream::{Drift, Opened};
 use crate::version::Version;
 
 /// The setting of a stream that says how many values of a key it keeps.
@@ -53,6 +56,17 @@ pub enum OpenError {
         #[source]
         source: Cause,
     },
+    /// It was deleted. It is never made a second time unless a person says so.
+    #[error(
+        "{code}: {loss}. Restore it from a backup (`nats stream restore`), or accept that its \
+         records are lost: `nats kv put {record} {bucket} begin-anew`, then start the services. \
+         See docs/backup.md",
+        code = Code::BucketLost.as_str(),
+        loss = .0,
+        record = BUCKETS.name,
+        bucket = .0.bucket
+    )]
+    Lost(#[from] BucketLoss),
     /// The server does not make it.
     #[error("stream {stream} cannot be opened: the server refuses it")]
     Refused {
@@ -85,6 +99,8 @@ pub struct Bucket {
 
 /// What does not change while it is open.
 pub(crate) struct Shape {
+    /// What was asked for; the stream may differ ([`Bucket::drift`]).
+    pub(crate) spec: BucketSpec,
     pub(crate) name: String,
     pub(crate) stream: String,
     pub(crate) handle: jetstream::stream::Stream<()>,
@@ -103,14 +119,38 @@ impl fmt::Debug for Bucket {
 }
 
 impl Bus {
-    /// Opens the bucket, made with `replicas` copies (1 or 3) when it is not there.
+    /// Opens the bucket, made with `replicas` copies (1 or 3) when it was never there. A bucket of
+    /// Berth's that was deleted is not made again ([`OpenError::Lost`]).
     pub async fn bucket(&self, spec: &BucketSpec, replicas: u8) -> Result<Bucket, OpenError> {
-        let stream = format!("KV_{}", spec.name);
-        let opened = self.ensure(&stream, &config(spec, replicas)).await?;
+        if !is_recorded(spec.name) {
+            return self.bucket_unrecorded(spec, replicas).await;
+        }
+        let opened = self.ensure_recorded(spec, replicas, &config(spec, replicas)).await?;
+        self.handle(spec, opened).await
+    }
+
+    /// Opens the bucket, made when it is not there.
+    pub(crate) async fn bucket_unrecorded(
+        &self,
+        spec: &BucketSpec,
+        replicas: u8,
+    ) -> Result<Bucket, OpenError> {
+        let opened = self.ensure(&stream_name(spec.name), &config(spec, replicas), true).await?;
+        self.handle(spec, opened).await
+    }
+
+    /// A handle to a bucket that is there.
+    pub(crate) async fn handle(
+        &self,
+        spec: &BucketSpec,
+        opened: Opened,
+    ) -> Result<Bucket, OpenError> {
+        let stream = stream_name(spec.name);
         let handle = self.jetstream().get_stream_no_info(&stream).await.map_err(|error| {
             OpenError::Refused { stream: stream.clone(), source: Cause::new(error) }
         })?;
         let shape = Shape {
+            spec: *spec,
             name: spec.name.to_owned(),
             stream,
             handle,
@@ -152,9 +192,14 @@ impl Bucket {
     }
 }
 
+/// The stream of a bucket.
+pub(crate) fn stream_name(bucket: &str) -> String {
+    format!("KV_{bucket}")
+}
+
 fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
     let config = json!({
-        "name": format!("KV_{}", spec.name),
+        "name": stream_name(spec.name),
         "description": spec.description,
         "metadata": { "berth.writer": spec.writer, "berth.schema": "1" },
         "subjects": [format!("$KV.{}.>", spec.name)],

@@ -29,6 +29,7 @@ use crate::cause::Cause;
 use crate::config::{Config, Credentials};
 use crate::exchange::ExchangeError;
 use crate::link::{Counts, Link};
+use crate::loss::Losses;
 use crate::pulse;
 use crate::version::{OLDEST, Version};
 
@@ -102,6 +103,7 @@ struct Inner {
     client: Client,
     jetstream: jetstream::Context,
     link: Arc<Link>,
+    losses: Losses,
     config: Config,
 }
 
@@ -127,6 +129,7 @@ impl Bus {
                     .build(client.clone()),
                 client,
                 link,
+                losses: Losses::default(),
                 config,
             }),
         };
@@ -213,6 +216,10 @@ impl Bus {
 
     pub(crate) fn link(&self) -> &Link {
         &self.inner.link
+    }
+
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.inner.losses
     }
 
     pub(crate) fn config(&self) -> &Config {

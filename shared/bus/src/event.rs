@@ -90,7 +90,7 @@ pub struct Event {
 impl Bus {
     /// Opens the event stream, made with `replicas` copies (1 or 3) when it is not there.
     pub async fn events(&self, spec: &StreamSpec, replicas: u8) -> Result<Events, OpenError> {
-        let drift = self.ensure(spec.name, &config(spec, replicas)).await?.drift;
+        let drift = self.ensure(spec.name, &config(spec, replicas), true).await?.drift;
         let (queue, outgoing) = mpsc::channel(QUEUE);
         let task = tokio::spawn(send::send(self.clone(), outgoing, replicas > 1));
         let inner = Inner {

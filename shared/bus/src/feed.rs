@@ -100,6 +100,8 @@ pub(crate) struct Feed {
     connection: Watch,
     /// How many messages were waiting when it began.
     pub(crate) pending: u64,
+    /// The server's time when the consumer was made.
+    pub(crate) opened_at: Timestamp,
     /// The consumer's count of the last message.
     count: u64,
     silence: Duration,
@@ -109,6 +111,7 @@ pub(crate) struct Feed {
 #[derive(Deserialize)]
 struct Created {
     num_pending: u64,
+    ts: String,
 }
 
 impl Feed {
@@ -167,6 +170,7 @@ impl Feed {
             name: format!("{stream}.{name}"),
             connection,
             pending: 0,
+            opened_at: Timestamp::default(),
             count: 0,
             silence: heartbeat.mul_f64(2.5),
             heard: Instant::now(),
@@ -175,6 +179,8 @@ impl Feed {
             .api(create, &json!({ "stream_name": stream, "config": config, "action": "create" }))
             .await?;
         feed.pending = created.num_pending;
+        feed.opened_at = Timestamp::try_from(created.ts)
+            .map_err(|error| FeedError::Open(Cause::new(error)))?;
         feed.heard = Instant::now();
         Ok(feed)
     }

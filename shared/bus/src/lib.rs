@@ -18,6 +18,7 @@
 //! | each write costs a sync of the disk | `group` |
 //! | a refused permission looks like an outage | [`connect`] |
 //! | a bucket's settings are dropped by another tool | [`bucket`] |
+//! | a deleted bucket looks like one that was never made | `birth`, [`loss`] |
 //!
 //! **Promises** that each call here ends by a deadline, that its error says whether something may
 //! have been done, and that no type of the client library shows.
@@ -32,6 +33,7 @@ pub mod event;
 pub mod lease;
 pub mod link;
 pub mod list;
+pub mod loss;
 pub mod mirror;
 pub mod purge;
 pub mod read;
@@ -41,6 +43,7 @@ pub mod version;
 
 mod anyone;
 mod batch;
+mod birth;
 mod cause;
 mod exchange;
 mod feed;

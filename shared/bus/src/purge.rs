@@ -9,10 +9,17 @@
 //! however often: each ends at the marker's own revision. A key that was written anew keeps what it
 //! has since. So any number of replicas may do this at once.
 //!
+//! **Never** takes the newest message of a subtree that guards cover
+//! ([`BucketSpec::guard_tokens`](berth_contract::bucket::BucketSpec)) while anything else is in it:
+//! such a marker stays until something newer is written there. So the head of a subtree never falls
+//! to an earlier revision, and a guard never passes for a reader that missed the delete (decision
+//! 0022). When the marker is all that is left it goes: nothing older can be equal to 0.
+//!
 //! **Never** takes a marker that is younger than [`Bucket::marker_ttl`]: a mirror that was away for
 //! less learns from it what is gone. The age is the server's, by its own clock.
 
-use berth_domain::Timestamp;
+use std::collections::HashMap;
+
 use berth_telemetry::metric::{BUCKETS, KEYS_PURGED};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Deserialize;
@@ -36,7 +43,12 @@ pub struct Place {
     created: String,
     /// The first revision that was not looked at.
     next: u64,
+    /// Markers that stay as the newest message of their subtree, by its filter.
+    kept: HashMap<String, Entry>,
 }
+
+/// How many such markers are remembered; those beyond stay until a process that starts finds them.
+const KEPT_MAX: usize = 100_000;
 
 /// Why deleted keys are still there. Nothing is wrong with that but the room they take.
 #[derive(Debug, Error)]
@@ -59,9 +71,9 @@ impl Bucket {
 
     async fn purge_from(&self, place: &mut Place) -> Result<u64, Cause> {
         let stream = self.bus.describe(&self.shape.stream).await.map_err(Cause::from)?;
-        let now = Timestamp::try_from(stream.ts).map_err(Cause::new)?;
+        let now = stream.now()?;
         if place.created != stream.created || place.next > stream.state.last_seq + 1 {
-            *place = Place { created: stream.created, next: 1 };
+            *place = Place { created: stream.created, next: 1, kept: HashMap::new() };
         }
         let mut keys = 0;
         while place.next <= stream.state.last_seq {
@@ -69,10 +81,25 @@ impl Bucket {
             let young = read.iter().position(|at| now.since(at.created) < self.marker_ttl());
             read.truncate(young.unwrap_or(read.len()));
             let Some(next) = read.last().map(|last| last.revision + 1) else { break };
-            read.retain(|entry| entry.value.is_none());
-            keys += read.len() as u64;
-            let each = stream::iter(read).map(|marker| self.purge_up_to(marker));
-            let () = each.buffer_unordered(AT_ONCE).try_collect().await?;
+            let mut markers = Vec::new();
+            for entry in read {
+                // A marker that stayed is not the newest any more.
+                if !place.kept.is_empty() {
+                    markers.extend(place.kept.remove(&self.guard_filter(&entry.key)));
+                }
+                markers.extend(Some(entry).filter(|entry| entry.value.is_none()));
+            }
+            let each = stream::iter(markers).map(|marker| self.purge_up_to(marker));
+            let mut each = std::pin::pin!(each.buffer_unordered(AT_ONCE));
+            while let Some(kept) = each.try_next().await? {
+                match kept {
+                    None => keys += 1,
+                    Some(marker) if place.kept.len() < KEPT_MAX => {
+                        place.kept.insert(self.guard_filter(&marker.key), marker);
+                    }
+                    Some(_) => {}
+                }
+            }
             place.next = next;
             if young.is_some() {
                 break;
@@ -89,17 +116,34 @@ impl Bucket {
         Ok(read)
     }
 
-    /// Takes away a marker and what is older of its key.
-    async fn purge_up_to(&self, marker: Entry) -> Result<(), Cause> {
+    /// Takes away what is older of a marker's key, and the marker; answers it when it is to stay.
+    async fn purge_up_to(&self, marker: Entry) -> Result<Option<Entry>, Cause> {
         #[derive(Deserialize)]
         struct Done {}
         let subject = format!("$JS.API.STREAM.PURGE.{}", self.shape.stream);
         // A purge takes what is before a sequence, and not what stands there.
         for before in [marker.revision, marker.revision + 1] {
+            if before > marker.revision && self.must_stay(&marker).await? {
+                return Ok(Some(marker));
+            }
             let what = json!({ "filter": self.subject(&marker.key), "seq": before });
             let Done {} = self.bus.api(subject.clone(), &what).await.map_err(Cause::from)?;
         }
         KEYS_PURGED.add(1, [BUCKETS.label(self.name())]);
-        Ok(())
+        Ok(None)
+    }
+
+    /// Whether a marker is the newest message below its guard's filter, and not the only one.
+    async fn must_stay(&self, marker: &Entry) -> Result<bool, Cause> {
+        let filter = self.guard_filter(&marker.key);
+        if filter == marker.key || self.head(&filter).await.map_err(Cause::new)? > marker.revision {
+            return Ok(false);
+        }
+        let first = self.first_after(&filter, 0).await.map_err(Cause::new)?;
+        Ok(first.is_some_and(|first| first.sequence < marker.revision))
+    }
+
+    fn guard_filter(&self, key: &str) -> String {
+        self.shape.spec.guard_filter(key)
     }
 }

@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::exchange::pause;
+use crate::loss::BucketLoss;
 use crate::{filter, headers};
 
 /// A key as it stands.
@@ -52,6 +53,9 @@ pub enum ReadError {
         #[source]
         source: Cause,
     },
+    /// The bucket was deleted, or replaced by another one.
+    #[error(transparent)]
+    Lost(#[from] BucketLoss),
     /// The key or filter is none.
     #[error("{filter:?} is no key or filter of bucket {bucket}")]
     Filter {
@@ -69,6 +73,7 @@ impl ReadError {
             Self::Unavailable { .. } => {
                 Problem::new(Code::BusUnavailable, chain(&self)).retryable().at(step)
             }
+            Self::Lost(loss) => loss.problem().at(step),
             Self::Filter { .. } => Problem::new(Code::Internal, chain(&self)).at(step),
         }
     }
@@ -107,9 +112,14 @@ impl Bucket {
     /// The newest revision that was ever given in the bucket, as its leader knows it. Unlike a
     /// [`head`](Self::head) it never falls, whatever is purged.
     pub async fn newest(&self) -> Result<u64, ReadError> {
+        Ok(self.newest_at().await?.0)
+    }
+
+    /// As [`newest`](Self::newest), with the server's time of the answer.
+    pub(crate) async fn newest_at(&self) -> Result<(u64, Timestamp), ReadError> {
         self.ask(|| async {
             let stream = self.bus.describe(&self.shape.stream).await?;
-            Ok(stream.state.last_seq)
+            Ok((stream.state.last_seq, stream.now()?))
         })
         .await
     }
@@ -173,6 +183,9 @@ impl Bucket {
                     Ok(Ok(answer)) => return Ok(answer),
                     Ok(Err(cause)) => last = cause,
                     Err(_) => last = Cause::new("the stream's leader does not answer"),
+                }
+                if let Some(loss) = self.bus.losses().of(&self.shape.name) {
+                    return Err(loss.into());
                 }
             }
             tries += 1;

@@ -7,17 +7,19 @@
 
 use std::fmt;
 
+use berth_domain::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::bucket::OpenError;
+use crate::cause::Cause;
 use crate::connect::Bus;
 use crate::exchange::{ApiError, pause};
 use crate::version::{API_LEVEL, OLDEST};
 
 /// The server's reasons that have an answer of their own.
-const NOT_FOUND: u64 = 10059;
+pub(crate) const NOT_FOUND: u64 = 10059;
 const NAME_IN_USE: u64 = 10058;
 const NO_SUITABLE_PEERS: u64 = 10005;
 
@@ -50,8 +52,17 @@ pub(crate) struct Description {
     pub(crate) ts: String,
 }
 
+impl Description {
+    /// The leader's time when it answered.
+    pub(crate) fn now(&self) -> Result<Timestamp, Cause> {
+        Timestamp::try_from(self.ts.clone()).map_err(Cause::new)
+    }
+}
+
 /// A stream that is there.
+#[derive(Default)]
 pub(crate) struct Opened {
+    pub(crate) created: String,
     pub(crate) config: Map<String, Value>,
     pub(crate) drift: Vec<Drift>,
 }
@@ -72,11 +83,13 @@ impl Bus {
         self.api(format!("$JS.API.STREAM.INFO.{stream}"), &Value::Null).await
     }
 
-    /// Makes the stream unless it is there; answers how it is, and what of that differs.
+    /// Makes the stream unless it is there, or may not be made; answers how it is, and what of that
+    /// differs.
     pub(crate) async fn ensure(
         &self,
         stream: &str,
         expected: &Map<String, Value>,
+        make: bool,
     ) -> Result<Opened, OpenError> {
         let within = self.config().start_timeout;
         let deadline = Instant::now() + within;
@@ -84,7 +97,7 @@ impl Bus {
         let mut tries = 0;
         loop {
             let found = match self.describe(stream).await {
-                Err(ApiError::Refused { code: NOT_FOUND, .. }) => {
+                Err(ApiError::Refused { code: NOT_FOUND, .. }) if make => {
                     self.api(format!("$JS.API.STREAM.CREATE.{stream}"), &create).await
                 }
                 found => found,
@@ -133,7 +146,7 @@ fn accept(
             "a stream is not as it is to be; mend it with `nats stream edit {stream}`"
         );
     }
-    Ok(Opened { config, drift })
+    Ok(Opened { created: found.created, config, drift })
 }
 
 /// What of `found` is not as `expected`; what is expected of nobody may be anything.

@@ -20,6 +20,19 @@ pub struct BucketSpec {
     pub history: u8,
     /// How long a delete or expiry marker stays; with it, keys may have a TTL of their own.
     pub marker_ttl: Duration,
+    /// How many tokens of a key name the subtree that its writes are guarded over; 0 when the guard
+    /// is over the key alone. The newest marker of such a subtree stays (decision 0022).
+    pub guard_tokens: usize,
+}
+
+impl BucketSpec {
+    /// The filter that guards writes of this key cover.
+    pub fn guard_filter(&self, key: &str) -> String {
+        match key.match_indices('.').nth(self.guard_tokens.wrapping_sub(1)) {
+            Some((at, _)) if self.guard_tokens > 0 => format!("{}.>", &key[..at]),
+            _ => key.to_owned(),
+        }
+    }
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -31,6 +44,7 @@ pub const VOLUMES: BucketSpec = BucketSpec {
     writer: "claim",
     history: 8,
     marker_ttl: HOUR,
+    guard_tokens: 2,
 };
 
 /// Allocs: who runs where, terminal or not, `<ns>.<alloc>`.
@@ -40,6 +54,7 @@ pub const ALLOCS: BucketSpec = BucketSpec {
     writer: "claim",
     history: 4,
     marker_ttl: HOUR,
+    guard_tokens: 0,
 };
 
 /// Secrets of volumes, each giving under an id of its own that the volume's spec names.
@@ -49,6 +64,7 @@ pub const SECRETS: BucketSpec = BucketSpec {
     writer: "claim",
     history: 1,
     marker_ttl: HOUR,
+    guard_tokens: 0,
 };
 
 /// Plugins: `<plugin>.instance.<node>.<type>` and `<plugin>.job.<ns>.<job>`; a plugin is the fold
@@ -59,6 +75,7 @@ pub const PLUGINS: BucketSpec = BucketSpec {
     writer: "plugin-registry",
     history: 4,
     marker_ttl: HOUR,
+    guard_tokens: 0,
 };
 
 /// Nodes: `<node>`.
@@ -68,6 +85,7 @@ pub const NODES: BucketSpec = BucketSpec {
     writer: "plugin-registry",
     history: 4,
     marker_ttl: HOUR,
+    guard_tokens: 0,
 };
 
 /// Leases: `node.<node>` and `leader.<service>`; history 1, because more would lengthen every TTL.
@@ -77,7 +95,45 @@ pub const LEASES: BucketSpec = BucketSpec {
     writer: "each its own key",
     history: 1,
     marker_ttl: HOUR,
+    guard_tokens: 0,
 };
 
-/// Every bucket.
+/// The record of which buckets were made: one key per bucket. A bucket that is on record and not
+/// there was deleted (decision 0023).
+pub const BUCKETS: BucketSpec = BucketSpec {
+    name: "berth-buckets",
+    description: "Which buckets were made, and when: <bucket>; see docs/backup.md",
+    writer: "whoever opens a bucket first",
+    history: 8,
+    marker_ttl: HOUR,
+    guard_tokens: 0,
+};
+
+/// Every bucket of records.
 pub const ALL: [BucketSpec; 6] = [VOLUMES, ALLOCS, SECRETS, PLUGINS, NODES, LEASES];
+
+/// Buckets whose content shows that this one was made before: their writers open it before they
+/// write anything. For installations of before [`BUCKETS`].
+pub fn implied_by(name: &str) -> &'static [&'static str] {
+    const CLAIM: &[&str] = &[VOLUMES.name, ALLOCS.name, SECRETS.name];
+    const REGISTRY: &[&str] =
+        &[VOLUMES.name, ALLOCS.name, SECRETS.name, PLUGINS.name, NODES.name];
+    match name {
+        _ if CLAIM.contains(&name) => CLAIM,
+        _ if name == PLUGINS.name || name == NODES.name => REGISTRY,
+        _ if name == LEASES.name => &[PLUGINS.name, NODES.name],
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_covers_the_volume_or_the_key() {
+        assert_eq!(VOLUMES.guard_filter("ns.vol.claim.a"), "ns.vol.>");
+        assert_eq!(VOLUMES.guard_filter("ns.vol"), "ns.vol");
+        assert_eq!(ALLOCS.guard_filter("ns.a"), "ns.a");
+    }
+}

@@ -75,6 +75,9 @@ codes! {
     /// A condition of the request does not hold any more.
     Changed = "BERTH0009", "it has changed since it was looked at, so nothing was done",
         "look again, and ask again if that is still what you want";
+    /// A bucket was deleted or replaced, and nothing may be decided without it.
+    BucketLost = "BERTH0011", "a bucket of records is gone, or is another one than before",
+        "restore it from a backup, or accept the loss: docs/backup.md has both commands";
 
     // 01xx: volumes and claims.
     /// No such volume.

@@ -160,7 +160,9 @@ impl Model {
         let decision = self.decider.decide(seen, ask)?;
         let Decision::Decided { record: decided, call, asks } = decision else { return Ok(()) };
         let is_refused = seen != world.record && decided != seen;
-        if is_refused && !self.scenario.is(Mutation::NoGuard) {
+        let passes = self.scenario.is(Mutation::NoGuard)
+            || self.scenario.is(Mutation::HeadsFall) && is_what_is_left(world.record, seen);
+        if is_refused && !passes {
             return Ok(());
         }
         if call.is_some() {
@@ -209,4 +211,14 @@ impl Model {
         }
         Ok(())
     }
+}
+
+/// Whether the record is what was seen less claims that were deleted since. If their markers go, the
+/// head falls to the newest of what is left, and a guard on that passes (decision 0022). The newest
+/// is taken to be among the claims that are left.
+fn is_what_is_left(record: Record, seen: Record) -> bool {
+    let mut claims = record.claims.iter().zip(&seen.claims);
+    record.spec == seen.spec
+        && record.claims.iter().any(Option::is_some)
+        && claims.all(|(left, seen)| left == seen || left.is_none())
 }

@@ -111,6 +111,9 @@ pub enum Mutation {
     RelyOnDenied,
     /// A service writes what it decided on an older record (rule 1).
     NoGuard,
+    /// The newest revision of a volume falls when a delete's marker goes, and a service that missed
+    /// the delete passes the guard (rule 1, decision 0022).
+    HeadsFall,
     /// A grant is given again by a service that does not look at the leader (rule 12).
     NoLeader,
     /// Executors do not remember the newest attempt that they saw (rule 4).

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_domain::Timestamp;
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use rand::RngExt as _;
 use thiserror::Error;
@@ -13,7 +14,9 @@ use tokio::time::{Instant, sleep_until};
 use super::{Fold, Shared};
 use crate::exchange::{ApiError, pause};
 use crate::feed::{Delivery, Feed, FeedError, Follow, Item, Start};
+use crate::loss::BucketLoss;
 use crate::read::{ReadError, chain, value};
+use crate::stream::{Description, NOT_FOUND};
 
 /// Why following ended; it begins again.
 #[derive(Debug, Error)]
@@ -28,9 +31,29 @@ enum Stop {
     Lag(u64),
     #[error("it is time to read all keys again")]
     Resync,
+    #[error("more than half of the markers' time has passed since the mirror was current")]
+    Away,
+    #[error(transparent)]
+    Lost(#[from] BucketLoss),
     #[error("the projection panicked")]
     Panic,
 }
+
+/// How the stream is to the one that was followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// It is the same one, with all that was applied still in it.
+    Same,
+    /// Nothing was followed yet, or what would tell is overwritten.
+    Unsure,
+    /// It was made anew, or restored from a backup.
+    Another,
+}
+
+/// What is found in place of a bucket: nothing.
+const MISSING: &str = "was deleted; what is known of it here is not answered any more";
+/// What is found in place of a bucket: another one.
+const REPLACED: &str = "was replaced or restored; nothing is answered until all of it was read";
 
 /// The last message that was applied: while it stands, the stream is the one we know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +67,9 @@ pub(super) struct Follower<F> {
     /// When the stream was made; another time means another stream.
     created: String,
     anchor: Option<Anchor>,
+    /// The server's time up to which nothing was missed. Never this host's clock: a process that
+    /// was stopped, or a machine that was suspended, notices late or never.
+    current_at: Timestamp,
     resync_at: Instant,
     /// Whether the next reading must be of all keys.
     resync: bool,
@@ -66,6 +92,8 @@ struct Pass {
     head: u64,
     /// The leader's last sequence just before: nothing below the filter stands between both.
     last: u64,
+    /// The server's time when its leader said so.
+    last_at: Timestamp,
     /// How many messages were waiting when it was opened and have not come. A feed that brings
     /// them has caught up, however many are written meanwhile.
     due: u64,
@@ -81,6 +109,7 @@ impl<F: Fold> Follower<F> {
             shared,
             created: String::new(),
             anchor: None,
+            current_at: Timestamp::default(),
             resync_at: Instant::now(),
             resync: true,
             patience: 1,
@@ -105,6 +134,9 @@ impl<F: Fold> Follower<F> {
             if matches!(stop, Stop::Panic) {
                 // What the fold holds of what it was told is unknown: it is told everything again.
                 self.created.clear();
+            }
+            if matches!(stop, Stop::Away) {
+                self.resync = true;
             }
             let bucket = self.shared.bucket.name();
             let why = chain(&stop);
@@ -139,8 +171,14 @@ impl<F: Fold> Follower<F> {
             Follow { stream: &bucket.shape.stream, subjects, start, heartbeat }
         };
         let mut feed = Feed::open(&bucket.bus, from(start, heartbeat)).await?;
+        if !pass.whole && self.was_away(feed.opened_at) {
+            return Err(Stop::Away);
+        }
         pass.due = feed.pending;
         let mut probe_at = Instant::now() + probe_every;
+        // A feed that was not listened to for so long may have passed over a marker.
+        let unheard_max = self.absence_max().max(heartbeat * 3);
+        let mut heard = Instant::now();
         self.look_up(&mut pass).await?;
         loop {
             let item = tokio::select! {
@@ -155,10 +193,18 @@ impl<F: Fold> Follower<F> {
                 // Last, so that the feed is known to be good to the end.
                 () = sleep_until(self.resync_at), if pass.caught_up => return Err(Stop::Resync),
             };
+            if heard.elapsed() > unheard_max {
+                return Err(Stop::Away);
+            }
+            heard = Instant::now();
             let torn;
             (pass.seen, pass.due, torn) = match item {
                 Item::Message(message) => {
                     self.apply(&message);
+                    if !pass.whole {
+                        let unix_ms = message.unix_nanos / 1_000_000;
+                        self.current_at = self.current_at.max(Timestamp::from_unix_ms(unix_ms));
+                    }
                     let due = pass.due.saturating_sub(1).min(message.pending);
                     (message.sequence, due, message.sequence != pass.seen + 1)
                 }
@@ -183,6 +229,9 @@ impl<F: Fold> Follower<F> {
                     () = feed.broken() => return Err(FeedError::Link.into()),
                     opened = Feed::open(&bucket.bus, next) => opened?,
                 };
+                if self.was_away(feed.opened_at) {
+                    return Err(Stop::Away);
+                }
                 pass.whole = false;
             }
         }
@@ -192,16 +241,26 @@ impl<F: Fold> Follower<F> {
     async fn plan(&mut self) -> Result<(Start, Pass), Stop> {
         let shared = Arc::clone(&self.shared);
         let bucket = &shared.bucket;
-        let stream = bucket.bus.describe(&bucket.shape.stream).await?;
-        let same = self.is_same(&stream.created, stream.state.last_seq).await?;
-        let away = self.stale_since().is_some_and(|since| {
-            // Markers of keys that were deleted meanwhile may have expired.
-            since.elapsed() > bucket.shape.marker_ttl / 2
-        });
+        let stream = match bucket.bus.describe(&bucket.shape.stream).await {
+            Err(ApiError::Refused { code: NOT_FOUND, .. }) => {
+                let loss = BucketLoss { bucket: bucket.name().to_owned(), why: MISSING.to_owned() };
+                bucket.bus.losses().note(loss.clone());
+                return Err(loss.into());
+            }
+            described => described?,
+        };
+        let last_at = stream.now().map_err(|cause| FeedError::Open(cause))?;
+        let known = self.compare(&stream.created, stream.state.last_seq).await?;
+        if known == Known::Another {
+            self.check_replaced(&stream).await?;
+        }
+        let same = known == Known::Same;
         let last = stream.state.last_seq;
         let head = bucket.head(&shared.filter).await?;
-        let whole = self.resync || !same || away;
-        let mut pass = Pass { whole, head, last, due: 0, seen: 0, probed: 0, caught_up: false };
+        // Markers of keys that were deleted meanwhile may have been purged.
+        let whole = self.resync || !same || self.was_away(last_at);
+        let mut pass =
+            Pass { whole, head, last, last_at, due: 0, seen: 0, probed: 0, caught_up: false };
         if whole {
             shared.table_mut().begin(!same);
             if !same {
@@ -216,19 +275,46 @@ impl<F: Fold> Follower<F> {
         Ok((Start::From(pass.seen + 1), pass))
     }
 
-    /// Whether the stream is the one we followed, with all that we applied still in it.
-    async fn is_same(&self, created: &str, last: u64) -> Result<bool, Stop> {
-        if self.created != created || last < self.shared.progress.borrow().applied {
-            return Ok(false);
+    /// How long the mirror may be away before it reads all keys again.
+    fn absence_max(&self) -> Duration {
+        self.shared.bucket.shape.marker_ttl / 2
+    }
+
+    /// Whether a marker may have come and gone since the mirror was current, by the server's clock.
+    fn was_away(&self, now: Timestamp) -> bool {
+        now.since(self.current_at) > self.absence_max()
+    }
+
+    /// The bucket holds another stream than before. It counts as lost until all of it was read; an
+    /// empty one that nobody accepted stays lost ([`Bus::bucket`](crate::Bus::bucket)).
+    async fn check_replaced(&self, stream: &Description) -> Result<(), Stop> {
+        let bucket = &self.shared.bucket;
+        let loss = match bucket.bus.check_birth(bucket.name(), stream).await? {
+            Some(loss) => loss,
+            None => BucketLoss { bucket: bucket.name().to_owned(), why: REPLACED.to_owned() },
+        };
+        bucket.bus.losses().note(loss.clone());
+        if loss.why == REPLACED { Ok(()) } else { Err(loss.into()) }
+    }
+
+    /// Compares the stream with the one that was followed.
+    async fn compare(&self, created: &str, last: u64) -> Result<Known, Stop> {
+        if self.created.is_empty() {
+            return Ok(Known::Unsure);
         }
-        let Some(anchor) = self.anchor else { return Ok(true) };
+        if self.created != created || last < self.shared.progress.borrow().applied {
+            return Ok(Known::Another);
+        }
+        let Some(anchor) = self.anchor else { return Ok(Known::Same) };
         let Some(message) = self.shared.bucket.message(anchor.sequence).await? else {
             // Overwritten or expired, as it should be, or restored without it: who knows. A feed
             // that was good until now does: its consumer would have ended with its stream.
-            return Ok(self.stale_since().is_none());
+            let good = self.shared.progress.borrow().stale_since.is_none();
+            return Ok(if good { Known::Same } else { Known::Unsure });
         };
         let unix_nanos = u64::try_from(message.time.unix_timestamp_nanos()).unwrap_or(0);
-        Ok(Anchor { sequence: message.sequence, unix_nanos } == anchor)
+        let same = Anchor { sequence: message.sequence, unix_nanos } == anchor;
+        Ok(if same { Known::Same } else { Known::Another })
     }
 
     fn apply(&mut self, message: &Delivery) {
@@ -259,6 +345,7 @@ impl<F: Fold> Follower<F> {
         }
         pass.caught_up = true;
         pass.seen = pass.seen.max(pass.last);
+        self.current_at = self.current_at.max(pass.last_at);
         if pass.whole {
             self.complete(pass.seen).await?;
             self.resync = false;
@@ -270,6 +357,7 @@ impl<F: Fold> Follower<F> {
             progress.started = true;
             progress.stale_since = None;
         });
+        self.shared.bucket.bus.losses().clear(self.shared.bucket.name());
         Ok(())
     }
 
@@ -304,22 +392,20 @@ impl<F: Fold> Follower<F> {
         Ok(())
     }
 
-    /// Asks the leader for its head. The next probe finds that the feed came to it, or at least
-    /// came on; or the consumer hangs.
-    async fn probe(&self, pass: Pass) -> Result<Pass, Stop> {
+    /// Asks the leader how far the stream is. The next probe finds that the feed came to it, or at
+    /// least came on; or the consumer hangs.
+    async fn probe(&mut self, pass: Pass) -> Result<Pass, Stop> {
         if pass.seen < pass.head && pass.seen == pass.probed {
             return Err(Stop::Lag(pass.head));
         }
-        let head = if pass.caught_up {
-            self.shared.bucket.head(&self.shared.filter).await?
-        } else {
-            pass.head
-        };
-        Ok(Pass { head, probed: pass.seen, ..pass })
-    }
-
-    fn stale_since(&self) -> Option<Instant> {
-        self.shared.progress.borrow().stale_since
+        if !pass.caught_up {
+            return Ok(Pass { probed: pass.seen, ..pass });
+        }
+        if pass.seen >= pass.head {
+            self.current_at = self.current_at.max(pass.last_at);
+        }
+        let (head, last_at) = self.shared.bucket.newest_at().await?;
+        Ok(Pass { head, last_at, probed: pass.seen, ..pass })
     }
 }
 

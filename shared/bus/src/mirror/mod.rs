@@ -13,6 +13,10 @@
 //!   unchanged. If it is not (the bucket was made anew, restored from a backup, or too much time
 //!   has passed for delete markers to have stayed) all keys are read again and compared, so that
 //!   deleted keys are noticed. The same happens now and then without a reason, and nobody sees it.
+//! - How much time has passed is said by the server's clock alone (decision 0022): a process that
+//!   was stopped does not notice when, nor a machine that was suspended that it was.
+//! - A bucket that is deleted or replaced is lost until all of it was read ([`loss`](crate::loss)):
+//!   no endpoint of the process answers a request meanwhile.
 //! - A snapshot ([`Mirror::snapshot`]) is the bucket as it was at one revision. A bucket keeps few
 //!   values of a key: what was replaced before it came here never comes, and no picture is shown
 //!   until what replaced it has.
@@ -38,6 +42,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::filter;
+use crate::read::ReadError;
 
 use follow::Follower;
 pub use table::NoPicture;
@@ -301,6 +306,30 @@ impl<F: Fold> Mirror<F> {
         self.shared.apply(key, revision, None);
     }
 
+    /// Reads the keys below a filter again at the leader, and forgets the others below it: for a
+    /// leader's head that is lower than what was seen here. Either a marker was purged, or this
+    /// mirror missed a delete. Answers the head that goes with the keys; none when others write
+    /// there all the time.
+    pub async fn read_again(&self, filter: &str) -> Result<Option<u64>, ReadError> {
+        let bucket = &self.shared.bucket;
+        // A key with a revision up to this one, and not in the list, is gone.
+        let newest = bucket.newest().await?;
+        let list = bucket.list(filter).await?;
+        if !list.settled {
+            return Ok(None);
+        }
+        for entry in &list.entries {
+            self.shared.apply(&entry.key, entry.revision, entry.value.as_deref());
+        }
+        let gone = self.shared.table().others(filter, newest, &list.entries);
+        let missed: Vec<_> = gone.into_iter().filter(|key| self.shared.forget(key, newest)).collect();
+        if !missed.is_empty() {
+            let bucket = bucket.name();
+            tracing::warn!(bucket, ?missed, "deletes were missed; the keys were read again");
+        }
+        Ok(Some(list.head))
+    }
+
     /// Everything below the filter up to this revision is applied.
     pub fn applied(&self) -> u64 {
         self.shared.progress.borrow().applied
@@ -340,6 +369,15 @@ impl<F: Fold> Shared<F> {
 
     fn table_mut(&self) -> RwLockWriteGuard<'_, Table<F>> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets a key that is gone, unless it was written after `revision`.
+    fn forget(&self, key: &str, revision: u64) -> bool {
+        let gone = self.table_mut().gone(key, revision);
+        if gone {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+        gone
     }
 
     /// Applies what is newer than what is known of the key.

@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 
 use super::Fold;
+use crate::filter;
+use crate::read::Entry;
 
 pub(super) struct Table<F> {
     fold: F,
@@ -143,6 +145,16 @@ impl<F: Fold> Table<F> {
         };
         let unseen = self.keys.iter().filter(|(_, known)| unseen(known));
         unseen.map(|(key, known)| (key.clone(), known.revision)).collect()
+    }
+
+    /// The live keys below a filter with a revision up to this one that are not among `entries`.
+    pub(super) fn others(&self, filter: &str, revision: u64, entries: &[Entry]) -> Vec<Box<str>> {
+        let covered = |key: &str| filter::covers(filter, key);
+        let listed = |key: &str| entries.iter().any(|entry| entry.key == key);
+        let others = self.keys.iter().filter(|(key, known)| {
+            known.live && known.revision <= revision && covered(key) && !listed(key)
+        });
+        others.map(|(key, _)| key.clone()).collect()
     }
 
     /// A key that was unseen up to `revision` is not there. Says whether the fold changed.

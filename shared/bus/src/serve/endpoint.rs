@@ -203,7 +203,10 @@ impl Answering {
         let began = Instant::now();
         let mut span = self.span();
         let trace = span.context();
-        let outcome = match self.request(trace) {
+        // What is in memory may be of records that are gone: nothing is answered from it.
+        let lost = self.bus.losses().any().map(|loss| loss.problem().trace(trace.trace_id()));
+        let request = lost.map_or_else(|| self.request(trace), Err);
+        let outcome = match request {
             Err(problem) => Err(problem),
             Ok(request) => {
                 let trace = request.trace.trace_id();

@@ -7,12 +7,14 @@
     reason = "what a test needs to go on is there, or it fails; what it measured is for its reader"
 )]
 
+mod birth;
 mod bucket;
 mod cable;
 mod cluster;
 mod commit;
 mod connect;
 mod event;
+mod frozen;
 mod group;
 mod lease;
 mod list;

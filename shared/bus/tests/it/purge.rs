@@ -11,8 +11,8 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    FLEETING, PATIENCE, STATE, agrees, connect, delete, messages, mirror, one_bucket, plain, put,
-    set,
+    FLEETING, PATIENCE, STATE, agrees, connect, delete, is_conflict, messages, mirror, one_bucket,
+    plain, put, set,
 };
 
 /// A bucket with history whose markers are old soon.
@@ -104,6 +104,46 @@ async fn an_old_marker_goes_with_all_it_hides_and_nothing_else_does() {
     assert!(last < newest, "the head has fallen to {last}, and the newest revision not");
     bucket.commit(put("v.gone", "back", "v.gone", 0)).await.unwrap();
     assert_eq!(bucket.purge_deleted(&mut place).await.unwrap(), 0, "each is found once");
+}
+
+/// A guard over a subtree must not pass for a reader that missed a delete in it.
+#[tokio::test]
+async fn the_head_of_a_subtree_never_falls_to_an_earlier_revision() {
+    const GUARDED: BucketSpec = BucketSpec { name: "guarded", guard_tokens: 1, ..BRIEF };
+    let (server, _bus, bucket) = one_bucket(&GUARDED).await;
+    set(&bucket, "v.spec", "1").await;
+    let seen = set(&bucket, "v.claim.b", "1").await;
+    let marker = deleted(&bucket, "v.claim.a", 3).await;
+    set(&bucket, "w.spec", "another subtree").await;
+    let mut place = Place::default();
+    let stored = async || messages(&server.url(), "guarded").await;
+    let left = async |place: &mut Place, count: usize| {
+        let all = async {
+            while stored().await.len() > count {
+                bucket.purge_deleted(place).await.unwrap();
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, all).await.unwrap();
+    };
+    // Its values go, and the marker stays.
+    left(&mut place, 4).await;
+    sleep(GUARDED.marker_ttl).await;
+    assert_eq!(bucket.purge_deleted(&mut place).await.unwrap(), 0);
+    assert_eq!(bucket.purge_deleted(&mut Place::default()).await.unwrap(), 0, "by none");
+    assert_eq!(bucket.head("v.>").await.unwrap(), marker);
+    let late = bucket.commit(put("v.claim.b", "late", "v.>", seen)).await;
+    assert!(is_conflict(&late), "{late:?}");
+    // Something newer is written there: the marker goes when that is old.
+    let newer = bucket.commit(put("v.claim.b", "2", "v.>", marker)).await.unwrap();
+    left(&mut place, 4).await;
+    assert_eq!(bucket.head("v.>").await.unwrap(), newer);
+    // When nothing else is left, the last marker goes too.
+    for key in ["v.claim.b", "v.spec"] {
+        deleted(&bucket, key, 0).await;
+    }
+    left(&mut place, 1).await;
+    assert_eq!(bucket.head("v.>").await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ pub const STATE: BucketSpec = BucketSpec {
     writer: "test",
     history: 8,
     marker_ttl: Duration::from_secs(3600),
+    guard_tokens: 0,
 };
 
 /// A bucket whose markers go quickly.

@@ -17,6 +17,7 @@ mod kills;
 mod life;
 mod lists;
 mod logs;
+mod lost;
 mod mounts;
 mod names;
 mod reads;

@@ -123,6 +123,16 @@ fn writes_without_a_guard() {
     is_missed(racing, Mutation::NoGuard, "on a volume that is not registered");
 }
 
+/// Rule 1: a replica misses a delete, whose marker goes; the head is what it was when it looked. It
+/// frees a claim without a detach because another seems to stay on the node.
+#[test]
+fn heads_that_fall_when_a_marker_goes() {
+    let troubles = &[Trouble::SecondService];
+    let behind =
+        Scenario { troubles, nodes_fail: false, attempts: Some(4), name: "falling", ..SHARED };
+    is_missed(behind, Mutation::HeadsFall, "attached where nobody claims it");
+}
+
 /// Rule 12: a replica that is behind grants again what was released since, and the agent that would
 /// know has lost its journal.
 #[test]

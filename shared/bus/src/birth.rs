@@ -1,0 +1,202 @@
+//! The record of which buckets were made, by which a deleted one is told from one that never was.
+//!
+//! **Owns** the bucket [`BUCKETS`]: one key per bucket of Berth's, with the time at which its
+//! stream was made, and the key [`COMPLETE`], which says that the installation is on record.
+//!
+//! **Promises** that a bucket on record is never made a second time: [`Bus::bucket`] fails with
+//! [`OpenError::Lost`] when it is missing, or when it was made anew and is empty. A person accepts
+//! the loss by the value [`ANEW`]. Buckets of an installation of before this record are put on it
+//! by the first process that opens one, with those that are missing while others show that they
+//! were there ([`implied_by`]).
+//!
+//! **Rests on** this order: the record is read before the stream is looked for, and written right
+//! after the stream is made. So processes that start at once may all make it, and none refuses.
+
+use berth_contract::bucket::{ALL, BUCKETS, BucketSpec, implied_by};
+use berth_contract::trace::TraceContext;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use crate::bucket::{Bucket, OpenError, stream_name};
+use crate::cause::Cause;
+use crate::commit::{Change, CommitError, Guard, Write};
+use crate::connect::Bus;
+use crate::exchange::{ApiError, pause};
+use crate::loss::BucketLoss;
+use crate::read::ReadError;
+use crate::stream::{Description, NOT_FOUND, Opened};
+
+/// The value by which a person accepts that a bucket is lost: it is made anew at the next start.
+const ANEW: &str = "begin-anew";
+/// The key that says that every bucket of before is on record.
+const COMPLETE: &str = "complete";
+
+/// What is recorded of a bucket.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Made {
+    /// When its stream was made, in the server's words; empty when that is not known.
+    created: String,
+}
+
+/// What the record says of a bucket.
+#[derive(Debug, PartialEq, Eq)]
+enum Birth {
+    Never,
+    /// A person wants it made anew.
+    Anew,
+    Made(Made),
+}
+
+/// A bucket's entry on the record.
+struct Recorded {
+    birth: Birth,
+    /// What a write of the entry is guarded with.
+    revision: u64,
+}
+
+/// Whether the record covers this bucket.
+pub(crate) fn is_recorded(name: &str) -> bool {
+    ALL.iter().any(|spec| spec.name == name)
+}
+
+impl Bus {
+    /// Opens the bucket's stream, and makes it only if the record allows that.
+    pub(crate) async fn ensure_recorded(
+        &self,
+        spec: &BucketSpec,
+        replicas: u8,
+        config: &Map<String, Value>,
+    ) -> Result<Opened, OpenError> {
+        let record = self.bucket_unrecorded(&BUCKETS, replicas).await?;
+        let failed = |source: Cause| OpenError::Unavailable {
+            stream: stream_name(BUCKETS.name),
+            within: self.config().start_timeout,
+            source,
+        };
+        self.complete(&record).await.map_err(failed)?;
+        let recorded = read(&record, spec.name).await.map_err(|error| failed(Cause::new(error)))?;
+        let stream = stream_name(spec.name);
+        let found = self.find(&stream).await.map_err(failed)?;
+        if let Some(why) = judge(&recorded.birth, found.as_ref()) {
+            return Err(BucketLoss { bucket: spec.name.to_owned(), why }.into());
+        }
+        let opened = self.ensure(&stream, config, found.is_none()).await?;
+        let made = Made { created: opened.created.clone() };
+        if recorded.birth != Birth::Made(Made { created: opened.created.clone() }) {
+            if let Birth::Made(before) = &recorded.birth {
+                let (bucket, before, now) = (spec.name, &before.created, &made.created);
+                tracing::warn!(bucket, before, now, "the bucket was restored; it is put on record");
+            }
+            write(&record, spec.name, &made, recorded.revision).await.map_err(failed)?;
+        }
+        Ok(opened)
+    }
+
+    /// Why a stream that was found in place of another one is not accepted.
+    pub(crate) async fn check_birth(
+        &self,
+        bucket: &str,
+        stream: &Description,
+    ) -> Result<Option<BucketLoss>, ReadError> {
+        let unread = |source| ReadError::Unavailable { bucket: BUCKETS.name.to_owned(), source };
+        let of_record = stream_name(BUCKETS.name);
+        if !is_recorded(bucket) || self.find(&of_record).await.map_err(unread)?.is_none() {
+            return Ok(None);
+        }
+        let record = self.handle(&BUCKETS, Opened::default()).await;
+        let record = record.map_err(|error| unread(Cause::new(error)))?;
+        let recorded = read(&record, bucket).await?;
+        let why = judge(&recorded.birth, Some(stream));
+        Ok(why.map(|why| BucketLoss { bucket: bucket.to_owned(), why }))
+    }
+
+    /// Puts the buckets of an installation of before this record on it.
+    async fn complete(&self, record: &Bucket) -> Result<(), Cause> {
+        if record.get(COMPLETE).await.map_err(Cause::new)?.is_some() {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        for spec in &ALL {
+            found.push((spec.name, self.find(&stream_name(spec.name)).await?));
+        }
+        let written = |name: &str| {
+            found.iter().any(|(other, stream)| {
+                *other == name && stream.as_ref().is_some_and(|stream| stream.state.last_seq > 0)
+            })
+        };
+        for (name, stream) in &found {
+            let created = match stream {
+                Some(stream) => stream.created.clone(),
+                None if implied_by(name).iter().any(|other| written(other)) => String::new(),
+                None => continue,
+            };
+            write(record, name, &Made { created }, 0).await?;
+        }
+        write(record, COMPLETE, &Made { created: String::new() }, 0).await
+    }
+
+    /// The stream, if it is there; asked until the server answers.
+    async fn find(&self, stream: &str) -> Result<Option<Description>, Cause> {
+        let deadline = Instant::now() + self.config().start_timeout;
+        let mut tries = 0;
+        loop {
+            match self.describe(stream).await {
+                Ok(found) => return Ok(Some(found)),
+                Err(ApiError::Refused { code: NOT_FOUND, .. }) => return Ok(None),
+                Err(error) if !error.passes() || Instant::now() >= deadline => {
+                    return Err(error.into());
+                }
+                Err(_) => {}
+            }
+            tries += 1;
+            pause(tries).await;
+        }
+    }
+}
+
+/// Why the bucket is lost; none when it may be used, or made.
+fn judge(birth: &Birth, found: Option<&Description>) -> Option<String> {
+    let Birth::Made(made) = birth else { return None };
+    let when = if made.created.is_empty() { "earlier" } else { &made.created };
+    match found {
+        None => Some(format!("was made {when} and is not there any more: it was deleted")),
+        Some(stream) if stream.created != made.created && stream.state.last_seq == 0 => {
+            Some(format!("was made {when}; the one that is there now is another, and empty"))
+        }
+        Some(_) => None,
+    }
+}
+
+async fn read(record: &Bucket, bucket: &str) -> Result<Recorded, ReadError> {
+    let Some(entry) = record.get(bucket).await? else {
+        return Ok(Recorded { birth: Birth::Never, revision: 0 });
+    };
+    let birth = match entry.value.as_deref() {
+        None => Birth::Never,
+        Some(value) if value.trim_ascii() == ANEW.as_bytes() => Birth::Anew,
+        // What cannot be read was written all the same: the bucket was made.
+        Some(value) => Birth::Made(
+            serde_json::from_slice(value).unwrap_or_else(|_| Made { created: String::new() }),
+        ),
+    };
+    Ok(Recorded { birth, revision: entry.revision })
+}
+
+/// Writes an entry; another process that was faster wrote the same.
+async fn write(record: &Bucket, key: &str, made: &Made, revision: u64) -> Result<(), Cause> {
+    let value = serde_json::to_vec(made).map_err(Cause::new)?;
+    let stored = record
+        .commit(Write {
+            key,
+            change: Change::Put(value.into()),
+            guard: Guard { filter: key, revision },
+            operation: "bucket",
+            trace: TraceContext::begin(&mut rand::rng()),
+        })
+        .await;
+    match stored {
+        Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(Cause::new(error)),
+    }
+}

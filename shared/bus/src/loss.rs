@@ -1,0 +1,66 @@
+//! Buckets that a running process has read and that are gone.
+//!
+//! **Owns** the list of lost buckets of one connection. A mirror adds its bucket when the stream is
+//! deleted, or is another one than before; it takes the bucket off the list when it has read all
+//! keys again.
+//!
+//! **Promises** that no endpoint of the process answers a request meanwhile: each request gets
+//! [`Code::BucketLost`]. A decision from memory would acknowledge what is not stored anywhere.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use thiserror::Error;
+
+/// A bucket that cannot be trusted, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("bucket {bucket} {why}")]
+pub struct BucketLoss {
+    /// The bucket's name.
+    pub bucket: String,
+    /// What was found in its place.
+    pub why: String,
+}
+
+impl BucketLoss {
+    /// What a caller is told. The request may be repeated: the bucket may be restored meanwhile.
+    pub fn problem(&self) -> Problem {
+        Problem::new(Code::BucketLost, self).retryable()
+    }
+}
+
+/// The lost buckets of one connection, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Losses(RwLock<BTreeMap<String, BucketLoss>>);
+
+impl Losses {
+    /// The first lost bucket, if there is one.
+    pub(crate) fn any(&self) -> Option<BucketLoss> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().next().cloned()
+    }
+
+    /// Why this bucket is lost, if it is.
+    pub(crate) fn of(&self, bucket: &str) -> Option<BucketLoss> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(bucket).cloned()
+    }
+
+    /// Notes that a bucket is lost; logs it when that is new.
+    pub(crate) fn note(&self, loss: BucketLoss) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if all.get(&loss.bucket) != Some(&loss) {
+            let (code, next) = (Code::BucketLost.as_str(), Code::BucketLost.next());
+            tracing::error!(code, bucket = loss.bucket, why = loss.why, next, "a bucket is lost");
+            all.insert(loss.bucket.clone(), loss);
+        }
+    }
+
+    /// Notes that a bucket is there and was read.
+    pub(crate) fn clear(&self, bucket: &str) {
+        if self.of(bucket).is_some() {
+            self.0.write().unwrap_or_else(PoisonError::into_inner).remove(bucket);
+            tracing::warn!(bucket, "the bucket is there again; requests are answered");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A bucket is deleted, and a replica stands still while a delete's marker is purged: nothing is
+//! answered or decided from what a process remembers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use berth_contract::bucket::{self, BucketSpec};
+use berth_contract::code::Code;
+use berth_contract::message::volume::Registered;
+use berth_contract::subject::Namespaced;
+use berth_domain::Namespace;
+use berth_harness::nats::raw;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, PLUGIN, Part, System};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn api(system: &System, what: &str, bucket: &str) -> Value {
+    let subject = format!("$JS.API.STREAM.{what}.KV_{bucket}");
+    raw::ask(&system.servers()[0], &subject, &[], b"").await
+}
+
+async fn is_there(system: &System, bucket: &str) -> bool {
+    api(system, "INFO", bucket).await["error"].is_null()
+}
+
+/// Registers a volume that is registered already: what a service could answer from memory.
+async fn register(system: &System) -> Result<Registered, Code> {
+    let document = json!({
+        "id": "data", "plugin": PLUGIN, "capability": [{"access": "single-node-writer"}],
+    });
+    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    system.ask(&subject, &document).await.map_err(|problem| problem.code)
+}
+
+/// Asks until the answer is that the bucket is lost; it must never be an acknowledgement.
+async fn is_refused(system: &System) {
+    wait::until("the loss is told", PATIENCE, async || match register(system).await {
+        Err(Code::BucketLost) => Ok(()),
+        Err(other) => Err(other.to_string()),
+        Ok(registered) => panic!("acknowledged from memory: {registered:?}"),
+    })
+    .await;
+}
+
+/// Starts a service that is to refuse, and waits until it has ended with the reason.
+async fn refuses_to_start(system: &System, part: Part, bucket: &str) {
+    let service = system.daemon(part);
+    system.kill9(part);
+    let before = service.log().len();
+    system.restart(part);
+    assert!(!service.wait_exit(PATIENCE).await.success());
+    let log = service.log();
+    for word in ["BERTH0011", bucket, "nats stream restore", "begin-anew"] {
+        assert!(log[before..].contains(word), "{part:?} does not say {word}:\n{}", &log[before..]);
+    }
+    assert!(!is_there(system, bucket).await, "{part:?} made {bucket} again");
+}
+
+fn copy(from: &Path, to: &Path) {
+    let done = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(done.expect("cp runs").success());
+}
+
+/// Copies the store away while the server is down.
+async fn back_up(system: &System) -> std::path::PathBuf {
+    let backup = system.nats_dir().join("backup");
+    let server = &system.servers()[0];
+    server.terminate().await;
+    let _: Result<(), _> = std::fs::remove_dir_all(&backup);
+    copy(&system.nats_dir().join("store"), &backup);
+    server.restart().await;
+    backup
+}
+
+/// Puts one bucket's stream back into the store, as docs/backup.md says.
+async fn restore(system: &System, backup: &Path, bucket: &str) {
+    let server = &system.servers()[0];
+    server.terminate().await;
+    let store = system.nats_dir().join("store");
+    let found = std::process::Command::new("find")
+        .current_dir(backup)
+        .args([".", "-type", "d", "-name", &format!("KV_{bucket}")])
+        .output()
+        .expect("find runs");
+    let path = String::from_utf8(found.stdout).expect("a path");
+    let path = path.trim();
+    assert!(!path.is_empty(), "{bucket} is in the backup");
+    copy(&backup.join(path), &store.join(path));
+    server.restart().await;
+    assert!(is_there(system, bucket).await, "{bucket} is restored");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_bucket_stops_every_answer_until_it_is_restored() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let mounted = system.run("a", 0, "data").await;
+    std::fs::write(format!("{}/f", mounted.path), "kept").unwrap();
+    let backup = back_up(&system).await;
+    system.healthy().await;
+    register(&system).await.expect("it is registered already");
+
+    let volumes = bucket::VOLUMES.name;
+    assert_eq!(api(&system, "DELETE", volumes).await["success"], true);
+    is_refused(&system).await;
+    let listed = system.volumes().await;
+    assert_eq!(listed.map_err(|problem| problem.code).unwrap_err(), Code::BucketLost);
+    for part in [Part::Claim, Part::Watcher, Part::Gc, Part::Agent(0)] {
+        refuses_to_start(&system, part, volumes).await;
+    }
+    assert_eq!(std::fs::read_to_string(format!("{}/f", mounted.path)).unwrap(), "kept");
+
+    restore(&system, &backup, volumes).await;
+    for part in [Part::Claim, Part::Watcher, Part::Gc, Part::Agent(0)] {
+        system.restart(part);
+    }
+    system.healthy().await;
+    assert_eq!(system.claims("data").await.claims.len(), 1, "the claim is there again");
+    system.stop("a").await;
+    system.settle("data").await;
+}
+
+/// Without a restart of anything: the service that runs goes on by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_service_goes_on_when_its_bucket_is_restored() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let backup = back_up(&system).await;
+    system.healthy().await;
+    // After the backup: the restored bucket is older than what the service has seen.
+    system.run("a", 0, "data").await;
+    system.stop("a").await;
+    system.settle("data").await;
+    for spec in [bucket::VOLUMES, bucket::ALLOCS, bucket::PLUGINS, bucket::NODES] {
+        assert_eq!(api(&system, "DELETE", spec.name).await["success"], true);
+        is_refused(&system).await;
+        restore(&system, &backup, spec.name).await;
+        system.healthy().await;
+        register(&system).await.expect("the service answers again");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_service_makes_a_deleted_bucket_again_at_its_start() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let refusing: [(BucketSpec, Part); 5] = [
+        (bucket::ALLOCS, Part::Claim),
+        (bucket::SECRETS, Part::Claim),
+        (bucket::PLUGINS, Part::Registry),
+        (bucket::NODES, Part::Watcher),
+        (bucket::LEASES, Part::Gc),
+    ];
+    let backup = back_up(&system).await;
+    system.healthy().await;
+    for (spec, part) in refusing {
+        assert_eq!(api(&system, "DELETE", spec.name).await["success"], true);
+        refuses_to_start(&system, part, spec.name).await;
+        restore(&system, &backup, spec.name).await;
+        system.restart(part);
+        system.healthy().await;
+    }
+}
+
+/// The replica that stood still answers and decides alone when it goes on. It must know that the
+/// first claim is gone: else it frees the second without a detach, since another seems to stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_missed_a_delete_frees_nothing_without_a_detach() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options {
+        nodes: 1,
+        replicas: 2,
+        cables: true,
+        marker_ttl: Some(Duration::from_secs(1)),
+        ..Options::default()
+    };
+    let system = System::start(options).await;
+    system.volume("data", &["multi-node-multi-writer"]).await;
+    system.run("a", 0, "data").await;
+    system.run("b", 0, "data").await;
+    // Both replicas have seen both claims: each is asked often enough.
+    for _ in 0..20 {
+        assert_eq!(system.claims("data").await.claims.len(), 2);
+    }
+    system.daemon(Part::Claim).pause();
+    system.cables(Part::Claim).iter().for_each(|cable| cable.snap());
+    system.stop("a").await;
+    wait::until("a is released", PATIENCE, async || {
+        let claims = system.claims("data").await.claims;
+        if claims.len() == 1 { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+    // Its marker is old, and what may go of it is purged.
+    wait::until("the history of a is purged", PATIENCE, async || {
+        let filter = json!({ "subjects_filter": "$KV.berth-volumes.default.data.claim.a" });
+        let subject = "$JS.API.STREAM.INFO.KV_berth-volumes";
+        let about = raw::ask(&system.servers()[0], subject, &[], filter.to_string().as_bytes());
+        let held = about.await["state"]["subjects"].clone();
+        let left = held.as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64());
+        if left.sum::<u64>() <= 1 { Ok(()) } else { Err(held) }
+    })
+    .await;
+    system.kill9(Part::SecondClaim);
+    system.daemon(Part::Claim).resume();
+    assert_eq!(system.claims("data").await.claims.len(), 1, "the frozen replica shows what is so");
+    system.stop("b").await;
+    system.settle("data").await;
+    let detached = |call: &Value| call["rpc"] == "ControllerUnpublishVolume";
+    assert!(system.calls().iter().any(detached), "it was freed without a detach");
+}
