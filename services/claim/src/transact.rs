@@ -165,12 +165,12 @@ impl Shared {
                 }
             };
             let Some(write) = &decided.write else {
-                if leader_head.is_none() {
+                let Some(revision) = leader_head else {
                     // Nothing is written, so no guard tells whether what is known here still holds.
                     leader_head = Some(self.catch_up(volume).await?);
                     continue;
-                }
-                return Ok(Committed { step: decided, revision: head });
+                };
+                return Ok(Committed { step: decided, revision });
             };
             still()?;
             let passage = passage(volume, write, before.as_ref());

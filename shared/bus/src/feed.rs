@@ -179,8 +179,8 @@ impl Feed {
             .api(create, &json!({ "stream_name": stream, "config": config, "action": "create" }))
             .await?;
         feed.pending = created.num_pending;
-        feed.opened_at = Timestamp::try_from(created.ts)
-            .map_err(|error| FeedError::Open(Cause::new(error)))?;
+        feed.opened_at =
+            Timestamp::try_from(created.ts).map_err(|error| FeedError::Open(Cause::new(error)))?;
         feed.heard = Instant::now();
         Ok(feed)
     }

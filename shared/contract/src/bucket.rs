@@ -116,8 +116,7 @@ pub const ALL: [BucketSpec; 6] = [VOLUMES, ALLOCS, SECRETS, PLUGINS, NODES, LEAS
 /// write anything. For installations of before [`BUCKETS`].
 pub fn implied_by(name: &str) -> &'static [&'static str] {
     const CLAIM: &[&str] = &[VOLUMES.name, ALLOCS.name, SECRETS.name];
-    const REGISTRY: &[&str] =
-        &[VOLUMES.name, ALLOCS.name, SECRETS.name, PLUGINS.name, NODES.name];
+    const REGISTRY: &[&str] = &[VOLUMES.name, ALLOCS.name, SECRETS.name, PLUGINS.name, NODES.name];
     match name {
         _ if CLAIM.contains(&name) => CLAIM,
         _ if name == PLUGINS.name || name == NODES.name => REGISTRY,

@@ -322,7 +322,8 @@ impl<F: Fold> Mirror<F> {
             self.shared.apply(&entry.key, entry.revision, entry.value.as_deref());
         }
         let gone = self.shared.table().others(filter, newest, &list.entries);
-        let missed: Vec<_> = gone.into_iter().filter(|key| self.shared.forget(key, newest)).collect();
+        let missed: Vec<_> =
+            gone.into_iter().filter(|key| self.shared.forget(key, newest)).collect();
         if !missed.is_empty() {
             let bucket = bucket.name();
             tracing::warn!(bucket, ?missed, "deletes were missed; the keys were read again");

@@ -204,7 +204,9 @@ impl Answering {
         let mut span = self.span();
         let trace = span.context();
         // What is in memory may be of records that are gone: nothing is answered from it.
-        let lost = self.bus.losses().any().map(|loss| loss.problem().trace(trace.trace_id()));
+        let step = self.running.spec.name.replace('-', ".");
+        let lost = self.bus.losses().any();
+        let lost = lost.map(|loss| loss.problem().at(step).trace(trace.trace_id()));
         let request = lost.map_or_else(|| self.request(trace), Err);
         let outcome = match request {
             Err(problem) => Err(problem),

@@ -53,6 +53,11 @@ fn of_requests(code: Code) -> Problem {
             let said = "the node's record is at revision 8, not 5";
             no_volume(said, "node.leave").node("host.example")
         }
+        Code::BucketLost => no_volume(
+            "bucket berth-volumes was deleted; what is known of it here is not answered any more",
+            "claim.take",
+        )
+        .retryable(),
         Code::NoSuchAlloc => about("no alloc web-1", "claim.take"),
         Code::AllocTerminal => {
             about("alloc web-1 is complete since 2026-01-01T00:00:00.000Z", "claim.take")

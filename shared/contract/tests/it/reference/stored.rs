@@ -89,7 +89,21 @@ pub fn write(page: &mut Page) {
             page.example(keys.golden);
         }
     }
+    buckets(page);
     events(page);
+}
+
+/// The record of which buckets there are: for people, and for each process that opens one.
+fn buckets(page: &mut Page) {
+    let BucketSpec { name, description, writer, history, .. } = bucket::BUCKETS;
+    page.say(format!("### {name}"));
+    page.say(format!(
+        "{description}. Written by: {writer}. History: {history} values of each key. Stream \
+         `KV_{name}`. A key is a bucket's name, its value a JSON object with `created`, the time at \
+         which the bucket's stream was made. A bucket that has a key here and no stream was \
+         deleted: no process makes it again before a person writes the value `begin-anew`. The \
+         key `complete` says that the buckets of an installation of before are on record."
+    ));
 }
 
 fn leases(page: &mut Page) {
