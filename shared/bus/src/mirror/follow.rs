@@ -249,7 +249,7 @@ impl<F: Fold> Follower<F> {
             }
             described => described?,
         };
-        let last_at = stream.now().map_err(|cause| FeedError::Open(cause))?;
+        let last_at = stream.now().map_err(FeedError::Open)?;
         let known = self.compare(&stream.created, stream.state.last_seq).await?;
         if known == Known::Another {
             self.check_replaced(&stream).await?;
