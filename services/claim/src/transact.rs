@@ -1,9 +1,9 @@
 //! One transition of one volume: load, step, commit under the guard, apply.
 //!
 //! **Promises** that what is returned as committed is stored and seen by the next decision here;
-//! that a lost race is decided anew; and that an answer without a write, a refusal too, was not made
-//! on old news: before one is given, the stream's leader is asked whether this replica is behind. What a caller asked for is
-//! decided no more once its [deadline] has passed.
+//! that a lost race is decided anew; and that an answer without a write, a refusal too, was not
+//! made on old news: before one is given, the stream's leader is asked whether this replica is
+//! behind. What a caller asked for is decided no more once its [deadline] has passed.
 
 use std::time::Duration;
 

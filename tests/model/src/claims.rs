@@ -213,9 +213,9 @@ impl Model {
     }
 }
 
-/// Whether the record is what was seen less claims that were deleted since. If their markers go, the
-/// head falls to the newest of what is left, and a guard on that passes (decision 0022). The newest
-/// is taken to be among the claims that are left.
+/// Whether the record is what was seen less claims that were deleted since. If their markers go,
+/// the head falls to the newest of what is left, and a guard on that passes (decision 0022). The
+/// newest is taken to be among the claims that are left.
 fn is_what_is_left(record: Record, seen: Record) -> bool {
     let mut claims = record.claims.iter().zip(&seen.claims);
     record.spec == seen.spec
