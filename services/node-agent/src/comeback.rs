@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::retry::Schedule;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
@@ -25,6 +26,17 @@ use crate::node::Mounter;
 const AGAIN: Schedule =
     Schedule { first: Duration::from_millis(500), max: Duration::from_secs(10) };
 
+/// What keeps the node from coming back. As long as a mount is left behind a fence, its cached writes
+/// wait for the fence to be lifted, and would go over what the next node has written.
+fn kept_by(proof: &Proof, why: &str) -> String {
+    match proof.kind {
+        ProofKind::StorageFenced => {
+            format!("keep the fence until no mount is left here, or reboot the host: {why}")
+        }
+        ProofKind::PoweredOff | ProofKind::Confirmed => why.to_owned(),
+    }
+}
+
 /// Undoes what is mounted here, each time that the node learns that it counts as gone.
 pub async fn keep(mounter: Mounter, gate: Gate, shutdown: Shutdown) {
     let mut done = None;
@@ -34,19 +46,20 @@ pub async fn keep(mounter: Mounter, gate: Gate, shutdown: Shutdown) {
             () = shutdown.requested() => return,
         };
         tracing::warn!(%proof, "this node counts as gone; what it has mounted is undone first");
+        gate.kept_by(kept_by(&proof, "what is mounted here is being undone"));
         gate.settled().await;
         let mut tries = 0;
         while let Err(problem) = mounter.undo_all(&proof).await {
             tries += 1;
             let trace = problem.trace.as_deref();
             tracing::warn!(trace, %problem, tries, "not all is undone; nothing new is taken yet");
-            gate.kept_by(problem.to_string());
+            gate.kept_by(kept_by(&proof, &problem.to_string()));
             tokio::select! {
                 () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
                 () = shutdown.requested() => return,
             }
         }
-        tracing::info!(%proof, "all that was mounted here is undone");
+        tracing::info!(%proof, "all that was mounted here is undone; a fence may be lifted");
         gate.undone(proof.at);
         done = Some(proof.at);
     }

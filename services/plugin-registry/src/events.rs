@@ -28,7 +28,9 @@ pub fn of_write(
             let was = before.node.as_ref().and_then(|known| known.gone.as_ref());
             let back = was.filter(|_| next.gone.is_none());
             back.map(|was| Event {
-                detail: Some(format!("it counted as gone: {was}")),
+                detail: Some(format!(
+                    "it has undone all that it had mounted; it counted as gone: {was}"
+                )),
                 ..event(EventName::NodeBack, node, at, trace)
             })
         }

@@ -5,6 +5,9 @@
 //! it stood *before* the lease was looked at. So an agent that was told that its node counts as
 //! there, and has held its lease ever since, cannot be overtaken: for that the record had to say
 //! first that the lease ended. What was said first stands; saying it again changes nothing.
+//! And that no evidence counts for a later absence than the one it was gathered in: the record must
+//! be as it was seen before. While a node is down nothing changes its record; whoever writes it
+//! tells that the node's agent was there, or that somebody said that it is gone.
 //!
 //! **Never** checks whether it is true. No service can.
 
@@ -37,7 +40,7 @@ pub async fn gone(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Declared, Problem> {
-    let Gone { node, kind, by, note } = request;
+    let Gone { node, kind, by, note, seen } = request;
     if by.trim().is_empty() {
         let problem = "is empty; say who answers for it".to_owned();
         let fault = Fault { path: "by".to_owned(), problem, line: None };
@@ -45,7 +48,7 @@ pub async fn gone(
     }
     let proof = Proof { kind, by, at, note };
     for _ in 0..RACES_MAX {
-        match declare(state, &node, &proof, trace, deadline).await {
+        match declare(state, &node, &proof, seen, trace, deadline).await {
             Ok(Ok(declared)) => return Ok(declared),
             Ok(Err(there)) => return Err(there.at(STEP).node(&node)),
             Err(error) if error.is_lost_race() => {}
@@ -60,6 +63,7 @@ async fn declare(
     state: &State,
     node: &NodeId,
     proof: &Proof,
+    seen_at: u64,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Result<Declared, Problem>, StoreError> {
@@ -72,6 +76,11 @@ async fn declare(
     let held = lease.is_some_and(|lease| lease.value.is_some());
     if let Some(there) = there(node, known, held) {
         return Ok(Err(there));
+    }
+    // Where there is no record the marker of a deleted one does not count.
+    let stands = known.map_or(0, |_| seen.revision(&key::node(node)));
+    if stands != seen_at {
+        return Ok(Err(changed(node, seen_at)));
     }
     if let Err(late) = deadline::check(deadline) {
         return Ok(Err(late));
@@ -95,6 +104,20 @@ fn there(node: &NodeId, known: Option<&Node>, held: bool) -> Option<Problem> {
         let said = format!("the lease of node {node} has ended only now");
         Problem::new(Code::NodeReady, said).retryable()
     })
+}
+
+/// The record is another than was seen before the evidence was gathered. Which one it is now is not
+/// said: the evidence has to be gathered again after a look, and not only the number changed.
+fn changed(node: &NodeId, seen: u64) -> Problem {
+    let said = format!(
+        "the record of node {node} is not at revision {seen} any more: the node may have been back \
+         since, and what was made sure of before says nothing of now"
+    );
+    let next = format!(
+        "see with `berth node status {node}` how it is now, make sure again that nothing there can \
+         write, and say it with the revision that is shown"
+    );
+    Problem::new(Code::Changed, said).next(next)
 }
 
 /// The record of a node that nobody knows (any more): claims may name it, and they are released by

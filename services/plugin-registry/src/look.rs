@@ -148,14 +148,18 @@ pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result
             .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
             .filter(|(id, node)| wanted(id, node));
         let shared = status::shared_ids(plugins);
-        let show = |id: &&NodeId| Some(status::node(id, nodes.get(id)?, plugins, &shared));
+        let show = |id: &&NodeId| {
+            let node = (nodes.get(id)?, nodes.revision(id));
+            Some(status::node(id, node, plugins, &shared))
+        };
         page(meant.map(|(id, _)| id), Room::of(&query.page), show, ToString::to_string)
     };
     let (index, page) = state.picture(STEP, query.newer, deadline, listed).await?;
     let nodes: Vec<NodeStatus> = page.entries.into_iter().flatten().collect();
     match &query.id {
         Some(id) if nodes.is_empty() => {
-            Err(Problem::new(Code::NoSuchNode, format!("no node {id} has reported")).node(id))
+            let said = format!("no node {id} has reported, so its record is at revision 0");
+            Err(Problem::new(Code::NoSuchNode, said).node(id))
         }
         _ => Ok(Listed { index, nodes, next: page.next }),
     }

@@ -44,7 +44,7 @@ pub fn shared_ids(plugins: &Instances) -> SharedIds<'_> {
 /// A node as it is shown.
 pub fn node(
     id: &NodeId,
-    node: &Node,
+    (node, revision): (&Node, u64),
     plugins: &Instances,
     shared_ids: &SharedIds<'_>,
 ) -> NodeStatus {
@@ -62,11 +62,13 @@ pub fn node(
         id: id.clone(),
         state: node.state,
         since: node.since,
+        revision,
         clock_skew_ms: node.clock_skew_ms,
         version: node.version.clone(),
         boot_id: node.boot_id.clone(),
         attributes: node.attributes.clone(),
         gone: node.gone.clone(),
+        back: node.back,
         instances,
     }
 }

@@ -31,12 +31,17 @@ pub enum NodeCommand {
     /// is released by that, its allocs have failed, and the volumes may be attached elsewhere at
     /// once. If anything on the host still writes, data is lost.
     ///
+    /// Look first: `berth node status NODE` shows the revision of the node's record. Then make sure
+    /// that nothing there can write, and only then say so, with that revision. It is refused when
+    /// the record has changed since, because the node may have been back in between.
+    ///
     /// Refused while the node's agent holds its lease. What was said first stands; saying it again
     /// is harmless. The node need not be known any more. If the host comes back after all, its
     /// agent undoes every mount before the node takes anything new, and counts as any other again.
     #[command(after_long_help = "EXAMPLES
-    berth node gone n7 --kind powered-off --note 'ticket 4711: PSU' --yes
-    berth node gone n7 --kind storage-fenced --by fencing-agent --yes")]
+    berth node status n7
+    berth node gone n7 --seen 1042 --kind powered-off --note 'ticket 4711: PSU' --yes
+    berth node gone n7 --seen 1042 --kind storage-fenced --by fencing-agent --yes")]
     Gone(NodeGone),
     /// Forget a node that does not come back, and its plugin instances
     ///
@@ -73,6 +78,10 @@ pub struct NodeStatus {
 pub struct NodeGone {
     /// Which node
     pub id: NodeId,
+    /// The revision of its record, as `berth node status` showed it while the node was down and
+    /// before you made sure; 0 for a node that has no record
+    #[arg(long, value_name = "REVISION")]
+    pub seen: u64,
     /// By what it is known: powered-off (the host is without power, or destroyed), storage-fenced
     /// (the storage takes nothing from it any more), confirmed (a person says so)
     #[arg(long, value_name = "KIND", value_parser = kind)]

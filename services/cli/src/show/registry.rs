@@ -3,6 +3,7 @@
 use berth_contract::message::registry::{
     Declared, InstanceStatus, Left, NodeStatus, Nodes, PluginStatus, Plugins,
 };
+use berth_domain::proof::ProofKind;
 use berth_domain::{NodeId, PluginId, Timestamp};
 
 use super::listed;
@@ -94,13 +95,19 @@ pub fn node(node: &NodeStatus, now: Timestamp) -> String {
     let lines = [
         ("id", node.id.to_string()),
         ("state", format!("{} for {}", node.state, ago(node.since, now))),
+        ("revision", node.revision.to_string()),
         ("clock skew", skew(node)),
         ("version", node.version.clone()),
         ("boot", node.boot_id.clone()),
         ("attributes", listed(&node.attributes)),
     ];
     let gone = node.gone.as_ref().map(|proof| ("gone", proof.to_string()));
-    let lines: Vec<_> = lines.into_iter().chain(gone).collect();
+    let keep = node.gone.as_ref().map(|proof| ("until it is back", kept_up(proof.kind).to_owned()));
+    let back = node.back.filter(|_| node.gone.is_none()).map(|back| {
+        let undone = "ago; it has undone all mounts from before, and a fence may be lifted";
+        ("back", format!("{} {undone}", ago(back, now)))
+    });
+    let lines: Vec<_> = lines.into_iter().chain(gone).chain(keep).chain(back).collect();
     let mut table = Table::new(["PLUGIN", "HALF", "HEALTH", "SINCE", "VERSION", "DESCRIPTION"]);
     for instance in &node.instances {
         table.row([
@@ -117,7 +124,20 @@ pub fn node(node: &NodeStatus, now: Timestamp) -> String {
 
 /// A node that counts as gone from now on.
 pub fn declared(node: &NodeId, declared: &Declared) -> String {
-    format!("{node} counts as gone: {}\n", declared.proof)
+    let Declared { proof } = declared;
+    format!("{node} counts as gone: {proof}\nuntil it is back: {}\n", kept_up(proof.kind))
+}
+
+/// What must stay as it is for as long as the node counts as gone.
+fn kept_up(kind: ProofKind) -> &'static str {
+    match kind {
+        ProofKind::PoweredOff => "no old workload may start again on it before its agent has",
+        ProofKind::StorageFenced => {
+            "keep the fence until no mount is left there, or the host was rebooted; a mount that is \
+             left writes what it has cached as soon as the fence is lifted"
+        }
+        ProofKind::Confirmed => "see that nothing there can write before its agent has undone all",
+    }
 }
 
 /// A node that has left.

@@ -213,11 +213,13 @@ pub fn node() -> NodeStatus {
         id: node_id("n1"),
         state: NodeState::Ready,
         since: ago(200_000),
+        revision: 1042,
         clock_skew_ms: 12,
         version: "0.1.0".to_owned(),
         boot_id: "7a3c".to_owned(),
         attributes: BTreeMap::from([("host".to_owned(), "rack-7".to_owned())]),
         gone: None,
+        back: None,
         instances: vec![instance("n1", Half::Controller, false), instance("n1", Half::Node, true)],
     }
 }

@@ -29,7 +29,7 @@ async fn without_services_every_question_is_unavailable() {
         &["plugin", "delete", "p"],
         &["gc", "--claims", "--grace", "1m"],
         &["node", "status", "n1"],
-        &["node", "gone", "n1", "--kind", "powered-off", "--yes"],
+        &["node", "gone", "n1", "--seen", "7", "--kind", "powered-off", "--yes"],
         &["node", "leave", "n1"],
         &["alloc", "status"],
         &["alloc", "stop", "a"],
@@ -82,12 +82,16 @@ async fn an_agent_that_is_away_is_named() {
 /// What cannot be taken back is not said by the way.
 #[test]
 fn nobody_is_gone_without_a_yes() {
-    let ran = ask("nats://127.0.0.1:1", &["node", "gone", "n1", "--kind", "confirmed"]);
+    let gone = ["node", "gone", "n1", "--seen", "7", "--kind"];
+    let said = |more: &[&str]| ask("nats://127.0.0.1:1", &[&gone[..], more].concat());
+    let ran = said(&["confirmed"]);
     assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
-    let said = "nothing on n1 can write any more; volumes may be attached elsewhere at once";
-    assert!(ran.err.contains(said) && ran.err.contains("--yes"), "{ran:?}");
-    let ran = ask("nats://127.0.0.1:1", &["node", "gone", "n1", "--kind", "hoped", "--yes"]);
-    assert_eq!(ran.code, 2, "{ran:?}");
+    let warning = "nothing on n1 can write any more; volumes may be attached elsewhere at once";
+    assert!(ran.err.contains(warning) && ran.err.contains("--yes"), "{ran:?}");
+    assert_eq!(said(&["hoped", "--yes"]).code, 2);
+    let unseen = &["node", "gone", "n1", "--kind", "confirmed", "--yes"];
+    let ran = ask("nats://127.0.0.1:1", unseen);
+    assert!(ran.code == 2 && ran.err.contains("--seen"), "{ran:?}");
 }
 
 #[tokio::test]

@@ -16,12 +16,15 @@ const TTL: Duration = Duration::from_secs(60);
 
 fn gone(node: &str, by: &str) -> Gone {
     let (kind, why) = (ProofKind::PoweredOff, "PSU".to_owned());
-    Gone { node: node_id(node), kind, by: by.to_owned(), note: why }
+    Gone { node: node_id(node), kind, by: by.to_owned(), note: why, seen: 0 }
 }
 
-/// Says so, until the end of the lease is noticed.
+/// Says so of the node as it is, until the end of the lease is noticed.
 async fn declare(site: &Site, gone: &Gone) -> Declared {
     wait::until("it is on record", PATIENCE, async || {
+        let mut nodes = site.nodes().await.into_iter();
+        let seen = nodes.find(|node| node.id == gone.node).map_or(0, |node| node.revision);
+        let gone = &Gone { seen, ..gone.clone() };
         let declared = site.ask::<Declared>(Global::NodeGone, gone).await;
         declared.map_err(|error| error.to_string())
     })
@@ -74,6 +77,32 @@ async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all
     site.events_are("node.", &events).await;
 }
 
+/// The record as it was seen before somebody made sure: it tells one absence from the next, and no
+/// other change of it comes from a node that is down.
+#[tokio::test]
+async fn what_was_made_sure_of_in_an_earlier_absence_does_not_count() {
+    let site = Site::start(2).await;
+    let mut absences = Vec::new();
+    for _ in 0..2 {
+        let held = site.lease("n1", TTL).await;
+        site.report(&report("n1", &[])).await;
+        let ready = site.node_is("n1", "ready", PATIENCE).await;
+        held.release().await.unwrap();
+        let down = site.node_is("n1", "down", PATIENCE).await;
+        assert_ne!(ready.revision, down.revision, "who looked while it was there looks again");
+        absences.push(down.revision);
+    }
+    let before = site.heads().await;
+    for seen in [0, absences[0], absences[1] + 1] {
+        let problem = site.refused(Global::NodeGone, &Gone { seen, ..gone("n1", "ada") }).await;
+        assert_eq!((problem.code, problem.retryable), (Code::Changed, false), "{problem}");
+        assert!(problem.next.contains("berth node status n1"), "{problem:?}");
+    }
+    assert_eq!(site.heads().await, before);
+    let said = Gone { seen: absences[1], ..gone("n1", "ada") };
+    let _: Declared = site.ask(Global::NodeGone, &said).await.unwrap();
+}
+
 /// A claim may name a node that was removed, or whose record was lost.
 #[tokio::test]
 async fn a_node_that_nobody_knows_may_be_gone() {
@@ -108,10 +137,11 @@ async fn a_lease_that_ended_only_now_is_waited_for() {
 async fn somebody_must_answer_for_it() {
     let site = Site::start(1).await;
     let rows = [
-        (json!({"node": "n1", "kind": "powered-off", "by": " "}), "by"),
-        (json!({"node": "n1", "kind": "powered-off"}), "by"),
-        (json!({"node": "n1", "kind": "hoped", "by": "ada"}), "kind"),
-        (json!({"kind": "confirmed", "by": "ada"}), "node"),
+        (json!({"node": "n1", "kind": "powered-off", "by": " ", "seen": 0}), "by"),
+        (json!({"node": "n1", "kind": "powered-off", "seen": 0}), "by"),
+        (json!({"node": "n1", "kind": "hoped", "by": "ada", "seen": 0}), "kind"),
+        (json!({"kind": "confirmed", "by": "ada", "seen": 0}), "node"),
+        (json!({"node": "n1", "kind": "confirmed", "by": "ada"}), "seen"),
     ];
     for (body, path) in rows {
         let problem = site.refused(Global::NodeGone, &body).await;

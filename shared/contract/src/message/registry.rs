@@ -141,9 +141,13 @@ pub struct Gone {
     /// What else is to be kept with it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// The revision of the node's record ([`NodeStatus::revision`]) as it was seen while the node
+    /// was down, *before* it was made sure that nothing there can write; 0 for a node that has no
+    /// record. Refused when the record has changed since: the node may have been back in between.
+    pub seen: u64,
 }
 decode_leaf!(ProofKind);
-decode_struct!(Gone { node, kind, by, note = String::new() });
+decode_struct!(Gone { node, kind, by, note = String::new(), seen });
 
 /// `node.gone` is on record; what was said first stands, whoever says it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -389,6 +393,10 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Since when.
     pub since: Timestamp,
+    /// The revision of its record. While the node is down it does not change; it does when the
+    /// node is back, and when it goes again. [`Gone::seen`] names it.
+    #[serde(default)]
+    pub revision: u64,
     /// How far its clock is from the registry's, in milliseconds; positive when ahead.
     pub clock_skew_ms: i64,
     /// The agent's version.
@@ -401,6 +409,9 @@ pub struct NodeStatus {
     /// By what it is known that nothing there can write; none while it counts as any other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<Proof>,
+    /// When it was last back from being gone: all that it had mounted before is undone since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back: Option<Timestamp>,
     /// Its plugin instances.
     pub instances: Vec<InstanceStatus>,
 }

@@ -408,6 +408,7 @@ fn registry_agents_and_collection() {
             kind: ProofKind::StorageFenced,
             by: "ada@console".to_owned(),
             note: "rack 4 burnt down".to_owned(),
+            seen: 57,
         },
     );
     request("request-node-leave", &{

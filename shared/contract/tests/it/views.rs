@@ -156,11 +156,13 @@ fn plugins_and_nodes() {
         id: sample::node_id(),
         state: NodeState::Down,
         since: sample::at(0),
+        revision: 57,
         clock_skew_ms: -3,
         version: "0.1.0".to_owned(),
         boot_id: "aaae2d42".to_owned(),
         attributes: sample::map("hostname", "host"),
         gone: Some(sample::proof()),
+        back: Some(sample::at(0)),
         instances: vec![instance(Half::Node)],
     };
     reply(

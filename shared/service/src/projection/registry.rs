@@ -83,13 +83,18 @@ fn readable<T: record::Body>(key: &str, value: &[u8]) -> Option<T> {
 /// All nodes.
 #[derive(Debug, Default)]
 pub struct Nodes {
-    nodes: BTreeMap<NodeId, Node>,
+    nodes: BTreeMap<NodeId, (Node, u64)>,
 }
 
 impl Nodes {
     /// A node.
     pub fn get(&self, node: &NodeId) -> Option<&Node> {
-        self.nodes.get(node)
+        self.nodes.get(node).map(|(node, _)| node)
+    }
+
+    /// The revision of a node's record; 0 when it has none.
+    pub fn revision(&self, node: &NodeId) -> u64 {
+        self.nodes.get(node).map_or(0, |(_, revision)| *revision)
     }
 
     /// Whether the node's agent holds its lease.
@@ -99,18 +104,18 @@ impl Nodes {
 
     /// All nodes, by id.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
-        self.nodes.iter()
+        self.nodes.iter().map(|(id, (node, _))| (id, node))
     }
 }
 
 impl Fold for Nodes {
-    fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
+    fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
         let Some(id) = key::parse_node(key) else {
             tracing::warn!(key, "a key that is none of ours is in the nodes bucket");
             return;
         };
         if let Some(node) = readable::<Node>(key, value) {
-            self.nodes.insert(id, node);
+            self.nodes.insert(id, (node, revision));
         }
     }
 

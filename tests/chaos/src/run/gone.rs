@@ -41,9 +41,9 @@ impl Run {
             Absence::CutOff => each(cables, Proxy::half_open),
         }
         let declared = match self.noticed(node).await {
-            Ok(()) => {
+            Ok(seen) => {
                 self.site.fence(node, true);
-                self.declared(node).await
+                self.declared(node, seen).await
             }
             Err(seen) => Err(seen),
         };
@@ -67,11 +67,12 @@ impl Run {
         nodes.into_iter().find(|one| one.id == node_id(node)).ok_or(listed)
     }
 
-    async fn noticed(&self, node: usize) -> Result<(), String> {
+    /// Waits until the node is down; answers the revision of its record then.
+    async fn noticed(&self, node: usize) -> Result<u64, String> {
         let end = Instant::now() + NOTICED;
         loop {
             let seen = match self.status(node).await {
-                Ok(status) if status.state == NodeState::Down => return Ok(()),
+                Ok(status) if status.state == NodeState::Down => return Ok(status.revision),
                 other => format!("{other:?}"),
             };
             if Instant::now() > end {
@@ -81,11 +82,12 @@ impl Run {
         }
     }
 
-    async fn declared(&self, node: usize) -> Result<(), String> {
+    async fn declared(&self, node: usize, seen: u64) -> Result<(), String> {
         // From the moment of the request on, the node's claims may be freed.
         self.ledger.node_changes(node, true);
         let gone = json!({
             "node": node_id(node), "kind": "storage-fenced", "by": "chaos@console", "note": "",
+            "seen": seen,
         });
         let subject = Global::NodeGone.subject();
         let answer =

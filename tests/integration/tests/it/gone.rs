@@ -43,14 +43,20 @@ async fn is(system: &System, id: &str, state: NodeState) -> NodeStatus {
     .await
 }
 
-/// Kills the agent of `n1` for good, and waits until its lease has ended.
-async fn dies(system: &System) {
+/// Kills the agent of `n1` for good, and waits until its lease has ended; answers the revision of
+/// its record.
+async fn dies(system: &System) -> u64 {
     system.kill9(Part::Agent(0));
-    is(system, "n1", NodeState::Down).await;
+    is(system, "n1", NodeState::Down).await.revision
 }
 
-async fn declare(system: &System, kind: ProofKind, note: &str) -> Result<Declared, Problem> {
-    let gone = json!({"node": "n1", "kind": kind, "by": "ada@console", "note": note});
+async fn declare(
+    system: &System,
+    seen: u64,
+    kind: ProofKind,
+    note: &str,
+) -> Result<Declared, Problem> {
+    let gone = json!({"node": "n1", "kind": kind, "by": "ada@console", "note": note, "seen": seen});
     system.persist(&Global::NodeGone.subject(), &gone).await
 }
 
@@ -106,12 +112,13 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     system.volume("other", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
     std::fs::write(format!("{}/f", mounted.path), "kept").unwrap();
-    let refused = declare(&system, ProofKind::Confirmed, "").await.unwrap_err();
+    let there = node(&system, "n1").await.unwrap().revision;
+    let refused = declare(&system, there, ProofKind::Confirmed, "").await.unwrap_err();
     assert_eq!(refused.code, Code::NodeReady, "{refused}");
     assert_eq!(node(&system, "n1").await.unwrap().gone, None);
 
     // A lease that ended is no proof.
-    dies(&system).await;
+    let seen = dies(&system).await;
     let before = story(&system);
     system.alloc("b", 1, "data", false).await;
     let refused = system.mount("b", 1, "data").await.unwrap_err();
@@ -123,8 +130,9 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     // Somebody answers for it; the controller fails, and nothing is freed by that.
     system.plant(1, &json!([{"rpc": "ControllerUnpublishVolume", "code": "UNAVAILABLE"}]));
     system.fence(0, true);
-    let declared = declare(&system, ProofKind::StorageFenced, "ticket 4711").await.unwrap();
-    let again = declare(&system, ProofKind::Confirmed, "me too").await.unwrap();
+    let fenced = ProofKind::StorageFenced;
+    let declared = declare(&system, seen, fenced, "ticket 4711").await.unwrap();
+    let again = declare(&system, seen, ProofKind::Confirmed, "me too").await.unwrap();
     assert_eq!(again, declared, "what was said first stands");
     let stuck =
         claim(&system, "data", |claim| claim.state == State::NodeDetached && claim.tries >= 2);
@@ -152,7 +160,6 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
 
     // The node comes back, and cannot undo what it had at once.
     system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "code": "UNAVAILABLE"}]));
-    system.fence(0, false);
     system.restart(Part::Agent(0));
     system.alloc("c", 0, "other", false).await;
     wait::until("it says that it takes nothing new", PATIENCE, async || {
@@ -165,13 +172,17 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
         let shown = node(&system, "n1").await?;
         let why = shown.attributes.get("returning").cloned().unwrap_or_default();
         assert_eq!(shown.state, NodeState::Down);
-        if why.contains("UNAVAILABLE") { Ok(()) } else { Err(format!("{shown:?}")) }
+        let keeps_fence = why.starts_with("keep the fence until no mount is left here");
+        let told = keeps_fence && why.contains("UNAVAILABLE");
+        if told { Ok(()) } else { Err(format!("{shown:?}")) }
     })
     .await;
     system.plant(0, &json!([]));
     let back = is(&system, "n1", NodeState::Ready).await;
     assert_eq!(back.gone, None);
     assert!(!mounted_on_n1(&system), "nothing is mounted that has no claim");
+    assert!(back.back.is_some(), "{back:?}");
+    system.fence(0, false);
     // The alloc was ended with its node; another one starts.
     assert_eq!(alloc(&system, "c").await.state, AllocState::Failed);
     system.run("d", 0, "other").await;
@@ -221,7 +232,7 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     system.plant(1, &fault);
     system.fence(0, true);
     let since = Instant::now();
-    declare(&system, ProofKind::PoweredOff, "").await.unwrap();
+    declare(&system, 0, ProofKind::PoweredOff, "").await.unwrap();
     let trying = claim(&system, "data", |claim| claim.tries >= 4).await;
     // Of a schedule that doubles, the first minute is the busiest: 1 + 2 + 4 + 8 + 16 + 32 s, each
     // shortened to half of it at most.
@@ -245,6 +256,36 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     system.settle("data").await;
 }
 
+/// Somebody makes sure that a node is off; it comes back, takes the volume again, and its agent dies.
+/// What was made sure of then says nothing of now: the mount of now is written through.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_made_sure_of_in_an_earlier_absence_frees_nothing_in_a_later_one() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let seen = dies(&system).await;
+    system.restart(Part::Agent(0));
+    is(&system, "n1", NodeState::Ready).await;
+    let mounted = system.run("a", 0, "data").await;
+    let now = dies(&system).await;
+    let refused = declare(&system, seen, ProofKind::PoweredOff, "").await.unwrap_err();
+    assert_eq!((refused.code, refused.retryable), (Code::Changed, false), "{refused}");
+    let held = claim(&system, "data", |claim| claim.state == State::Taken).await;
+    assert_eq!(held.node.as_str(), "n1");
+    std::fs::write(format!("{}/f", mounted.path), "still mine").unwrap();
+    assert_ne!(now, seen);
+
+    system.fence(0, true);
+    declare(&system, now, ProofKind::StorageFenced, "").await.unwrap();
+    system.freed("data").await;
+    system.restart(Part::Agent(0));
+    is(&system, "n1", NodeState::Ready).await;
+    system.fence(0, false);
+    system.settle("data").await;
+}
+
 /// A node that was only frozen: its process wakes up with everything in hand, and its volume is
 /// another's by then.
 #[tokio::test(flavor = "multi_thread")]
@@ -256,14 +297,14 @@ async fn a_frozen_agent_that_wakes_up_undoes_what_was_taken_from_it() {
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
     system.daemon(Part::Agent(0)).pause();
-    is(&system, "n1", NodeState::Down).await;
+    let seen = is(&system, "n1", NodeState::Down).await.revision;
     system.fence(0, true);
-    declare(&system, ProofKind::StorageFenced, "").await.unwrap();
+    declare(&system, seen, ProofKind::StorageFenced, "").await.unwrap();
     system.alloc("b", 1, "data", false).await;
     mount(&system, "b", 1, "data").await;
-    system.fence(0, false);
     system.daemon(Part::Agent(0)).resume();
     is(&system, "n1", NodeState::Ready).await;
+    system.fence(0, false);
     assert!(!mounted_on_n1(&system));
     system.stop("b").await;
     system.freed("data").await;
@@ -304,16 +345,16 @@ async fn a_command_that_outlived_its_node_is_ended_when_the_node_comes_back() {
     })
     .await;
 
-    dies(&system).await;
+    let seen = dies(&system).await;
     system.fence(0, true);
-    declare(&system, ProofKind::StorageFenced, "ticket 4711").await.unwrap();
+    declare(&system, seen, ProofKind::StorageFenced, "ticket 4711").await.unwrap();
     system.alloc("b", 1, "data", false).await;
     let elsewhere = mount(&system, "b", 1, "data").await;
     assert!(commands.iter().all(|pid| is_running(*pid)), "only the fence keeps them from writing");
 
-    system.fence(0, false);
     system.restart(Part::Agent(0));
     is(&system, "n1", NodeState::Ready).await;
+    system.fence(0, false);
     assert!(!commands.iter().any(|pid| is_running(*pid)), "nothing of it runs when n1 is back");
     assert!(!mounted_on_n1(&system));
     let exit = tokio::time::timeout(PATIENCE, run.wait()).await.unwrap().unwrap();

@@ -25,6 +25,7 @@ mod register;
 mod safety;
 mod scenarios;
 mod secrets;
+mod shared_id;
 mod stuck;
 mod systemd;
 mod tell;

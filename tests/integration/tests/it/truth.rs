@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
+use berth_domain::plugin::NodeState;
 use berth_domain::volume::State;
 use berth_harness::dirs::mounts_beneath;
 use berth_harness::process::binary;
@@ -219,7 +220,9 @@ async fn a_hung_unmount_is_overridden_by_a_proof_only_and_that_is_recorded() {
         if claim.tries >= 2 { Ok(()) } else { Err(format!("{claim:?}")) }
     })
     .await;
-    let gone = ["node", "gone", "n1", "--kind", "storage-fenced", "--by", "ada", "--note", "4711"];
+    let gone = ["--kind", "storage-fenced", "--by", "ada", "--note", "4711"];
+    let seen = system.nodes().await.unwrap().nodes[0].revision.to_string();
+    let gone = [&["node", "gone", "n1", "--seen", &seen][..], &gone].concat();
     let unsaid = berth(&system, &gone).await;
     assert!(String::from_utf8_lossy(&unsaid.stderr).contains("--yes"), "{unsaid:?}");
     let said = [&gone[..], &["--yes"]].concat();
@@ -228,14 +231,27 @@ async fn a_hung_unmount_is_overridden_by_a_proof_only_and_that_is_recorded() {
     let claim = system.claims("data").await.claims.pop().expect("it was freed");
     assert_eq!(claim.state, State::Unpublishing);
 
-    // The host is cut off from its storage, and its agent has ended.
+    // The agent has ended, and then the host is cut off from its storage.
     system.kill9(Part::Agent(0));
-    system.fence(0, true);
-    wait::until("it is believed", PATIENCE, async || {
-        let declared = berth(&system, &said).await;
-        if declared.status.success() { Ok(()) } else { Err(format!("{declared:?}")) }
+    let down = wait::until("it is down", PATIENCE, async || {
+        let node = system.nodes().await.unwrap().nodes.remove(0);
+        if node.state == NodeState::Down { Ok(node) } else { Err(format!("{node:?}")) }
     })
     .await;
+    system.fence(0, true);
+    // What was seen while it was there is of no use any more.
+    let changed = berth(&system, &said).await;
+    assert!(String::from_utf8_lossy(&changed.stderr).contains("BERTH0009"), "{changed:?}");
+    let seen = down.revision.to_string();
+    let said: Vec<&str> = said
+        .into_iter()
+        .enumerate()
+        .map(|(at, arg)| if at == 4 { seen.as_str() } else { arg })
+        .collect();
+    let declared = berth(&system, &said).await;
+    assert!(declared.status.success(), "{declared:?}");
+    let told = String::from_utf8_lossy(&declared.stdout).into_owned();
+    assert!(told.contains("keep the fence until no mount is left"), "{told}");
     system.freed("data").await;
     let events = berth(&system, &["--json", "events", "--kind", "node", "--last", "100"]).await;
     let events = String::from_utf8_lossy(&events.stdout).into_owned();
@@ -244,9 +260,12 @@ async fn a_hung_unmount_is_overridden_by_a_proof_only_and_that_is_recorded() {
 
     // It comes back, and undoes what nobody could before.
     system.plant(0, &json!([]));
-    system.fence(0, false);
     system.restart(Part::Agent(0));
     system.healthy().await;
+    let back = berth(&system, &["node", "status", "n1"]).await;
+    let back = String::from_utf8_lossy(&back.stdout).into_owned();
+    assert!(back.contains("a fence may be lifted"), "{back}");
+    system.fence(0, false);
     system.settle("data").await;
     assert_eq!(mounts(&status(&system).await.unwrap()).len(), 0);
 }

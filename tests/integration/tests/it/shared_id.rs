@@ -1,0 +1,122 @@
+//! Two nodes that the plugin calls by one id: the unit file was copied, or the machine cloned. The
+//! storage cannot tell them apart, so a detach for one is a detach for both.
+
+use std::time::Duration;
+
+use berth_bus::{Change, Guard, Write};
+use berth_contract::code::Code;
+use berth_contract::{bucket, key};
+use berth_domain::plugin::Half;
+use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, System};
+use berth_service::clock;
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const SHARED: &str = "multi-node-multi-writer";
+
+/// How often the controller was asked to detach the volume from this id.
+fn detached(system: &System, external: &str) -> usize {
+    let calls = system.calls();
+    let asked = calls.iter().filter(|call| {
+        call["entry"] == "begin"
+            && call["rpc"] == "ControllerUnpublishVolume"
+            && call["args"]["node_id"] == external
+    });
+    asked.count()
+}
+
+/// The node that had the id first, and the other, counted from 0.
+async fn first_and_second(system: &System) -> (usize, usize) {
+    let nodes = system.nodes().await.unwrap().nodes;
+    let is_healthy = |at: &usize| {
+        let mut instances = nodes[*at].instances.iter();
+        instances.any(|one| one.half == Half::Node && one.healthy)
+    };
+    let first: Vec<usize> = (0..nodes.len()).filter(is_healthy).collect();
+    assert_eq!(first.len(), 1, "{nodes:?}");
+    let second = nodes[1 - first[0]].instances.iter().find(|one| one.half == Half::Node).unwrap();
+    assert!(second.description.contains("\"external-clone\""), "{second:?}");
+    (first[0], 1 - first[0])
+}
+
+/// Seen: the volume was held on one node, a run ended on the other, and the controller was asked
+/// ten times to detach the id of both.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cloned_node_gets_no_volume_and_takes_none_from_its_original() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options {
+        external_node: |_| "external-clone".to_owned(),
+        healthy: Some((1, 2)),
+        ..Options::default()
+    };
+    let system = System::start(options).await;
+    system.volume("data", &[SHARED]).await;
+    let (first, second) = first_and_second(&system).await;
+    let held = system.run("a", first, "data").await;
+    system.alloc("b", second, "data", false).await;
+    let refused = system.try_mount("b", second, "data").await.unwrap_err();
+    assert_eq!((refused.code, refused.retryable), (Code::SharedNodeId, true), "{refused}");
+    let original = format!("n{}", first + 1);
+    assert!(refused.message.contains(&format!("berth node leave {original}")), "{refused}");
+    system.stop("b").await;
+    std::fs::write(format!("{}/f", held.path), "still mine").unwrap();
+    assert_eq!(detached(&system, "external-clone"), 0);
+    system.stop("a").await;
+    system.freed("data").await;
+    assert_eq!(detached(&system, "external-clone"), 1);
+    system.settle("data").await;
+}
+
+/// A claim that an older version granted to the clone, before anybody compared ids: it leaves, and
+/// the volume stays attached for the node that has it mounted under the same id.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_a_clone_leaves_and_the_originals_attachment_stays() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &[SHARED]).await;
+    let held = system.run("a", 0, "data").await;
+    system.alloc("b", 1, "data", false).await;
+    let granted = claim_as_of_before(&system, "a", "b", "n2").await;
+    assert_eq!(granted["external_node"], "external-n1");
+    system.stop("b").await;
+    wait::until("the claim of b is gone", PATIENCE, async || {
+        let claims = system.claims("data").await.claims;
+        let left = claims.iter().find(|claim| claim.alloc.as_str() == "b");
+        left.map_or(Ok(()), |left| Err(format!("{left:?}")))
+    })
+    .await;
+    assert_eq!(detached(&system, "external-n1"), 0);
+    std::fs::write(format!("{}/f", held.path), "still mine").unwrap();
+    system.stop("a").await;
+    system.settle("data").await;
+    assert_eq!(detached(&system, "external-n1"), 1);
+}
+
+/// Writes a claim that is taken, like another's but for its alloc and its node's name.
+async fn claim_as_of_before(system: &System, like: &str, alloc: &str, node: &str) -> Value {
+    let volumes = system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
+    let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+    let key = |alloc: &str| key::claim(&volume, &AllocId::new(alloc).unwrap());
+    let known = volumes.get(&key(like)).await.unwrap().unwrap();
+    let mut claim: Value = serde_json::from_slice(&known.value.unwrap()).unwrap();
+    claim["node"] = json!(node);
+    claim.as_object_mut().unwrap().remove("epoch");
+    let new = key(alloc);
+    let value = serde_json::to_vec(&claim).unwrap();
+    let write = Write {
+        key: &new,
+        change: Change::Put(value.into()),
+        guard: Guard { filter: &new, revision: 0 },
+        operation: "older-version",
+        trace: clock::begin_trace(),
+    };
+    volumes.commit(write).await.unwrap();
+    claim
+}
