@@ -81,7 +81,7 @@ impl<'a> Known<'a> {
     }
 
     /// What a cell names in backticks and is not there: a crate, then its tests or their modules; a
-    /// file or directory; or a rule of the judge.
+    /// file or directory; a rule of the judge; or a trouble of the model.
     fn breaches(&self, cell: &str) -> impl Iterator<Item = String> {
         let mut breaches = Vec::new();
         let mut has_any = false;
@@ -120,6 +120,12 @@ impl<'a> Known<'a> {
         if name.contains('-') {
             let rules = self.files.iter().find(|file| file.path == "shared/judge/src/rule.rs");
             return rules.is_some_and(|rules| rules.text.contains(&format!("{name:?}")));
+        }
+        if name.starts_with(char::is_uppercase) {
+            // What the model's scenarios suffer.
+            let scenarios = |file: &&File| file.path.starts_with("tests/model/tests/");
+            let trouble = format!("Trouble::{name}");
+            return self.files.iter().filter(scenarios).any(|file| file.text.contains(&trouble));
         }
         match (krate, name.split_once("::")) {
             (Some(krate), _) => matches(krate, &|test| test.matches(name)),
