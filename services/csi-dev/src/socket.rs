@@ -1,27 +1,14 @@
 //! The unix socket that a CO finds the plugin at.
 //!
-//! Owns: the form of endpoints, and the socket file. Promises: a socket left by a killed process is
-//! replaced; one that somebody serves, and a file that is no socket, is left alone. Never: makes
-//! other files beside it (CSI, "Supervised Lifecycle Management").
+//! Owns: the form of endpoints. The socket file is [`berth_host::socket`]'s.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use berth_host::socket::{self, ServeError};
 use thiserror::Error;
 use tokio::net::UnixListener;
 
-/// A socket that this process serves. Dropping it removes the file, if it is still the same.
-#[derive(Debug)]
-pub struct Socket {
-    path: PathBuf,
-    file: Identity,
-}
-
-/// Tells one file from another that has taken its name: inodes alone are used again.
-type Identity = (u64, i64, i64);
+pub use berth_host::socket::Socket;
 
 /// Why an endpoint cannot be served.
 #[derive(Debug, Error)]
@@ -34,29 +21,9 @@ pub enum SocketError {
         /// What is wrong with it.
         wrong: &'static str,
     },
-    /// Another process serves it.
-    #[error(
-        "{} is served by another process; stop that one, or choose another endpoint",
-        path.display()
-    )]
-    Served {
-        /// Which socket.
-        path: PathBuf,
-    },
-    /// There is something else.
-    #[error("{} exists and is not a socket; remove it, or choose another endpoint", path.display())]
-    NotASocket {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// The system said no.
-    #[error("cannot serve at {}", path.display())]
-    Io {
-        /// Which socket.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// The path cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
 }
 
 /// The path of an endpoint: `unix:///dir/name.sock`.
@@ -75,35 +42,10 @@ pub fn parse(endpoint: &str) -> Result<PathBuf, SocketError> {
 
 /// Listens at `path`.
 pub fn listen(path: &Path) -> Result<(UnixListener, Socket), SocketError> {
-    let failed = |source| SocketError::Io { path: path.to_owned(), source };
-    match fs::symlink_metadata(path) {
-        Ok(meta) if !meta.file_type().is_socket() => {
-            return Err(SocketError::NotASocket { path: path.to_owned() });
-        }
-        Ok(_) if UnixStream::connect(path).is_ok() => {
-            return Err(SocketError::Served { path: path.to_owned() });
-        }
-        Ok(_) => fs::remove_file(path).map_err(failed)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(source) => return Err(failed(source)),
-    }
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    let file = identity(path).map_err(failed)?;
-    Ok((listener, Socket { path: path.to_owned(), file }))
-}
-
-fn identity(path: &Path) -> io::Result<Identity> {
-    let meta = fs::symlink_metadata(path)?;
-    Ok((meta.ino(), meta.ctime(), meta.ctime_nsec()))
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|file| file == self.file) {
-            // A file that stays is replaced by the next process.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
+    let (listener, socket) = socket::listen(path)?;
+    let failed = |source| ServeError::Io { path: path.to_owned(), source };
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok((UnixListener::from_std(listener).map_err(failed)?, socket))
 }
 
 #[cfg(test)]
@@ -117,23 +59,5 @@ mod tests {
         for endpoint in ["/a/csi.sock", "tcp://h:1", "unix://a/csi.sock", "unix:///a/csi", ""] {
             assert!(matches!(parse(endpoint), Err(SocketError::Form { .. })), "{endpoint}");
         }
-    }
-
-    #[tokio::test]
-    async fn only_a_dead_socket_is_replaced() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("csi.sock");
-        let (listener, socket) = listen(&path).unwrap();
-        assert!(matches!(listen(&path), Err(SocketError::Served { .. })));
-        // As SIGKILL leaves it: the file without a listener.
-        drop(listener);
-        let (_listener, second) = listen(&path).unwrap();
-        drop(socket);
-        assert!(path.exists(), "the first owner must not remove the second's socket");
-        drop(second);
-        assert!(!path.exists());
-
-        fs::write(&path, "a file").unwrap();
-        assert!(matches!(listen(&path), Err(SocketError::NotASocket { .. })));
     }
 }

@@ -12,13 +12,14 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_contract::trace::TraceContext;
+use berth_host::socket::{ConnectError, connect_trusted};
+use berth_host::trust::{TrustError, TrustedUsers};
 use berth_telemetry::metric::{PLUGIN_CALLS, PLUGIN_CALLS_DURATION};
 use berth_telemetry::{Kind, Span, attribute};
 use hyper_util::rt::TokioIo;
@@ -62,14 +63,21 @@ impl Client {
     /// A client for the plugin at `socket`, which need not be there yet: nothing is opened before
     /// the first call. Must be made within a tokio runtime.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self::trusting(socket, TrustedUsers::own())
+    }
+
+    /// The same, for a plugin that runs as one of these users. Requests hold secrets, so none is
+    /// sent unless the path and the process that listens there belong to them.
+    pub fn trusting(socket: impl Into<PathBuf>, users: TrustedUsers) -> Self {
         let socket: Arc<Path> = socket.into().into();
-        let path = Arc::clone(&socket);
+        let (path, users) = (Arc::clone(&socket), Arc::new(users));
         let connections = Arc::new(AtomicU64::new(0));
         let opened = Arc::clone(&connections);
         let connector = service_fn(move |_| {
-            let (path, opened) = (Arc::clone(&path), Arc::clone(&opened));
+            let (path, users) = (Arc::clone(&path), Arc::clone(&users));
+            let opened = Arc::clone(&opened);
             async move {
-                let stream = connect(path).await?;
+                let stream = connect(&path, &users)?;
                 opened.fetch_add(1, Ordering::Relaxed);
                 Ok::<_, io::Error>(stream)
             }
@@ -205,25 +213,39 @@ fn tell(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Failure>)
     PLUGIN_CALLS_DURATION.record(elapsed, [rpc.name().into()]);
 }
 
-async fn connect(socket: Arc<Path>) -> io::Result<TokioIo<UnixStream>> {
-    match UnixStream::connect(&socket).await {
-        Ok(stream) => Ok(TokioIo::new(stream)),
-        Err(error) => Err(explain(&socket, error).await),
-    }
+fn connect(socket: &Path, users: &TrustedUsers) -> io::Result<TokioIo<UnixStream>> {
+    let stream = connect_trusted(socket, users).map_err(explain)?;
+    Ok(TokioIo::new(UnixStream::from_std(stream)?))
 }
 
-/// The kernel says "connection refused" of a plain file too: look, and say what is there.
-async fn explain(socket: &Path, error: io::Error) -> io::Error {
-    let found = tokio::fs::metadata(socket).await;
-    let reason = match (error.kind(), found) {
-        (io::ErrorKind::NotFound, _) => "there is no such file",
-        (_, Ok(found)) if found.is_dir() => "it is a directory, not a socket",
-        (_, Ok(found)) if !found.file_type().is_socket() => "it is a file, not a socket",
-        (io::ErrorKind::ConnectionRefused, _) => "no process listens on this socket",
-        (io::ErrorKind::PermissionDenied, _) => "this user may not open it",
-        _ => return error,
+/// Why there is no connection, in words: of the whole chain of errors only one is shown.
+fn explain(error: ConnectError) -> io::Error {
+    let another_user = |user| {
+        format!("or run the plugin as root, or trust that user with `owner = {user}` beside `id`")
     };
-    io::Error::new(error.kind(), reason)
+    let kind = match &error {
+        ConnectError::Path(path) => path.kind(),
+        ConnectError::Io(error) => Some(error.kind()),
+        ConnectError::NotASocket(_) | ConnectError::Peer { .. } => None,
+    };
+    let reason = match (&error, kind) {
+        (_, Some(io::ErrorKind::NotFound)) => "there is no such file".to_owned(),
+        (_, Some(io::ErrorKind::PermissionDenied)) => "this user may not open it".to_owned(),
+        (_, Some(io::ErrorKind::ConnectionRefused)) => {
+            "no process listens on this socket".to_owned()
+        }
+        (ConnectError::Path(TrustError::Open { path, source }), _) => {
+            format!("{} cannot be opened: {source}", path.display())
+        }
+        (ConnectError::Path(TrustError::Owner { user, .. }), _) => {
+            format!("{error}, {}", another_user(*user))
+        }
+        (ConnectError::Peer { user }, _) => {
+            format!("{error}: stop that process, {}", another_user(*user))
+        }
+        _ => error.to_string(),
+    };
+    io::Error::new(kind.unwrap_or(io::ErrorKind::PermissionDenied), reason)
 }
 
 /// What became of the call, from what the gRPC library reports.

@@ -44,7 +44,6 @@ mod server;
 mod session;
 mod store;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,7 +62,7 @@ use book::Book;
 use driver::Driver;
 use listing::Listing;
 use record::Trust;
-use server::Socket;
+use server::{ListenError, Listening};
 
 /// Why Docker cannot be served.
 #[derive(Debug, Error)]
@@ -78,7 +77,7 @@ pub enum DockerError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: io::Error,
+        source: ListenError,
     },
 }
 
@@ -128,7 +127,7 @@ pub async fn serve(
         engine: config.engine.clone(),
         mount_timeout: config.mount_timeout,
     });
-    let socket = Socket::listen(&config.socket)
+    let socket = Listening::at(&config.socket)
         .map_err(|source| DockerError::Socket { path: config.socket.clone(), source })?;
     tracing::info!(socket = %config.socket.display(), "serving Docker");
     let driver = Driver::new(adapter.clone(), listing.clone());

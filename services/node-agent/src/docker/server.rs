@@ -9,7 +9,6 @@ use std::convert::Infallible;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use berth_host::socket::{self, ServeError, Socket};
+use berth_host::trust::{self, TrustError, TrustedUsers};
 use berth_service::shutdown::Shutdown;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
@@ -25,6 +26,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use thiserror::Error;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -41,41 +43,47 @@ const CONNECTION: Duration = Duration::from_secs(130);
 /// The longest question.
 const QUESTION_BYTES_MAX: usize = 1024 * 1024;
 
-/// The listening socket; its file goes with it.
+/// Why Docker's socket cannot be had.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// Its directory is missing, and cannot be made.
+    #[error("its directory {} cannot be made", .0.display())]
+    Directory(PathBuf, #[source] io::Error),
+    /// Others than trusted users may put files there.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// What is there is left alone.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// The listening socket. Its file goes with it: Docker asks nobody then, rather than a socket that
+/// nobody answers.
 #[derive(Debug)]
-pub(super) struct Socket {
-    path: PathBuf,
+pub(super) struct Listening {
     listener: UnixListener,
+    _file: Socket,
 }
 
-impl Socket {
-    /// Listens. A file that an earlier life left is replaced, and one that answers is not.
-    pub(super) fn listen(path: &Path) -> io::Result<Self> {
+impl Listening {
+    /// Listens. A socket that an earlier life left is replaced, and anything else left alone.
+    pub(super) fn at(path: &Path) -> Result<Self, ListenError> {
         if let Some(dir) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
+            let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
+            made.map_err(|error| ListenError::Directory(dir.to_owned(), error))?;
+            trust::open(dir, &TrustedUsers::own())?;
         }
-        if fs::symlink_metadata(path).is_ok() {
-            if BlockingStream::connect(path).is_ok() {
-                let message = "somebody answers there already";
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
-            }
-            fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        Ok(Self { path: path.to_owned(), listener })
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        // Docker asks nobody then, rather than a socket that nobody answers.
-        let _ = fs::remove_file(&self.path);
+        let failed = |source| ServeError::Io { path: path.to_owned(), source };
+        let (listener, file) = socket::listen(path)?;
+        fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = UnixListener::from_std(listener).map_err(failed)?;
+        Ok(Self { listener, _file: file })
     }
 }
 
 /// Answers until the shutdown, and then for `drain` what is under way.
-pub(super) async fn serve(socket: Socket, driver: Driver, shutdown: Shutdown, drain: Duration) {
+pub(super) async fn serve(socket: Listening, driver: Driver, shutdown: Shutdown, drain: Duration) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
@@ -208,5 +216,32 @@ impl Body for Answered {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_at_the_sockets_path_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("berth.sock");
+        fs::write(&path, "somebody's data").unwrap();
+        let refused = Listening::at(&path).unwrap_err().to_string();
+        assert!(refused.contains("berth.sock is a file, not a socket"), "{refused}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's data");
+        fs::remove_file(&path).unwrap();
+
+        let listening = Listening::at(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let served = Listening::at(&path).unwrap_err().to_string();
+        assert!(served.contains("another process"), "{served}");
+        drop(listening);
+        assert!(!path.exists());
+
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+        let refused = Listening::at(&path).unwrap_err().to_string();
+        assert!(refused.contains("writable by others"), "{refused}");
     }
 }

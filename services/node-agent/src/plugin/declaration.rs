@@ -58,6 +58,9 @@ pub struct Declaration {
     pub id: PluginId,
     /// How it is reached.
     pub reach: Reach,
+    /// The user that the plugin runs as, by its id, where it is neither root nor the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
 }
 
 /// How an instance is reached.
@@ -106,7 +109,7 @@ impl fmt::Debug for Command {
 impl Declaration {
     /// A plugin that somebody else runs.
     pub fn socket(id: PluginId, socket: impl Into<PathBuf>) -> Self {
-        Self { id, reach: Reach::Socket(socket.into()) }
+        Self { id, reach: Reach::Socket(socket.into()), owner: None }
     }
 
     /// The command, when the agent runs it.
@@ -133,6 +136,7 @@ impl Decode for Declaration {
         let socket = decoder.field::<Option<String>>(&mut object, "socket");
         let argv = decoder.field::<Option<Vec<String>>>(&mut object, "command");
         let env = decoder.field::<Option<BTreeMap<String, String>>>(&mut object, "env");
+        let owner = decoder.field::<Option<u64>>(&mut object, "owner");
         let mut ms = |name: &str, default| {
             let given = decoder.field::<Option<u64>>(&mut object, name)?;
             let ms = given.unwrap_or(default);
@@ -142,9 +146,17 @@ impl Decode for Declaration {
         };
         let health_timeout = ms("health_timeout_ms", HEALTH_TIMEOUT_MS);
         let stop_timeout = ms("stop_timeout_ms", STOP_TIMEOUT_MS);
-        let known = ["id", "socket", "command", "env", "health_timeout_ms", "stop_timeout_ms"];
+        let known =
+            ["id", "socket", "command", "env", "owner", "health_timeout_ms", "stop_timeout_ms"];
         decoder.finish(&object, &known);
         let (socket, argv, env) = (socket?, argv?, env?);
+        let owner = match owner?.map(u32::try_from).transpose() {
+            Ok(owner) => owner,
+            Err(_) => {
+                decoder.demand(false, "owner", "is the id of a user, below 4294967296");
+                return None;
+            }
+        };
         let (health_timeout, stop_timeout) = (health_timeout?, stop_timeout?);
         let reach = match (socket, argv) {
             (Some(socket), None) => {
@@ -166,7 +178,7 @@ impl Decode for Declaration {
                 None
             }
         };
-        Some(Self { id: id?, reach: reach? })
+        Some(Self { id: id?, reach: reach?, owner })
     }
 }
 
@@ -219,6 +231,8 @@ mod tests {
         assert_eq!(command.env["A"], "b");
         assert_eq!(command.health_timeout(), Duration::from_secs(60));
         assert!(!format!("{command:?}").contains("-v"), "arguments may be secret");
+        let owned = of("id = 'p'\nsocket = '/run/p.sock'\nowner = 4711");
+        assert_eq!((socket.owner, owned.owner), (None, Some(4711)));
     }
 
     #[test]
@@ -233,6 +247,10 @@ mod tests {
         assert!(both[0].contains("goes without"), "{both:?}");
         let with_env = faults("id = 'p'\nsocket = 's'\nenv = { A = 'b' }");
         assert_eq!(with_env.len(), 2, "{with_env:?}");
+        for owner in ["-1", "4294967296", "'csi'"] {
+            let all = faults(&format!("id = 'p'\nsocket = '/s'\nowner = {owner}"));
+            assert!(all.len() == 1 && all[0].contains("owner"), "{all:?}");
+        }
     }
 
     #[test]
@@ -244,5 +262,9 @@ mod tests {
         assert_ne!(key, Declaration::socket(id(), "/b").key(&at("/x")));
         assert_ne!(key, Declaration::socket(id(), "/a").key(&at("/y")));
         assert_eq!(key.len(), 12);
+        let owned = Declaration { owner: Some(1), ..Declaration::socket(id(), "/a") };
+        assert_ne!(key, owned.key(&at("/x")));
+        // Processes of running nodes are known by it.
+        assert_eq!(key, "ed22b7c7f5f3");
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_csi::Client;
 use berth_domain::Timestamp;
+use berth_host::trust::TrustedUsers;
 use tokio::sync::Notify;
 
 use super::View;
@@ -64,7 +65,7 @@ impl Member {
             fingerprint: None,
         };
         Arc::new(Self {
-            client: Client::new(&socket),
+            client: Client::trusting(&socket, TrustedUsers::own().and(record.said.owner)),
             said: record.said.clone(),
             since: record.since,
             state: Mutex::new(State { view, record, down: None, leaving: None, spared: None }),

@@ -166,6 +166,7 @@ impl Roster {
         match tokio::task::spawn_blocking(move || records.load()).await {
             Ok(Ok((records, faults))) => {
                 roster.record_faults = faults;
+                roster.remember(&records);
                 for record in records {
                     roster.seat(record).await;
                 }
@@ -178,6 +179,17 @@ impl Roster {
         }
         roster.look().await;
         roster
+    }
+
+    /// Has the sockets of those who were here kept for them.
+    fn remember(&mut self, records: &[Record]) {
+        let mut records: Vec<&Record> = records.iter().collect();
+        records.sort_by_key(|record| record.since);
+        for record in records {
+            if let Some(scanner) = &mut self.scanner {
+                scanner.remember(record.source.clone(), &record.said);
+            }
+        }
     }
 
     /// Keeps who is here until the shutdown. Then every plugin is seen as unhealthy, and what is

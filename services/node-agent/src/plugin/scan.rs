@@ -7,14 +7,17 @@
 //! **Never** reads a file that others than its owner may write: a command in it would be run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use berth_contract::document::{Format, read};
 use berth_contract::message::plugin::SourceFault;
 use berth_domain::PluginId;
+use berth_host::socket::{FileType, in_words};
+use berth_host::trust::{self, TrustError, Trusted, TrustedUsers};
+use berth_service::process::chain;
 
 use super::declaration::{Declaration, Reach, Source};
 
@@ -42,6 +45,8 @@ pub struct Scanner {
     sockets_dir: Option<PathBuf>,
     // What stood at each path when it was last sound, and how often it was missing since.
     known: BTreeMap<Source, (Declaration, u8)>,
+    // The source that has each socket. It keeps the socket for as long as it names it.
+    owners: BTreeMap<PathBuf, Source>,
 }
 
 /// What is at one path.
@@ -54,7 +59,16 @@ impl Scanner {
         plugins_dir: Option<PathBuf>,
         sockets_dir: Option<PathBuf>,
     ) -> Self {
-        Self { configured, plugins_dir, sockets_dir, known: BTreeMap::new() }
+        let (known, owners) = (BTreeMap::new(), BTreeMap::new());
+        Self { configured, plugins_dir, sockets_dir, known, owners }
+    }
+
+    /// Takes up an instance that was here before the agent was restarted. Of two instances with one
+    /// socket, the one that came last is told last: the other one was leaving.
+    pub fn remember(&mut self, source: Source, said: &Declaration) {
+        if let Reach::Socket(socket) = &said.reach {
+            self.owners.insert(socket.clone(), source);
+        }
     }
 
     /// Looks once. It may wait for a disk.
@@ -72,7 +86,50 @@ impl Scanner {
         }
         let known = self.known.iter().map(|(source, (said, _))| (source.clone(), said.clone()));
         found.extend(known);
-        Scan { found: distinct(found, &mut faults), faults }
+        Scan { found: self.distinct(found, &mut faults), faults }
+    }
+
+    /// No socket twice. Of several sources that name a socket, the one that had it keeps it, since
+    /// calls of its plugin may be under way. When all are new, the configuration goes before files
+    /// and files before sockets, each by name.
+    fn distinct(
+        &mut self,
+        found: Vec<(Source, Declaration)>,
+        faults: &mut Vec<SourceFault>,
+    ) -> Vec<(Source, Declaration)> {
+        let mut owners: BTreeMap<PathBuf, (Source, PluginId)> = BTreeMap::new();
+        for (source, said) in &found {
+            let Reach::Socket(socket) = &said.reach else { continue };
+            // What is said of it in a file may say that its owner is trusted.
+            let name = socket.display().to_string();
+            faults.retain(|fault| fault.source != name);
+            let owner = || (source.clone(), said.id.clone());
+            if self.owners.get(socket) == Some(source) {
+                owners.insert(socket.clone(), owner());
+            } else {
+                owners.entry(socket.clone()).or_insert_with(owner);
+            }
+        }
+        let found = found.into_iter().filter(|(source, said)| {
+            let Reach::Socket(socket) = &said.reach else { return true };
+            let Some((owner, plugin)) = owners.get(socket) else { return true };
+            if owner == source {
+                return true;
+            }
+            // A socket in `sockets_dir` that a file names is no fault.
+            if !matches!(source, Source::Socket(_)) {
+                let socket = socket.display();
+                let problem = format!(
+                    "`socket` {socket} is plugin {plugin}'s, by {owner}, which keeps it; name \
+                     another socket, or take {owner} away first"
+                );
+                faults.push(SourceFault { source: source.to_string(), problem });
+            }
+            false
+        });
+        let found = found.collect();
+        self.owners = owners.into_iter().map(|(socket, (source, _))| (socket, source)).collect();
+        found
     }
 
     /// Takes in what stands in one directory, whose sources are `of` it.
@@ -113,36 +170,13 @@ impl Scanner {
     }
 }
 
-/// No socket twice: what is said of it in a file or in the configuration counts, and once.
-fn distinct(
-    found: Vec<(Source, Declaration)>,
-    faults: &mut Vec<SourceFault>,
-) -> Vec<(Source, Declaration)> {
-    let mut taken: BTreeMap<PathBuf, Source> = BTreeMap::new();
-    found
-        .into_iter()
-        .filter(|(source, said)| {
-            let Reach::Socket(socket) = &said.reach else { return true };
-            let Some(first) = taken.get(socket) else {
-                taken.insert(socket.clone(), source.clone());
-                return true;
-            };
-            if matches!(source, Source::File(_)) {
-                let problem = format!("`socket` is named by {first} already");
-                faults.push(SourceFault { source: source.to_string(), problem });
-            }
-            false
-        })
-        .collect()
-}
-
 /// The entries of a directory, by name.
 fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |error: io::Error| format!("cannot be looked at: {error}");
-    safe(&fs::metadata(dir).map_err(failed)?)?;
+    let trusted = open(dir)?;
     let mut paths = Vec::new();
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        paths.push(entry.map_err(failed)?.path());
+    for entry in fs::read_dir(by_handle(&trusted)).map_err(failed)? {
+        paths.push(dir.join(entry.map_err(failed)?.file_name()));
         if paths.len() > ENTRIES_MAX {
             return Err(format!("holds more than {ENTRIES_MAX} entries"));
         }
@@ -151,17 +185,14 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Whether only its owner, who must be root or the agent's user, may write there.
-fn safe(found: &Metadata) -> Result<(), String> {
-    let ours = [0, nix::unistd::geteuid().as_raw()].contains(&found.uid());
-    if !ours {
-        return Err("belongs to another user than root and the agent's".to_owned());
-    }
-    // In a directory with the sticky bit nobody replaces what is another's; but anybody adds.
-    if found.mode() & 0o022 != 0 {
-        return Err("can be written by others than its owner".to_owned());
-    }
-    Ok(())
+/// Opens what only root or the agent's user could have put there.
+fn open(path: &Path) -> Result<Trusted, String> {
+    trust::open(path, &TrustedUsers::own()).map_err(|error| chain(&error))
+}
+
+/// A path that leads to what is open, whatever has its name by now.
+fn by_handle(trusted: &Trusted) -> String {
+    format!("/proc/self/fd/{}", trusted.file.as_raw_fd())
 }
 
 fn hidden(path: &Path) -> bool {
@@ -178,13 +209,14 @@ fn files(dir: &Path) -> Result<Vec<(Source, Seen)>, String> {
 
 fn read_file(path: &Path) -> Seen {
     let failed = |error: io::Error| format!("cannot be read: {error}");
-    let found = fs::metadata(path).map_err(failed)?;
-    if !found.is_file() {
-        return Err("is no file".to_owned());
+    let trusted = open(path)?;
+    if trusted.kind != FileType::RegularFile {
+        return Err(format!("is {}, not a file", in_words(trusted.kind)));
     }
-    safe(&found)?;
-    if found.len() > FILE_BYTES_MAX {
-        return Err(format!("has {} bytes; at most {FILE_BYTES_MAX} are read", found.len()));
+    let path = by_handle(&trusted);
+    let bytes = fs::metadata(&path).map_err(failed)?.len();
+    if bytes > FILE_BYTES_MAX {
+        return Err(format!("has {bytes} bytes; at most {FILE_BYTES_MAX} are read"));
     }
     let bytes = fs::read(path).map_err(failed)?;
     let text = String::from_utf8(bytes).map_err(|_| "is no text in UTF-8".to_owned())?;
@@ -203,11 +235,17 @@ fn sockets(dir: &Path) -> Result<Vec<(Source, Seen)>, String> {
             Some(name) => (name, path.clone()),
             None => (name, path.join("csi.sock")),
         };
-        let found = match fs::metadata(&socket) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+        let found = match trust::open(&socket, &TrustedUsers::own()) {
             // A file that is no directory has nothing to do with us.
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
-            found => found,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+                ) =>
+            {
+                continue;
+            }
+            found => found.map_err(|error| untrusted(&error)),
         };
         let id = name.split('@').next().unwrap_or(name).to_owned();
         let source = Source::Socket(socket.clone());
@@ -216,9 +254,19 @@ fn sockets(dir: &Path) -> Result<Vec<(Source, Seen)>, String> {
     Ok(seen)
 }
 
-fn read_socket(id: String, socket: &Path, found: io::Result<Metadata>) -> Seen {
-    let found = found.map_err(|error| format!("cannot be looked at: {error}"))?;
-    if !found.file_type().is_socket() {
+/// Volume secrets go to whoever owns a socket.
+fn untrusted(error: &TrustError) -> String {
+    let also = match error {
+        TrustError::Owner { user, .. } => {
+            format!(", or name the socket in a file of `plugins_dir` with `owner = {user}`")
+        }
+        _ => String::new(),
+    };
+    format!("{}{also}", chain(error))
+}
+
+fn read_socket(id: String, socket: &Path, found: Result<Trusted, String>) -> Seen {
+    if found?.kind != FileType::Socket {
         return Err("is no socket".to_owned());
     }
     let id = PluginId::new(id).map_err(|fault| format!("names no plugin: {fault}"))?;
@@ -227,7 +275,7 @@ fn read_socket(id: String, socket: &Path, found: io::Result<Metadata>) -> Seen {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{PermissionsExt as _, chown};
     use std::os::unix::net::UnixListener;
 
     use super::*;
@@ -315,11 +363,82 @@ mod tests {
         assert_eq!(scan.faults[0].problem, "is no socket");
         let said = format!("id = 'z'\nsocket = '{}'", dir.join("a.sock").display());
         place.write("z.toml", &said);
-        assert_eq!(ids(&scanner.look()), ["z", "b", "b", "c"]);
-        place.write("zz.toml", &said);
         let scan = scanner.look();
-        assert_eq!(ids(&scan), ["z", "b", "b", "c"]);
-        assert!(scan.faults.iter().any(|one| one.problem.contains("already")), "{scan:?}");
+        assert_eq!(ids(&scan), ["a", "b", "b", "c"], "what is here stays");
+        assert!(scan.faults.iter().any(|one| one.problem.contains("a.sock")), "{scan:?}");
+        place.write("zz.toml", &said);
+        let scan = place.scanner().look();
+        assert_eq!(ids(&scan), ["z", "b", "b", "c"], "of what is new at once, a file goes before");
+        assert_eq!(scan.faults.len(), 2, "{scan:?}");
+    }
+
+    #[test]
+    fn a_newcomer_does_not_take_the_socket_of_a_plugin_that_is_here() {
+        let place = Place::new();
+        let mut scanner = place.scanner();
+        let said = |id: &str, socket: &str| format!("id = '{id}'\nsocket = '{socket}'");
+        place.write("m.toml", said("m", "/run/m.sock"));
+        assert_eq!(ids(&scanner.look()), ["m"]);
+        for name in ["aa.toml", "zz.toml"] {
+            place.write(name, said("other", "/run/./m.sock"));
+            let scan = scanner.look();
+            assert_eq!(ids(&scan), ["m"], "{name} took its socket");
+            let [fault] = &scan.faults[..] else { panic!("{scan:?}") };
+            assert!(fault.source.ends_with(name), "{scan:?}");
+            assert!(fault.problem.contains("m.toml"), "{scan:?}");
+            // Nor after a restart of the agent, which knows the plugin by its record.
+            let (source, m) = scan.found[0].clone();
+            let mut next = place.scanner();
+            next.remember(source, &m);
+            assert_eq!(ids(&next.look()), ["m"], "{name} took its socket at a restart");
+            fs::remove_file(place.plugins().join(name)).unwrap();
+            for _ in 0..MISSING_MAX {
+                scanner.look();
+            }
+        }
+        // Once the first names another socket, the newcomer may have it.
+        place.write("aa.toml", said("other", "/run/m.sock"));
+        assert_eq!(ids(&scanner.look()), ["m"]);
+        place.write("m.toml", said("m", "/run/m2.sock"));
+        let scan = scanner.look();
+        assert_eq!((ids(&scan), scan.faults.len()), (vec!["other", "m"], 0));
+    }
+
+    #[test]
+    fn what_a_stranger_could_have_put_there_is_no_plugin() {
+        let place = Place::new();
+        let mut scanner = place.scanner();
+        let dir = place.sockets();
+        let mut held = Vec::new();
+        for name in ["open", "sticky", "strangers"] {
+            fs::create_dir(dir.join(name)).unwrap();
+            held.push(UnixListener::bind(dir.join(name).join("csi.sock")).unwrap());
+        }
+        assert_eq!(ids(&scanner.look()), ["open", "sticky", "strangers"]);
+        for (name, mode) in [("open", 0o775), ("sticky", 0o1777)] {
+            fs::set_permissions(dir.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        if chown(dir.join("strangers"), Some(4711), None).is_err() {
+            println!("SKIPPED (needs root): gives a directory to another user");
+            return;
+        }
+        let scan = place.scanner().look();
+        assert_eq!(ids(&scan), [""; 0]);
+        let why: Vec<&str> = scan.faults.iter().map(|fault| fault.problem.as_str()).collect();
+        assert_eq!(why.len(), 3, "{why:?}");
+        assert!(why[0].contains("mode 0775") && why[0].contains("chmod go-w"), "{why:?}");
+        assert!(why[1].contains("mode 1777"), "{why:?}");
+        assert!(why[2].contains("user 4711") && why[2].contains("owner = 4711"), "{why:?}");
+
+        // Whoever may write to `plugins_dir` may say that the stranger is trusted.
+        let socket = dir.join("strangers/csi.sock");
+        place.write("s.toml", format!("id = 's'\nsocket = '{}'\nowner = 4711", socket.display()));
+        let scan = place.scanner().look();
+        assert_eq!((ids(&scan), scan.faults.len()), (vec!["s"], 2), "{scan:?}");
+        // The directory above counts as well.
+        fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o770)).unwrap();
+        let scan = place.scanner().look();
+        assert_eq!((ids(&scan), scan.faults.len()), (vec![], 2), "{scan:?}");
     }
 
     #[test]

@@ -1,0 +1,271 @@
+//! Unix sockets: served at a path, and connected to by an owner's name.
+//!
+//! **Owns** the socket's file of a server, and the check of who is behind a socket for a client.
+//!
+//! **Promises** that a server replaces a socket only when no process answers at it and its file is
+//! the server's own to remove: another process's socket, another user's, and a file that is no
+//! socket are left alone. That a client sends nothing before the path ([`crate::trust`]) and the
+//! process behind it belong to trusted users.
+//!
+//! **Never** makes other files beside a socket (CSI, "Supervised Lifecycle Management").
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+pub use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use thiserror::Error;
+
+use crate::trust::{self, TrustError, TrustedUsers};
+
+/// A socket that this process serves. Dropping it removes the file, if it is still the same.
+#[derive(Debug)]
+pub struct Socket {
+    path: PathBuf,
+    file: FileIdentity,
+}
+
+/// Inode, and time of change: inode numbers alone are used again.
+type FileIdentity = (u64, i64, i64);
+
+/// Why a path cannot be served.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// Another process serves it.
+    #[error("{} is served by another process; stop that one, or choose another path",
+        .0.display())]
+    Served(PathBuf),
+    /// Something else is there.
+    #[error("{} is {is}, not a socket, and is left alone; remove it, or choose another path",
+        path.display())]
+    NotASocket {
+        /// Which file.
+        path: PathBuf,
+        /// What it is.
+        is: &'static str,
+    },
+    /// Another user's socket is there.
+    #[error("{} is a socket of user {user}, and is left alone; remove it, or choose another path",
+        path.display())]
+    Stranger {
+        /// Which file.
+        path: PathBuf,
+        /// Its owner.
+        user: u32,
+    },
+    /// The system said no.
+    #[error("cannot serve at {}", path.display())]
+    Io {
+        /// Which socket.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why a socket is not connected to.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// The path is not trusted, or cannot be opened.
+    #[error(transparent)]
+    Path(#[from] TrustError),
+    /// It is something else.
+    #[error("it is {0}, not a socket")]
+    NotASocket(&'static str),
+    /// The process behind it belongs to a stranger.
+    #[error("the process that listens there belongs to user {user}, who is not trusted")]
+    Peer {
+        /// The user.
+        user: u32,
+    },
+    /// The kernel refused.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Listens at `path`, in place of a socket that a killed process left.
+pub fn listen(path: &Path) -> Result<(UnixListener, Socket), ServeError> {
+    let failed = |source| ServeError::Io { path: path.to_owned(), source };
+    make_room(path)?;
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    let file = file_identity(path).map_err(failed)?;
+    Ok((listener, Socket { path: path.to_owned(), file }))
+}
+
+/// Removes what an earlier server left, and nothing else.
+fn make_room(path: &Path) -> Result<(), ServeError> {
+    let failed = |source| ServeError::Io { path: path.to_owned(), source };
+    let there = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        there => there.map_err(failed)?,
+    };
+    if !there.file_type().is_socket() {
+        let kind = FileType::from_raw_mode(there.mode());
+        return Err(ServeError::NotASocket { path: path.to_owned(), is: in_words(kind) });
+    }
+    if !TrustedUsers::own().has(there.uid()) {
+        return Err(ServeError::Stranger { path: path.to_owned(), user: there.uid() });
+    }
+    if is_served(path).map_err(failed)? {
+        return Err(ServeError::Served(path.to_owned()));
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(failed),
+    }
+}
+
+/// Whether a process listens there. Only a refused connection says that none does.
+fn is_served(path: &Path) -> io::Result<bool> {
+    // Without NONBLOCK a server whose queue is full would keep us waiting.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS | Errno::PROTOTYPE) => Ok(true),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn file_identity(path: &Path) -> io::Result<FileIdentity> {
+    let meta = fs::symlink_metadata(path)?;
+    Ok((meta.ino(), meta.ctime(), meta.ctime_nsec()))
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if file_identity(&self.path).is_ok_and(|file| file == self.file) {
+            // A file that stays is replaced by the next process.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Connects to the socket at `path`, once the path is known to be trusted, and answers the
+/// connection once the process behind it is.
+pub fn connect_trusted(path: &Path, users: &TrustedUsers) -> Result<UnixStream, ConnectError> {
+    let trusted = trust::open(path, users)?;
+    if trusted.kind != FileType::Socket {
+        return Err(ConnectError::NotASocket(in_words(trusted.kind)));
+    }
+    // By the open file: the path may lead elsewhere by now.
+    let open = format!("/proc/self/fd/{}", trusted.file.as_raw_fd());
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let socket = socket.map_err(io::Error::from)?;
+    let address = SocketAddrUnix::new(open).map_err(io::Error::from)?;
+    connect(&socket, &address).map_err(io::Error::from)?;
+    // The kernel noted who called listen(2), or made the socket pair.
+    let user = socket_peercred(&socket).map_err(io::Error::from)?.uid.as_raw();
+    if !users.has(user) {
+        return Err(ConnectError::Peer { user });
+    }
+    Ok(UnixStream::from(socket))
+}
+
+/// A kind of file, for people.
+pub fn in_words(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Socket => "a socket",
+        FileType::Fifo => "a pipe",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Unknown => "a file of an unknown kind",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn only_a_dead_socket_of_our_own_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("csi.sock");
+        let (listener, socket) = listen(&path).unwrap();
+        assert!(matches!(listen(&path), Err(ServeError::Served(_))));
+        // As SIGKILL leaves it: the file without a listener.
+        drop(listener);
+        let (listener, second) = listen(&path).unwrap();
+        drop(socket);
+        assert!(path.exists(), "the first owner must not remove the second's socket");
+        assert!(matches!(listen(&path), Err(ServeError::Served(_))));
+        drop(second);
+        assert!(!path.exists());
+        drop(listener);
+        if chown(dir.path(), Some(0), None).is_ok() {
+            drop(UnixListener::bind(&path).unwrap());
+            chown(&path, Some(4711), None).unwrap();
+            let refused = listen(&path).unwrap_err();
+            assert!(matches!(refused, ServeError::Stranger { user: 4711, .. }), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_busy_with_others_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("busy.sock");
+        let stream = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+        };
+        let (address, server) = (SocketAddrUnix::new(&path).unwrap(), stream());
+        rustix::net::bind(&server, &address).unwrap();
+        rustix::net::listen(&server, 0).unwrap();
+        let mut queue = Vec::new();
+        let full = loop {
+            queue.push(stream());
+            if let Err(errno) = connect(queue.last().unwrap(), &address) {
+                break errno;
+            }
+        };
+        assert_eq!(full, Errno::AGAIN);
+        assert!(matches!(listen(&path), Err(ServeError::Served(_))));
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn what_is_no_socket_is_left_alone_and_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, below) = (dir.path().join("file"), dir.path().join("dir"));
+        let (link, socket) = (dir.path().join("link"), dir.path().join("socket"));
+        fs::write(&file, "kept").unwrap();
+        fs::create_dir(&below).unwrap();
+        drop(UnixListener::bind(&socket).unwrap());
+        symlink(&socket, &link).unwrap();
+        for (path, is) in [(&file, "a file"), (&below, "a directory"), (&link, "a symbolic link")] {
+            let refused = listen(path).unwrap_err().to_string();
+            assert!(refused.contains(is) && refused.contains("left alone"), "{refused}");
+            assert!(fs::symlink_metadata(path).is_ok());
+        }
+        assert_eq!(fs::read_to_string(file).unwrap(), "kept");
+    }
+
+    #[test]
+    fn a_stranger_behind_a_socket_is_not_talked_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let own = TrustedUsers::own();
+        connect_trusted(&path, &own).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        assert_eq!(socket_peercred(&stream).unwrap().uid, rustix::process::geteuid());
+        if chown(&path, Some(4711), None).is_ok() {
+            assert!(matches!(connect_trusted(&path, &own), Err(ConnectError::Path(_))));
+            connect_trusted(&path, &own.clone().and(Some(4711))).unwrap();
+        }
+        let refused = connect_trusted(dir.path(), &own).unwrap_err();
+        assert!(matches!(refused, ConnectError::NotASocket("a directory")), "{refused}");
+    }
+}

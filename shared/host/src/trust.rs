@@ -1,0 +1,327 @@
+//! Whether only trusted users decide what a path leads to.
+//!
+//! **Owns** the walk along a path, one component at a time, from `/` to its end.
+//!
+//! **Promises** that the file it opens is the file it checked: each component is opened relative to
+//! the one before it, without following a symbolic link (openat(2)), and checked when it is open.
+//! The target of a symbolic link is walked in the same way. So no user can swap a component between
+//! the check and the use.
+//!
+//! **Never** opens a file for reading or writing: `O_PATH` has no effect on what lies there.
+//!
+//! The rule for each component:
+//! - It belongs to root, to the user of this process, or to a user who is trusted by name.
+//! - A directory is not writable by its group or by others. The sticky bit (as on `/tmp`) is an
+//!   excuse for a directory on the way: other users can add entries there, and replace none of a
+//!   trusted user's. It is no excuse for the directory that the file lies in, nor for the file.
+//! - A socket may be writable by others: that lets them connect, and nothing more.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::process::geteuid;
+use thiserror::Error;
+
+/// As many symbolic links as the kernel follows (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+/// Write permission of the group and of others.
+const OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// The users who may decide what a path leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedUsers(BTreeSet<u32>);
+
+impl TrustedUsers {
+    /// Root and the user of this process.
+    pub fn own() -> Self {
+        Self([0, geteuid().as_raw()].into())
+    }
+
+    /// These, and one more user by its id.
+    #[must_use]
+    pub fn and(mut self, user: Option<u32>) -> Self {
+        self.0.extend(user);
+        self
+    }
+
+    /// Whether the user is one of them.
+    pub fn has(&self, user: u32) -> bool {
+        self.0.contains(&user)
+    }
+}
+
+/// Why a path is not trusted.
+#[derive(Debug, Error)]
+pub enum TrustError {
+    /// The path does not begin at `/`.
+    #[error("{} is not an absolute path", .0.display())]
+    Relative(PathBuf),
+    /// A component belongs to a stranger.
+    #[error("{at} belongs to user {user}, who is not trusted: give it to root (`chown root {at}`)",
+        at = path.display())]
+    Owner {
+        /// Which component.
+        path: PathBuf,
+        /// Its owner.
+        user: u32,
+    },
+    /// A component can be changed by strangers.
+    #[error("{at} is writable by others than its owner (mode {mode:04o}): `chmod go-w {at}`",
+        at = path.display())]
+    Writable {
+        /// Which component.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The path goes in circles.
+    #[error("{} leads over more than {LINKS_MAX} symbolic links", .0.display())]
+    Links(PathBuf),
+    /// A component cannot be opened.
+    #[error("{} cannot be opened", path.display())]
+    Open {
+        /// Which component.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl TrustError {
+    /// What kind of error the kernel gave, where it is the reason.
+    pub fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Open { source, .. } => Some(source.kind()),
+            _ => None,
+        }
+    }
+}
+
+/// A file that only trusted users could have put where it is.
+#[derive(Debug)]
+pub struct Trusted {
+    /// Opened with `O_PATH`; `/proc/self/fd/N` leads to this very file.
+    pub file: OwnedFd,
+    /// The path without symbolic links.
+    pub real: PathBuf,
+    /// Which kind of file it is.
+    pub kind: FileType,
+}
+
+/// Opens what a path leads to, and checks every component on the way.
+pub fn open(path: &Path, users: &TrustedUsers) -> Result<Trusted, TrustError> {
+    if !path.is_absolute() {
+        return Err(TrustError::Relative(path.to_owned()));
+    }
+    let mut walk = Walk::from_root(users)?;
+    let mut ahead = names(path);
+    let mut links = 0;
+    while let Some(name) = ahead.pop_front() {
+        let Some(target) = walk.step(&name, ahead.is_empty())? else { continue };
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(TrustError::Links(path.to_owned()));
+        }
+        if target.is_absolute() {
+            walk = Walk::from_root(users)?;
+        }
+        for name in names(&target).into_iter().rev() {
+            ahead.push_front(name);
+        }
+    }
+    walk.end()
+}
+
+fn names(path: &Path) -> VecDeque<OsString> {
+    let name = |part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    };
+    path.components().filter_map(name).collect()
+}
+
+/// Where the walk has got to.
+struct Walk<'a> {
+    users: &'a TrustedUsers,
+    at: OwnedFd,
+    stat: Stat,
+    path: PathBuf,
+}
+
+impl<'a> Walk<'a> {
+    fn from_root(users: &'a TrustedUsers) -> Result<Self, TrustError> {
+        let path = PathBuf::from("/");
+        let (at, stat) = open_one(CWD, path.as_os_str(), &path)?;
+        let walk = Self { users, at, stat, path };
+        walk.check_owner()?;
+        Ok(walk)
+    }
+
+    /// Goes one component on. Answers the target of a symbolic link, which is not gone to.
+    fn step(&mut self, name: &OsStr, is_last: bool) -> Result<Option<PathBuf>, TrustError> {
+        self.check_writable(false)?;
+        let path = if name == ".." {
+            self.path.parent().unwrap_or(Path::new("/")).to_owned()
+        } else {
+            self.path.join(name)
+        };
+        let (at, stat) = open_one(&self.at, name, &path)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if is_last && !matches!(kind, FileType::Symlink | FileType::Directory) {
+            // Whoever may add entries to the directory may wait for the file to be away.
+            self.check_writable(true)?;
+        }
+        let next = Self { users: self.users, at, stat, path };
+        next.check_owner()?;
+        if kind != FileType::Symlink {
+            *self = next;
+            return Ok(None);
+        }
+        let target = readlinkat(&next.at, c"", Vec::new());
+        let target = target.map_err(|errno| failed(&next.path, errno))?;
+        Ok(Some(OsString::from_vec(target.into_bytes()).into()))
+    }
+
+    fn end(self) -> Result<Trusted, TrustError> {
+        let kind = FileType::from_raw_mode(self.stat.st_mode);
+        if kind != FileType::Socket {
+            self.check_writable(true)?;
+        }
+        Ok(Trusted { file: self.at, real: self.path, kind })
+    }
+
+    fn check_owner(&self) -> Result<(), TrustError> {
+        if self.users.has(self.stat.st_uid) {
+            return Ok(());
+        }
+        Err(TrustError::Owner { path: self.path.clone(), user: self.stat.st_uid })
+    }
+
+    fn check_writable(&self, strictly: bool) -> Result<(), TrustError> {
+        let mode = self.stat.st_mode & 0o7777;
+        let is_excused = mode & STICKY != 0 && !strictly;
+        if mode & OTHERS_WRITE == 0 || is_excused {
+            return Ok(());
+        }
+        Err(TrustError::Writable { path: self.path.clone(), mode })
+    }
+}
+
+fn open_one(
+    at: impl std::os::fd::AsFd,
+    name: &OsStr,
+    path: &Path,
+) -> Result<(OwnedFd, Stat), TrustError> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(at, name, flags, Mode::empty()).map_err(|errno| failed(path, errno))?;
+    let stat = fstat(&opened).map_err(|errno| failed(path, errno))?;
+    Ok((opened, stat))
+}
+
+fn failed(path: &Path, errno: rustix::io::Errno) -> TrustError {
+    TrustError::Open { path: path.to_owned(), source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    const STRANGER: u32 = 4711;
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn refused(path: &Path) -> String {
+        open(path, &TrustedUsers::own()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_path_below_a_sticky_directory_is_trusted_and_one_in_it_is_not() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let (file, socket) = (dir.path().join("file"), dir.path().join("socket"));
+        fs::write(&file, "").unwrap();
+        let _listener = UnixListener::bind(&socket).unwrap();
+        mode(&socket, 0o777);
+        for path in [dir.path(), &file, &socket, &dir.path().join("../../proc")] {
+            open(path, &TrustedUsers::own()).unwrap();
+        }
+        mode(dir.path(), 0o1777);
+        for path in [dir.path(), &file, &socket] {
+            assert!(refused(path).contains("mode 1777"), "{}", refused(path));
+        }
+        mode(dir.path(), 0o755);
+        mode(&file, 0o664);
+        assert!(refused(&file).contains("chmod go-w"), "{}", refused(&file));
+    }
+
+    #[test]
+    fn each_directory_on_the_way_counts() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let (above, file) = (dir.path().join("a"), dir.path().join("a/b/file"));
+        fs::create_dir_all(above.join("b")).unwrap();
+        fs::write(&file, "").unwrap();
+        mode(&above, 0o775);
+        let said = refused(&file);
+        assert!(said.contains("/a is writable") && said.contains("0775"), "{said}");
+    }
+
+    #[test]
+    fn a_strangers_directory_file_or_link_is_named_with_its_owner() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let (below, file) = (dir.path().join("below"), dir.path().join("below/file"));
+        let link = dir.path().join("link");
+        fs::create_dir(&below).unwrap();
+        fs::write(&file, "").unwrap();
+        symlink(&file, &link).unwrap();
+        let trusted = open(&link, &TrustedUsers::own()).unwrap();
+        assert_eq!(trusted.real, fs::canonicalize(&file).unwrap());
+        for path in [&below, &file] {
+            if chown(path, Some(STRANGER), None).is_err() {
+                println!("SKIPPED (needs root): gives files to another user");
+                return;
+            }
+            for path in [&file, &link] {
+                assert!(refused(path).contains("belongs to user 4711"), "{}", refused(path));
+            }
+            let users = TrustedUsers::own().and(Some(STRANGER));
+            open(&link, &users).unwrap();
+            chown(path, Some(0), None).unwrap();
+        }
+        std::os::unix::fs::lchown(&link, Some(STRANGER), None).unwrap();
+        assert!(refused(&link).contains("link belongs to"), "{}", refused(&link));
+    }
+
+    #[test]
+    fn links_are_walked_like_paths_and_a_circle_ends() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let (real, open_dir) = (dir.path().join("real"), dir.path().join("open"));
+        for dir in [&real, &open_dir] {
+            fs::create_dir(dir).unwrap();
+            fs::write(dir.join("file"), "").unwrap();
+        }
+        mode(&open_dir, 0o777);
+        let link = real.join("link");
+        symlink("../open/file", &link).unwrap();
+        assert!(refused(&link).contains("/open is writable"), "{}", refused(&link));
+        let (here, there) = (real.join("here"), real.join("there"));
+        symlink("there", &here).unwrap();
+        symlink(&here, &there).unwrap();
+        assert!(refused(&here).contains("symbolic links"), "{}", refused(&here));
+        let missing = refused(&real.join("missing/file"));
+        assert!(missing.contains("real/missing cannot be opened"), "{missing}");
+        assert!(refused(Path::new("relative")).contains("absolute"));
+    }
+}
