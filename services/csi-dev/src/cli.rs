@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::ability::{Abilities, Ability};
 use crate::backend::{Backend, BackendError, Backing, FsType, Meta, Provisioned, State};
-use crate::driver::{Profile, Serves, chain};
+use crate::driver::{Ignored, Profile, Serves, chain};
 use crate::faults;
 use crate::log::Recorder;
 use crate::mute::Speaks;
@@ -98,6 +98,9 @@ struct ServeArgs {
     /// What the plugin cannot do, and what cannot be done without that; may be repeated
     #[arg(long, value_name = "ABILITY", value_delimiter = ',', hide_possible_values = false)]
     without: Vec<Ability>,
+    /// What the plugin ignores when it publishes, and answers OK all the same; may be repeated
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    ignore: Vec<Ignored>,
     #[command(flatten)]
     shorthands: Shorthands,
     /// Which of the plugin's services this instance serves; the others are another instance's
@@ -261,6 +264,7 @@ fn run_serve(args: ServeArgs) -> u8 {
         bound: args.bound,
         publish_context: !args.no_publish_context,
         pool_bytes: args.pool_bytes,
+        ignores: args.ignore.into_iter().collect(),
         secret: args.secret.filter(|secret| !secret.is_empty()),
     };
     let runtime = match tokio::runtime::Runtime::new() {

@@ -234,6 +234,7 @@ mod tests {
             bound: false,
             publish_context: true,
             pool_bytes: Some(-1),
+            ignores: std::collections::BTreeSet::new(),
             secret: None,
         };
         let (backend, log) = ("/b".into(), "/l".into());

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use berth_bus::{Events, Service};
 use berth_contract::{bucket, stream};
+use berth_host::trust::{self, TrustError, TrustedUsers};
 use berth_service::clock;
 use berth_service::process::{Fatal, Process};
 use berth_service::runs::Runs;
@@ -60,6 +61,13 @@ enum StateDirError {
         real.display()
     )]
     TooLong { path: PathBuf, real: PathBuf },
+    /// Others could put files there.
+    #[error("the state directory {} may hold what others have put there", path.display())]
+    Untrusted {
+        path: PathBuf,
+        #[source]
+        source: TrustError,
+    },
 }
 
 /// Runs until told to end.
@@ -133,7 +141,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     running.lanes.push(lanes.clone());
     let bus = process.bus.clone();
     let at_gate = gate.clone();
-    let binds = Binds::new(&paths, &config.bind_below);
+    let binds = Binds::new(&paths, &host.boot_id, &config.bind_below);
     let mounter = Mounter::new(Parts {
         bus,
         host,
@@ -241,5 +249,7 @@ fn open_state_dir(path: &Path) -> Result<PathBuf, StateDirError> {
     if real.as_os_str().len() > STATE_DIR_BYTES_MAX {
         return Err(StateDirError::TooLong { path: path.to_owned(), real });
     }
+    trust::open(path, &TrustedUsers::own())
+        .map_err(|source| StateDirError::Untrusted { path: path.to_owned(), source })?;
     Ok(real)
 }

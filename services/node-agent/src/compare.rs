@@ -165,6 +165,7 @@ mod tests {
             staging: None,
             staged: false,
             disk: None,
+            left_out: Vec::new(),
             options: None,
             target: "/s/a/target".into(),
             boot_id: "boot".to_owned(),

@@ -154,8 +154,7 @@ fn processes(name: &str) -> io::Result<Vec<i32>> {
             continue;
         };
         // A process that ends meanwhile, or is nobody's business, has nothing to read.
-        let marked =
-            || fs::read_to_string(path.join("mountinfo")).is_ok_and(|mounts| is_of(name, &mounts));
+        let marked = || fs::read(path.join("mountinfo")).is_ok_and(|mounts| is_of(name, &mounts));
         let inherited = || {
             let files = fs::read_dir(path.join("fd")).into_iter().flatten().flatten();
             let mut files = files.filter_map(|file| fs::read_link(file.path()).ok());

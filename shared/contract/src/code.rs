@@ -199,6 +199,12 @@ codes! {
     /// The plugin gives two nodes one id.
     SharedNodeId = "BERTH0222", "the plugin gives the node an id that is another node's too",
         "start the driver of one of the two nodes with another node id; `berth plugin status ID` names both";
+    /// A mount that nothing proves to be the agent's own is where one of the agent's is to go.
+    ForeignMount = "BERTH0226", "something else is mounted where the volume was",
+        "see what it is with `findmnt --mountpoint PATH`, and unmount it; the agent then goes on";
+    /// A read-only volume, or one with a flag that protects the host, could be mounted only without.
+    NotReadOnly = "BERTH0227", "the plugin ignores that the volume is to be read-only",
+        "use another plugin, or ask for the volume for writing; report it to the plugin's authors";
 
     // 03xx: allocs.
     /// No such alloc.

@@ -249,10 +249,13 @@ impl Announced {
 
 /// Whether the process has this run's mark: a mount of the file that was inherited, in a mount
 /// namespace that the runner made, or one that was made from that.
-pub fn is_of(name: &str, mountinfo: &str) -> bool {
+pub fn is_of(name: &str, mountinfo: &[u8]) -> bool {
     let file = format!("/{name}.{HELD}");
-    // The fourth field is what of its file system is mounted (proc(5)).
-    mountinfo.lines().any(|line| line.split(' ').nth(3).is_some_and(|root| root.ends_with(&file)))
+    // The fourth field is what of its file system is mounted (proc(5)). The name needs no escapes.
+    mountinfo.split(|byte| *byte == b'\n').any(|line| {
+        let root = line.split(|byte| *byte == b' ').nth(3);
+        root.is_some_and(|root| root.ends_with(file.as_bytes()))
+    })
 }
 
 /// Whether a process's open file of this path is what this run's command inherited.
@@ -399,7 +402,9 @@ mod tests {
 
     #[test]
     fn a_process_is_known_by_its_mounts() {
-        let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+        // Another mount's path is no text, and keeps nothing from being seen.
+        let mounts = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            40 22 8:1 /\xff /mnt/\xff\xfe rw - ext4 /dev/sda1 rw\n\
             41 22 8:1 /var/lib/berth/runs/default.a=2Fb.held /x rw - ext4 /dev/sda1 rw\n";
         assert!(is_of("default.a=2Fb", mounts));
         assert!(!is_of("default.b", mounts) && !is_of("b", mounts));

@@ -151,6 +151,9 @@ fn notes(
         let since = mount.health_since.map(|since| format!(", for {}", ago(since, now)));
         lines.push(("trouble", format!("{trouble}{}", since.unwrap_or_default())));
     }
+    for left_out in &mount.left_out {
+        lines.push(("not as asked", left_out.clone()));
+    }
     if mount.earlier_boot {
         lines.push(("from before", "it was mounted before the host was booted last".to_owned()));
     }

@@ -51,7 +51,7 @@ use crate::topology::{self, Segments};
 
 use refusal::Refusal;
 
-pub use profile::{Profile, Serves};
+pub use profile::{Ignored, Profile, Serves};
 pub use refusal::chain;
 
 /// One running instance.
@@ -132,7 +132,11 @@ impl Driver {
 
     /// Everything in `capability` that the volume, or this instance, cannot do.
     fn unfit(&self, meta: &Meta, capability: &Capability) -> Vec<String> {
-        let mut faults = capability.unfit(meta.backing, meta.fs);
+        let mut asked = capability.clone();
+        if self.profile.ignores.contains(&Ignored::FsType) {
+            asked.fs = None;
+        }
+        let mut faults = asked.unfit(meta.backing, meta.fs);
         let needs = [
             (Ability::SingleNodeMultiWriter, capability.mode.is_single_node_multi_writer()),
             (Ability::MountGroup, capability.group.is_some()),

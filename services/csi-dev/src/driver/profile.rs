@@ -1,5 +1,7 @@
 //! What an instance is, and can do.
 
+use std::collections::BTreeSet;
+
 use clap::ValueEnum;
 
 use crate::ability::{Abilities, Ability};
@@ -15,6 +17,17 @@ pub enum Serves {
     Controller,
     /// The node only: another instance is the controller
     Node,
+}
+
+/// What a careless plugin leaves out of a publish, and answers OK.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
+pub enum Ignored {
+    /// `readonly` of `NodePublishVolume`
+    Readonly,
+    /// `mount_flags`
+    MountFlags,
+    /// `fs_type`
+    FsType,
 }
 
 /// What an instance is, and can do.
@@ -43,6 +56,8 @@ pub struct Profile {
     /// How many bytes all volumes and snapshots may have together; `None` is what the file system
     /// has.
     pub pool_bytes: Option<i64>,
+    /// What it leaves out of a publish; nothing by default.
+    pub ignores: BTreeSet<Ignored>,
     /// What must be among the secrets of each call that takes some; nothing by default.
     pub secret: Option<String>,
 }

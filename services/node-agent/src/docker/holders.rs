@@ -12,11 +12,12 @@
 //! at the very path where we have it: that is our mount, as its namespace inherited it.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+
+use berth_host::Mount;
 
 /// Holders that are named at most.
 const NAMED_MAX: usize = 4;
@@ -37,12 +38,14 @@ pub(super) enum Use {
 /// Whether anybody has what is mounted at `target`; with `open`, also whether any process has a
 /// file below it open. Reads all of /proc, on this thread.
 pub(super) fn of(target: &Path, open: bool) -> io::Result<Use> {
-    let own = lines(&fs::read("/proc/self/mountinfo")?);
-    let Some(ours) = own.iter().rfind(|line| line.point == target.as_os_str().as_bytes()) else {
+    let own = mounts(&fs::read("/proc/self/mountinfo")?)?;
+    let Some(ours) = own.iter().rfind(|mount| mount.point.as_os_str() == target.as_os_str()) else {
         return Ok(Use::NotMounted);
     };
-    let same: BTreeSet<&[u8]> =
-        own.iter().filter(|line| line.shows(ours)).map(|line| line.point.as_slice()).collect();
+    let content = ours.content();
+    let same =
+        own.iter().filter(|mount| content.is_shown_by(mount)).map(|mount| mount.point.as_path());
+    let same: BTreeSet<&Path> = same.collect();
     let mut seen = BTreeSet::from([fs::read_link("/proc/self/ns/mnt")?]);
     let mut holders = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -61,9 +64,10 @@ pub(super) fn of(target: &Path, open: bool) -> io::Result<Use> {
         }
         let Some(table) = still_there(fs::read(dir.join("mountinfo")))? else { continue };
         seen.extend(namespace);
-        let elsewhere = |line: &Line| line.shows(ours) && !same.contains(line.point.as_slice());
-        if let Some(line) = lines(&table).into_iter().find(elsewhere) {
-            let point = String::from_utf8_lossy(&line.point).into_owned();
+        let elsewhere =
+            |mount: &Mount| content.is_shown_by(mount) && !same.contains(mount.point.as_path());
+        if let Some(mount) = mounts(&table)?.into_iter().find(elsewhere) {
+            let point = mount.point.display();
             holders.push(format!("{} has it mounted at {point}", process(&dir)));
         }
     }
@@ -120,46 +124,42 @@ fn still_there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// A line of a mount table, as far as it tells one mount from another. As the kernel writes it:
-/// lines are compared with each other, and a path with one that needs no escapes.
-#[derive(Debug, PartialEq, Eq)]
-struct Line {
-    device: Vec<u8>,
-    root: Vec<u8>,
-    point: Vec<u8>,
-}
-
-impl Line {
-    /// Whether it shows what `other` shows, or a part of it.
-    fn shows(&self, other: &Self) -> bool {
-        let (root, others) = (Path::new(OsStr::from_bytes(&self.root)), &other.root);
-        self.device == other.device && root.starts_with(OsStr::from_bytes(others))
-    }
-}
-
-fn lines(table: &[u8]) -> Vec<Line> {
-    let line = |line: &[u8]| {
-        let mut fields = line.split(|byte| *byte == b' ').skip(2).map(<[u8]>::to_vec);
-        Some(Line { device: fields.next()?, root: fields.next()?, point: fields.next()? })
+/// The mounts of a table. A line that cannot be understood is an error: it may be the volume's.
+fn mounts(table: &[u8]) -> io::Result<Vec<Mount>> {
+    let lines = table.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let unread = |line: &[u8]| {
+        let line = String::from_utf8_lossy(line).into_owned();
+        io::Error::new(ErrorKind::InvalidData, format!("a mount table has the line {line:?}"))
     };
-    table.split(|byte| *byte == b'\n').filter_map(line).collect()
+    lines.map(|line| Mount::parse(line).ok_or_else(|| unread(line))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
+    use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
     use super::*;
 
+    /// The kernel writes such paths with escapes.
     #[test]
-    fn a_mount_is_told_by_its_device_and_its_root() {
-        let table = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
-            30 22 8:1 /b/data /s/target rw - ext4 /dev/sda1 rw\n\
-            31 22 8:1 /b/data/part /data rw - ext4 /dev/sda1 rw\n\
-            32 22 8:1 /b/database /data rw - ext4 /dev/sda1 rw\n\
-            33 22 8:2 /b/data /data rw - ext4 /dev/sdb1 rw\n";
-        let lines = lines(table);
-        let shown: Vec<bool> = lines.iter().map(|line| line.shows(&lines[1])).collect();
-        assert_eq!(shown, [false, true, true, false, false]);
-        assert_eq!(lines[2].point, b"/data");
+    fn a_volume_below_an_odd_path_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let names: [&[u8]; 5] = [b"a space", b"a\\backslash", b"a\nline", b"\\040", b"\xff\xfe"];
+        for name in names {
+            let target = dir.path().join(OsStr::from_bytes(name));
+            fs::create_dir(&target).unwrap();
+            let (bind, none) = (MsFlags::MS_BIND, None::<&Path>);
+            if mount(Some(dir.path()), &target, none, bind, none).is_err() {
+                println!("SKIPPED (needs root): mounts");
+                return;
+            }
+            let seen = of(&target, true);
+            umount2(&target, MntFlags::MNT_DETACH).unwrap();
+            assert_ne!(seen.unwrap(), Use::NotMounted, "{}", target.display());
+        }
+        assert!(mounts(b"22 1 8:1\n").is_err(), "unknown is in use");
     }
 
     #[test]

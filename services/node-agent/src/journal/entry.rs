@@ -71,6 +71,9 @@ pub struct Use {
     /// does not count disks, or where an earlier version wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
+    /// What was asked for and the plugin left out, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// The boot of the host in which it was written.
     pub boot_id: String,
     /// Since when it is in this state.

@@ -28,6 +28,7 @@ fn entry(state: UseState, epoch: u64) -> Use {
         options: Some(Options::of(&MountOptions::default(), [7; 16])),
         target: "/s/a/target".into(),
         disk: None,
+        left_out: Vec::new(),
         boot_id: "boot".to_owned(),
         since: Timestamp::from_unix_ms(1),
     }

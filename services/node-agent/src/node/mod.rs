@@ -15,6 +15,7 @@ mod calls;
 mod detach;
 mod dirs;
 mod endpoints;
+mod enforce;
 mod grant;
 mod mount;
 mod republish;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::bind::Spot;
 use super::calls::{Caller, Intent, Using};
-use super::{Mounter, bind, grant, local, mounts};
+use super::{Mounter, bind, enforce, grant, local, mounts};
 use crate::gate::Pass;
 use crate::journal::{Options, Use, UseState};
 use crate::lane::{Lane, Turn, Work};
@@ -123,6 +123,8 @@ impl Mounter {
             let entry = journal.uses.get(&grant.alloc).filter(|entry| entry.boot_id == *boot_id);
             let was = entry.and_then(|entry| entry.disk.as_ref());
             self.check_alive(grant, &place, was, deadline).await?;
+            // An earlier version of the agent may have mounted it.
+            enforce::check(grant, &place).await?;
         } else {
             let secrets = self.secrets(volume, grant, deadline, trace).await?;
             let entry = self.intent(grant, &place, &calls);
@@ -149,8 +151,10 @@ impl Mounter {
             let used = Used { volume, alloc, plugin: &grant.plugin, took, calls: made };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
+            let left_out = enforce::check_published(&caller, grant, &place).await?;
             let disk = self.check_alive(grant, &place, None, deadline).await?;
-            let published = Use { state: UseState::Published, disk, since: clock::now(), ..entry };
+            let (state, since) = (UseState::Published, clock::now());
+            let published = Use { state, disk, left_out, since, ..entry };
             write(published).await.map_err(local(Code::MountFailed))?;
             tracing::info!(
                 %volume,
@@ -191,6 +195,7 @@ impl Mounter {
             options: Some(Options::of(&grant.mount, rand::random())),
             target: place.target.clone(),
             disk: None,
+            left_out: Vec::new(),
             boot_id: self.parts.host.boot_id.clone(),
             since: clock::now(),
         }

@@ -20,7 +20,7 @@ use berth_service::clock;
 use tokio::time::Instant;
 
 use super::calls::{Caller, Intent, Using};
-use super::{Mounter, grant, local, mounts};
+use super::{Mounter, enforce, grant, local, mounts};
 use crate::gate::Pass;
 use crate::journal::{Disk, Options, Use, UseState};
 use crate::lane::{Lane, Turn, Work};
@@ -166,6 +166,7 @@ impl Mounter {
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
             let place = self.parts.paths.place(&plugin.id, volume, alloc);
+            enforce::check_published(&caller, grant, &place).await?;
             let disk = self.check_alive(grant, &place, None, deadline).await?;
             let options = plan.restages().then_some(&grant.mount);
             self.note(volume, alloc, &known.uses, UseState::Published, (options, disk)).await?;

@@ -76,6 +76,7 @@ impl Mounter {
             earlier_boot: entry.boot_id != self.parts.host.boot_id,
             health,
             trouble: seen.as_ref().and_then(|seen| seen.trouble.clone()),
+            left_out: entry.left_out.clone(),
             health_since: seen.map(|seen| seen.since),
         }
     }

@@ -45,6 +45,7 @@ impl Known {
         let entry = Use {
             staged: false,
             disk: None,
+            left_out: Vec::new(),
             state,
             epoch,
             plugin: PluginId::new("dev.berth").unwrap(),

@@ -16,13 +16,13 @@ use crate::world::{Differences, PATIENCE, World, id};
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// One boot of the host.
-struct Boot {
+pub struct Boot {
     holder: Daemon,
 }
 
 impl Boot {
     /// Boots a host that calls this boot so.
-    async fn begin(world: &World, boot_id: &str) -> Self {
+    pub async fn begin(world: &World, boot_id: &str) -> Self {
         let file = world.dir.join(boot_id);
         fs::write(&file, format!("{boot_id}\n")).unwrap();
         let script = format!("mount --bind {} {BOOT_ID} && exec sleep 3600", file.display());
@@ -40,13 +40,27 @@ impl Boot {
         Self { holder }
     }
 
+    /// The power goes.
+    pub fn end(self) {
+        self.holder.kill9();
+    }
+
+    /// Runs a program on it to its end.
+    pub fn run(&self, program: &str, args: &[&str]) {
+        let [nsenter, namespace] = self.wrapper();
+        let ran =
+            std::process::Command::new(nsenter).arg(namespace).arg(program).args(args).output();
+        let ran = ran.unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+    }
+
     /// What runs a program on it.
     fn wrapper(&self) -> [String; 2] {
         ["nsenter".to_owned(), format!("--mount=/proc/{}/ns/mnt", self.holder.pid())]
     }
 
     /// Where something is mounted below this directory, as this host sees it.
-    fn mounts(&self, below: &Path) -> BTreeSet<PathBuf> {
+    pub fn mounts(&self, below: &Path) -> BTreeSet<PathBuf> {
         let table = format!("/proc/{}/mountinfo", self.holder.pid());
         let table = fs::read_to_string(table).unwrap();
         let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
@@ -55,9 +69,14 @@ impl Boot {
 
     /// The agent and the driver run on it from now on.
     async fn carry(&self, world: &mut World) {
+        self.carry_with(world, &[]).await;
+    }
+
+    /// The same, with a driver that is started so.
+    pub async fn carry_with(&self, world: &mut World, driver: &[&str]) {
         let wrapper = self.wrapper();
         let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
-        world.replace_driver(&wrapper, &[]).await;
+        world.replace_driver(&wrapper, driver).await;
         world.replace_agent(&wrapper);
         world.healthy_now().await;
     }

@@ -112,6 +112,9 @@ pub struct MountStatus {
     /// What is wrong with it, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+    /// What of its options the plugin left out when it was published, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Since when it is so, as far as this process of the agent has seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_since: Option<Timestamp>,

@@ -193,6 +193,7 @@ fn agents_and_allocs() {
         earlier_boot: true,
         health: agent::MountHealth::Dead,
         trouble: Some("Transport endpoint is not connected".to_owned()),
+        left_out: vec!["the plugin left out noexec, which the agent has set".to_owned()],
         health_since: Some(sample::at(5)),
     };
     let work = agent::WorkStatus {

@@ -19,7 +19,7 @@ use crate::backend::{Attachment, Backing, Published, State, Volume};
 use crate::capability::MountFlag;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
-use crate::driver::{Driver, change};
+use crate::driver::{Driver, Ignored, change};
 use crate::log::Effect;
 use crate::loops::LoopError;
 use crate::mounts::{self, Kind, Presence, Source};
@@ -53,7 +53,7 @@ pub(super) fn publish(
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
     let staging = staging(driver, &volume, &state, &request.staging_target_path)?;
     let wanted = Published { capability, readonly: *readonly, settled: true };
-    let flags = flags(&wanted, attached);
+    let flags = flags(driver, &wanted, attached);
     let before = state.on(node).and_then(|on| on.published.get(target)).cloned();
     if let Some(published) = before.as_ref().filter(|published| published.settled) {
         if *published != wanted {
@@ -215,12 +215,20 @@ fn forget(volume: &Volume, state: &mut State, node: &str, target: &str) -> Resul
 }
 
 /// The workload may write only where nothing says that it may not.
-fn flags(wanted: &Published, attached: Option<&Attachment>) -> BTreeSet<MountFlag> {
+fn flags(
+    driver: &Driver,
+    wanted: &Published,
+    attached: Option<&Attachment>,
+) -> BTreeSet<MountFlag> {
+    let ignores = |what| driver.profile.ignores.contains(&what);
     let mut flags = wanted.capability.flags.clone();
+    if ignores(Ignored::MountFlags) {
+        flags.clear();
+    }
     let readonly = wanted.readonly
         || wanted.capability.mode.is_reader_only()
         || attached.is_some_and(|attachment| attachment.readonly);
-    if readonly {
+    if readonly && !ignores(Ignored::Readonly) {
         flags.insert(MountFlag::Ro);
     }
     flags

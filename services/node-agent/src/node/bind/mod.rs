@@ -6,16 +6,18 @@
 //! ```text
 //! <volume>/<alloc>/also1                      the volume under another name, by its number
 //! <volume>/<alloc>/bind-also1-<hash> -> /srv  where that, or the target itself, is seen besides
+//! <volume>/<alloc>/proof-…                    of each, what proves that this agent mounted it
 //! ```
 //!
 //! **Promises** that the link is on the disk before its mount is made and goes after it, so that an
 //! agent that lost its journal still finds every one by the ids; that all are gone before the
 //! volume is unpublished; and that no mount, file or directory of others is hidden or taken away.
 //!
-//! **Never** unmounts by force, nor what is not the volume's.
+//! **Never** unmounts by force, nor what it cannot prove to have mounted itself in this boot.
 
-mod flags;
+pub(super) mod flags;
 mod place;
+mod proof;
 mod spot;
 
 use std::path::{Path, PathBuf};
@@ -44,16 +46,19 @@ const LOOKS_MAX: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Binds {
     paths: Paths,
+    boot_id: Arc<str>,
     below: Arc<[PathBuf]>,
     looks: Arc<Semaphore>,
     turns: KeyedLocks<PathBuf>,
 }
 
 impl Binds {
-    /// For volumes that lie so, at paths of callers below one of these directories only.
-    pub fn new(paths: &Paths, below: &[PathBuf]) -> Self {
+    /// For volumes that lie so, at paths of callers below one of these directories only, in this
+    /// boot of the host.
+    pub fn new(paths: &Paths, boot_id: &str, below: &[PathBuf]) -> Self {
         Self {
             paths: paths.clone(),
+            boot_id: boot_id.into(),
             below: below.into(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             turns: KeyedLocks::default(),
@@ -104,9 +109,12 @@ impl Binds {
     async fn view(&self, grant: &Grant, view: &View, place: &Place) -> Result<PathBuf, Problem> {
         let flags = check_view(grant, view)?;
         let (from, to) = (place.target.clone(), place.view(view.place));
-        let path = to.clone();
-        let made = spawn_blocking(move || place::view(&from, &to, flags)).await;
-        made.map_err(local(Code::Internal))?.map_err(local(Code::MountFailed))?;
+        let (path, boot_id) = (to.clone(), Arc::clone(&self.boot_id));
+        let made = spawn_blocking(move || place::view(&from, &to, flags, &boot_id)).await;
+        made.map_err(local(Code::Internal))?.map_err(|error| match error {
+            place::PutError::Foreign(_) => local(Code::ForeignMount)(error),
+            error => local(Code::MountFailed)(error),
+        })?;
         Ok(path)
     }
 
@@ -121,10 +129,11 @@ impl Binds {
         spot.fits(attachment).map_err(refused)?;
         let _turn = self.turns.lock(&spot.path().to_owned()).await;
         let (paths, below, place) = (self.paths.clone(), Arc::clone(&self.below), place.clone());
+        let boot_id = Arc::clone(&self.boot_id);
         let put = spawn_blocking(move || {
             // Looked at anew: minutes may have passed.
             let spot = spot.again(&below, &paths)?;
-            place::put(&from, &spot, &place).map(|()| spot.path().to_owned())
+            place::put(&from, &spot, &place, &boot_id).map(|()| spot.path().to_owned())
         });
         match put.await.map_err(local(Code::Internal))? {
             Ok(path) => Ok(path),
@@ -135,9 +144,12 @@ impl Binds {
 
     /// Takes away every view and every bind of this use.
     pub(super) async fn undo(&self, place: &Place) -> Result<(), Problem> {
-        let place = place.clone();
-        let undone = spawn_blocking(move || place::undo(&place)).await;
-        undone.map_err(local(Code::Internal))?.map_err(local(Code::UnmountFailed))
+        let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));
+        let undone = spawn_blocking(move || place::undo(&place, &boot_id)).await;
+        undone.map_err(local(Code::Internal))?.map_err(|error| match error {
+            place::UndoError::Foreign(_) => local(Code::ForeignMount)(error),
+            error => local(Code::UnmountFailed)(error),
+        })
     }
 }
 

@@ -1,16 +1,19 @@
-//! The mounts themselves, and their links. All of this may hang where a mount is dead.
+//! The mounts themselves, and their links. Some of this may hang where a mount is dead.
 
-use std::fs::{self, DirBuilder, File, Metadata};
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use berth_host::{MountTable, MountTableError};
+use berth_host::Mount;
+use berth_host::table::{MountTable, MountTableError};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use thiserror::Error;
 
-use super::flags::Flags;
+use super::flags::{self, Flags};
 use super::link;
+use super::proof::{self, Proof, Verdict};
 use super::spot::{Spot, SpotError, links_of, read_dir};
 use crate::paths::{Place, VIEW};
 
@@ -30,10 +33,46 @@ pub(super) enum PutError {
     #[error("the dead mount at {} cannot be taken away; whoever uses it must end first",
         .0.display())]
     Dead(PathBuf, #[source] nix::Error),
+    /// Nothing is mounted where the volume is published.
+    #[error("nothing is mounted at {}, where the volume is published", .0.display())]
+    NoSource(PathBuf),
+    /// What proves that a mount is ours cannot be read.
+    #[error("the record {} of a mount cannot be read", .0.display())]
+    Proof(PathBuf, #[source] io::Error),
+    /// Something else is there.
+    #[error(transparent)]
+    Foreign(#[from] ForeignMount),
     /// It is not known what is mounted.
     #[error("it is not known what is mounted")]
     Table(#[from] MountTableError),
 }
+
+/// A mount that nothing proves to be this volume's.
+#[derive(Debug, Error)]
+#[error(
+    "at {at} something is mounted ({fs_type}, {source_name}) that nothing proves to be this \
+     volume, so it is left alone: {why}; see what it is with `findmnt --mountpoint {at}`, then \
+     unmount it or move it away with `umount {at}`", at = path.display()
+)]
+pub(super) struct ForeignMount {
+    path: PathBuf,
+    fs_type: String,
+    source_name: String,
+    why: &'static str,
+}
+
+impl ForeignMount {
+    fn of(mount: &Mount, why: &'static str) -> Self {
+        Self {
+            path: mount.point.clone(),
+            fs_type: mount.fs_type.clone(),
+            source_name: mount.source.to_string_lossy().into_owned(),
+            why,
+        }
+    }
+}
+
+const EARLIER_BOOT: &str = "what the agent mounted there ended with an earlier boot";
 
 /// Why a volume is still seen somewhere.
 #[derive(Debug, Error)]
@@ -45,11 +84,8 @@ pub(super) enum UndoError {
     #[error("{} cannot be unmounted; whoever uses it must end first", .0.display())]
     Unmount(PathBuf, #[source] nix::Error),
     /// Something else is there.
-    #[error(
-        "at {} something else is mounted than this volume, upon it or in its place: unmount it, \
-         then this is tried again", .0.display()
-    )]
-    Foreign(PathBuf),
+    #[error(transparent)]
+    Foreign(#[from] ForeignMount),
     /// It was unmounted, and is there.
     #[error("{} is still mounted", .0.display())]
     Still(PathBuf),
@@ -63,46 +99,81 @@ pub(super) enum UndoError {
 
 const NONE: Option<&Path> = None;
 
-/// Mounts what is at `from` at a path of our own, with these flags. They are set also when it is
-/// mounted already: an agent may have been killed in between.
-pub(super) fn view(from: &Path, to: &Path, flags: Flags) -> Result<(), PutError> {
+/// Mounts what is at `from` at a path of our own, with what it has and these flags. They are set
+/// also when it is mounted already: an agent may have been killed in between.
+pub(super) fn view(from: &Path, to: &Path, asked: Flags, boot_id: &str) -> Result<(), PutError> {
     let failed = |source| PutError::Mount { from: from.to_owned(), to: to.to_owned(), source };
-    let mut is_there = MountTable::read_blocking()?.has(to);
-    if is_there && same(from, to) != Some(true) {
-        // It is of an earlier publication, and dead.
-        unmount(to).map_err(|error| PutError::Dead(to.to_owned(), error))?;
-        is_there = false;
+    let table = MountTable::read_blocking()?;
+    let source = table.top_at(from).ok_or_else(|| PutError::NoSource(from.to_owned()))?;
+    let proof = proof::file_of(to);
+    if let Some(there) = table.top_at(to) {
+        let unread = |error| PutError::Proof(proof.clone(), error);
+        match proof::judge(&proof, boot_id, there, Some(source)).map_err(unread)? {
+            Verdict::Ours if proof::same(source, there) => {
+                return set_flags(to, source, asked).map_err(failed);
+            }
+            // It is of an earlier publication, and dead.
+            Verdict::Ours => {
+                unmount(to).map_err(|error| PutError::Dead(to.to_owned(), error))?;
+            }
+            Verdict::EarlierBoot => return Err(ForeignMount::of(there, EARLIER_BOOT).into()),
+            Verdict::Foreign(why) => return Err(ForeignMount::of(there, why).into()),
+        }
     }
-    if !is_there {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(to);
-        made.map_err(|error| PutError::Make(to.to_owned(), error))?;
-        mount(Some(from), to, NONE, MsFlags::MS_BIND, NONE).map_err(failed)?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(to);
+    made.map_err(|error| PutError::Make(to.to_owned(), error))?;
+    let intended = Proof::intend(boot_id, source, &table, to);
+    intended.write(&proof).map_err(|error| PutError::Make(proof.clone(), error))?;
+    mount(Some(from), to, NONE, MsFlags::MS_BIND, NONE).map_err(failed)?;
+    complete(intended, &proof, to);
+    set_flags(to, source, asked).map_err(failed)
+}
+
+/// A remount drops every flag that it does not name.
+fn set_flags(at: &Path, source: &Mount, asked: Flags) -> nix::Result<()> {
+    let flags = flags::added(flags::of_mount(source), asked);
+    mount(NONE, at, NONE, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags, NONE)
+}
+
+/// Puts the ids of a mount that was made into its proof. What was intended proves it without them.
+fn complete(intended: Proof, proof: &Path, at: &Path) {
+    let table = MountTable::read_blocking().ok();
+    let Some(made) = table.as_ref().and_then(|table| table.top_at(at)) else { return };
+    if let Err(error) = intended.made(made).write(proof) {
+        let proof = proof.display();
+        tracing::warn!(%proof, %error, "the ids of a mount were not written down");
     }
-    let remount = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags;
-    mount(NONE, to, NONE, remount, NONE).map_err(failed)
 }
 
 /// Mounts what is at `from` at a caller's path, which was just looked at.
-pub(super) fn put(from: &Path, spot: &Spot, place: &Place) -> Result<(), PutError> {
+pub(super) fn put(from: &Path, spot: &Spot, place: &Place, boot_id: &str) -> Result<(), PutError> {
     let path = spot.path();
     let link = link(place, from, path);
     if spot.owner().is_some_and(|owner| owner != link) {
         return Err(SpotError::Taken(path.to_owned()).into());
     }
-    if spot.owner().is_some() && MountTable::read_blocking()?.has(path) {
-        // It was asked for before, unless somebody took it away and mounted something else. One
-        // that is dead could not have been looked at.
-        return match same(from, path) {
-            Some(true) => Ok(()),
-            _ => Err(SpotError::Mounted(path.to_owned()).into()),
-        };
+    let table = MountTable::read_blocking()?;
+    let source = table.top_at(from).ok_or_else(|| PutError::NoSource(from.to_owned()))?;
+    let proof = proof::file_of(&link);
+    if let Some(there) = table.top_at(path).filter(|_| spot.owner().is_some()) {
+        // It was asked for before, unless somebody took it away and mounted something else.
+        let unread = |error| PutError::Proof(proof.clone(), error);
+        let verdict = proof::judge(&proof, boot_id, there, Some(source)).map_err(unread)?;
+        if verdict == Verdict::Ours && proof::same(source, there) {
+            return Ok(());
+        }
+        return Err(SpotError::Mounted(path.to_owned()).into());
     }
     note(&link, path, &place.alloc_dir).map_err(|error| PutError::Make(link.clone(), error))?;
+    let intended = Proof::intend(boot_id, source, &table, path);
+    intended.write(&proof).map_err(|error| PutError::Make(proof.clone(), error))?;
     mount(Some(from), &spot.handle(), NONE, MsFlags::MS_BIND, NONE).map_err(|source| {
         // Nothing was mounted. A link that stays says only that something may be.
-        let _ = fs::remove_file(&link);
+        let _ = fs::remove_file(&link).and_then(|()| fs::remove_file(&proof));
         PutError::Mount { from: from.to_owned(), to: path.to_owned(), source }
-    })
+    })?;
+    complete(intended, &proof, path);
+    Ok(())
 }
 
 fn unmount(path: &Path) -> nix::Result<()> {
@@ -119,29 +190,42 @@ fn note(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
 }
 
 /// Takes away every view and every bind of this use: first those at callers' paths.
-pub(super) fn undo(place: &Place) -> Result<(), UndoError> {
+pub(super) fn undo(place: &Place, boot_id: &str) -> Result<(), UndoError> {
     let unread = |error| UndoError::Read(place.alloc_dir.clone(), error);
     let links = links_of(&place.alloc_dir).map_err(unread)?;
-    let is_view = |path: &PathBuf| {
+    let entries = read_dir(&place.alloc_dir).map_err(unread)?;
+    let is_view = |path: &&PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(VIEW))
     };
-    let views: Vec<PathBuf> =
-        read_dir(&place.alloc_dir).map_err(unread)?.into_iter().filter(is_view).collect();
+    let views: Vec<PathBuf> = entries.iter().filter(is_view).cloned().collect();
+    let unremoved = |error| UndoError::Remove(place.alloc_dir.clone(), error);
     // Each has its link or its directory for as long as it may be mounted.
     if links.is_empty() && views.is_empty() {
-        return Ok(());
+        return proof::remove_all(&place.alloc_dir, &entries).map_err(unremoved);
     }
     let table = MountTable::read_blocking()?;
-    let is_known = table.has(&place.target);
-    for path in links.iter().map(|(_, path)| path).chain(&views).filter(|path| table.has(path)) {
-        if is_known && same(&place.target, path) == Some(false) {
-            return Err(UndoError::Foreign(path.clone()));
+    let target = table.top_at(&place.target);
+    let all = links.iter().map(|(link, path)| (link, path)).chain(views.iter().map(|at| (at, at)));
+    let mut not_ours = BTreeSet::new();
+    for (of, path) in all {
+        let Some(top) = table.top_at(path) else { continue };
+        let file = proof::file_of(of);
+        let unread = |error| UndoError::Read(file.clone(), error);
+        match proof::judge(&file, boot_id, top, target).map_err(unread)? {
+            Verdict::Ours => {
+                unmount(path).map_err(|error| UndoError::Unmount(path.clone(), error))?;
+            }
+            // Whatever is there now is another's, and none of ours is beneath it.
+            Verdict::EarlierBoot if of != path => {
+                not_ours.insert(path);
+            }
+            Verdict::EarlierBoot => return Err(ForeignMount::of(top, EARLIER_BOOT).into()),
+            Verdict::Foreign(why) => return Err(ForeignMount::of(top, why).into()),
         }
-        unmount(path).map_err(|error| UndoError::Unmount(path.clone(), error))?;
     }
     let left = MountTable::read_blocking()?;
     for (link, path) in &links {
-        if left.has(path) {
+        if left.has(path) && !not_ours.contains(path) {
             return Err(UndoError::Still(path.clone()));
         }
         fs::remove_file(link).map_err(|error| UndoError::Remove(link.clone(), error))?;
@@ -152,12 +236,5 @@ pub(super) fn undo(place: &Place) -> Result<(), UndoError> {
         }
         fs::remove_dir(view).map_err(|error| UndoError::Remove(view.clone(), error))?;
     }
-    Ok(())
-}
-
-/// Whether both paths show one thing; none when that cannot be seen, as on a dead mount.
-fn same(one: &Path, other: &Path) -> Option<bool> {
-    let id = |meta: Metadata| (meta.dev(), meta.ino());
-    let (one, other) = (fs::metadata(one).ok()?, fs::metadata(other).ok()?);
-    Some(id(one) == id(other))
+    proof::remove_all(&place.alloc_dir, &entries).map_err(unremoved)
 }

@@ -1,0 +1,237 @@
+//! What proves that a mount is one that this agent made.
+//!
+//! **Owns** a file beside each link and each view, `proof-<its name>`: the boot of the host, what is
+//! mounted, upon which mount, and the kernel's ids of the mount that was made.
+//!
+//! **Promises** that a proof is on the disk before its mount is made, and names the mount's ids
+//! after that. So a mount between the two is proven by what it shows and where it lies. A mount
+//! without proof is foreign, also one that no longer answers: everything is read from the mount
+//! table.
+//!
+//! **Never** takes a mount of another boot for one of ours: a boot ends every mount.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use berth_host::identity::{MountId, mount_id};
+use berth_host::table::MountTable;
+use berth_host::{Mount, MountContent};
+use serde::{Deserialize, Serialize};
+
+/// How the names of proofs begin.
+const PROOF: &str = "proof-";
+
+/// What proves a mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Proof {
+    /// The boot of the host.
+    boot_id: String,
+    /// What is mounted.
+    content: MountContent,
+    /// Which part of the file system, in bytes: paths need not be UTF-8.
+    root: Vec<u8>,
+    /// The id of the mount that it was mounted upon.
+    parent: Option<u64>,
+    /// The id of the mount itself, once it was made. May be given to another mount later.
+    id: Option<u64>,
+    /// The same as an id that is never used again in this boot (Linux 6.8).
+    unique_id: Option<u64>,
+}
+
+/// Whose a mount is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// This agent made it, in this boot.
+    Ours,
+    /// What this agent made ended with an earlier boot.
+    EarlierBoot,
+    /// Nothing proves that this agent made it; why, in words.
+    Foreign(&'static str),
+}
+
+/// Where the proof of a link or view is.
+pub(super) fn file_of(link_or_view: &Path) -> PathBuf {
+    let name = link_or_view.file_name().unwrap_or_default().to_string_lossy();
+    link_or_view.with_file_name(format!("{PROOF}{name}"))
+}
+
+/// Removes the proofs in an alloc's directory, whose links and views are gone.
+pub(super) fn remove_all(alloc_dir: &Path, entries: &[PathBuf]) -> io::Result<()> {
+    let is_proof = |path: &&PathBuf| {
+        path.file_name().is_some_and(|name| name.as_bytes().starts_with(PROOF.as_bytes()))
+    };
+    for entry in entries.iter().filter(is_proof) {
+        fs::remove_file(alloc_dir.join(entry.file_name().unwrap_or_default()))?;
+    }
+    Ok(())
+}
+
+impl Proof {
+    /// Of a mount that is about to be made of what `source` shows, at `path`.
+    pub(super) fn intend(boot_id: &str, source: &Mount, table: &MountTable, path: &Path) -> Self {
+        let above = table.mounts().iter().filter(|mount| path.starts_with(&mount.point));
+        // Of two at one path the later one lies on top.
+        let parent = above.max_by_key(|mount| mount.point.as_os_str().len());
+        Self {
+            boot_id: boot_id.to_owned(),
+            content: source.content(),
+            root: source.root.as_os_str().as_bytes().to_vec(),
+            parent: parent.map(|mount| mount.id),
+            id: None,
+            unique_id: None,
+        }
+    }
+
+    /// The same, once the mount is made.
+    pub(super) fn made(self, mount: &Mount) -> Self {
+        let unique_id = match mount_id(&mount.point) {
+            Ok(MountId::Unique(id)) => Some(id),
+            // An older kernel, or a mount that does not answer.
+            Ok(MountId::Reusable(_)) | Err(_) => None,
+        };
+        Self { id: Some(mount.id), unique_id, ..self }
+    }
+
+    /// Has it on the disk.
+    pub(super) fn write(&self, file: &Path) -> io::Result<()> {
+        let new = file.with_extension("new");
+        let mut open = File::create(&new)?;
+        open.write_all(&serde_json::to_vec(self)?)?;
+        open.sync_all()?;
+        fs::rename(&new, file)?;
+        File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
+    }
+
+    /// What is on the disk; none where an earlier version made the mount.
+    pub(super) fn read(file: &Path) -> io::Result<Option<Self>> {
+        match fs::read(file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            read => Ok(Some(serde_json::from_slice(&read?)?)),
+        }
+    }
+
+    fn shows(&self, mount: &Mount) -> bool {
+        self.content == mount.content() && mount.root.as_os_str() == OsStr::from_bytes(&self.root)
+    }
+
+    fn judge(&self, boot_id: &str, top: &Mount) -> Verdict {
+        if self.boot_id != boot_id {
+            return Verdict::EarlierBoot;
+        }
+        if !self.shows(top) {
+            return Verdict::Foreign("it shows something else");
+        }
+        match (self.id, self.unique_id) {
+            (None, _) if self.parent == Some(top.parent) => Verdict::Ours,
+            (None, _) => Verdict::Foreign("it lies upon another mount than was intended"),
+            (Some(id), _) if id != top.id => Verdict::Foreign("it is another mount"),
+            (Some(_), None) => Verdict::Ours,
+            (Some(_), Some(unique)) => match mount_id(&top.point) {
+                Ok(MountId::Unique(id)) if id != unique => Verdict::Foreign("it is another mount"),
+                // One that is dead says nothing, and is known by all the rest.
+                _ => Verdict::Ours,
+            },
+        }
+    }
+}
+
+/// Whose the mount `top` is, by the proof at `file`. An earlier version left none: then a mount is
+/// ours that shows what is published at `target`.
+pub(super) fn judge(
+    file: &Path,
+    boot_id: &str,
+    top: &Mount,
+    target: Option<&Mount>,
+) -> io::Result<Verdict> {
+    Ok(match Proof::read(file)? {
+        Some(proof) => proof.judge(boot_id, top),
+        None if target.is_some_and(|target| same(target, top)) => Verdict::Ours,
+        None => Verdict::Foreign("the agent has no record of it"),
+    })
+}
+
+/// Whether both mounts show one thing.
+pub(super) fn same(one: &Mount, other: &Mount) -> bool {
+    one.content() == other.content() && one.root == other.root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOT: &str = "boot-1";
+
+    fn mount(line: &str) -> Mount {
+        Mount::parse(line.as_bytes()).unwrap()
+    }
+
+    fn table() -> MountTable {
+        let lines = [
+            "22 1 8:1 / / rw - ext4 /dev/sda1 rw",
+            "30 22 8:1 /b /s/target rw - ext4 /dev/sda1 rw",
+            "31 22 0:40 / /srv rw - tmpfs tmpfs rw",
+        ];
+        lines.map(mount).into_iter().collect()
+    }
+
+    #[test]
+    fn a_mount_is_proven_by_its_ids_or_by_what_was_intended_and_never_after_a_boot() {
+        let table = table();
+        let source = table.top_at(Path::new("/s/target")).unwrap();
+        let intended = Proof::intend(BOOT, source, &table, Path::new("/srv/data"));
+        assert_eq!(intended.parent, Some(31));
+        let ours = mount("40 31 8:1 /b /srv/data rw - ext4 /dev/sda1 rw");
+        let upon_it = mount("41 40 8:1 /b /srv/data rw - ext4 /dev/sda1 rw");
+        let other = mount("40 31 8:1 /c /srv/data rw - ext4 /dev/sda1 rw");
+        let is = |proof: &Proof, mount: &Mount| proof.judge(BOOT, mount) == Verdict::Ours;
+        assert!(is(&intended, &ours) && !is(&intended, &upon_it) && !is(&intended, &other));
+        let made = intended.clone().made(&ours);
+        assert!(is(&made, &ours) && !is(&made, &upon_it) && !is(&made, &other));
+        for proof in [intended, made] {
+            assert_eq!(proof.judge("boot-2", &ours), Verdict::EarlierBoot);
+        }
+    }
+
+    #[test]
+    fn an_id_that_another_mount_was_given_is_told_by_the_one_that_is_never_used_again() {
+        let proc = MountTable::read_blocking().unwrap();
+        let proc = proc.top_at(Path::new("/proc")).unwrap();
+        let table: MountTable = [proc.clone()].into_iter().collect();
+        let proof = Proof::intend(BOOT, proc, &table, Path::new("/proc")).made(proc);
+        assert_eq!(proof.judge(BOOT, proc), Verdict::Ours);
+        if proof.unique_id.is_none() {
+            println!("SKIPPED (needs Linux 6.8): this kernel has no such ids");
+            return;
+        }
+        let reused = Proof { unique_id: Some(1), ..proof };
+        assert!(matches!(reused.judge(BOOT, proc), Verdict::Foreign(_)));
+    }
+
+    #[test]
+    fn without_a_record_only_what_is_published_proves_a_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, table) = (dir.path().join("bind-target-1"), table());
+        let file = file_of(&link);
+        assert_eq!(file, dir.path().join("proof-bind-target-1"));
+        let target = table.top_at(Path::new("/s/target"));
+        let ours = mount("40 31 8:1 /b /srv/data rw - ext4 /dev/sda1 rw");
+        let verdict = |target| judge(&file, BOOT, &ours, target).unwrap();
+        assert_eq!(verdict(target), Verdict::Ours);
+        assert!(matches!(verdict(None), Verdict::Foreign(_)));
+        assert!(matches!(verdict(table.top_at(Path::new("/srv"))), Verdict::Foreign(_)));
+
+        let root = OsStr::from_bytes(b"/\xff \\040\n");
+        let source = Mount { root: root.into(), ..ours.clone() };
+        let proof = Proof::intend(BOOT, &source, &table, Path::new("/srv/data"));
+        proof.write(&file).unwrap();
+        assert_eq!(Proof::read(&file).unwrap(), Some(proof));
+        assert!(matches!(verdict(target), Verdict::Foreign(_)), "the record counts");
+        remove_all(dir.path(), &[file.clone(), link]).unwrap();
+        assert!(!file.exists());
+        fs::write(&file, "{").unwrap();
+        assert!(judge(&file, BOOT, &ours, target).is_err(), "unknown is not ours");
+    }
+}

@@ -1,0 +1,150 @@
+//! What the agent did not mount, it does not unmount.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::{Grant, View};
+use berth_domain::access::Mode;
+use berth_domain::volume::MountOptions;
+use berth_harness::{root, wait};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use crate::reboot::Boot;
+use crate::world::{Differences, PATIENCE, World, grant};
+
+async fn world() -> World {
+    let driver: &[&str] = &["--no-attach"];
+    let world = World::start_with(Differences { driver, ..Default::default() }).await;
+    fs::create_dir_all(world.dir.join("binds/data")).unwrap();
+    world
+}
+
+/// Mounts somebody else's file system, with a file in it.
+fn mount_theirs(at: &Path) {
+    let none = None::<&Path>;
+    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+    fs::write(at.join("theirs"), "theirs").unwrap();
+}
+
+async fn is_released(world: &World, alloc: &str, revision: u64) {
+    wait::until("it is taken down", PATIENCE, async || {
+        world.detach(alloc, 7, revision).await.map(drop).map_err(|problem| problem.to_string())
+    })
+    .await;
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    world.judge();
+}
+
+/// The target is unmounted by hand as well, so that it cannot be compared with.
+#[tokio::test]
+async fn a_mount_of_somebody_else_is_left_alone_and_named() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = world().await;
+    let path = world.dir.join("binds/data");
+    world.answer_take("a", Ok(grant("a", 7, &BTreeMap::new())));
+    world.mount_as("a", None, Some(&path)).await.unwrap();
+    let target = world.status().await.unwrap().mounts[0].path.clone();
+    for at in [&path, Path::new(&target)] {
+        umount2(at, MntFlags::empty()).unwrap();
+    }
+    mount_theirs(&path);
+
+    let refused = world.detach("a", 7, 11).await.unwrap_err();
+    assert_eq!((refused.code, refused.retryable), (Code::ForeignMount, true), "{refused}");
+    let look = format!("findmnt --mountpoint {}", path.display());
+    assert!(refused.message.contains(&look) && refused.message.contains("tmpfs"), "{refused}");
+    assert_eq!(fs::read_to_string(path.join("theirs")).unwrap(), "theirs");
+    let failures = world.status().await.unwrap().failures;
+    assert!(failures.iter().any(|failure| failure.error.contains(&look)), "{failures:?}");
+    assert_eq!(world.count("NodeUnstageVolume OK"), 0);
+
+    umount2(&path, MntFlags::empty()).unwrap();
+    is_released(&world, "a", 12).await;
+}
+
+/// Also one that lies upon ours, and one that shows the volume itself.
+#[tokio::test]
+async fn a_mount_upon_ours_is_left_alone() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = world().await;
+    let path = world.dir.join("binds/data");
+    world.answer_take("a", Ok(grant("a", 7, &BTreeMap::new())));
+    world.mount_as("a", None, Some(&path)).await.unwrap();
+    let target = world.status().await.unwrap().mounts[0].path.clone();
+    mount(Some(Path::new(&target)), &path, None::<&Path>, MsFlags::MS_BIND, None::<&Path>).unwrap();
+    let refused = world.detach("a", 7, 11).await.unwrap_err();
+    assert_eq!(refused.code, Code::ForeignMount, "{refused}");
+    umount2(&path, MntFlags::empty()).unwrap();
+    is_released(&world, "a", 12).await;
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+}
+
+/// The agent is killed before it wrote down which mount it made.
+#[tokio::test]
+async fn a_mount_that_was_only_intended_is_proven_by_what_it_shows_and_where() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = world().await;
+    let path = world.dir.join("binds/data");
+    let view = View { place: 1, mode: Mode::Read, mount: MountOptions::default() };
+    let granted = Grant { view: Some(view), ..grant("a", 7, &BTreeMap::new()) };
+    world.answer_take("a", Ok(granted));
+    world.mount_as("a", Some("look"), Some(&path)).await.unwrap();
+    world.agent.kill9();
+    let found = Command::new("find")
+        .arg(world.dir.join("state/csi"))
+        .args(["-name", "proof-*"])
+        .output()
+        .unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found.lines().count(), 2, "of the view and of the path: {found}");
+    for file in found.lines() {
+        let text = fs::read_to_string(file).unwrap();
+        let mut proof: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(proof["id"].is_u64(), "{proof}");
+        proof["id"] = serde_json::Value::Null;
+        proof["unique_id"] = serde_json::Value::Null;
+        fs::write(file, proof.to_string()).unwrap();
+    }
+    world.agent.restart();
+    world.healthy_now().await;
+    is_released(&world, "a", 11).await;
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+}
+
+/// A boot ends every mount: what is at the path now is somebody else's.
+#[tokio::test]
+async fn after_a_boot_what_is_mounted_at_a_callers_path_is_left_alone() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let mut world = world().await;
+    let path = world.dir.join("binds/data");
+    let first = Boot::begin(&world, "boot-1").await;
+    first.carry_with(&mut world, &["--no-attach"]).await;
+    world.answer_take("a", Ok(grant("a", 7, &BTreeMap::new())));
+    world.mount_as("a", None, Some(&path)).await.unwrap();
+    assert!(first.mounts(world.dir.path()).contains(&path));
+
+    world.agent.kill9();
+    world.driver.kill9();
+    first.end();
+    let second = Boot::begin(&world, "boot-2").await;
+    second.run("mount", &["-t", "tmpfs", "tmpfs", path.to_str().unwrap()]);
+    second.carry_with(&mut world, &["--no-attach"]).await;
+    wait::until("it is taken down", PATIENCE, async || {
+        world.detach("a", 7, 21).await.map(drop).map_err(|problem| problem.to_string())
+    })
+    .await;
+    assert!(second.mounts(world.dir.path()).contains(&path), "it is not the agent's");
+    assert_eq!(world.leftovers(), [""; 0].map(std::path::PathBuf::from));
+    world.judge();
+}
