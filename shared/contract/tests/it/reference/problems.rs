@@ -141,6 +141,22 @@ fn of_places(code: Code) -> Option<Problem> {
                 .plugin(plugin)
                 .node(node)
         }
+        Code::ForeignMount => about(
+            "at /srv/data something is mounted (tmpfs, tmpfs) that nothing proves to be this \
+             volume, so it is left alone: it is another mount; see what it is with `findmnt \
+             --mountpoint /srv/data`, then unmount it or move it away with `umount /srv/data`",
+            "agent.detach",
+        )
+        .node(node)
+        .retryable(),
+        Code::NotReadOnly => about(
+            "plugin ebs.csi.aws.com answered NodePublishVolume with OK, but at \
+             /var/lib/berth/csi/0a/target there is a block device that can be written, and only \
+             reading was asked for",
+            "agent.mount",
+        )
+        .plugin(plugin)
+        .node(node),
         Code::SecretsUnavailable => {
             about("the volume's secrets: this claim service has no key for secrets", "secret.open")
         }
