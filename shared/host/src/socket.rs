@@ -9,10 +9,10 @@
 //!
 //! **Never** makes other files beside a socket (CSI, "Supervised Lifecycle Management").
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -137,6 +137,16 @@ fn is_served(path: &Path) -> io::Result<bool> {
 fn file_identity(path: &Path) -> io::Result<FileIdentity> {
     let meta = fs::symlink_metadata(path)?;
     Ok((meta.ino(), meta.ctime(), meta.ctime_nsec()))
+}
+
+impl Socket {
+    /// Sets the permission bits of its file.
+    pub fn set_mode(&mut self, mode: u32) -> io::Result<()> {
+        fs::set_permissions(&self.path, Permissions::from_mode(mode))?;
+        // That was a change of the file, and it is still this one.
+        self.file = file_identity(&self.path)?;
+        Ok(())
+    }
 }
 
 impl Drop for Socket {

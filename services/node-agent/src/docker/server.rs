@@ -6,9 +6,9 @@
 //! with it is dropped. Hence one request a connection: its end says whether the answer went out.
 
 use std::convert::Infallible;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -74,8 +74,8 @@ impl Listening {
             trust::open(dir, &TrustedUsers::own())?;
         }
         let failed = |source| ServeError::Io { path: path.to_owned(), source };
-        let (listener, file) = socket::listen(path)?;
-        fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
+        let (listener, mut file) = socket::listen(path)?;
+        file.set_mode(0o600).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let listener = UnixListener::from_std(listener).map_err(failed)?;
         Ok(Self { listener, _file: file })
@@ -221,6 +221,9 @@ impl Body for Answered {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[tokio::test]
