@@ -24,7 +24,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     let on = Endpoints { service: &service, state };
 
     on.verb(Namespaced::VolumeRegister, |s, n, r| async move {
-        let request = register::read(&s, &n, &r.body)?;
+        let request = register::read(&s, &n, &r)?;
         register::register(&s, n, request, r.trace, r.deadline).await
     })
     .await?;

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use berth_bus::{Call, RequestError};
+use berth_bus::{Call, Request, RequestError};
 use berth_contract::code::Code;
-use berth_contract::decode::{self, Fault, Unknown};
+use berth_contract::decode::{self, Fault};
 use berth_contract::message::call::{Validate, Validated};
 use berth_contract::message::volume::{Register, Registered};
 use berth_contract::problem::Problem;
@@ -29,11 +29,11 @@ use crate::transact::{Committed, TransactError};
 
 const REGISTER: &str = "volume.register";
 
-/// Reads the document: a person's, whoever sends it, so an unknown field is a fault. Told with the
-/// others is what only a running system knows: of the plugin, and of where the request was sent.
-pub fn read(state: &State, namespace: &Namespace, body: &[u8]) -> Result<Register, Problem> {
-    let bad = |faults| Problem::bad_input(REGISTER, faults);
-    let value = decode::json(body).map_err(bad)?;
+/// Reads the document. Told with the other faults is what only a running system knows: of the
+/// plugin, and of where the request was sent.
+pub fn read(state: &State, namespace: &Namespace, request: &Request) -> Result<Register, Problem> {
+    let bad = |faults| request.bad_input(REGISTER, faults);
+    let value = decode::json(&request.body).map_err(bad)?;
     let mut late = Vec::new();
     let text = |field: &str| value.get(field).and_then(Value::as_str);
     let fault = |path: &str, problem| Fault { path: path.to_owned(), problem, line: None };
@@ -42,7 +42,7 @@ pub fn read(state: &State, namespace: &Namespace, body: &[u8]) -> Result<Registe
     }
     let plugin = text("plugin").and_then(|id| PluginId::new(id).ok());
     let unready = plugin.and_then(|plugin| has_controller(state, &plugin).err());
-    let decoded = decode::decode(value, Unknown::Fault);
+    let decoded = decode::decode(value, request.unknown);
     let mut faults = match decoded {
         Ok(document) if late.is_empty() => return Ok(document),
         Ok(_) => Vec::new(),

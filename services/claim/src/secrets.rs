@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use berth_bus::{Bucket, Change, Guard, Write};
 use berth_contract::code::Code;
+use berth_contract::decode::Unknown;
 use berth_contract::message::secret::{Open, PublicKey, Sealed, Secrets};
 use berth_contract::message::volume::GivenSecrets;
 use berth_contract::problem::Problem;
@@ -164,7 +165,7 @@ pub async fn wanted(
 fn checked(secrets: Secrets) -> Result<Secrets, Problem> {
     let bytes = serde_json::to_vec(&secrets)
         .map_err(|_| Problem::new(Code::Internal, "opened secrets are no JSON"))?;
-    berth_contract::decode::message(&bytes).map_err(|mut faults| {
+    berth_contract::decode::message(&bytes, Unknown::Fault).map_err(|mut faults| {
         for fault in &mut faults {
             let of = if fault.path.is_empty() { "secrets" } else { "secrets." };
             fault.path.insert_str(0, of);

@@ -298,6 +298,7 @@ fn call_headers(call: &Call, within: Duration) -> HeaderMap {
     let mut all = HeaderMap::new();
     headers::set(&mut all, header::TRACEPARENT, call.trace);
     headers::set(&mut all, header::DEADLINE, now().after(within).unix_ms());
+    headers::set(&mut all, header::CONTRACT, header::CONTRACT_VERSION);
     all
 }
 

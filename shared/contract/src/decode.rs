@@ -4,8 +4,8 @@
 //! specs, requests on the bus, configuration. (Records we wrote ourselves are read by serde.)
 //!
 //! **Promises** every fault of the input in one pass, each with its path (`capability[1].access`),
-//! and a value only when there is none. An unknown field is a fault in a document a person wrote,
-//! and is ignored in a message, which may come from a newer version.
+//! and a value only when there is none. An unknown field is a fault in a document and in a request
+//! that changes something; other requests ignore it ([`VerbKind`](crate::endpoint::VerbKind)).
 //!
 //! **Never** panics, whatever the input.
 
@@ -41,12 +41,13 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What to do with a field nobody knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What to do with a field that this version does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unknown {
-    /// A person wrote it: probably a typing error.
+    /// It is a fault: a typing error, or a wish that this version cannot fulfil.
+    #[default]
     Fault,
-    /// A program wrote it: perhaps a newer one.
+    /// It is ignored: without it the answer is still true.
     Ignore,
 }
 
@@ -79,9 +80,9 @@ pub fn decode<T: Decode>(value: Value, unknown: Unknown) -> Result<T, Vec<Fault>
     }
 }
 
-/// Reads a message: JSON in bytes, unknown fields ignored.
-pub fn message<T: Decode>(body: &[u8]) -> Result<T, Vec<Fault>> {
-    decode(json(body)?, Unknown::Ignore)
+/// Reads a message: JSON in bytes.
+pub fn message<T: Decode>(body: &[u8], unknown: Unknown) -> Result<T, Vec<Fault>> {
+    decode(json(body)?, unknown)
 }
 
 /// The JSON of a message's body; an empty one is an empty object, so that `nats req SUBJECT ''`
@@ -447,7 +448,9 @@ mod tests {
 
     #[test]
     fn a_message_ignores_what_it_does_not_know() {
-        let whole: Whole = message(br#"{"parts":[{"volume":"v","new":1}],"newer":true}"#).unwrap();
+        let whole: Whole =
+            message(br#"{"parts":[{"volume":"v","new":1}],"newer":true}"#, Unknown::Ignore)
+                .unwrap();
         let volume = VolumeId::new("v").unwrap();
         assert_eq!(whole, Whole { parts: vec![Part { volume, many: 1 }], note: None });
     }
@@ -455,7 +458,7 @@ mod tests {
     #[test]
     fn what_is_no_json_is_one_fault() {
         for body in [&b"{"[..], b"\xff\xfe", b"[1,2]", b"null", b"7"] {
-            assert_eq!(message::<Whole>(body).unwrap_err().len(), 1, "{body:?}");
+            assert_eq!(message::<Whole>(body, Unknown::Ignore).unwrap_err().len(), 1, "{body:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! **Owns** what `nats micro info` shows of an endpoint and what `docs/contract.md` explains of it;
 //! services take their endpoints from here. A verb that is missing in these tables does not
-//! compile, and neither does a message that cannot be read.
+//! compile, and neither does a message that cannot be read or a verb without a [kind](VerbKind).
 //!
 //! **Never** makes a subject by itself: that is [`subject`](crate::subject)'s.
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::decode::Decode;
+use crate::decode::{Decode, Unknown};
 use crate::message::{agent, alloc, call, claim, collect, plugin, registry, secret, volume};
 use crate::service::{self, ServiceName};
 use crate::subject::{
@@ -20,6 +20,30 @@ use crate::subject::{
 
 /// The page that explains every endpoint, from the top of the repository.
 pub const PAGE: &str = "docs/contract.md";
+
+/// What a request does. It decides what becomes of a field that the service does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VerbKind {
+    /// It changes nothing. An unknown field is ignored, and any replica may answer.
+    Read,
+    /// It changes something. An unknown field is a fault, and nothing is written: an ignored typing
+    /// error in `read_only` would grant write access.
+    Change,
+    /// Our own processes send it to each other, and versions are mixed during an upgrade. An unknown
+    /// field is ignored, so that a newer agent's report reaches an older registry. What an older
+    /// process must not ignore needs a new verb, not a new field.
+    Peer,
+}
+
+impl VerbKind {
+    /// What becomes of an unknown field.
+    pub const fn unknown(self) -> Unknown {
+        match self {
+            Self::Change => Unknown::Fault,
+            Self::Read | Self::Peer => Unknown::Ignore,
+        }
+    }
+}
 
 /// One endpoint, as people see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +56,8 @@ pub struct Endpoint {
     pub step: String,
     /// Its subject, with placeholders for ids: `berth.v1.claim.take.<ns>`.
     pub subject: String,
+    /// What becomes of fields that the service does not know.
+    pub kind: VerbKind,
     /// What it does, in a line.
     pub description: &'static str,
     /// The request's type, below [`message`](crate::message): `claim::Take`.
@@ -66,7 +92,8 @@ impl Endpoint {
 
     /// `secret.open`: its subject names the node that asks.
     pub fn secret_open() -> Self {
-        let Exchange { description, request, reply } = exchange::<secret::Open, secret::Sealed>(
+        let Exchange { kind, description, request, reply } = exchange::<secret::Open, secret::Sealed>(
+            VerbKind::Peer,
             "For agents: a volume's secrets for a plugin call, sealed for the node that asks",
             "secret::Open",
             "secret::Sealed",
@@ -74,7 +101,7 @@ impl Endpoint {
         let step = SECRET_OPEN_STEP.to_owned();
         let (service, name) = (service::CLAIM, step.replace('.', "-"));
         let subject = SECRET_OPEN_ALL.replace('*', "<node>");
-        Self { service, name, step, subject, description, request, reply }
+        Self { service, name, step, subject, kind, description, request, reply }
     }
 
     /// Where the reference explains it: `claim-take`, the anchor on [`PAGE`].
@@ -95,6 +122,7 @@ impl Endpoint {
 
 /// What an endpoint does, is asked and answers.
 struct Exchange {
+    kind: VerbKind,
     description: &'static str,
     request: &'static str,
     reply: &'static str,
@@ -103,6 +131,7 @@ struct Exchange {
 /// An exchange whose request and reply are messages that can be read.
 #[expect(clippy::extra_unused_type_parameters, reason = "they are here to be held to their bounds")]
 const fn exchange<Request, Reply>(
+    kind: VerbKind,
     description: &'static str,
     request: &'static str,
     reply: &'static str,
@@ -111,18 +140,19 @@ where
     Request: Decode,
     Reply: Serialize + DeserializeOwned,
 {
-    Exchange { description, request, reply }
+    Exchange { kind, description, request, reply }
 }
 
 macro_rules! exchanges {
     ($all:ident, $of:ident, $verbs:ident {
-        $($verb:ident($request:ty) -> $reply:ty: $description:literal;)*
+        $($kind:ident $verb:ident($request:ty) -> $reply:ty: $description:literal;)*
     }) => {
         const $all: &[$verbs] = &[$($verbs::$verb),*];
 
         const fn $of(verb: $verbs) -> Exchange {
             match verb {
                 $($verbs::$verb => exchange::<$request, $reply>(
+                    VerbKind::$kind,
                     $description,
                     stringify!($request),
                     stringify!($reply),
@@ -133,98 +163,112 @@ macro_rules! exchanges {
 }
 
 exchanges! { NAMESPACED, namespaced, Namespaced {
-    VolumeRegister(volume::Register) -> volume::Registered:
+    Change VolumeRegister(volume::Register) -> volume::Registered:
         "Register a volume, or change it: the volume's document";
-    VolumeDeregister(volume::Deregister) -> volume::Deregistered:
+    Change VolumeDeregister(volume::Deregister) -> volume::Deregistered:
         "Deregister a volume; by force once its claims are released: id, force, reason";
-    VolumeDetach(volume::Detach) -> volume::Detached:
+    Change VolumeDetach(volume::Detach) -> volume::Detached:
         "Release a node's claims on a volume whose allocs have ended: id, node, reason";
-    VolumeStatus(volume::Status) -> volume::VolumeStatus:
+    Read VolumeStatus(volume::Status) -> volume::VolumeStatus:
         "Show one volume with its claims and its health: id";
-    VolumeList(volume::List) -> volume::Volumes:
+    Read VolumeList(volume::List) -> volume::Volumes:
         "List volumes, one short line each: prefix, plugin, node, state";
-    VolumePlacement(volume::Placement) -> volume::Placements:
+    Read VolumePlacement(volume::Placement) -> volume::Placements:
         "Show which nodes could host these volumes now, and why the others cannot: volumes, index";
-    ClaimTake(claim::Take) -> claim::Grant:
+    Change ClaimTake(claim::Take) -> claim::Grant:
         "Take a claim on a volume for an alloc: alloc, volume, node, mode, wait";
-    ClaimRelease(claim::Release) -> claim::Released:
+    Change ClaimRelease(claim::Release) -> claim::Released:
         "Give a claim up: alloc, volume, epoch, reason";
-    ClaimCheckpoint(claim::Checkpoint) -> claim::Checkpointed:
+    Peer ClaimCheckpoint(claim::Checkpoint) -> claim::Checkpointed:
         "For volumewatchers: record what came of a call, learn the next call";
-    ClaimStatus(claim::Status) -> claim::Claims:
+    Read ClaimStatus(claim::Status) -> claim::Claims:
         "Show claims and what each waits for: prefix, volume, alloc, node, plugin, state";
-    AllocRegister(alloc::Register) -> alloc::AllocStatus:
+    Change AllocRegister(alloc::Register) -> alloc::AllocStatus:
         "Say that an alloc is placed on a node: id, node, volumes";
-    AllocStop(alloc::Stop) -> alloc::AllocStatus:
+    Change AllocStop(alloc::Stop) -> alloc::AllocStatus:
         "Say that an alloc has ended, so that its claims are released: id, state, note";
-    AllocStatus(alloc::Status) -> alloc::AllocStatus:
+    Read AllocStatus(alloc::Status) -> alloc::AllocStatus:
         "Show one alloc with its claims: id";
-    AllocList(alloc::List) -> alloc::Allocs:
+    Read AllocList(alloc::List) -> alloc::Allocs:
         "List allocs, one short line each: prefix, node, state";
-    AllocForget(alloc::Forget) -> alloc::Forgotten:
+    Change AllocForget(alloc::Forget) -> alloc::Forgotten:
         "Remove the record of an alloc that ended before a time and has no claim: id, before";
 }}
 
 exchanges! { GLOBAL, global, Global {
-    PluginStatus(registry::PluginQuery) -> registry::Plugins:
+    Read PluginStatus(registry::PluginQuery) -> registry::Plugins:
         "Show plugins and the health of each instance; one, or by prefix, node, type: id";
-    PluginExpect(registry::Expect) -> registry::Expected:
+    Change PluginExpect(registry::Expect) -> registry::Expected:
         "Say how many instances of a plugin a job is to have: plugin, job, controllers, nodes";
-    PluginDelete(registry::Delete) -> registry::Deleted:
+    Change PluginDelete(registry::Delete) -> registry::Deleted:
         "Remove what is left of a plugin that nobody runs or uses: id";
-    NodeStatus(registry::NodeQuery) -> registry::Nodes:
+    Read NodeStatus(registry::NodeQuery) -> registry::Nodes:
         "Show nodes, whether their agents are there, and their plugins; all of them, or one: id";
-    NodeReport(registry::Report) -> registry::Reported:
+    Peer NodeReport(registry::Report) -> registry::Reported:
         "For agents: all there is to know of a node and its plugin instances";
-    NodeLeave(registry::Leave) -> registry::Left:
+    Change NodeLeave(registry::Leave) -> registry::Left:
         "Forget a node that is gone for good, and its plugin instances: node";
-    NodeGone(registry::Gone) -> registry::Declared:
+    Change NodeGone(registry::Gone) -> registry::Declared:
         "Say that nothing on a node can write any more, so that its claims are released by that: \
          node, kind, by, note";
-    GcForce(collect::Force) -> collect::Sweep:
+    Change GcForce(collect::Force) -> collect::Sweep:
         "Collect now; says what was collected, what was kept, and why";
-    SecretKey(secret::Key) -> secret::PublicKey:
+    Read SecretKey(secret::Key) -> secret::PublicKey:
         "Show the public key that a volume's secrets are to be sealed for";
 }}
 
 exchanges! { AGENT, agent_verb, AgentVerb {
-    Mount(agent::Mount) -> agent::Mounted:
+    Change Mount(agent::Mount) -> agent::Mounted:
         "Claim a volume for an alloc of this node, and mount it: alloc, volume, alias, path, wait";
-    Detach(call::Call) -> call::Called:
+    Peer Detach(call::Call) -> call::Called:
         "For volumewatchers: take the volume down for an alloc; wholly, after the last";
-    Republish(agent::Republish) -> agent::Republished:
+    Change Republish(agent::Republish) -> agent::Republished:
         "Take dead mounts of a volume down and bring them back at the same paths: alloc, or all";
-    Status(agent::Status) -> agent::AgentStatus:
+    Read Status(agent::Status) -> agent::AgentStatus:
         "Show what is mounted on this node, for whom, and which controllers it serves";
-    Plugins(plugin::Query) -> plugin::Here:
+    Read Plugins(plugin::Query) -> plugin::Here:
         "Show each plugin instance of this node, its process, and files that are no plugin";
-    PluginStop(plugin::Stop) -> plugin::Ordered:
+    Change PluginStop(plugin::Stop) -> plugin::Ordered:
         "End the process of a plugin that the agent runs: plugin, instance, even_with_mounts, by";
-    PluginStart(plugin::Start) -> plugin::Ordered:
+    Change PluginStart(plugin::Start) -> plugin::Ordered:
         "Run a plugin again that was stopped: plugin, instance";
 }}
 
 exchanges! { CONTROLLER, controller, ControllerRpc {
-    Publish(call::Call) -> call::Called:
+    Peer Publish(call::Call) -> call::Called:
         "For berth-claim: ControllerPublishVolume, attach a volume to a node";
-    Unpublish(call::Call) -> call::Called:
+    Peer Unpublish(call::Call) -> call::Called:
         "For volumewatchers: ControllerUnpublishVolume, detach a volume from a node";
-    Validate(call::Validate) -> call::Validated:
+    Peer Validate(call::Validate) -> call::Validated:
         "For berth-claim: ValidateVolumeCapabilities, can the volume be used so";
 }}
 
+impl Namespaced {
+    /// Whether it changes nothing: then any replica's answer is as good as another's.
+    pub const fn only_reads(self) -> bool {
+        matches!(namespaced(self).kind, VerbKind::Read)
+    }
+}
+
+impl Global {
+    /// Whether it changes nothing: then any replica's answer is as good as another's.
+    pub const fn only_reads(self) -> bool {
+        matches!(global(self).kind, VerbKind::Read)
+    }
+}
+
 impl From<Namespaced> for Endpoint {
     fn from(verb: Namespaced) -> Self {
-        let Exchange { description, request, reply } = namespaced(verb);
+        let Exchange { kind, description, request, reply } = namespaced(verb);
         let (service, name, step) = (service::CLAIM, verb.endpoint(), verb.step());
         let subject = verb.all().replace('*', "<ns>");
-        Self { service, name, step, subject, description, request, reply }
+        Self { service, name, step, subject, kind, description, request, reply }
     }
 }
 
 impl From<Global> for Endpoint {
     fn from(verb: Global) -> Self {
-        let Exchange { description, request, reply } = global(verb);
+        let Exchange { kind, description, request, reply } = global(verb);
         let service = match verb {
             Global::PluginStatus
             | Global::PluginExpect
@@ -237,27 +281,27 @@ impl From<Global> for Endpoint {
             Global::SecretKey => service::CLAIM,
         };
         let (name, step, subject) = (verb.endpoint(), verb.step(), verb.subject());
-        Self { service, name, step, subject, description, request, reply }
+        Self { service, name, step, subject, kind, description, request, reply }
     }
 }
 
 impl From<AgentVerb> for Endpoint {
     fn from(verb: AgentVerb) -> Self {
-        let Exchange { description, request, reply } = agent_verb(verb);
+        let Exchange { kind, description, request, reply } = agent_verb(verb);
         let (service, name) = (service::NODE_AGENT, verb.as_str().to_owned());
         let step = format!("agent.{name}");
         let subject = format!("berth.v1.agent.<node>.{name}");
-        Self { service, name, step, subject, description, request, reply }
+        Self { service, name, step, subject, kind, description, request, reply }
     }
 }
 
 impl From<ControllerRpc> for Endpoint {
     fn from(rpc: ControllerRpc) -> Self {
-        let Exchange { description, request, reply } = controller(rpc);
+        let Exchange { kind, description, request, reply } = controller(rpc);
         let (service, name) = (service::CONTROLLER, rpc.as_str().to_owned());
         let step = format!("controller.{name}");
         let subject = format!("berth.v1.controller.<plugin>.{name}");
-        Self { service, name, step, subject, description, request, reply }
+        Self { service, name, step, subject, kind, description, request, reply }
     }
 }
 

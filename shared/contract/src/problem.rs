@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::code::Code;
 use crate::decode::Fault;
+use crate::header::CONTRACT_VERSION;
 
 /// Why a request was not done, and what to do now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +67,19 @@ impl Problem {
     pub fn bad_input(step: &str, faults: Vec<Fault>) -> Self {
         let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
         Self { faults, ..Self::new(Code::BadInput, list.join("; ")).at(step) }
+    }
+
+    /// Bad input of a client that states a contract version. A newer client learns that the service
+    /// is older, because the faults may be fields or values that only a newer service knows.
+    pub fn bad_input_of(stated: Option<u32>, step: &str, faults: Vec<Fault>) -> Self {
+        let problem = Self::bad_input(step, faults);
+        match stated.filter(|stated| *stated > CONTRACT_VERSION) {
+            None => problem,
+            Some(stated) => problem.next(format!(
+                "the request states contract version {stated}, and this service has \
+                 {CONTRACT_VERSION}: upgrade the service, or leave out what the faults name"
+            )),
+        }
     }
 
     /// Asking again may help.

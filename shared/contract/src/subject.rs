@@ -68,27 +68,6 @@ impl Namespaced {
         }
     }
 
-    /// Whether it changes nothing: then any replica's answer is as good as another's.
-    pub const fn only_reads(self) -> bool {
-        match self {
-            Self::VolumeStatus
-            | Self::VolumeList
-            | Self::VolumePlacement
-            | Self::ClaimStatus
-            | Self::AllocStatus
-            | Self::AllocList => true,
-            Self::VolumeRegister
-            | Self::VolumeDeregister
-            | Self::VolumeDetach
-            | Self::ClaimTake
-            | Self::ClaimRelease
-            | Self::ClaimCheckpoint
-            | Self::AllocRegister
-            | Self::AllocStop
-            | Self::AllocForget => false,
-        }
-    }
-
     /// The endpoint's name in `nats micro`: `volume-register`.
     pub fn endpoint(self) -> String {
         joined(self.parts(), '-')
@@ -156,19 +135,6 @@ impl Global {
             Self::NodeGone => ("node", "gone"),
             Self::GcForce => ("gc", "force"),
             Self::SecretKey => ("secret", "key"),
-        }
-    }
-
-    /// Whether it changes nothing: then any replica's answer is as good as another's.
-    pub const fn only_reads(self) -> bool {
-        match self {
-            Self::PluginStatus | Self::NodeStatus | Self::SecretKey => true,
-            Self::PluginExpect
-            | Self::PluginDelete
-            | Self::NodeReport
-            | Self::NodeLeave
-            | Self::NodeGone
-            | Self::GcForce => false,
         }
     }
 

@@ -285,6 +285,8 @@ impl Answering {
             body: self.message.payload.clone(),
             trace,
             deadline: Instant::now() + within,
+            contract: headers::number(all, header::CONTRACT).and_then(|of| u32::try_from(of).ok()),
+            unknown: self.running.spec.unknown,
         })
     }
 

@@ -22,7 +22,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use berth_contract::decode::{self, Decode};
+use berth_contract::decode::{self, Decode, Fault, Unknown};
 use berth_contract::endpoint as contract;
 use berth_contract::problem::Problem;
 use berth_contract::service::ServiceName;
@@ -70,6 +70,8 @@ pub struct EndpointSpec {
     /// Whether a request past its deadline is taken all the same, like one that says none: for what
     /// must be heard also from a host whose clock is wrong, and does no harm when it comes late.
     pub any_clock: bool,
+    /// What becomes of a request's field that this version does not know.
+    pub unknown: Unknown,
 }
 
 impl ServiceSpec {
@@ -98,6 +100,7 @@ impl EndpointSpec {
             name: endpoint.name,
             subject,
             description: endpoint.description.to_owned(),
+            unknown: endpoint.kind.unknown(),
             max_in_flight,
             ..Self::default()
         }
@@ -143,13 +146,21 @@ pub struct Request {
     pub trace: TraceContext,
     /// When its caller stops waiting: five seconds from its arrival when it does not say.
     pub deadline: Instant,
+    /// The version of the contract that its caller speaks, if it says so.
+    pub contract: Option<u32>,
+    /// What becomes of a field that this version does not know.
+    pub unknown: Unknown,
 }
 
 impl Request {
     /// The body as a message, or a problem that names every fault.
     pub fn decode<T: Decode>(&self, step: &str) -> Result<T, Problem> {
-        decode::message(&self.body)
-            .map_err(|faults| Problem::bad_input(step, faults).trace(self.trace.trace_id()))
+        decode::message(&self.body, self.unknown).map_err(|faults| self.bad_input(step, faults))
+    }
+
+    /// The problem of a body with these faults.
+    pub fn bad_input(&self, step: &str, faults: Vec<Fault>) -> Problem {
+        Problem::bad_input_of(self.contract, step, faults).trace(self.trace.trace_id())
     }
 
     /// The token at `place` (from 0) of the subject.

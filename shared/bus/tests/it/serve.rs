@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use berth_bus::{Bus, Call, EndpointSpec, Request, RequestError, ServiceSpec};
 use berth_contract::code::Code;
+use berth_contract::decode::Unknown;
 use berth_contract::header;
 use berth_contract::problem::Problem;
 use berth_harness::wait;
@@ -172,11 +173,43 @@ async fn bad_input_is_answered_with_every_fault() {
         .await
         .unwrap();
     let call = Call::within(trace(), PATIENCE);
-    let taken = bus.request::<String>("take", &json!({"alloc": "a1", "new": 1}), &call).await;
+    let taken = bus.request::<String>("take", &json!({"alloc": "a1"}), &call).await;
     assert_eq!(taken.unwrap(), "a1");
-    let faulty = problem(bus.request("take", &json!({"alloc": 7}), &call).await);
-    assert_eq!((faulty.code, faulty.faults.len()), (Code::BadInput, 1));
+    let faulty = problem(bus.request("take", &json!({"alloc": 7, "new": 1}), &call).await);
+    assert_eq!((faulty.code, faulty.faults.len()), (Code::BadInput, 2));
     assert_eq!(faulty.step.as_deref(), Some("claim.take"));
+}
+
+/// A client that states a newer contract learns that the service is the older one.
+#[tokio::test]
+async fn a_newer_client_is_told_that_the_service_is_older() {
+    let (server, bus) = one().await;
+    let service = bus.service(service("take")).await.unwrap();
+    let own = EndpointSpec { unknown: Unknown::Fault, ..endpoint("take", "take") };
+    let answer = |request: Request| async move { request.decode::<Take>("claim.take").map(|_| ()) };
+    service.endpoint(own, answer).await.unwrap();
+    let read = EndpointSpec { unknown: Unknown::Ignore, ..endpoint("read", "read") };
+    service.endpoint(read, answer).await.unwrap();
+    assert!(bus.flush(PATIENCE).await);
+    let client = async_nats::connect(&server.url()).await.unwrap();
+    for (stated, is_newer) in
+        [(None, false), (Some(header::CONTRACT_VERSION), false), (Some(99), true)]
+    {
+        let mut headers = HeaderMap::new();
+        if let Some(stated) = stated {
+            headers.insert(header::CONTRACT, stated.to_string());
+        }
+        let body = r#"{"alloc": "a1", "colour": "red"}"#;
+        let asked =
+            client.request_with_headers("take", headers.clone(), body.into()).await.unwrap();
+        let answer: Value = serde_json::from_slice(&asked.payload).unwrap();
+        let problem: Problem = serde_json::from_value(answer["error"].clone()).unwrap();
+        assert_eq!(problem.faults[0].path, "colour", "{problem}");
+        let next = problem.next;
+        assert_eq!(next.contains("version 99") && next.contains("upgrade"), is_newer, "{next}");
+        let read = client.request_with_headers("read", headers, body.into()).await.unwrap();
+        assert_eq!(&read.payload[..], b"null");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,3 +11,4 @@ mod records;
 mod reference;
 mod sample;
 mod views;
+mod widened;

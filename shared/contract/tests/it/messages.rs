@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use berth_contract::code::Code;
-use berth_contract::decode::{self, Decode, Fault};
+use berth_contract::decode::{self, Decode, Fault, Unknown};
 use berth_contract::document::{Format, read};
 use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::message::secret::{self, Envelope, Sealed, Secrets};
@@ -20,17 +20,24 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::reference::hold::hold;
-use crate::sample;
+use crate::{sample, widened};
 
-/// A request is what its golden file says, is read back whole, and an unknown field is ignored.
+/// A request is what its golden file says, and is read back whole. An unknown field, at any level, is
+/// ignored or a fault with its path, as the endpoint's kind says.
 pub fn request<T: Serialize + Decode + PartialEq + Debug>(name: &str, message: &T) {
     let bytes = serde_json::to_vec(message).unwrap();
-    assert_eq!(decode::message::<T>(&bytes).as_ref(), Ok(message));
-    let mut newer: Value = serde_json::from_slice(&bytes).unwrap();
-    hold::<T>(&newer, |value| decode::message::<T>(value.to_string().as_bytes()).is_ok());
-    newer["of_a_newer_version"] = json!({"deep": [1]});
-    let newer = serde_json::to_vec(&newer).unwrap();
-    assert_eq!(decode::message::<T>(&newer).as_ref(), Ok(message));
+    let known: Value = serde_json::from_slice(&bytes).unwrap();
+    for unknown in [Unknown::Fault, Unknown::Ignore] {
+        assert_eq!(decode::message::<T>(&bytes, unknown).as_ref(), Ok(message));
+        hold::<T>(&known, |value| decode::decode::<T>(value.clone(), unknown).is_ok());
+    }
+    for (path, newer) in widened::widened(&known) {
+        let read = decode::decode::<T>(newer.clone(), Unknown::Ignore);
+        assert_eq!(read.as_ref(), Ok(message), "{path}");
+        let faults = decode::decode::<T>(newer, Unknown::Fault).unwrap_err();
+        let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!(paths, [path]);
+    }
     insta::assert_snapshot!(name, serde_json::to_string_pretty(message).unwrap());
 }
 

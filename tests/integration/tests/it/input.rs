@@ -19,7 +19,7 @@ async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
     let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["id", "plugin", "capability[0].access", "colour"]);
 
-    // A message ignores what it does not know: it may come from a newer version.
+    // A read ignores what it does not know.
     let list = Namespaced::VolumeList.subject(&namespace);
     let listed: Volumes = system.ask(&list, &json!({"newer": true})).await.unwrap();
     assert!(listed.volumes.is_empty());

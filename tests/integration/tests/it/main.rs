@@ -32,4 +32,7 @@ mod systemd;
 mod tell;
 mod traces;
 mod truth;
+mod unknown_fields;
 mod upgrade;
+#[path = "../../../../shared/contract/tests/it/widened.rs"]
+mod widened;

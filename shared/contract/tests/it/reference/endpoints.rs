@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_contract::endpoint::Endpoint;
+use berth_contract::endpoint::{Endpoint, VerbKind};
 use berth_contract::message::volume::DOCUMENT_FIELDS;
 use berth_contract::service;
 
@@ -51,7 +51,13 @@ pub fn write(page: &mut Page) {
 fn explain(page: &mut Page, one: &Endpoint, explained: &mut BTreeMap<&'static str, String>) {
     page.say(format!("### {}", one.anchor()));
     page.say(format!("{}.", one.description));
-    page.say(format!("Subject `{}`; step `{}` in errors and traces.", one.subject, one.step));
+    let kind = match one.kind {
+        VerbKind::Read => "It only reads: an unknown field is ignored",
+        VerbKind::Change => "It changes something: an unknown field is refused",
+        VerbKind::Peer => "Between Berth's own processes: an unknown field is ignored",
+    };
+    let (subject, step) = (&one.subject, &one.step);
+    page.say(format!("Subject `{subject}`; step `{step}` in errors and traces. {kind}."));
     for (title, message, direction) in
         [("Request", one.request, "request"), ("Reply", one.reply, "reply")]
     {
@@ -89,10 +95,7 @@ fn golden(message: &str, direction: &str, one: &Endpoint) -> String {
 }
 
 fn document(page: &mut Page) {
-    page.say(
-        "The volume's document, as its owner writes it for `berth volume register`, in JSON. \
-         Unlike in other requests, a field that is not known is a fault.",
-    );
+    page.say("The volume's document, as its owner writes it for `berth volume register`, in JSON.");
     let fixed = |name: &str, kind: &str, needed: &str, meaning: &str| {
         [format!("`{name}`"), kind.to_owned(), needed.to_owned(), meaning.to_owned()]
     };

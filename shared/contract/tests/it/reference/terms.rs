@@ -39,11 +39,22 @@ pub fn write(page: &mut Page) {
     page.say("### Messages");
     page.say(format!(
         "A message is a JSON object of at most {} KiB. Where nothing is needed the body may be \
-         empty. In what programs send, a field that is not known is ignored, so that older and \
-         newer ones understand each other; `null` means absent. A `time` is RFC 3339 in UTC with \
+         empty. `null` means absent. A `time` is RFC 3339 in UTC with \
          milliseconds, `2026-01-31T12:00:00.000Z`. Every request is idempotent: who got no answer \
          asks again.",
         limits::MESSAGE_BYTES_MAX >> 10
+    ));
+    page.say(format!(
+        "A request that changes something is refused for a field that the service does not know, \
+         with {} and the path of each such field, and nothing is written. A request that only reads \
+         ignores such a field, and so does one between Berth's own processes, since versions are \
+         mixed during an upgrade. Each endpoint below says which it is. Clients ignore unknown \
+         fields of replies. The contract has version {}: it is raised with each field that a \
+         request gets. A client that states its version in `{}` is told when the service that \
+         refuses it is the older one.",
+        Code::BadInput,
+        header::CONTRACT_VERSION,
+        header::CONTRACT
     ));
     lists::write(page);
     page.say("### Headers");
@@ -68,6 +79,13 @@ pub fn write(page: &mut Page) {
                      s from arrival. Past it nothing is done, and the answer is {}.",
                     Code::Late
                 ),
+            ],
+            [
+                name(header::CONTRACT),
+                "requests".to_owned(),
+                "The version of the contract that the caller was written for. Optional: it only \
+                 makes the answer to an unknown field clearer."
+                    .to_owned(),
             ],
             [
                 "`Nats-Service-Error`, `Nats-Service-Error-Code`".to_owned(),

@@ -1,0 +1,99 @@
+//! Fields that a service does not know, in every request of the contract, at every level.
+
+use std::fs;
+
+use berth_contract::bucket;
+use berth_contract::code::Code;
+use berth_contract::endpoint::{Endpoint, VerbKind};
+use berth_contract::message::alloc::AllocStatus;
+use berth_contract::service::CONTROLLER;
+use berth_contract::subject::Namespaced;
+use berth_domain::Namespace;
+use berth_harness::root::or_skip;
+use berth_integration::{Options, System};
+use serde_json::{Value, json};
+
+use crate::widened::widened;
+
+/// The request that the contract's reference shows for an endpoint.
+fn sample(endpoint: &Endpoint) -> Value {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/contract/tests/it");
+    if endpoint.step == "volume.register" {
+        let text = fs::read_to_string(format!("{dir}/volume.json")).unwrap();
+        return serde_json::from_str(&text).unwrap();
+    }
+    let anchor = endpoint.anchor().replace("-on-node", "");
+    let of = |name: &str| {
+        let file = format!("{dir}/snapshots/it__messages__request-{name}.snap");
+        let text = fs::read_to_string(file).ok()?;
+        Some(serde_json::from_str(text.splitn(3, "---\n").nth(2)?).unwrap())
+    };
+    of(&anchor).or_else(|| of("call")).unwrap()
+}
+
+/// Where the system answers it.
+fn subject(endpoint: &Endpoint) -> String {
+    let ids = [("<ns>", "default"), ("<node>", "n1"), ("<plugin>", "dev=2Eberth")];
+    ids.iter().fold(endpoint.subject.clone(), |subject, (name, id)| subject.replace(name, id))
+}
+
+async fn newest(system: &System) -> Vec<u64> {
+    let mut heads = Vec::new();
+    for kept in [&bucket::VOLUMES, &bucket::ALLOCS, &bucket::SECRETS, &bucket::PLUGINS] {
+        heads.push(system.bus.bucket(kept, 1).await.unwrap().head(">").await.unwrap());
+    }
+    heads
+}
+
+/// Each verb of the contract, at its real service.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_requests_that_change_something_are_refused_for_an_unknown_field() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let (changing, others): (Vec<Endpoint>, Vec<Endpoint>) =
+        Endpoint::all().into_iter().partition(|endpoint| endpoint.kind == VerbKind::Change);
+    assert!(changing.len() > 15 && others.len() > 10, "{} {}", changing.len(), others.len());
+    let before = newest(&system).await;
+    let mut levels = 0;
+    for endpoint in &changing {
+        for (path, wider) in widened(&sample(endpoint)) {
+            let answer = system.ask::<Value>(&subject(endpoint), &wider).await;
+            let problem = answer.expect_err(&format!("{} took {path}", endpoint.step));
+            let step = &endpoint.step;
+            assert_eq!(problem.code, Code::BadInput, "{step} with {path}: {problem}");
+            let named = problem.faults.iter().any(|fault| fault.path == path);
+            assert!(named, "{step} with {path}: {problem}");
+            levels += 1;
+        }
+    }
+    assert!(levels > changing.len(), "also fields of fields: {levels}");
+    assert_eq!(newest(&system).await, before, "nothing was written");
+    for endpoint in &others {
+        for (path, wider) in widened(&sample(endpoint)) {
+            if let Err(problem) = system.ask::<Value>(&subject(endpoint), &wider).await {
+                let step = &endpoint.step;
+                assert_ne!(problem.code, Code::BadInput, "{step} with {path}: {problem}");
+                let served = endpoint.service == CONTROLLER || problem.code != Code::NoResponder;
+                assert!(served, "{step}: {problem}");
+            }
+        }
+    }
+}
+
+/// The typing error of a user: the alloc would have been registered for writing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_misspelt_read_only_registers_no_writer() {
+    let system = System::start(Options { nodes: 0, ..Options::default() }).await;
+    let register = Namespaced::AllocRegister.subject(&Namespace::default());
+    let volumes = json!([{"source": "data", "readonly": true}, {"source": "d", "mod": 1}]);
+    let asked = json!({"id": "a", "node": "n1", "volumes": volumes, "notes": "x"});
+    let problem = system.ask::<AllocStatus>(&register, &asked).await.unwrap_err();
+    let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
+    assert_eq!(paths, ["volumes[0].readonly", "volumes[1].mod", "notes"], "{problem}");
+    assert!(problem.faults[0].problem.contains("read_only"), "{problem}");
+    let status = Namespaced::AllocStatus.subject(&Namespace::default());
+    let problem = system.ask::<AllocStatus>(&status, &json!({"id": "a"})).await.unwrap_err();
+    assert_eq!(problem.code, Code::NoSuchAlloc);
+}
