@@ -220,9 +220,8 @@ impl State {
         let entry = self.allocs.get(&key).await.map_err(|error| error.into_problem(step))?;
         let Some(entry) = entry else { return Ok((0, None)) };
         let Some(value) = entry.value else { return Ok((entry.revision, None)) };
-        let read = record::read::<Alloc>(&value).map_err(|error| {
-            Problem::new(Code::NewerRecord, berth_service::process::chain(&error)).at(step)
-        })?;
+        let read =
+            record::read::<Alloc>(&value).map_err(|error| error.at(&key).problem().at(step))?;
         Ok((entry.revision, Some(read.body)))
     }
 

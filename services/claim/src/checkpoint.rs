@@ -8,6 +8,7 @@ use berth_domain::volume::{Command, Refusal, State as ClaimState, Write};
 use berth_domain::{AllocId, Namespace, VolumeKey, WorkerId};
 use tokio::time::Instant;
 
+use crate::locate::locate;
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
 use crate::{deregister, plan, proof};
@@ -49,6 +50,8 @@ pub async fn checkpoint(
     let volume = VolumeKey::new(namespace, request.volume);
     let alloc = request.alloc;
     let fail = |error: TransactError| state.problem(error, "claim.checkpoint", &volume);
+    state.check_readable(&volume).map_err(fail)?;
+    locate(state, &volume, &alloc, "claim.checkpoint", trace).await?;
     if let Some(report) = request.report {
         let answer = Command::Answer {
             alloc: alloc.clone(),

@@ -29,6 +29,7 @@ pub async fn deregister(
         reason => reason,
     };
     let place = |problem: Problem| problem.at(DEREGISTER).volume(&volume);
+    state.check_readable(&volume).map_err(|error| state.problem(error, DEREGISTER, &volume))?;
     let seen = running::claims(state, &volume, None).await.map_err(place)?.unwrap_or_default();
     let secrets = secrets::current(state, &volume);
     let command = |now: &Volume| {

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::state::State;
 use crate::transact::TransactError;
-use crate::{deregister, look, refuse, running};
+use crate::{deregister, locate, look, refuse, running};
 use plan::{Plan, Standing};
 
 const STEP: &str = "volume.detach";
@@ -43,6 +43,10 @@ pub async fn detach(
     let place = |problem: Problem| problem.at(STEP).volume(&volume).node(&request.node);
     let fail = |error: TransactError| place(state.problem(error, STEP, &volume));
     state.catch_up(&volume).await.map_err(fail)?;
+    state.check_readable(&volume).map_err(fail)?;
+    for alloc in locate::unlocated(state, &volume) {
+        locate::locate(state, &volume, &alloc, STEP, trace).await.map_err(place)?;
+    }
     let no_volume = || place(Problem::new(Code::NoSuchVolume, format!("no volume {volume}")));
     let seen = running::claims(state, &volume, Some(&request.node)).await.map_err(place)?;
     let due = match plan::plan(seen.ok_or_else(no_volume)?) {
@@ -106,10 +110,12 @@ fn left_behind(state: &State, volume: &VolumeKey, node: &NodeId) -> Vec<(AllocId
 
 /// What still holds the volume there.
 fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
-    let standing = state.nodes.read(|nodes| match nodes.get(&node) {
-        None => Standing::Unknown,
-        Some(known) => Standing::of(known),
-    });
+    let standing =
+        state.nodes.read(|nodes| match (nodes.get(&node), nodes.unreadable().get(&node)) {
+            (_, Some(record)) => Standing::Unreadable(record.to_string()),
+            (None, None) => Standing::Unknown,
+            (Some(known), None) => Standing::of(known),
+        });
     let (left, claims, on_node) = state.volume_mirror.read(|volumes| {
         let Some(subtree) = volumes.get(volume) else { return Default::default() };
         let holding = subtree.volume.holders().filter(|(_, claim)| claim.node == node);

@@ -20,6 +20,7 @@ mod detach;
 mod endpoints;
 mod events;
 mod forget;
+mod locate;
 mod look;
 mod measure;
 mod plan;

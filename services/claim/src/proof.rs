@@ -44,12 +44,12 @@ pub async fn of_claim(
 
 /// The node's record as the leader has it.
 pub async fn node(state: &State, node: &NodeId, step: &str) -> Result<Option<Node>, Problem> {
-    let entry = state.node_records.get(&key::node(node)).await;
+    let key = key::node(node);
+    let entry = state.node_records.get(&key).await;
     let entry = entry.map_err(|error| error.into_problem(step))?;
     let Some(value) = entry.and_then(|entry| entry.value) else { return Ok(None) };
-    let known = record::read::<Node>(&value).map_err(|error| {
-        Problem::new(Code::NewerRecord, berth_service::process::chain(&error)).at(step).node(node)
-    })?;
+    let known = record::read::<Node>(&value)
+        .map_err(|error| error.at(&key).problem().at(step).node(node))?;
     Ok(Some(known.body))
 }
 

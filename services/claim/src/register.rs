@@ -65,6 +65,8 @@ pub async fn register(
     let volume = VolumeKey::new(namespace, request.id.clone());
     let plugin = request.spec.plugin.clone();
     let place = |problem: Problem| problem.at(REGISTER).volume(&volume).plugin(&plugin);
+    // Before secrets are kept or the plugin is asked: nothing of it would be written.
+    state.check_readable(&volume).map_err(|error| state.problem(error, REGISTER, &volume))?;
     let before = secrets::current(state, &volume);
     let wanted = secrets::wanted(state, &volume, request.secrets, trace).await.map_err(place)?;
     let registered = with_secrets(state, &volume, request.spec, &wanted, trace, deadline).await;

@@ -99,11 +99,12 @@ impl Vault {
     /// The secrets of this id; none when there are none any more.
     async fn load(&self, volume: &VolumeKey, id: &SecretsId) -> Result<Option<Secrets>, Problem> {
         let step = "secret.load";
-        let entry = self.bucket.get(&key::secrets(volume, id)).await;
+        let key = key::secrets(volume, id);
+        let entry = self.bucket.get(&key).await;
         let entry = entry.map_err(|error| error.into_problem(step))?;
         let Some(value) = entry.and_then(|entry| entry.value) else { return Ok(None) };
-        let sealed = record::read::<Sealed>(&value)
-            .map_err(|error| Problem::new(Code::NewerRecord, process::chain(&error)).at(step))?;
+        let sealed =
+            record::read::<Sealed>(&value).map_err(|error| error.at(&key).problem().at(step))?;
         self.opened(volume, &sealed.body).map(Some)
     }
 
@@ -185,6 +186,8 @@ pub fn current(state: &State, volume: &VolumeKey) -> Option<SecretsId> {
 pub async fn open(state: &State, node: &NodeId, request: Open) -> Result<Sealed, Problem> {
     let volume = VolumeKey::new(request.namespace, request.volume);
     let place = |problem: Problem| problem.volume(&volume).node(node);
+    let readable = state.check_readable(&volume);
+    readable.map_err(|error| state.problem(error, "secret.open", &volume))?;
     if !concerns(state, &volume, node, &request.secrets) {
         // Also when there is no such volume: who may not ask does not learn what there is.
         let said = format!("nothing of the volume is node {node}'s business");
@@ -244,5 +247,9 @@ pub async fn sweep(state: State) {
 async fn unnamed(state: &State) -> Result<BTreeSet<(VolumeKey, SecretsId)>, berth_bus::ReadError> {
     let list = state.vault.bucket.list(">").await?;
     let kept = list.entries.iter().filter_map(|entry| key::parse_secrets(&entry.key));
-    Ok(kept.filter(|(volume, id)| current(state, volume).as_ref() != Some(id)).collect())
+    // A spec that cannot be read may name them.
+    let unnamed = kept.filter(|(volume, id)| {
+        current(state, volume).as_ref() != Some(id) && state.check_readable(volume).is_ok()
+    });
+    Ok(unnamed.collect())
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use berth_bus::{Bucket, Bus, Events, Mirror, MirrorOptions};
 use berth_contract::message::call::Call;
-use berth_contract::{bucket, stream};
+use berth_contract::record::UnreadableRecord;
+use berth_contract::{bucket, key, stream};
 use berth_domain::placement::{self, Site};
 use berth_domain::plugin::Half;
 use berth_domain::volume::{Context, NoRoute, Policy, Route, Volume, VolumeSpec};
@@ -137,6 +138,7 @@ impl Shared {
     ) -> Result<Route, NoRoute> {
         self.nodes.read(|nodes| {
             self.plugins.read(|plugins| {
+                readable(nodes, plugins, &spec.plugin, node)?;
                 let (id, record) = (&spec.plugin, nodes.get(node));
                 let site = Site { node, record, id, plugin: plugins.get(id), volumes };
                 placement::route(spec, site, |node| nodes.is_ready(node), self.policy.clock_margin)
@@ -183,6 +185,25 @@ impl Shared {
     /// Whether the alloc has not ended, and so wants its claims.
     pub fn is_wanted(&self, namespace: &Namespace, alloc: &AllocId) -> bool {
         self.alloc_mirror.read(|allocs| allocs.is_live(namespace, alloc))
+    }
+}
+
+/// Whether all that is recorded of the node, and of the plugin there, can be read.
+pub fn readable(
+    nodes: &Nodes,
+    plugins: &Instances,
+    plugin: &PluginId,
+    node: &NodeId,
+) -> Result<(), NoRoute> {
+    if let Some(record) = nodes.unreadable().get(node) {
+        return Err(NoRoute::Node(record.to_string()));
+    }
+    let here = |record: &&UnreadableRecord| {
+        key::parse_instance(&record.key).is_some_and(|(_, on, _)| on == *node)
+    };
+    match plugins.unreadable_of(plugin).find(here) {
+        Some(record) => Err(NoRoute::Plugin(record.to_string())),
+        None => Ok(()),
     }
 }
 

@@ -10,8 +10,8 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_domain::access::{Capability, Mode};
-use berth_domain::alloc::Alloc;
+use berth_domain::access::Mode;
+use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::plugin::Half;
 use berth_domain::volume::{Attempt, Command, NoRoute, Outcome, Refusal, State as ClaimState};
 use berth_domain::volume::{Route, Take as TakeCommand};
@@ -164,13 +164,8 @@ fn may_come(refusal: &Refusal) -> bool {
 
 fn command(state: &State, request: &Take, alloc: &Alloc, route: Result<Route, NoRoute>) -> Command {
     let asked = alloc.request_for(&request.volume);
-    let capability = asked.and_then(|asked| {
-        let access = asked.access?;
-        let attachment =
-            asked.attachment.unwrap_or(berth_domain::access::AttachmentMode::FileSystem);
-        Some(Capability { access, attachment })
-    });
-    let mode = request.mode.or(asked.map(berth_domain::alloc::VolumeRequest::mode));
+    let capability = asked.map(VolumeRequest::capability).unwrap_or_default();
+    let mode = request.mode.or(asked.map(VolumeRequest::mode));
     Command::Take(TakeCommand {
         alloc: request.alloc.clone(),
         node: request.node.clone(),

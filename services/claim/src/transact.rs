@@ -10,6 +10,7 @@ use std::time::Duration;
 use berth_bus::{Change, CommitError, Guard, MirrorError, ReadError, Write as BusWrite};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
 use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
 use berth_contract::{key, record};
@@ -49,9 +50,10 @@ pub enum TransactError {
     /// The command could not be made of the volume as it is.
     #[error(transparent)]
     Problem(#[from] Problem),
-    /// A record of the volume is of a newer version.
-    #[error("records of the volume cannot be read here: {0}")]
-    Unreadable(String),
+    /// A record of the volume cannot be read: a newer version wrote it, or it is damaged. It may be
+    /// a claim that holds the volume.
+    #[error("{0}")]
+    Unreadable(UnreadableRecord),
     /// The write.
     #[error("the transition could not be stored")]
     Commit(#[source] CommitError),
@@ -77,7 +79,7 @@ impl TransactError {
         let problem = match self {
             Self::Refused(refusal) => refuse::problem(&refusal),
             Self::Problem(problem) => problem,
-            Self::Unreadable(why) => Problem::new(Code::NewerRecord, why),
+            Self::Unreadable(record) => record.problem(),
             Self::Commit(error) => error.into_problem(step),
             Self::Head(error) => error.into_problem(step),
             Self::Behind(error) => error.into_problem(step),
@@ -142,8 +144,8 @@ impl Shared {
             let context = self.context();
             let (head, command, decided, before, plugin) = self.volume_mirror.read(|volumes| {
                 let subtree = volumes.get(volume);
-                if let Some(why) = subtree.and_then(|subtree| subtree.unreadable.values().next()) {
-                    return Err(TransactError::Unreadable(why.clone()));
+                if let Some(record) = subtree.and_then(Subtree::first_unreadable) {
+                    return Err(TransactError::Unreadable(record.clone()));
                 }
                 let now = subtree.map_or(&empty, |subtree| &subtree.volume);
                 let command = command(now)?;
@@ -196,6 +198,15 @@ impl Shared {
         Err(TransactError::Contended)
     }
 
+    /// Refuses unless every record of the volume can be read, as far as this replica knows them.
+    /// Without one of them it is not known who holds the volume.
+    pub fn check_readable(&self, volume: &VolumeKey) -> Result<(), TransactError> {
+        self.volume_mirror.read(|volumes| {
+            let record = volumes.get(volume).and_then(Subtree::first_unreadable);
+            record.map_or(Ok(()), |record| Err(TransactError::Unreadable(record.clone())))
+        })
+    }
+
     /// Applies everything up to the leader's newest revision of the volume, and returns that. When
     /// it is lower than what was seen here, this replica may have missed a delete: then the volume
     /// is read again at the leader.
@@ -214,7 +225,7 @@ impl Shared {
     }
 
     /// One guarded write; none when the race was lost.
-    async fn store(
+    pub(crate) async fn store(
         &self,
         volume: &VolumeKey,
         write: &Write,

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::io::{self, Write as _};
 
+use berth_contract::record::UnreadableRecord;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -30,6 +31,9 @@ impl Output {
         } else {
             data(table(reply).trim_end());
         }
+        for record in unreadable(reply) {
+            say(format_args!("not in the answer, since it cannot be read: {record}"));
+        }
     }
 
     /// Prints a failure: for people on stderr, and for programs on stdout.
@@ -39,6 +43,14 @@ impl Output {
         }
         say(failure);
     }
+}
+
+/// What the reply says of records that no table shows, because they cannot be read. It is looked for
+/// here, so that no command can leave it out.
+fn unreadable(reply: &impl Serialize) -> Vec<UnreadableRecord> {
+    let reply = serde_json::to_value(reply).unwrap_or_default();
+    let records = reply.get("unreadable").cloned().unwrap_or_default();
+    serde_json::from_value(records).unwrap_or_default()
 }
 
 /// Writes a line, or several, to stdout. A reader that went away is no error.

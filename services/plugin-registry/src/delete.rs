@@ -74,6 +74,10 @@ async fn unused(
         let said = format!("whether volumes use the plugin cannot be seen: {}", problem.message);
         Problem { message: said, ..problem }
     })?;
+    // A volume whose spec cannot be read may use it.
+    if let Some(record) = listed.unreadable.first() {
+        return Err(record.problem());
+    }
     if listed.volumes.is_empty() {
         return Ok(());
     }

@@ -11,6 +11,8 @@ use berth_contract::message::registry::{
     NodeQuery, NodeStatus, Nodes as Listed, PluginQuery, PluginStatus, PluginType, Plugins,
 };
 use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
+use berth_domain::limits::UNREADABLE_MAX;
 use berth_domain::plugin::{Half, Node, Plugin};
 use berth_domain::{NodeId, PluginId};
 use berth_service::newer::Until;
@@ -37,25 +39,36 @@ pub async fn plugins(
                 .filter(|(id, plugin)| matches(&query, id, plugin));
             let show =
                 |id: &&PluginId| Some(status::plugin(id, plugins.get(id)?, nodes, Vec::new()));
-            page(meant.map(|(id, _)| id), Room::of(&query.page), show, ToString::to_string)
+            let room = Room::of(&query.page);
+            let page = page(meant.map(|(id, _)| id), room, show, ToString::to_string);
+            (page, first_unreadable(plugins.unreadable()))
         };
-        let (index, page) = state.picture(STEP, query.newer, deadline, listed).await?;
+        let (index, (page, unreadable)) =
+            state.picture(STEP, query.newer, deadline, listed).await?;
         let plugins = page.entries.into_iter().flatten().collect();
-        return Ok(Plugins { index, plugins, next: page.next });
+        return Ok(Plugins { index, plugins, next: page.next, unreadable });
     };
     let after = after(STEP, &query.page, |token| {
         let (plugin, node, half) = key::parse_instance(token)?;
         (plugin == *id).then_some((node, half))
     })?;
     let one = |plugins: &Instances, nodes: &Nodes| {
-        let plugin = plugins.get(id)?;
-        Some(with_instances(id, plugin, nodes, &query, after.as_ref()))
+        let plugin = plugins.get(id);
+        let shown = plugin.map(|plugin| with_instances(id, plugin, nodes, &query, after.as_ref()));
+        (shown, first_unreadable(plugins.unreadable_of(id)))
     };
-    let (index, shown) = state.picture(STEP, query.newer, deadline, one).await?;
-    let (plugin, next) = shown.ok_or_else(|| {
-        Problem::new(Code::NoSuchPlugin, format!("no agent has reported plugin {id}")).plugin(id)
-    })?;
-    Ok(Plugins { index, plugins: vec![plugin], next })
+    let (index, (shown, unreadable)) = state.picture(STEP, query.newer, deadline, one).await?;
+    let Some((plugin, next)) = shown else {
+        let none =
+            || Problem::new(Code::NoSuchPlugin, format!("no agent has reported plugin {id}"));
+        return Err(unreadable.first().map_or_else(none, UnreadableRecord::problem).plugin(id));
+    };
+    Ok(Plugins { index, plugins: vec![plugin], next, unreadable })
+}
+
+/// As many of the records that cannot be read as an answer names.
+fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<UnreadableRecord> {
+    all.take(UNREADABLE_MAX).cloned().collect()
 }
 
 /// Both halves, as they stand in keys.
@@ -128,7 +141,7 @@ fn with_instances(
 pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result<Listed, Problem> {
     const STEP: &str = "node.status";
     let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
-    let listed = |plugins: &Instances, nodes: &Nodes| -> Page<Option<NodeStatus>> {
+    let listed = |plugins: &Instances, nodes: &Nodes| -> (Page<Option<NodeStatus>>, _) {
         let on = |node: &NodeId, plugin: &PluginId| {
             let found = plugins.get(plugin).map(|plugin| &plugin.instances);
             let place = |half| (node.clone(), half);
@@ -152,16 +165,23 @@ pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result
             let node = (nodes.get(id)?, nodes.revision(id));
             Some(status::node(id, node, plugins, &shared))
         };
-        page(meant.map(|(id, _)| id), Room::of(&query.page), show, ToString::to_string)
+        let page = page(meant.map(|(id, _)| id), Room::of(&query.page), show, ToString::to_string);
+        let meant = nodes.unreadable().iter().filter(|(id, _)| {
+            query.id.as_ref().is_none_or(|one| one == *id) && id.as_str().starts_with(&query.prefix)
+        });
+        (page, first_unreadable(meant.map(|(_, record)| record)))
     };
-    let (index, page) = state.picture(STEP, query.newer, deadline, listed).await?;
+    let (index, (page, unreadable)) = state.picture(STEP, query.newer, deadline, listed).await?;
     let nodes: Vec<NodeStatus> = page.entries.into_iter().flatten().collect();
     match &query.id {
         Some(id) if nodes.is_empty() => {
-            let said = format!("no node {id} has reported, so its record is at revision 0");
-            Err(Problem::new(Code::NoSuchNode, said).node(id))
+            let none = || {
+                let said = format!("no node {id} has reported, so its record is at revision 0");
+                Problem::new(Code::NoSuchNode, said)
+            };
+            Err(unreadable.first().map_or_else(none, UnreadableRecord::problem).node(id))
         }
-        _ => Ok(Listed { index, nodes, next: page.next }),
+        _ => Ok(Listed { index, nodes, next: page.next, unreadable }),
     }
 }
 

@@ -87,7 +87,7 @@ async fn work(state: &State, node: &NodeId) -> Next {
     match settle(state, node, clock::begin_trace()).await {
         Ok(()) => Next::AwaitChange,
         Err(error) if error.is_lost_race() => Next::After(PAUSE),
-        Err(error @ StoreError::Newer { .. }) => {
+        Err(error @ StoreError::Unreadable(_)) => {
             tracing::warn!(%node, error = process::chain(&error), "the state stays as it is");
             Next::AwaitChange
         }

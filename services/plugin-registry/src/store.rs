@@ -9,7 +9,7 @@ use berth_bus::{Bucket, Change, CommitError, Fold, Guard, Mirror, ReadError, Wri
 use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::problem::Problem;
-use berth_contract::record::{self, RecordError};
+use berth_contract::record::{self, RecordError, UnreadableRecord};
 use berth_contract::trace::TraceContext;
 use berth_domain::NodeId;
 use berth_domain::plugin::Job;
@@ -25,15 +25,9 @@ pub const RACES_MAX: u32 = 5;
 /// Why a record was not written.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// A newer version wrote the record.
-    #[error("the record {key} is read-only here")]
-    Newer {
-        /// Its key.
-        key: String,
-        /// Which version.
-        #[source]
-        source: RecordError,
-    },
+    /// A newer version wrote the record, or it is damaged and says what nobody reports again.
+    #[error("{0}")]
+    Unreadable(UnreadableRecord),
     /// It could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -65,9 +59,7 @@ impl StoreError {
     /// What the caller is told.
     pub fn told(self, step: &str) -> Problem {
         let problem = match self {
-            Self::Newer { .. } => {
-                Problem::new(Code::NewerRecord, berth_service::process::chain(&self))
-            }
+            Self::Unreadable(record) => record.problem(),
             Self::Read(error) => error.into_problem(step),
             Self::Commit(error) => error.into_problem(step),
             Self::Contended { .. } => Problem::new(Code::Overloaded, self).retryable(),
@@ -176,12 +168,11 @@ async fn read<T: record::Body>(
     let Some(value) = entry.value else { return Ok(None) };
     match record::read::<T>(&value) {
         Ok(record) => Ok(Some(record.body)),
-        Err(source @ RecordError::Newer { .. }) => Err(StoreError::Newer { key, source }),
-        Err(error @ RecordError::Unreadable(_)) => {
-            // The next report says it all again, so what cannot be read is written over.
+        Err(error @ RecordError::Unreadable(_)) if T::IS_REPORTED_AGAIN => {
             tracing::error!(key, error = berth_service::process::chain(&error), "written over");
             Ok(None)
         }
+        Err(error) => Err(StoreError::Unreadable(error.at(&key))),
     }
 }
 

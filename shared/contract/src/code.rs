@@ -78,6 +78,10 @@ codes! {
     /// A bucket was deleted or replaced, and nothing may be decided without it.
     BucketLost = "BERTH0011", "a bucket of records is gone, or is another one than before",
         "restore it from a backup, or accept the loss: docs/backup.md has both commands";
+    /// The record is damaged: no version can read it.
+    DamagedRecord = "BERTH0012", "a stored record is damaged and cannot be read",
+        "look at the key that is named with `nats kv get`; restore it, or delete it once it is sure \
+         that nothing is in use by it";
 
     // 01xx: volumes and claims.
     /// No such volume.

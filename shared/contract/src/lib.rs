@@ -24,6 +24,7 @@ pub mod record;
 pub mod service;
 pub mod stream;
 pub mod subject;
+pub mod text;
 pub mod token;
 pub mod trace;
 pub mod trail;

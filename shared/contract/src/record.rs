@@ -8,6 +8,9 @@
 //! process never drops what a new one wrote. Reading stores nothing: an upgraded record is stored
 //! as such with its next change.
 
+use std::fmt;
+
+use berth_domain::NodeId;
 use berth_domain::alloc::Alloc;
 use berth_domain::plugin::{Instance, Job, Node};
 use berth_domain::volume::{Claim, VolumeSpec};
@@ -16,7 +19,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::code::Code;
+pub use crate::message::query::UnreadableRecord;
 use crate::message::secret::Sealed;
+use crate::problem::Problem;
 use crate::trail::Trail;
 
 /// The schema that this version writes.
@@ -54,6 +60,38 @@ pub enum RecordError {
     Unreadable(#[source] serde_json::Error),
 }
 
+impl RecordError {
+    /// The reason, for programs.
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Newer { .. } => Code::NewerRecord,
+            Self::Unreadable(_) => Code::DamagedRecord,
+        }
+    }
+
+    /// What is told of the record at this key.
+    pub fn at(&self, key: &str) -> UnreadableRecord {
+        let error = match self {
+            Self::Newer { .. } => self.to_string(),
+            Self::Unreadable(source) => format!("{self}: {source}"),
+        };
+        UnreadableRecord { key: key.to_owned(), code: self.code(), error }
+    }
+}
+
+impl UnreadableRecord {
+    /// The refusal of whatever would have to know what the record says.
+    pub fn problem(&self) -> Problem {
+        Problem::new(self.code, self)
+    }
+}
+
+impl fmt::Display for UnreadableRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the record {} cannot be read here: {}", self.key, self.error)
+    }
+}
+
 /// A thing as the bytes to store.
 pub fn write<T: Serialize>(body: T, trace: Option<String>) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(&Record { body, trace, trail: None, schema: SCHEMA })
@@ -69,8 +107,18 @@ pub fn write_claim(claim: &Claim, trail: Trail) -> Result<Vec<u8>, serde_json::E
 /// volume until somebody proves that the node is gone: nothing is freed because a field is missing.
 pub const NODE_UNKNOWN: &str = "unknown";
 
+/// Whether a claim's record named no node: then the volumes' projection has it on a node of its own.
+pub fn is_node_unknown(node: &NodeId) -> bool {
+    let rest = node.as_str().strip_prefix(NODE_UNKNOWN);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// What stands in a record.
 pub trait Body: DeserializeOwned {
+    /// Whether the next report says all that the record says, so that a damaged one may be written
+    /// over. A node's record may say that the node is gone, which no report says.
+    const IS_REPORTED_AGAIN: bool = false;
+
     /// Brings the fields that an older version wrote to the present form; `from` is its schema.
     fn upgrade(_fields: &mut Map<String, Value>, _from: u32) {}
 }
@@ -107,8 +155,12 @@ impl Body for Node {
 }
 
 impl Body for VolumeSpec {}
-impl Body for Instance {}
-impl Body for Job {}
+impl Body for Instance {
+    const IS_REPORTED_AGAIN: bool = true;
+}
+impl Body for Job {
+    const IS_REPORTED_AGAIN: bool = true;
+}
 impl Body for Sealed {}
 
 fn absent(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {

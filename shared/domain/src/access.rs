@@ -65,6 +65,43 @@ impl fmt::Display for Capability {
     }
 }
 
+/// Which of a volume's capabilities will do. A part that is not named is left to the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CapabilityFilter {
+    /// How it is to be shared.
+    pub access: Option<AccessMode>,
+    /// What it is to be to its workload.
+    pub attachment: Option<AttachmentMode>,
+}
+
+impl CapabilityFilter {
+    /// The first capability that will do: the order in which a volume lists them is its preference.
+    pub fn first_of(self, offered: &[Capability]) -> Option<Capability> {
+        let fits = |one: &&Capability| {
+            self.access.is_none_or(|access| access == one.access)
+                && self.attachment.is_none_or(|attachment| attachment == one.attachment)
+        };
+        offered.iter().find(fits).copied()
+    }
+}
+
+impl From<Capability> for CapabilityFilter {
+    fn from(Capability { access, attachment }: Capability) -> Self {
+        Self { access: Some(access), attachment: Some(attachment) }
+    }
+}
+
+impl fmt::Display for CapabilityFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.access, self.attachment) {
+            (Some(access), Some(attachment)) => Capability { access, attachment }.fmt(f),
+            (Some(access), None) => access.fmt(f),
+            (None, Some(attachment)) => attachment.fmt(f),
+            (None, None) => f.write_str("any capability"),
+        }
+    }
+}
+
 /// How many of something an access mode allows at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {

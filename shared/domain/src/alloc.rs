@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::access::{AccessMode, AttachmentMode, Mode};
+use crate::access::{AccessMode, AttachmentMode, CapabilityFilter, Mode};
 use crate::id::IdFault;
 use crate::volume::MountOptions;
 use crate::{NodeId, Timestamp, VolumeId};
@@ -127,7 +127,8 @@ pub struct VolumeRequest {
     /// Whether the workload only reads.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// How it is to be shared; with `attachment`, one of the volume's capabilities.
+    /// How it is to be shared. Of the volume's capabilities the first is used that has this access
+    /// mode and this `attachment`, as far as either is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessMode>,
     /// What it is to the workload.
@@ -161,6 +162,11 @@ impl VolumeRequest {
     /// What the claim for it may do.
     pub fn mode(&self) -> Mode {
         if self.read_only { Mode::Read } else { Mode::Write }
+    }
+
+    /// Which of the volume's capabilities will do.
+    pub fn capability(&self) -> CapabilityFilter {
+        CapabilityFilter { access: self.access, attachment: self.attachment }
     }
 
     /// The same as it may be shown: mount flags may hold secrets (A11).

@@ -62,3 +62,5 @@ const _: () = assert!(RETRY_FIRST.as_millis() <= RETRY_MAX.as_millis());
 const _: () = assert!(CALL_TIMEOUT.as_millis() <= CALL_TIMEOUT_MAX.as_millis());
 const _: () = assert!(CLOCK_MARGIN.as_millis() < CALL_TIMEOUT.as_millis());
 const _: () = assert!(REQUEST_TIMEOUT.as_millis() < WAIT_MAX.as_millis());
+/// Records that cannot be read, named in one answer.
+pub const UNREADABLE_MAX: usize = 100;

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::access::{AttachmentMode, Capability};
 use crate::alloc::VolumeRequest;
 use crate::plugin::{Half, Node, NodeState, Plugin};
 use crate::volume::{Command, Context, NoRoute, Refusal, Route, Take, Volume, VolumeSpec, step};
@@ -205,7 +204,7 @@ fn claimed(
         alloc: newcomer.alloc.clone(),
         node: node.clone(),
         mode: request.mode(),
-        capability: capability(request),
+        capability: request.capability(),
         wait: false,
         route: Ok(route),
         worker: newcomer.worker.clone(),
@@ -215,12 +214,6 @@ fn claimed(
         Ok(_) | Err(Refusal::Busy { .. }) => Ok(()),
         Err(refusal) => Err(refusal),
     }
-}
-
-/// The capability that a request names; none when it leaves that to the volume.
-pub fn capability(request: &VolumeRequest) -> Option<Capability> {
-    let attachment = request.attachment.unwrap_or(AttachmentMode::FileSystem);
-    request.access.map(|access| Capability { access, attachment })
 }
 
 #[cfg(test)]

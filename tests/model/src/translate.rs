@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_domain::access::{AttachmentMode, Capability};
+use berth_domain::access::{AttachmentMode, Capability, CapabilityFilter};
 use berth_domain::proof::{Proof as DomainProof, ProofKind, Proven};
 use berth_domain::volume::{
     Attempt as DomainAttempt, CallKind, Claim as DomainClaim, Closing, Command, MountOptions,
@@ -215,7 +215,7 @@ impl Translation {
                 alloc: self.allocs[alloc].clone(),
                 node: self.node(alloc).clone(),
                 mode: self.scenario.allocs[alloc].mode,
-                capability: None,
+                capability: CapabilityFilter::default(),
                 wait: self.scenario.wait,
                 route: match controller {
                     Some(controller) => {

@@ -37,6 +37,8 @@ pub fn plan(seen: Vec<Seen>) -> Plan {
 pub enum Standing {
     /// No agent has reported it, or it was forgotten.
     Unknown,
+    /// Its record cannot be read: why.
+    Unreadable(String),
     /// Its agent's lease has ended.
     Down,
     /// Something proves that nothing there can write.
@@ -64,6 +66,9 @@ pub fn hint(node: &NodeId, standing: &Standing, left: usize, unmounting: bool) -
         Standing::Unknown if left == 0 => {
             Some(format!("nothing there holds the volume, and nobody knows a node {node}"))
         }
+        Standing::Unreadable(why) if unmounting => Some(format!(
+            "{why}; only the agent of node {node} can say that the volume is unmounted there"
+        )),
         Standing::Unknown if unmounting => Some(format!(
             "nobody knows node {node}, and only its agent can say that the volume is unmounted \
              there: start it; {gone}"
@@ -72,7 +77,11 @@ pub fn hint(node: &NodeId, standing: &Standing, left: usize, unmounting: bool) -
             "the agent of node {node} is not there, and only it can say that the volume is \
              unmounted: start it; {gone}"
         )),
-        Standing::Unknown | Standing::Down | Standing::Gone | Standing::Ready => None,
+        Standing::Unknown
+        | Standing::Unreadable(_)
+        | Standing::Down
+        | Standing::Gone
+        | Standing::Ready => None,
     }
 }
 

@@ -10,8 +10,8 @@ use berth_service::page::{Room, after, page};
 use berth_service::projection::Allocs;
 use tokio::time::Instant;
 
-use super::claim::claims_of;
-use super::{Reader, covers};
+use super::claim::{claims_of, unreadable_claims_of};
+use super::{Reader, covers, first_unreadable};
 use crate::state::{Shared, State};
 
 /// One alloc with its claims, as the leader has it.
@@ -57,6 +57,7 @@ pub fn status(
         volumes: alloc.volumes.iter().map(VolumeRequest::struck_out).collect(),
         claims: claims_of(state, namespace, id, alloc),
         modify_index: revision,
+        unreadable: unreadable_claims_of(state, namespace, id, alloc),
     }
 }
 
@@ -83,11 +84,17 @@ pub async fn allocs(
             let (revision, alloc) = allocs.get(namespace, id)?;
             Some(stub(state, namespace, id, alloc, revision))
         };
-        page(meant, Room::of(&query.page), show, |(namespace, id)| key::alloc(namespace, id))
+        let token = |(namespace, id): &(&Namespace, &AllocId)| key::alloc(namespace, id);
+        let page = page(meant, Room::of(&query.page), show, token);
+        let unreadable = allocs.unreadable().filter(|(their, id, _)| {
+            covers(&namespace, their) && id.as_str().starts_with(&query.prefix)
+        });
+        (page, first_unreadable(unreadable.map(|(.., record)| record)))
     };
-    let (index, page) = state.picture(reader, &state.allocs, &state.alloc_mirror, look).await?;
+    let (index, (page, unreadable)) =
+        state.picture(reader, &state.allocs, &state.alloc_mirror, look).await?;
     let allocs = page.entries.into_iter().flatten().collect();
-    Ok(Listed { index, allocs, next: page.next })
+    Ok(Listed { index, allocs, next: page.next, unreadable })
 }
 
 fn matches(query: &List, id: &AllocId, alloc: &Alloc) -> bool {
@@ -107,7 +114,10 @@ fn stub(
     let claims = state.volume_mirror.read(|known| {
         let claimed = volumes.iter().filter(|volume| {
             let key = VolumeKey::new(namespace.clone(), (*volume).clone());
-            known.get(&key).is_some_and(|subtree| subtree.volume.claims.contains_key(id))
+            known.get(&key).is_some_and(|subtree| {
+                subtree.volume.claims.contains_key(id)
+                    || subtree.unreadable.contains_key(&key::claim(&key, id))
+            })
         });
         claimed.count()
     });

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::claim::{ClaimStatus, Claims, Status};
 use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::Claim;
 use berth_domain::{AllocId, Namespace, VolumeKey};
@@ -14,7 +15,7 @@ use berth_service::projection::{Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::wait::{Around, Line};
-use super::{Reader, covers, covers_all};
+use super::{Reader, covers, covers_all, first_unreadable};
 use crate::state::{Shared, State};
 
 /// A claim, among all.
@@ -49,10 +50,33 @@ pub async fn claims(
             Some(shown(state, volume, subtree, line, alloc, subtree.volume.claims.get(alloc)?))
         };
         let meant = meant(volumes, &namespace, &query).filter(later);
-        page(meant, Room::of(&query.page), show, |(volume, alloc)| key::claim(volume, alloc))
+        let token = |(volume, alloc): &Place<'_>| key::claim(volume, alloc);
+        let page = page(meant, Room::of(&query.page), show, token);
+        (page, first_unreadable(unreadable(volumes, &namespace, &query)))
     };
-    let (index, page) = state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
-    Ok(Claims { index, claims: page.entries.into_iter().flatten().collect(), next: page.next })
+    let (index, (page, unreadable)) =
+        state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
+    let claims = page.entries.into_iter().flatten().collect();
+    Ok(Claims { index, claims, next: page.next, unreadable })
+}
+
+/// Claims that cannot be read, and that the query may be for: on which node they are, and in which
+/// state, only the record says.
+fn unreadable<'a>(
+    volumes: &'a Volumes,
+    namespace: &'a Namespace,
+    query: &'a Status,
+) -> impl Iterator<Item = &'a UnreadableRecord> {
+    let records = volumes.iter().flat_map(|(_, subtree)| subtree.unreadable.values());
+    records.filter(|record| match key::parse_volume(&record.key) {
+        Some(VolumeEntry::Claim(volume, alloc)) => {
+            covers(namespace, &volume.namespace)
+                && query.volume.as_ref().is_none_or(|meant| *meant == volume.volume)
+                && query.alloc.as_ref().is_none_or(|meant| *meant == alloc)
+                && volume.volume.as_str().starts_with(&query.prefix)
+        }
+        _ => false,
+    })
 }
 
 /// The claims that the query is for, in no order.
@@ -104,6 +128,22 @@ pub fn claims_of(
     })
 }
 
+/// Claims of one alloc that cannot be read.
+pub fn unreadable_claims_of(
+    state: &Shared,
+    namespace: &Namespace,
+    id: &AllocId,
+    alloc: &Alloc,
+) -> Vec<UnreadableRecord> {
+    state.volume_mirror.read(|volumes| {
+        let of = |volume| {
+            let key = VolumeKey::new(namespace.clone(), volume);
+            volumes.get(&key)?.unreadable.get(&key::claim(&key, id)).cloned()
+        };
+        alloc.requests().filter_map(|(volume, _)| of(volume)).collect()
+    })
+}
+
 /// The claims of these allocs on one volume.
 pub fn claims_in<'a>(
     state: &Shared,
@@ -133,6 +173,11 @@ pub(super) fn first_claims(
     page.entries.into_iter().flatten().collect()
 }
 
+/// The alloc's record, if it cannot be read. Such an alloc may be running, so its claim stays.
+fn unreadable_alloc(state: &Shared, key: &VolumeKey, alloc: &AllocId) -> Option<UnreadableRecord> {
+    state.alloc_mirror.read(|allocs| allocs.unreadable_of(&key.namespace, alloc).cloned())
+}
+
 fn shown(
     state: &Shared,
     key: &VolumeKey,
@@ -153,7 +198,8 @@ fn shown(
         mode: claim.mode,
         since: claim.since,
         step: around.step(),
-        waits_for: around.waits_for(),
+        waits_for: unreadable_alloc(state, key, alloc)
+            .map_or_else(|| around.waits_for(), |record| Some(record.to_string())),
         position,
         ahead: ahead.unwrap_or_default(),
         tries: claim.tries,
@@ -170,6 +216,11 @@ fn shown(
 }
 
 fn hint(state: &Shared, subtree: &Subtree, around: &Around<'_>) -> Option<String> {
+    let node = &around.claim.node;
+    let of_node = || state.nodes.read(|nodes| nodes.unreadable().get(node).cloned());
+    if let Some(record) = subtree.first_unreadable().cloned().or_else(of_node) {
+        return Some(format!("{record}; until it can be, the claim stays as it is"));
+    }
     let plugin = subtree.volume.spec.as_ref().map(|spec| &spec.plugin);
     state.nodes.read(|nodes| {
         state.plugins.read(|plugins| {

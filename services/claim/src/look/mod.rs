@@ -14,7 +14,9 @@ use berth_bus::{Bucket, Fold, Mirror};
 use berth_contract::code::Code;
 use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
 use berth_domain::Namespace;
+use berth_domain::limits::UNREADABLE_MAX;
 use berth_service::newer::Until;
 use tokio::time::{Instant, timeout_at};
 
@@ -47,6 +49,11 @@ impl<'a> Reader<'a> {
     fn new(step: &'a str, newer: Newer, deadline: Instant) -> Self {
         Self { step, newer, until: Until::of(newer, deadline) }
     }
+}
+
+/// As many of the records that cannot be read as an answer names.
+fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<UnreadableRecord> {
+    all.take(UNREADABLE_MAX).cloned().collect()
 }
 
 impl Shared {

@@ -7,18 +7,19 @@ use berth_contract::code::Code;
 use berth_contract::message::query::Newer;
 use berth_contract::message::volume::{NodePlacement, Obstacle, Placement, Placements};
 use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
 use berth_domain::alloc::each_volume;
 use berth_domain::placement::{Newcomer, Wanted, obstacles};
 use berth_domain::volume::Context;
-use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use berth_service::page::{Page, Room, after, page};
-use berth_service::projection::{Instances, Nodes, Volumes};
+use berth_service::projection::{Instances, Nodes, Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::Reader;
 use crate::alloc::check;
 use crate::refuse;
-use crate::state::{State, site};
+use crate::state::{State, readable, site};
 
 /// Tells of each node whether it could host all the volumes.
 pub async fn placement(
@@ -48,6 +49,10 @@ pub async fn placement(
         state.nodes.read(|nodes| state.plugins.read(|plugins| asked.of(volumes, nodes, plugins)))
     });
     Ok(Placements { nodes: page.entries, next: page.next })
+}
+
+fn plugin_of<'a>(one: &Wanted<'a>) -> Option<&'a PluginId> {
+    one.volume?.spec.as_ref().map(|spec| &spec.plugin)
 }
 
 struct Asked {
@@ -84,12 +89,29 @@ impl Asked {
                 let problem = refuse::problem(&found.refusal);
                 Obstacle { volume: found.volume, code: problem.code, message: problem.message }
             });
-            let obstacles: Vec<Obstacle> = obstacles.collect();
+            let mut obstacles: Vec<Obstacle> = obstacles.collect();
+            for (id, plugin) in wanted.iter().map(|one| (one.id, plugin_of(one))) {
+                let volume = volumes.get(&key(id)).and_then(Subtree::first_unreadable);
+                let at = nodes.unreadable().get(node);
+                let unreadable = volume.or(at).map(UnreadableRecord::problem);
+                let there = || {
+                    let refusal = readable(nodes, plugins, plugin?, node).err()?;
+                    Some(refuse::problem(&refusal.into()))
+                };
+                if let Some(problem) = unreadable.or_else(there) {
+                    // What else is said of it rests on what was read, and may be false.
+                    obstacles.retain(|obstacle| obstacle.volume != *id);
+                    let Problem { code, message, .. } = problem;
+                    obstacles.push(Obstacle { volume: id.clone(), code, message });
+                }
+            }
             NodePlacement { node: node.clone(), fits: obstacles.is_empty(), obstacles }
         };
         let meant = nodes
             .iter()
             .map(|(id, _)| id)
+            // One whose record cannot be read still counts as a node.
+            .chain(nodes.unreadable().keys())
             .filter(|id| node.as_ref().is_none_or(|node| node == *id))
             .filter(|id| self.after.as_ref().is_none_or(|after| *id > after));
         page(meant, Room::of(asked), show, ToString::to_string)

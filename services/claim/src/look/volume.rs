@@ -16,7 +16,7 @@ use berth_service::projection::{Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::claim::first_claims;
-use super::{Reader, covers};
+use super::{Reader, covers, first_unreadable};
 use crate::plan;
 use crate::state::State;
 
@@ -41,11 +41,17 @@ pub async fn volume(
     let mirror = &state.volume_mirror;
     let filter = key::subtree(&key);
     state.abreast(reader, &state.volumes, mirror, &filter).await.map_err(place)?;
-    let shown = mirror.read(|volumes| {
-        let subtree = volumes.get(&key)?;
-        Some(status(state, &key, subtree, subtree.volume.spec.as_ref()?))
-    });
-    shown.ok_or_else(|| place(Problem::new(Code::NoSuchVolume, format!("no volume {key}"))))
+    mirror.read(|volumes| {
+        let subtree = volumes.get(&key);
+        // What it said before it could not be read any more is not shown: it may not hold now.
+        let unreadable = subtree.and_then(|subtree| subtree.unreadable.get(&key::spec(&key)));
+        if let Some(record) = unreadable {
+            return Err(place(record.problem()));
+        }
+        let found = subtree.and_then(|found| Some((found, found.volume.spec.as_ref()?)));
+        let none = || place(Problem::new(Code::NoSuchVolume, format!("no volume {key}")));
+        found.map(|(subtree, spec)| status(state, &key, subtree, spec)).ok_or_else(none)
+    })
 }
 
 fn status(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) -> VolumeStatus {
@@ -78,6 +84,7 @@ fn status(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) 
         claims: Vec::new(),
         create_index: spec.create_index,
         modify_index: subtree.head,
+        unreadable: first_unreadable(subtree.unreadable.values()),
     };
     let room = Room::of(&Page::default()).beside(&shown);
     shown.claims = first_claims(state, key, subtree, room);
@@ -91,8 +98,11 @@ fn hint(
     health: &Health,
     full: Option<&Claim>,
 ) -> Option<String> {
-    if !subtree.unreadable.is_empty() {
-        return Some("upgrade berth-claim: a newer version wrote records of it".to_owned());
+    if let Some(record) = subtree.first_unreadable() {
+        return Some(match record.code {
+            Code::NewerRecord => format!("upgrade berth-claim: {record}"),
+            _ => format!("{record}; until it can be, nothing of the volume is changed"),
+        });
     }
     if !health.healthy {
         let plugin = &spec.plugin;
@@ -130,15 +140,22 @@ pub async fn volumes(
             let subtree = volumes.get(key)?;
             Some(stub(state, key, subtree, subtree.volume.spec.as_ref()?))
         };
-        page(meant, Room::of(&query.page), show, |volume| key::spec(volume))
+        let page = page(meant, Room::of(&query.page), show, |volume| key::spec(volume));
+        let meant = volumes.iter().filter(|(key, _)| {
+            covers(&namespace, &key.namespace) && key.volume.as_str().starts_with(&query.prefix)
+        });
+        let unreadable = meant.flat_map(|(_, subtree)| subtree.unreadable.values());
+        (page, first_unreadable(unreadable))
     };
-    let (index, page) = state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
+    let (index, (page, unreadable)) =
+        state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
     let volumes = page.entries.into_iter().flatten().collect();
-    Ok(Listed { index, volumes, next: page.next })
+    Ok(Listed { index, volumes, next: page.next, unreadable })
 }
 
 fn matches(query: &List, key: &VolumeKey, subtree: &Subtree) -> bool {
-    let Some(spec) = &subtree.volume.spec else { return false };
+    let readable = !subtree.unreadable.contains_key(&key::spec(key));
+    let Some(spec) = subtree.volume.spec.as_ref().filter(|_| readable) else { return false };
     let claimed = |state| subtree.volume.claims.count(state) > 0;
     key.volume.as_str().starts_with(&query.prefix)
         && query.plugin.as_ref().is_none_or(|plugin| *plugin == spec.plugin)

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use berth_domain::access::AccessMode;
+use berth_domain::access::{AccessMode, AttachmentMode};
 use berth_domain::alloc::TaskDriverMounts;
 use berth_domain::{AllocId, NodeId};
 use clap::Args;
@@ -52,6 +52,10 @@ pub struct Run {
     #[arg(long, value_name = "MODE", value_parser = access_modes())]
     pub access: Option<AccessMode>,
 
+    /// What the volumes are to be [default: as each volume's first capability that fits]
+    #[arg(long, value_name = "MODE", value_parser = attachment_modes())]
+    pub attachment: Option<AttachmentMode>,
+
     /// Return as soon as CMD has ended and the alloc is stopped; the release goes on by itself
     #[arg(long)]
     pub no_wait_release: bool,
@@ -89,6 +93,13 @@ fn driver_mounts() -> impl clap::builder::TypedValueParser<Value = TaskDriverMou
         let found = known.into_iter().find(|(name, _)| *name == given);
         found.map(|(_, mounts)| mounts).ok_or("no such value")
     })
+}
+
+/// The attachment modes by name, listed when none of them is given.
+pub(super) fn attachment_modes() -> impl clap::builder::TypedValueParser<Value = AttachmentMode> {
+    const ALL: [AttachmentMode; 2] = [AttachmentMode::FileSystem, AttachmentMode::BlockDevice];
+    PossibleValuesParser::new(ALL.map(AttachmentMode::as_str))
+        .try_map(|name| ALL.into_iter().find(|mode| mode.as_str() == name).ok_or("no such mode"))
 }
 
 /// The access modes by name, listed when none of them is given.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use berth_domain::access::AccessMode;
+use berth_domain::access::{AccessMode, AttachmentMode};
 use berth_domain::volume::State;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 use clap::{Args, Subcommand};
@@ -143,6 +143,9 @@ pub struct Placement {
     /// How the volumes are to be shared [default: each volume's first capability]
     #[arg(long, value_name = "MODE", value_parser = super::run::access_modes())]
     pub access: Option<AccessMode>,
+    /// What the volumes are to be [default: as each volume's first capability that fits]
+    #[arg(long, value_name = "MODE", value_parser = super::run::attachment_modes())]
+    pub attachment: Option<AttachmentMode>,
     /// Only of this node
     #[arg(long, value_name = "ID")]
     pub node: Option<NodeId>,

@@ -121,6 +121,7 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
         per_alloc: args.per_alloc.is_some(),
         read_only: volume.read_only,
         access: args.access,
+        attachment: args.attachment,
         ..VolumeRequest::of(volume.source.clone())
     };
     let body = message::Placement {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use berth_contract::message::alloc::Register;
-use berth_domain::access::AttachmentMode;
 use berth_domain::alloc::{TaskDriverMounts, VolumeRequest, VolumeType};
 use berth_domain::{AllocId, NodeId, VolumeId, limits};
 
@@ -73,7 +72,7 @@ impl Plan {
             read_only: only_read(source),
             per_alloc: args.per_alloc.is_some(),
             access: args.access,
-            attachment: args.access.map(|_| AttachmentMode::FileSystem),
+            attachment: args.attachment,
             ..VolumeRequest::of(source.clone())
         };
         // In one order for everybody: two runs that wait for the same volumes cannot wait for
@@ -230,6 +229,7 @@ mod tests {
             alloc: None,
             wait: None,
             access: None,
+            attachment: None,
             per_alloc: None,
             task_driver_mounts: TaskDriverMounts::All,
             no_wait_release: false,

@@ -138,6 +138,7 @@ pub fn volume() -> VolumeStatus {
         claims: vec![taken("web-1"), stuck("web-0")],
         create_index: 40,
         modify_index: 44,
+        unreadable: Vec::new(),
     }
 }
 
@@ -166,7 +167,7 @@ pub fn volumes() -> Volumes {
         healthy: false,
         ..stub.clone()
     };
-    Volumes { index: 44, volumes: vec![stub, idle], next: None }
+    Volumes { index: 44, volumes: vec![stub, idle], next: None, unreadable: Vec::new() }
 }
 
 fn instance(node: &str, half: Half, healthy: bool) -> InstanceStatus {
@@ -278,6 +279,7 @@ pub fn alloc() -> AllocStatus {
         volumes: vec![request("data", false), request("models", true), own],
         claims: vec![stuck("web-0"), ClaimStatus { volume: volume_id("models"), ..stuck("web-0") }],
         modify_index: 44,
+        unreadable: Vec::new(),
     }
 }
 
@@ -303,7 +305,7 @@ pub fn allocs() -> Allocs {
         claims: 0,
         ..stub.clone()
     };
-    Allocs { index: 44, allocs: vec![stub, elsewhere], next: None }
+    Allocs { index: 44, allocs: vec![stub, elsewhere], next: None, unreadable: Vec::new() }
 }
 
 /// One node that fits and one that does not.

@@ -35,14 +35,20 @@ fn claims_at_rest_and_in_trouble() {
 
 #[test]
 fn plugins_and_one_with_its_instances() {
-    let plugins = Plugins { index: 44, plugins: vec![data::plugin()], next: None };
+    let plugins =
+        Plugins { index: 44, plugins: vec![data::plugin()], next: None, unreadable: Vec::new() };
     let both = format!("{}\n{}", show::plugins(&plugins), show::plugin(&data::plugin(), NOW));
     insta::assert_snapshot!(both);
 }
 
 #[test]
 fn nodes_and_one_with_its_instances() {
-    let nodes = Nodes { index: 44, nodes: vec![data::node(), data::node_down()], next: None };
+    let nodes = Nodes {
+        index: 44,
+        nodes: vec![data::node(), data::node_down()],
+        next: None,
+        unreadable: Vec::new(),
+    };
     let both = format!("{}\n{}", show::nodes(&nodes, NOW), show::node(&data::node(), NOW));
     insta::assert_snapshot!(both);
 }
@@ -51,7 +57,7 @@ fn nodes_and_one_with_its_instances() {
 fn a_node_that_is_gone_or_has_left() {
     let (n3, gone) = (data::node_gone(), data::proof());
     let left = |known, instances, gone| show::left(&n3.id, &Left { known, instances, gone });
-    let nodes = Nodes { index: 44, nodes: vec![n3.clone()], next: None };
+    let nodes = Nodes { index: 44, nodes: vec![n3.clone()], next: None, unreadable: Vec::new() };
     let all = [
         show::nodes(&nodes, NOW),
         show::node(&n3, NOW),
@@ -79,11 +85,27 @@ fn a_sweep_and_what_it_kept() {
 fn nothing_is_said_in_words() {
     let nothing = [
         show::sweep(&Sweep::default()),
-        show::volumes(&Volumes { index: 0, volumes: Vec::new(), next: None }),
+        show::volumes(&Volumes {
+            index: 0,
+            volumes: Vec::new(),
+            next: None,
+            unreadable: Vec::new(),
+        }),
         show::claims(&[], NOW),
-        show::plugins(&Plugins { index: 0, plugins: Vec::new(), next: None }),
-        show::nodes(&Nodes { index: 0, nodes: Vec::new(), next: None }, NOW),
-        show::allocs(&Allocs { index: 0, allocs: Vec::new(), next: None }, NOW),
+        show::plugins(&Plugins {
+            index: 0,
+            plugins: Vec::new(),
+            next: None,
+            unreadable: Vec::new(),
+        }),
+        show::nodes(
+            &Nodes { index: 0, nodes: Vec::new(), next: None, unreadable: Vec::new() },
+            NOW,
+        ),
+        show::allocs(
+            &Allocs { index: 0, allocs: Vec::new(), next: None, unreadable: Vec::new() },
+            NOW,
+        ),
     ];
     insta::assert_snapshot!(nothing.concat());
 }

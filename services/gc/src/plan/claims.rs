@@ -22,8 +22,8 @@ impl Sight<'_> {
         let mut all: Vec<(&VolumeKey, &Subtree)> = self.volumes.iter().collect();
         all.sort_by_key(|(volume, _)| *volume);
         for (volume, subtree) in all {
-            if let Some((key, why)) = subtree.unreadable.iter().next() {
-                plan.kept.push(format!("volume {volume}: its record {key} cannot be read: {why}"));
+            if let Some(record) = subtree.first_unreadable() {
+                plan.kept.push(format!("volume {volume}: {record}"));
                 continue;
             }
             for (alloc, claim) in &subtree.volume.claims {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use berth_contract::key::{VolumeEntry, parse_volume};
+use berth_contract::record::UnreadableRecord;
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::{AllocId, Namespace, NodeId};
 
@@ -28,7 +29,7 @@ impl Sight<'_> {
         let over = self.allocs.iter().filter(|(namespace, alloc, record)| {
             record.state.is_terminal()
                 && self.overdue(record.since, after)
-                && !claimants.contains(&(*namespace, *alloc))
+                && !claimants.contains(&(*namespace, (*alloc).clone()))
         });
         plan.ended = over
             .map(|(namespace, alloc, record)| Ended {
@@ -38,18 +39,31 @@ impl Sight<'_> {
                 at: record.since,
             })
             .collect();
+        let mut unreadable: Vec<_> = self.allocs.unreadable().collect();
+        unreadable.sort_by_key(|(namespace, alloc, _)| (*namespace, *alloc));
+        let kept = |(namespace, alloc, record): (_, _, &UnreadableRecord)| {
+            format!("alloc {alloc} of namespace {namespace}: {record}")
+        };
+        plan.kept.extend(unreadable.into_iter().map(kept));
         plan.ended.sort_by(|a, b| (&a.namespace, &a.alloc).cmp(&(&b.namespace, &b.alloc)));
     }
 
-    fn claimants(&self) -> HashSet<(&Namespace, &AllocId)> {
+    fn claimants(&self) -> HashSet<(&Namespace, AllocId)> {
         let all = self.volumes.iter().flat_map(|(volume, subtree)| {
-            subtree.volume.claims.keys().map(|alloc| (&volume.namespace, alloc))
+            let unreadable = subtree.unreadable.keys().filter_map(|key| match parse_volume(key) {
+                Some(VolumeEntry::Claim(_, alloc)) => Some(alloc),
+                _ => None,
+            });
+            let readable = subtree.volume.claims.keys().cloned();
+            readable.chain(unreadable).map(|alloc| (&volume.namespace, alloc))
         });
         all.collect()
     }
 
     /// Nodes that are down since before, and carry nothing.
     pub(super) fn nodes(&self, after: Duration, plan: &mut Plan) {
+        let unreadable = self.nodes.unreadable().iter();
+        plan.kept.extend(unreadable.map(|(id, record)| format!("node {id}: {record}")));
         let overdue =
             |node: &Node| node.state == NodeState::Down && self.overdue(node.since, after);
         let down: Vec<(&NodeId, &Node)> =
@@ -111,7 +125,7 @@ impl Sight<'_> {
         let mut claims = self.volumes.iter().flat_map(|(_, subtree)| subtree.unreadable.keys());
         let claim = claims.find(claim).map(|key| format!("the record {key}"));
         claim.or_else(|| {
-            let (namespace, alloc) = self.allocs.unreadable().next()?;
+            let (namespace, alloc, _) = self.allocs.unreadable().next()?;
             Some(format!("the record of alloc {alloc} of namespace {namespace}"))
         })
     }
@@ -121,11 +135,15 @@ impl Sight<'_> {
         let mut strays: BTreeMap<&NodeId, bool> = BTreeMap::new();
         for (_, plugin) in self.plugins.iter() {
             for ((node, _), instance) in &plugin.instances {
-                if self.nodes.get(node).is_none() {
+                let is_known =
+                    self.nodes.get(node).is_some() || self.nodes.unreadable().contains_key(node);
+                if !is_known {
                     *strays.entry(node).or_insert(true) &= self.overdue(instance.since, after);
                 }
             }
         }
+        let unreadable = self.plugins.unreadable();
+        plan.kept.extend(unreadable.map(|record| format!("plugin instance: {record}")));
         let old: BTreeSet<NodeId> =
             strays.into_iter().filter(|(_, old)| *old).map(|(node, _)| node.clone()).collect();
         plan.strays = old.into_iter().collect();

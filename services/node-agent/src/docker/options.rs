@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
+use berth_contract::text::fs_type_fault;
 use berth_domain::access::{AccessMode, Mode};
 use berth_domain::{Namespace, VolumeId};
 
@@ -24,8 +25,6 @@ pub(super) const KNOWN: [(&str, &str); 6] = [
     ("fs", "the file system it is mounted with, where the plugin has a choice"),
     ("size", "how large it must be at least, as it is registered"),
 ];
-/// The longest name of a file system, in bytes.
-const FS_BYTES_MAX: usize = 64;
 
 /// What a name stands for that comes with these options; or everything that is wrong.
 pub(super) fn read(name: &str, options: &BTreeMap<String, String>) -> Result<Target, String> {
@@ -83,12 +82,8 @@ fn noted<T, E: Display>(
     }
 }
 
-fn file_system(name: &str) -> Result<String, &'static str> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if name.is_empty() || name.len() > FS_BYTES_MAX || !name.bytes().all(plain) {
-        return Err("must be the name of a file system, such as ext4");
-    }
-    Ok(name.to_owned())
+fn file_system(name: &str) -> Result<String, String> {
+    fs_type_fault(name).map_or_else(|| Ok(name.to_owned()), Err)
 }
 
 /// A size as Docker's own options have it: bytes, or a number with a unit, each a power of 1024.

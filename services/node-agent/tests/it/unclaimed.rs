@@ -43,7 +43,12 @@ async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
                 let status: Status = request.decode("claim.status")?;
                 assert_eq!(status.node, Some(node()));
                 counts.fetch_add(1, Ordering::SeqCst);
-                Ok(Claims { index: says.load(Ordering::SeqCst), claims: Vec::new(), next: None })
+                Ok(Claims {
+                    index: says.load(Ordering::SeqCst),
+                    claims: Vec::new(),
+                    next: None,
+                    unreadable: Vec::new(),
+                })
             }
         })
         .await

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::volume::{
     Attempt, CallKind, Claims, Command, Context, Outcome, Policy, Route, Step, Take, VolumeSpec,
     Write, step,
@@ -52,7 +52,7 @@ impl Site {
                 alloc: alloc(*at),
                 node: node(*on),
                 mode: Mode::Write,
-                capability: None,
+                capability: CapabilityFilter::default(),
                 wait: false,
                 route: Ok(route),
                 worker,

@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::claim::ClaimStatus;
 use super::query::{Newer, Page};
 use crate::decode::{Decode, Decoder};
-use crate::{decode_leaf, decode_struct};
+use crate::record::UnreadableRecord;
+use crate::{decode_leaf, decode_struct, text};
 
 /// `alloc.register`: a workload is placed on a node; again with the same content is nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +45,7 @@ decode_struct!(Register {
 impl Decode for VolumeRequest {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
-        let alias = decoder.field(&mut object, "alias");
+        let alias: Option<Option<String>> = decoder.field(&mut object, "alias");
         let kind: Option<Option<VolumeType>> = decoder.field(&mut object, "type");
         let source = decoder.field(&mut object, "source");
         let per_alloc: Option<Option<bool>> = decoder.field(&mut object, "per_alloc");
@@ -53,6 +54,11 @@ impl Decode for VolumeRequest {
         let attachment = decoder.field(&mut object, "attachment");
         let mount: Option<Option<MountOptions>> = decoder.field(&mut object, "mount");
         decoder.finish(&object, &REQUEST_FIELDS);
+        let alias_text = alias.as_ref().and_then(Option::as_deref);
+        text::note(decoder, "alias", alias_text.and_then(text::name_fault));
+        if let Some(Some(mount)) = &mount {
+            text::check_mount(decoder, mount);
+        }
         Some(Self {
             alias: alias?,
             kind: kind?.unwrap_or_default(),
@@ -176,6 +182,9 @@ pub struct AllocStatus {
     /// The revision of its record.
     #[serde(default)]
     pub modify_index: u64,
+    /// Records that belong here and cannot be read: what they say may hold all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableRecord>,
 }
 
 /// An alloc in a list.
@@ -216,4 +225,7 @@ pub struct Allocs {
     /// Where the next page begins, as `after`; none when this was the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Records that belong here and cannot be read: what they say may hold all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableRecord>,
 }

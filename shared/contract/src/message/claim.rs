@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call::Call;
 use super::query::{Newer, Page};
+use crate::record::UnreadableRecord;
 use crate::{decode_leaf, decode_struct};
 
 /// `claim.take`: ids only; the service looks up the rest (B1).
@@ -320,4 +321,7 @@ pub struct Claims {
     /// Where the next page begins, as `after`; none when this was the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Records that belong here and cannot be read: what they say may hold all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableRecord>,
 }

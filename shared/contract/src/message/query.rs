@@ -1,7 +1,9 @@
-//! What questions have in common: which page of a list, and whether to wait for news.
+//! What questions have in common: which page of a list, and whether to wait for news; and what their
+//! answers have.
 
 use serde::{Deserialize, Serialize};
 
+use crate::code::Code;
 use crate::decode_part;
 
 /// Which page of a list.
@@ -29,3 +31,15 @@ pub struct Newer {
     pub wait_ms: Option<u64>,
 }
 decode_part!(Newer { than as "newer_than", wait_ms });
+
+/// A stored record that this version cannot read. What it says may hold all the same, so nothing is
+/// decided without it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadableRecord {
+    /// Its key.
+    pub key: String,
+    /// Why: a newer version wrote it, or it is damaged.
+    pub code: Code,
+    /// The same in words.
+    pub error: String,
+}

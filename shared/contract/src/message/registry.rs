@@ -8,6 +8,7 @@ use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::query::{Newer, Page};
+use crate::record::UnreadableRecord;
 use crate::{decode_leaf, decode_struct};
 
 /// `node.report`: all there is to know of a node, each time, so that a lost report costs nothing.
@@ -382,6 +383,9 @@ pub struct Plugins {
     /// was the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Records that belong here and cannot be read: what they say may hold all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableRecord>,
 }
 
 /// A node, as it is shown.
@@ -427,4 +431,7 @@ pub struct Nodes {
     /// Where the next page begins, as `after`; none when this was the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Records that belong here and cannot be read: what they say may hold all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableRecord>,
 }

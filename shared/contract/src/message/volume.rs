@@ -6,7 +6,7 @@ use berth_domain::access::{AttachmentMode, Capability};
 use berth_domain::alloc::VolumeRequest;
 use berth_domain::plugin::Count;
 use berth_domain::volume::{Closing, MountOptions, State, VolumeSpec};
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, limits};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -15,7 +15,8 @@ use super::query::{Newer, Page};
 use super::secret::{Sealed, Secrets};
 use crate::code::Code;
 use crate::decode::{Decode, Decoder};
-use crate::decode_struct;
+use crate::record::UnreadableRecord;
+use crate::{decode_struct, text};
 
 /// `volume.register`: a volume's document, as its owner writes it in TOML or JSON.
 ///
@@ -71,16 +72,27 @@ impl Decode for Register {
         let external_id: Option<Option<String>> = decoder.field(&mut object, "external_id");
         let capabilities: Option<Vec<Capability>> = decoder.field(&mut object, "capability");
         let mount: Option<Option<MountOptions>> = decoder.field(&mut object, "mount");
-        let topologies = decoder.field(&mut object, "topology");
+        let topologies: Option<Vec<BTreeMap<String, String>>> =
+            decoder.field(&mut object, "topology");
         let capacity_bytes = decoder.field(&mut object, "capacity_bytes");
-        let parameters = decoder.field(&mut object, "parameters");
-        let context = decoder.field(&mut object, "context");
+        let parameters: Option<BTreeMap<String, String>> = decoder.field(&mut object, "parameters");
+        let context: Option<BTreeMap<String, String>> = decoder.field(&mut object, "context");
         let plain: Option<Option<Secrets>> = decoder.field(&mut object, "secrets");
         let sealed: Option<Option<Sealed>> = decoder.field(&mut object, SEALED_FIELD);
         decoder.finish(&object, &DOCUMENT_FIELDS);
 
         check_capabilities(capabilities.as_deref(), mount.as_ref(), decoder);
-        check_external_id(external_id.as_ref(), decoder);
+        let external = external_id.as_ref().and_then(Option::as_deref);
+        text::note(decoder, "external_id", external.and_then(text::external_id_fault));
+        let named = name.as_ref().and_then(Option::as_deref);
+        text::note(decoder, "name", named.and_then(text::name_fault));
+        if let Some(Some(mount)) = &mount {
+            text::check_mount(decoder, mount);
+        }
+        text::check_topologies(decoder, topologies.as_deref().unwrap_or_default());
+        for (path, map) in [("parameters", &parameters), ("context", &context)] {
+            text::check_keys(decoder, path, map.as_ref().unwrap_or(&BTreeMap::new()));
+        }
         let spec = VolumeSpec {
             closing: None,
             plugin: plugin?,
@@ -132,15 +144,6 @@ fn check_capabilities(
     if only_block && options {
         decoder.at(".mount".to_owned(), |decoder| {
             decoder.fault("is given, but a block device is not mounted");
-        });
-    }
-}
-
-fn check_external_id(external_id: Option<&Option<String>>, decoder: &mut Decoder) {
-    let Some(Some(id)) = external_id else { return };
-    if id.is_empty() || id.len() > limits::ID_BYTES_MAX || id.chars().any(char::is_control) {
-        decoder.at(".external_id".to_owned(), |decoder| {
-            decoder.fault("must have 1 to 256 bytes and no control character");
         });
     }
 }
@@ -356,6 +359,9 @@ pub struct VolumeStatus {
     pub create_index: u64,
     /// Its newest revision.
     pub modify_index: u64,
+    /// Records that belong here and cannot be read: what they say may hold all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableRecord>,
 }
 
 /// A volume in a list: no claims, no context (A1).
@@ -400,6 +406,9 @@ pub struct Volumes {
     /// Where the next page begins, as `after`; none when this was the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Records that belong here and cannot be read: what they say may hold all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableRecord>,
 }
 
 /// `volume.placement`: where a workload with these volumes could run now (D6).

@@ -10,5 +10,6 @@ mod plugins;
 mod records;
 mod reference;
 mod sample;
+mod text;
 mod views;
 mod widened;

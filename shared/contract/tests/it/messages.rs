@@ -266,7 +266,15 @@ fn claims() {
         },
     );
     let next = Some("team=20a.data.claim.web-1".to_owned());
-    reply("reply-claim-status", &claim::Claims { index: 57, claims: vec![claim_status()], next });
+    reply(
+        "reply-claim-status",
+        &claim::Claims {
+            index: 57,
+            claims: vec![claim_status()],
+            next,
+            unreadable: vec![sample::unreadable()],
+        },
+    );
 }
 
 #[test]
@@ -386,6 +394,7 @@ fn allocs() {
             volumes: vec![sample::request()],
             claims: vec![claim_status()],
             modify_index: 42,
+            unreadable: vec![sample::unreadable()],
         },
     );
 }

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use berth_contract::message::secret::Sealed;
 use berth_contract::record::{self, Body, NODE_UNKNOWN, RecordError, SCHEMA};
-use berth_domain::access::{AccessMode, Mode};
+use berth_domain::access::{AccessMode, CapabilityFilter, Mode};
 use berth_domain::alloc::{Alloc, AllocState};
 use berth_domain::plugin::{Instance, Job, Node, NodeState};
 use berth_domain::retry::Schedule;
@@ -157,7 +157,7 @@ fn lets_in(claim: &Claim, mode: Mode) -> bool {
         alloc: AllocId::new("another").unwrap(),
         node: "elsewhere".parse().unwrap(),
         mode,
-        capability: None,
+        capability: CapabilityFilter::default(),
         wait: false,
         route: Ok(Route { controller: true, external_node: Some("ext".to_owned()) }),
         worker: sample::worker(),

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use berth_contract::code::Code;
 use berth_contract::lease::{Holder, Leader};
 use berth_contract::message::query::{Newer, Page};
+use berth_contract::record::UnreadableRecord;
 use berth_contract::trace::{SpanId, TraceContext};
 use berth_contract::trail::Trail;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
@@ -231,5 +233,13 @@ pub fn trail() -> Trail {
         release: step(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x53ce_929d_0e0e_4736),
         released: Some(at(9)),
         attempt: Some(step(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x3f31_a9c4_11d2_7b05)),
+    }
+}
+
+pub fn unreadable() -> UnreadableRecord {
+    UnreadableRecord {
+        key: "default.data.claim.web-2".to_owned(),
+        code: Code::NewerRecord,
+        error: "the record has schema 9".to_owned(),
     }
 }

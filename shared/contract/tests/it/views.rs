@@ -63,6 +63,7 @@ fn a_volume_and_a_list_of_them() {
             claims: vec![claim_status()],
             create_index: 3,
             modify_index: 42,
+            unreadable: vec![sample::unreadable()],
         },
     );
     let stub = volume::VolumeStub {
@@ -85,6 +86,7 @@ fn a_volume_and_a_list_of_them() {
             index: 57,
             volumes: vec![stub],
             next: Some("team=20a.data.spec".to_owned()),
+            unreadable: vec![sample::unreadable()],
         },
     );
     request(
@@ -150,6 +152,7 @@ fn plugins_and_nodes() {
             index: 57,
             plugins: vec![plugin],
             next: Some("ebs=2Ecsi=2Eaws=2Ecom.instance.host=2Eexample.node".to_owned()),
+            unreadable: vec![sample::unreadable()],
         },
     );
     let node = registry::NodeStatus {
@@ -167,7 +170,12 @@ fn plugins_and_nodes() {
     };
     reply(
         "reply-node-status",
-        &registry::Nodes { index: 57, nodes: vec![node], next: Some("host.example".to_owned()) },
+        &registry::Nodes {
+            index: 57,
+            nodes: vec![node],
+            next: Some("host.example".to_owned()),
+            unreadable: vec![sample::unreadable()],
+        },
     );
     let (state, gone) = (NodeState::Down, Some(sample::proof()));
     reply("reply-node-report", &registry::Reported { clock_skew_ms: -3, state, gone, pace_s: 30 });
@@ -247,5 +255,13 @@ fn agents_and_allocs() {
         modify_index: 42,
     };
     let next = Some("team=20a.web-1".to_owned());
-    reply("reply-alloc-list", &alloc::Allocs { index: 57, allocs: vec![ended], next });
+    reply(
+        "reply-alloc-list",
+        &alloc::Allocs {
+            index: 57,
+            allocs: vec![ended],
+            next,
+            unreadable: vec![sample::unreadable()],
+        },
+    );
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 const UNKNOWN: &str = "of_no_version";
 /// Objects whose field names are the caller's own: no name is unknown there.
 const MAPS: [&str; 6] =
-    ["context", "parameters", "publish_context", "secrets", "segments", "topology"];
+    ["attributes", "context", "parameters", "publish_context", "secrets", "topology"];
 
 /// The request with an unknown field in one of its objects, once for each of them; with the path of
 /// the field.

@@ -1,6 +1,6 @@
 //! Everything that may be wrong with a node or a volume, alone and together.
 
-use crate::access::{AccessMode, Mode};
+use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
 use crate::plugin::{Instance, NodeAbilities};
 use crate::proof::{Proof, ProofKind};
 use crate::volume::{Claim, Claims, Closing, MountOptions, Policy, State};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::claim::Claim;
 use super::spec::VolumeSpec;
-use crate::access::{Capability, Mode};
+use crate::access::{CapabilityFilter, Mode};
 use crate::proof::{Proof, Proven};
 use crate::retry::Schedule;
 use crate::{AllocId, AttemptId, NodeId, Timestamp, WorkerId, limits};
@@ -83,8 +83,8 @@ pub struct Take {
     pub node: NodeId,
     /// To do what.
     pub mode: Mode,
-    /// How; the volume's first capability when absent.
-    pub capability: Option<Capability>,
+    /// How: the volume's first capability that fits.
+    pub capability: CapabilityFilter,
     /// Get in line rather than be refused when others hold it.
     pub wait: bool,
     /// How the plugin reaches the node, or why it cannot.

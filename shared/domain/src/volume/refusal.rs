@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::attempt::CallKind;
 use super::claim::{Claim, State};
 use super::command::NoRoute;
-use crate::access::{Capability, Conflict, Mode};
+use crate::access::{Capability, CapabilityFilter, Conflict, Mode};
 use crate::{AllocId, NodeId, Timestamp};
 
 /// Somebody who holds a volume, or is ahead in line for it.
@@ -111,7 +111,7 @@ pub enum Refusal {
     #[error("{asked} is not offered; the volume offers {}", list(offered))]
     CapabilityNotOffered {
         /// What was asked for.
-        asked: Capability,
+        asked: CapabilityFilter,
         /// What there is.
         offered: Vec<Capability>,
     },

@@ -110,7 +110,8 @@ impl VolumeSpec {
         self.differing_fields(other).iter().all(|field| *field == "name")
     }
 
-    /// The fields in which `other` differs, by name; topologies are compared as sets (A4).
+    /// The fields in which `other` differs, by name. Topologies are compared as sets (A4), and
+    /// capabilities in their order: the first is used for a claim that names none.
     pub fn differing_fields(&self, other: &Self) -> Vec<&'static str> {
         let set = |spec: &Self| {
             let mut topologies = spec.topologies.clone();
@@ -118,14 +119,11 @@ impl VolumeSpec {
             topologies.dedup();
             topologies
         };
-        let mut capabilities = (self.capabilities.clone(), other.capabilities.clone());
-        capabilities.0.sort();
-        capabilities.1.sort();
         [
             ("plugin", self.plugin != other.plugin),
             ("name", self.name != other.name),
             ("external_id", self.external_id != other.external_id),
-            ("capability", capabilities.0 != capabilities.1),
+            ("capability", self.capabilities != other.capabilities),
             ("mount", self.mount != other.mount),
             ("topology", set(self) != set(other)),
             ("capacity_bytes", self.capacity_bytes != other.capacity_bytes),

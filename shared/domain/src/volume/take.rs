@@ -244,14 +244,9 @@ fn publish_again(
 
 /// The capability asked for, or the volume's first.
 fn offered(spec: &VolumeSpec, take: &Take) -> Result<Capability, Refusal> {
-    let first = spec.capabilities.first().copied();
-    match take.capability.or(first) {
-        Some(asked) if spec.capabilities.contains(&asked) => Ok(asked),
-        Some(asked) => {
-            Err(Refusal::CapabilityNotOffered { asked, offered: spec.capabilities.clone() })
-        }
-        None => Err(Refusal::NoSuchVolume),
-    }
+    let (asked, offered) = (take.capability, &spec.capabilities);
+    let refusal = || Refusal::CapabilityNotOffered { asked, offered: offered.clone() };
+    asked.first_of(offered).ok_or_else(refusal)
 }
 
 fn new_claim(

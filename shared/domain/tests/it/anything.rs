@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
@@ -175,7 +175,14 @@ pub fn route() -> impl Strategy<Value = Result<Route, NoRoute>> {
 
 pub fn command() -> impl Strategy<Value = Command> {
     let alloc = || name::<AllocId>('a', 4);
-    let take = (alloc(), name('n', 2), mode(), option::of(capability()), any::<bool>(), route());
+    let asked =
+        (capability(), any::<bool>(), any::<bool>()).prop_map(|(one, access, attachment)| {
+            CapabilityFilter {
+                access: access.then_some(one.access),
+                attachment: attachment.then_some(one.attachment),
+            }
+        });
+    let take = (alloc(), name('n', 2), mode(), asked, any::<bool>(), route());
     let proven = (name('n', 2), 0..9_u64, proof()).prop_map(|(node, epoch, proof)| Proven {
         node,
         epoch,

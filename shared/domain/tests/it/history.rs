@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_domain::access::{AccessMode, Mode};
+use berth_domain::access::{AccessMode, CapabilityFilter, Mode};
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::volume::{
     Attempt, CallKind, Claim, Command, Context, NoRoute, Outcome, Policy, Refusal, Route, State,
@@ -118,7 +118,7 @@ fn command(world: &World, event: &Event) -> Option<Command> {
         Event::Take { alloc, mode, access, wait, way } => {
             // Where an alloc is, it stays.
             let node = if alloc.as_str() < "a2" { "n1" } else { "n2" };
-            let capability = access.map(|access| spec(&[access]).capabilities[0]);
+            let capability = CapabilityFilter { access, attachment: None };
             let asked = take(alloc.as_str(), node);
             Command::Take(Take { mode, capability, wait, route: way, ..asked })
         }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 
 mod anything;
+mod capability;
 mod external;
 mod fixture;
 mod history;

@@ -237,7 +237,7 @@ fn joins(capability: Capability, mode: Mode, others: &[Other]) -> String {
         let held = Claim { mode: other.mode, attachment, ..held };
         volume.claims.insert(alloc(&format!("a{at}")), held);
     }
-    let asked = Take { mode, capability: Some(capability), ..take("newcomer", "n1") };
+    let asked = Take { mode, capability: capability.into(), ..take("newcomer", "n1") };
     match decide(&volume, &Command::Take(asked)) {
         Ok(_) => "yes".to_owned(),
         Err(Refusal::Held { conflict, .. }) => format!("{conflict:?}"),

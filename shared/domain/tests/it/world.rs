@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::volume::{
     Claim, Command, Context, MountOptions, Outcome, Policy, Refusal, Route, Step, Take, Volume,
     VolumeSpec, Write, invariant, step,
@@ -54,7 +54,7 @@ pub fn take(name: &str, node: &str) -> Take {
         alloc: alloc(name),
         node: NodeId::new(node).unwrap(),
         mode: Mode::Write,
-        capability: None,
+        capability: CapabilityFilter::default(),
         wait: false,
         route: Ok(Route { controller: true, external_node: Some(format!("ext-{node}")) }),
         worker: worker(),

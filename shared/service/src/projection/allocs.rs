@@ -1,9 +1,10 @@
 //! The allocs bucket, as allocs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use berth_bus::Fold;
-use berth_contract::{key, record};
+use berth_contract::key;
+use berth_contract::record::{self, UnreadableRecord};
 use berth_domain::alloc::Alloc;
 use berth_domain::{AllocId, Namespace};
 
@@ -12,11 +13,12 @@ use berth_domain::{AllocId, Namespace};
 pub struct Allocs {
     allocs: HashMap<(Namespace, AllocId), (u64, Alloc)>,
     /// Those whose record this version cannot read.
-    unreadable: HashSet<(Namespace, AllocId)>,
+    unreadable: HashMap<(Namespace, AllocId), UnreadableRecord>,
 }
 
 impl Allocs {
-    /// An alloc and its revision.
+    /// An alloc and its revision; none also while its record cannot be read: what it said before
+    /// may not hold any more.
     pub fn get(&self, namespace: &Namespace, alloc: &AllocId) -> Option<(u64, &Alloc)> {
         let found = self.allocs.get(&(namespace.clone(), alloc.clone()));
         found.map(|(revision, alloc)| (*revision, alloc))
@@ -25,13 +27,22 @@ impl Allocs {
     /// Whether the alloc is there and has not ended: whether it wants its claims. One that cannot
     /// be read may be running.
     pub fn is_live(&self, namespace: &Namespace, alloc: &AllocId) -> bool {
-        self.unreadable.contains(&(namespace.clone(), alloc.clone()))
+        self.unreadable_of(namespace, alloc).is_some()
             || self.get(namespace, alloc).is_some_and(|(_, alloc)| !alloc.state.is_terminal())
     }
 
     /// Those whose record this version cannot read, and which may be running.
-    pub fn unreadable(&self) -> impl Iterator<Item = (&Namespace, &AllocId)> {
-        self.unreadable.iter().map(|(namespace, id)| (namespace, id))
+    pub fn unreadable(&self) -> impl Iterator<Item = (&Namespace, &AllocId, &UnreadableRecord)> {
+        self.unreadable.iter().map(|((namespace, id), record)| (namespace, id, record))
+    }
+
+    /// The alloc's record, if this version cannot read it.
+    pub fn unreadable_of(
+        &self,
+        namespace: &Namespace,
+        alloc: &AllocId,
+    ) -> Option<&UnreadableRecord> {
+        self.unreadable.get(&(namespace.clone(), alloc.clone()))
     }
 
     /// All allocs, in no order.
@@ -53,8 +64,10 @@ impl Fold for Allocs {
             }
             // To forget an alloc would be to say that it ended.
             Err(error) => {
-                tracing::error!(key, error = crate::process::chain(&error), "not read");
-                self.unreadable.insert(id);
+                let unreadable = error.at(key);
+                tracing::error!(key, error = unreadable.error, "not read");
+                self.allocs.remove(&id);
+                self.unreadable.insert(id, unreadable);
             }
         }
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use berth_bus::Fold;
-use berth_contract::{key, record};
+use berth_contract::key;
+use berth_contract::record::{self, UnreadableRecord};
 use berth_domain::plugin::{Instance, Job, Node, NodeState, Plugin};
 use berth_domain::{NodeId, PluginId};
 
@@ -11,6 +12,8 @@ use berth_domain::{NodeId, PluginId};
 #[derive(Debug, Default)]
 pub struct Instances {
     plugins: BTreeMap<PluginId, Plugin>,
+    /// Records of instances and jobs that this version cannot read, by plugin and key.
+    unreadable: BTreeMap<(PluginId, String), UnreadableRecord>,
 }
 
 impl Instances {
@@ -22,6 +25,34 @@ impl Instances {
     /// All plugins, by id.
     pub fn iter(&self) -> impl Iterator<Item = (&PluginId, &Plugin)> {
         self.plugins.iter()
+    }
+
+    /// Records of the plugin that this version cannot read.
+    pub fn unreadable_of(&self, plugin: &PluginId) -> impl Iterator<Item = &UnreadableRecord> {
+        let from = (plugin.clone(), String::new());
+        let all = self.unreadable.range(from..).take_while(move |((of, _), _)| of == plugin);
+        all.map(|(_, record)| record)
+    }
+
+    /// All records that this version cannot read.
+    pub fn unreadable(&self) -> impl Iterator<Item = &UnreadableRecord> {
+        self.unreadable.values()
+    }
+
+    /// What is stored at the key, unless this version cannot read it. What was known of it before
+    /// stands.
+    fn readable<T: record::Body>(&mut self, of: &PluginId, key: &str, value: &[u8]) -> Option<T> {
+        let place = (of.clone(), key.to_owned());
+        match readable(key, value) {
+            Ok(body) => {
+                self.unreadable.remove(&place);
+                Some(body)
+            }
+            Err(unreadable) => {
+                self.unreadable.insert(place, unreadable);
+                None
+            }
+        }
     }
 }
 
@@ -39,13 +70,13 @@ impl Instances {
 impl Fold for Instances {
     fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
         if let Some((plugin, node, half)) = key::parse_instance(key) {
-            if let Some(instance) = readable::<Instance>(key, value) {
+            if let Some(instance) = self.readable::<Instance>(&plugin, key, value) {
                 self.change(plugin, |plugin| {
                     plugin.instances.insert((node, half), instance);
                 });
             }
         } else if let Some((plugin, namespace, id)) = key::parse_job(key) {
-            if let Some(job) = readable::<Job>(key, value) {
+            if let Some(job) = self.readable::<Job>(&plugin, key, value) {
                 self.change(plugin, |plugin| {
                     plugin.jobs.insert((namespace, id), job);
                 });
@@ -57,10 +88,12 @@ impl Fold for Instances {
 
     fn delete(&mut self, key: &str, _revision: u64) {
         if let Some((plugin, node, half)) = key::parse_instance(key) {
+            self.unreadable.remove(&(plugin.clone(), key.to_owned()));
             self.change(plugin, |plugin| {
                 plugin.instances.remove(&(node, half));
             });
         } else if let Some((plugin, namespace, id)) = key::parse_job(key) {
+            self.unreadable.remove(&(plugin.clone(), key.to_owned()));
             self.change(plugin, |plugin| {
                 plugin.jobs.remove(&(namespace, id));
             });
@@ -68,14 +101,14 @@ impl Fold for Instances {
     }
 }
 
-/// What is stored at the key, unless this version cannot read it. What was known of it before
-/// stands.
-fn readable<T: record::Body>(key: &str, value: &[u8]) -> Option<T> {
+/// What is stored at the key, if this version can read it.
+fn readable<T: record::Body>(key: &str, value: &[u8]) -> Result<T, UnreadableRecord> {
     match record::read::<T>(value) {
-        Ok(record) => Some(record.body),
+        Ok(record) => Ok(record.body),
         Err(error) => {
-            tracing::error!(key, error = crate::process::chain(&error), "not read");
-            None
+            let unreadable = error.at(key);
+            tracing::error!(key, error = unreadable.error, "not read");
+            Err(unreadable)
         }
     }
 }
@@ -84,6 +117,8 @@ fn readable<T: record::Body>(key: &str, value: &[u8]) -> Option<T> {
 #[derive(Debug, Default)]
 pub struct Nodes {
     nodes: BTreeMap<NodeId, (Node, u64)>,
+    /// Nodes whose record this version cannot read. Each still counts as a node.
+    unreadable: BTreeMap<NodeId, UnreadableRecord>,
 }
 
 impl Nodes {
@@ -102,9 +137,14 @@ impl Nodes {
         self.get(node).is_some_and(|node| node.state == NodeState::Ready)
     }
 
-    /// All nodes, by id.
+    /// All nodes, by id, but for those whose record this version cannot read.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
         self.nodes.iter().map(|(id, (node, _))| (id, node))
+    }
+
+    /// Nodes whose record this version cannot read.
+    pub fn unreadable(&self) -> &BTreeMap<NodeId, UnreadableRecord> {
+        &self.unreadable
     }
 }
 
@@ -114,13 +154,22 @@ impl Fold for Nodes {
             tracing::warn!(key, "a key that is none of ours is in the nodes bucket");
             return;
         };
-        if let Some(node) = readable::<Node>(key, value) {
-            self.nodes.insert(id, (node, revision));
+        match readable::<Node>(key, value) {
+            Ok(node) => {
+                self.unreadable.remove(&id);
+                self.nodes.insert(id, (node, revision));
+            }
+            // What was known before may not hold any more: the node may count as gone by now.
+            Err(unreadable) => {
+                self.nodes.remove(&id);
+                self.unreadable.insert(id, unreadable);
+            }
         }
     }
 
     fn delete(&mut self, key: &str, _revision: u64) {
         if let Some(id) = key::parse_node(key) {
+            self.unreadable.remove(&id);
             self.nodes.remove(&id);
         }
     }
@@ -147,7 +196,7 @@ mod tests {
         assert_eq!(plugins.iter().count(), 0);
     }
 
-    /// D9: a newer record changes nothing of what is known, and an older one is read.
+    /// D9: a newer record is kept as such, and an older one is read.
     #[test]
     fn what_a_newer_version_wrote_is_left_alone() {
         let (plugin, node) = (PluginId::new("p").unwrap(), NodeId::new("n1").unwrap());
@@ -161,6 +210,10 @@ mod tests {
         nodes.put("n1", 1, br#"{"since":"2026-01-01T00:00:00Z"}"#);
         assert_eq!(nodes.get(&node).unwrap().state, NodeState::Down);
         nodes.put("n1", 2, br#"{"schema":2}"#);
-        assert_eq!(nodes.get(&node).unwrap().state, NodeState::Down);
+        assert!(nodes.get(&node).is_none() && !nodes.is_ready(&node));
+        assert_eq!(nodes.unreadable()[&node].key, "n1");
+        assert_eq!(plugins.unreadable_of(&plugin).count(), 2);
+        plugins.put("p.job.default.csi", 3, JOB);
+        assert_eq!(plugins.unreadable().count(), 1);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use berth_bus::Fold;
 use berth_contract::key::{VolumeEntry, parse_volume};
-use berth_contract::record::{self, RecordError};
+use berth_contract::record::{self, RecordError, UnreadableRecord};
 use berth_contract::trail::Trail;
 use berth_domain::volume::{Claim, Volume, VolumeSpec};
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey, limits};
@@ -29,7 +29,7 @@ pub struct Subtree {
     /// What is recorded of each claim for those who follow it.
     traces: BTreeMap<AllocId, Box<Traced>>,
     /// Records of it that this version cannot read, by key; while there are any it is read-only.
-    pub unreadable: BTreeMap<String, String>,
+    pub unreadable: BTreeMap<String, UnreadableRecord>,
 }
 
 /// How a claim can be followed.
@@ -166,6 +166,11 @@ impl Subtree {
         }
     }
 
+    /// The record that keeps the volume from being changed here, if there is one.
+    pub fn first_unreadable(&self) -> Option<&UnreadableRecord> {
+        self.unreadable.values().next()
+    }
+
     fn plugin(&self) -> Option<&PluginId> {
         self.volume.spec.as_ref().map(|spec| &spec.plugin)
     }
@@ -181,9 +186,9 @@ impl Subtree {
                 Some(record)
             }
             Err(error) => {
-                let why = crate::process::chain(&error);
-                tracing::error!(key, error = why, "the volume is read-only here");
-                self.unreadable.insert(key.to_owned(), why);
+                let unreadable = error.at(key);
+                tracing::error!(key, error = unreadable.error, "the volume is read-only here");
+                self.unreadable.insert(key.to_owned(), unreadable);
                 None
             }
         }

@@ -33,6 +33,7 @@ mod tell;
 mod traces;
 mod truth;
 mod unknown_fields;
+mod unreadable;
 mod upgrade;
 #[path = "../../../../shared/contract/tests/it/widened.rs"]
 mod widened;

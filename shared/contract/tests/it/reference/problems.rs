@@ -45,6 +45,11 @@ fn of_requests(code: Code) -> Problem {
             "the record has schema 2; this version reads up to 1, and leaves it as it is",
             "alloc.status",
         ),
+        Code::DamagedRecord => no_volume(
+            "the record default.data.claim.web-1 cannot be read here: the record cannot be read: EOF \
+             while parsing a value at line 1 column 0",
+            "volume.detach",
+        ),
         Code::Internal => no_volume("claim-take panicked", "claim.take"),
         Code::Overloaded => {
             no_volume("256 requests are under way, as many as are taken", "claim.take").retryable()
@@ -185,9 +190,10 @@ fn of_volumes(code: Code) -> Option<Problem> {
             let reason = "no longer needed".to_owned();
             (Refusal::Closing { since, reason }, "claim.take")
         }
-        Code::CapabilityNotOffered => {
-            (Refusal::CapabilityNotOffered { asked: block, offered: vec![writer] }, "claim.take")
-        }
+        Code::CapabilityNotOffered => (
+            Refusal::CapabilityNotOffered { asked: block.into(), offered: vec![writer] },
+            "claim.take",
+        ),
         Code::AccessInUse => {
             (Refusal::AccessInUse { asked: reader, in_use: writer, holders }, "claim.take")
         }

@@ -1,0 +1,98 @@
+//! Text that people write and that ends in mounts, labels and terminals (A3).
+//!
+//! **Owns** what a name, a mount option and a topology may be made of, for every way in: volume
+//! documents, requests for volumes, and Docker's options.
+//!
+//! **Never** judges what is stored: records of before are read as they are.
+
+use std::collections::BTreeMap;
+
+use berth_domain::limits::ID_BYTES_MAX;
+use berth_domain::volume::MountOptions;
+
+use crate::decode::Decoder;
+
+/// The longest name of a file system, in bytes.
+const FS_TYPE_BYTES_MAX: usize = 64;
+
+/// Why the text is no name for people; they may be in any script.
+pub fn name_fault(text: &str) -> Option<String> {
+    let control = text.chars().find(|c| c.is_control())?;
+    Some(format!("holds the control character {control:?}, which no terminal shows as it is"))
+}
+
+/// Why the text is no type of a file system. A plugin may make a path of it, or an option of `mkfs`.
+pub fn fs_type_fault(text: &str) -> Option<String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let sound = (1..=FS_TYPE_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(plain)
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let rule = "must be the name of a file system, such as ext4: letters, digits, `.`, `_` and `-`";
+    (!sound).then(|| rule.to_owned())
+}
+
+/// Why the text is not one mount flag. Flags may hold secrets, so none is repeated here.
+fn flag_fault(flag: &str) -> Option<String> {
+    let split = |c: char| c == ',' || c.is_whitespace() || c.is_control();
+    let rule = "must be one mount flag, such as noatime: not empty, and without commas, white space \
+                and control characters; give each flag by itself";
+    (flag.is_empty() || flag.contains(split)).then(|| rule.to_owned())
+}
+
+fn group_fault(group: &str) -> Option<String> {
+    let odd = |c: char| c.is_whitespace() || c.is_control();
+    let rule = "must be a group, such as 1000: not empty, and without white space";
+    (group.is_empty() || group.contains(odd)).then(|| rule.to_owned())
+}
+
+fn segment_fault(text: &str) -> Option<String> {
+    if text.is_empty() {
+        return Some("is empty".to_owned());
+    }
+    name_fault(text)
+}
+
+/// Notes a fault at the path, if there is one.
+pub(crate) fn note(decoder: &mut Decoder, path: &str, fault: Option<String>) {
+    if let Some(fault) = fault {
+        decoder.demand(false, path, fault);
+    }
+}
+
+/// Notes all that is wrong with mount options at `mount`.
+pub(crate) fn check_mount(decoder: &mut Decoder, mount: &MountOptions) {
+    note(decoder, "mount.fs_type", mount.fs_type.as_deref().and_then(fs_type_fault));
+    for (at, flag) in mount.flags.iter().enumerate() {
+        note(decoder, &format!("mount.flags[{at}]"), flag_fault(flag));
+    }
+    note(decoder, "mount.group", mount.group.as_deref().and_then(group_fault));
+}
+
+/// Notes all that is wrong with the topologies at `topology`.
+pub(crate) fn check_topologies(decoder: &mut Decoder, topologies: &[BTreeMap<String, String>]) {
+    for (at, segments) in topologies.iter().enumerate() {
+        let path = format!("topology[{at}]");
+        if segments.is_empty() {
+            let none = "has no segment; leave `topology` out if the volume is to be had everywhere";
+            decoder.demand(false, &path, none);
+        }
+        check_keys(decoder, &path, segments);
+        for (key, value) in segments {
+            note(decoder, &format!("{path}.{key}"), segment_fault(value));
+        }
+    }
+}
+
+/// Notes each key at `path` that is no key. What it stands for is the plugin's business.
+pub(crate) fn check_keys(decoder: &mut Decoder, path: &str, map: &BTreeMap<String, String>) {
+    for key in map.keys() {
+        let fault = segment_fault(key).map(|fault| format!("has the key {key:?}, which {fault}"));
+        note(decoder, path, fault);
+    }
+}
+
+/// Why the text is not what a plugin calls a volume.
+pub(crate) fn external_id_fault(id: &str) -> Option<String> {
+    let sound = (1..=ID_BYTES_MAX).contains(&id.len()) && !id.chars().any(char::is_control);
+    (!sound).then(|| format!("must have 1 to {ID_BYTES_MAX} bytes and no control character"))
+}

@@ -1,0 +1,240 @@
+//! Records that this version cannot read: whoever needs one says so and names its key, nothing false
+//! is said, and nothing is written.
+
+use std::time::Duration;
+
+use berth_bus::{Bucket, Change, Guard, Write};
+use berth_contract::bucket::{self, BucketSpec};
+use berth_contract::code::Code;
+use berth_contract::key;
+use berth_contract::record::SCHEMA;
+use berth_contract::subject::{Global, Namespaced};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use berth_service::clock;
+use serde_json::{Value, json};
+
+/// What a record may be that cannot be read, and the code of it.
+fn unreadable() -> [(&'static str, Vec<u8>, Code); 4] {
+    let newer = json!({"schema": SCHEMA + 1, "mood": "well"}).to_string();
+    [
+        ("newer", newer.into_bytes(), Code::NewerRecord),
+        ("damaged", b"{\"state\":\"tak".to_vec(), Code::DamagedRecord),
+        (
+            "of wrong types",
+            b"{\"state\":7,\"plugin\":[],\"schema\":1}".to_vec(),
+            Code::DamagedRecord,
+        ),
+        ("empty", Vec::new(), Code::DamagedRecord),
+    ]
+}
+
+fn volume() -> VolumeKey {
+    VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap())
+}
+
+fn alloc() -> AllocId {
+    AllocId::new("a").unwrap()
+}
+
+/// One key of a bucket.
+struct Place {
+    bucket: Bucket,
+    key: String,
+    /// What a write is guarded by.
+    filter: String,
+}
+
+impl Place {
+    async fn of(system: &System, spec: &BucketSpec, key: String, filter: Option<String>) -> Self {
+        let bucket = system.bus.bucket(spec, 1).await.unwrap();
+        Self { bucket, filter: filter.unwrap_or_else(|| key.clone()), key }
+    }
+
+    async fn read(&self) -> Vec<u8> {
+        let entry = self.bucket.get(&self.key).await.unwrap().unwrap();
+        entry.value.unwrap().to_vec()
+    }
+
+    async fn put(&self, value: &[u8]) {
+        let operation = clock::new_attempt();
+        let write = Write {
+            key: &self.key,
+            change: Change::Put(value.to_vec().into()),
+            guard: Guard {
+                filter: &self.filter,
+                revision: self.bucket.head(&self.filter).await.unwrap(),
+            },
+            operation: operation.as_str(),
+            trace: clock::begin_trace(),
+        };
+        self.bucket.commit(write).await.unwrap();
+    }
+}
+
+/// The verbs that are asked, each with its request.
+fn questions() -> Vec<(String, String, Value)> {
+    let namespace = Namespace::default();
+    let claim = |verb: Namespaced, body| (verb.step(), verb.subject(&namespace), body);
+    let global = |verb: Global, body| (verb.step(), verb.subject(), body);
+    vec![
+        claim(Namespaced::VolumeStatus, json!({"id": "data"})),
+        claim(Namespaced::VolumeList, json!({})),
+        claim(Namespaced::VolumePlacement, json!({"volumes": [{"source": "data"}]})),
+        claim(Namespaced::ClaimStatus, json!({})),
+        claim(Namespaced::AllocStatus, json!({"id": "a"})),
+        claim(Namespaced::AllocList, json!({})),
+        global(Global::NodeStatus, json!({"id": "n1"})),
+        global(Global::PluginStatus, json!({"id": "dev.berth"})),
+        claim(Namespaced::VolumeDetach, json!({"id": "data", "node": "n1"})),
+        claim(Namespaced::VolumeDeregister, json!({"id": "data", "force": true})),
+        claim(
+            Namespaced::VolumeRegister,
+            json!({"id": "data", "plugin": "dev.berth", "name": "x",
+                "capability": [{"access": "single-node-writer"}]}),
+        ),
+        claim(Namespaced::ClaimTake, json!({"alloc": "a", "volume": "data", "node": "n1"})),
+        claim(Namespaced::ClaimRelease, json!({"alloc": "a", "volume": "data"})),
+        claim(
+            Namespaced::ClaimCheckpoint,
+            json!({"alloc": "a", "volume": "data", "worker": "w", "report_only": true}),
+        ),
+        claim(Namespaced::AllocStop, json!({"id": "a"})),
+        claim(Namespaced::AllocForget, json!({"id": "a", "before": "2100-01-01T00:00:00Z"})),
+        global(Global::GcForce, json!({})),
+    ]
+}
+
+/// The verbs whose answers rest on a record of the kind.
+fn needing(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "spec" => &[
+            "volume.status",
+            "volume.list",
+            "volume.placement",
+            "volume.detach",
+            "volume.deregister",
+            "volume.register",
+            "claim.take",
+            "claim.release",
+            "claim.checkpoint",
+            "gc.force",
+        ],
+        "claim" => &[
+            "volume.status",
+            "volume.list",
+            "volume.placement",
+            "claim.status",
+            "alloc.status",
+            "volume.detach",
+            "volume.deregister",
+            "volume.register",
+            "claim.take",
+            "claim.release",
+            "claim.checkpoint",
+            "gc.force",
+        ],
+        "alloc" => &[
+            "claim.status",
+            "alloc.status",
+            "alloc.list",
+            "volume.detach",
+            "volume.deregister",
+            "claim.take",
+            "alloc.stop",
+            "alloc.forget",
+            "gc.force",
+        ],
+        "node" => &["node.status", "volume.placement", "claim.take", "gc.force"],
+        _ => panic!("{kind}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_that_needs_a_record_names_it_when_it_cannot_be_read() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let mounted = system.run("a", 0, "data").await;
+    let subtree = || Some(key::subtree(&volume()));
+    let node = NodeId::new("n1").unwrap();
+    let (spec, claim) = (key::spec(&volume()), key::claim(&volume(), &alloc()));
+    let alloc = key::alloc(&Namespace::default(), &alloc());
+    let places = [
+        ("spec", Place::of(&system, &bucket::VOLUMES, spec, subtree()).await),
+        ("claim", Place::of(&system, &bucket::VOLUMES, claim, subtree()).await),
+        ("alloc", Place::of(&system, &bucket::ALLOCS, alloc, None).await),
+        ("node", Place::of(&system, &bucket::NODES, key::node(&node), None).await),
+    ];
+    for (kind, place) in &places {
+        let whole = place.read().await;
+        for (how, bytes, code) in unreadable() {
+            place.put(&bytes).await;
+            // A replica that read it before, and one that never did.
+            for began in ["before", "anew"] {
+                if began == "anew" {
+                    if how != "newer" && how != "empty" {
+                        continue;
+                    }
+                    system.kill9_and_restart(Part::Claim).await;
+                    wait::until("the claim service answers", Duration::from_secs(30), || async {
+                        system.volumes().await.map(drop).map_err(|problem| problem.to_string())
+                    })
+                    .await;
+                }
+                for (step, subject, body) in questions() {
+                    if !needing(kind).contains(&step.as_str()) {
+                        continue;
+                    }
+                    let what = format!("{step} with a {kind} that is {how}, {began}");
+                    let answer = match system.ask::<Value>(&subject, &body).await {
+                        Ok(answer) => answer.to_string(),
+                        Err(problem) => {
+                            assert_eq!(problem.code, code, "{what}: {problem}");
+                            problem.to_string()
+                        }
+                    };
+                    assert!(answer.contains(&place.key), "{what} names no key: {answer}");
+                    let says_gone = answer.contains("\"gone\":true");
+                    let fits = answer.contains("\"fits\":true");
+                    assert!(!says_gone && !fits, "{what}: {answer}");
+                }
+                assert_eq!(place.read().await, bytes, "{kind} that is {how} was written over");
+                std::fs::write(format!("{}/f", mounted.path), "x")
+                    .expect("it is mounted as it was");
+            }
+        }
+        place.put(&whole).await;
+        system.healthy().await;
+    }
+    system.stop("a").await;
+    system.settle("data").await;
+}
+
+/// A claim of before there were versions names no node; its alloc does.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_claim_without_a_node_is_freed_on_the_node_of_its_alloc() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    let claim = key::claim(&volume(), &alloc());
+    let place = Place::of(&system, &bucket::VOLUMES, claim, Some(key::subtree(&volume()))).await;
+    let mut fields: Value = serde_json::from_slice(&place.read().await).unwrap();
+    for since in ["schema", "trace", "trail", "state", "mode", "controller", "node"] {
+        fields.as_object_mut().unwrap().remove(since);
+    }
+    place.put(fields.to_string().as_bytes()).await;
+    for part in [Part::Claim, Part::Watcher] {
+        system.kill9_and_restart(part).await;
+    }
+    system.healthy().await;
+    system.stop("a").await;
+    system.settle("data").await;
+}
