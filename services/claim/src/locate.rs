@@ -35,7 +35,8 @@ pub async fn locate(
     let (_, known) = state.read_alloc(&volume.namespace, alloc, step).await?;
     let Some(known) = known else { return Ok(()) };
     let node = known.node;
-    tracing::info!(%volume, %alloc, %node, trace = trace.trace_id(), "a claim without a node has one now");
+    let told = trace.trace_id();
+    tracing::info!(%volume, %alloc, %node, trace = told, "a claim without a node has one now");
     let write = Write::PutClaim(alloc.clone(), Claim { node, ..claim });
     let stored = state.store(volume, &write, trail, head, trace).await;
     // A lost race means that the volume has changed: the next request looks again.

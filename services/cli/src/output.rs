@@ -45,8 +45,8 @@ impl Output {
     }
 }
 
-/// What the reply says of records that no table shows, because they cannot be read. It is looked for
-/// here, so that no command can leave it out.
+/// What the reply says of records that no table shows, because they cannot be read. It is looked
+/// for here, so that no command can leave it out.
 fn unreadable(reply: &impl Serialize) -> Vec<UnreadableRecord> {
     let reply = serde_json::to_value(reply).unwrap_or_default();
     let records = reply.get("unreadable").cloned().unwrap_or_default();

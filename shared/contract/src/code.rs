@@ -80,8 +80,7 @@ codes! {
         "restore it from a backup, or accept the loss: docs/backup.md has both commands";
     /// The record is damaged: no version can read it.
     DamagedRecord = "BERTH0012", "a stored record is damaged and cannot be read",
-        "look at the key that is named with `nats kv get`; restore it, or delete it once it is sure \
-         that nothing is in use by it";
+        "look at the named key with `nats kv get`; restore it, or delete it once nothing uses it";
 
     // 01xx: volumes and claims.
     /// No such volume.

@@ -29,8 +29,8 @@ pub enum VerbKind {
     /// It changes something. An unknown field is a fault, and nothing is written: an ignored typing
     /// error in `read_only` would grant write access.
     Change,
-    /// Our own processes send it to each other, and versions are mixed during an upgrade. An unknown
-    /// field is ignored, so that a newer agent's report reaches an older registry. What an older
+    /// Our own processes send it to each other, and versions are mixed during an upgrade. An
+    /// unknown field is ignored, so that a newer agent's report reaches an older registry. What an older
     /// process must not ignore needs a new verb, not a new field.
     Peer,
 }
@@ -92,12 +92,13 @@ impl Endpoint {
 
     /// `secret.open`: its subject names the node that asks.
     pub fn secret_open() -> Self {
-        let Exchange { kind, description, request, reply } = exchange::<secret::Open, secret::Sealed>(
+        let open = exchange::<secret::Open, secret::Sealed>(
             VerbKind::Peer,
             "For agents: a volume's secrets for a plugin call, sealed for the node that asks",
             "secret::Open",
             "secret::Sealed",
         );
+        let Exchange { kind, description, request, reply } = open;
         let step = SECRET_OPEN_STEP.to_owned();
         let (service, name) = (service::CLAIM, step.replace('.', "-"));
         let subject = SECRET_OPEN_ALL.replace('*', "<node>");

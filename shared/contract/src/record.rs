@@ -107,7 +107,7 @@ pub fn write_claim(claim: &Claim, trail: Trail) -> Result<Vec<u8>, serde_json::E
 /// volume until somebody proves that the node is gone: nothing is freed because a field is missing.
 pub const NODE_UNKNOWN: &str = "unknown";
 
-/// Whether a claim's record named no node: then the volumes' projection has it on a node of its own.
+/// Whether a claim's record named no node: then the projection has it on a node of its own.
 pub fn is_node_unknown(node: &NodeId) -> bool {
     let rest = node.as_str().strip_prefix(NODE_UNKNOWN);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

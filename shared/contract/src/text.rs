@@ -21,7 +21,7 @@ pub fn name_fault(text: &str) -> Option<String> {
     Some(format!("holds the control character {control:?}, which no terminal shows as it is"))
 }
 
-/// Why the text is no type of a file system. A plugin may make a path of it, or an option of `mkfs`.
+/// Why the text is no type of a file system. A plugin may make a path or an option of it.
 pub fn fs_type_fault(text: &str) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let sound = (1..=FS_TYPE_BYTES_MAX).contains(&text.len())
@@ -34,8 +34,8 @@ pub fn fs_type_fault(text: &str) -> Option<String> {
 /// Why the text is not one mount flag. Flags may hold secrets, so none is repeated here.
 fn flag_fault(flag: &str) -> Option<String> {
     let split = |c: char| c == ',' || c.is_whitespace() || c.is_control();
-    let rule = "must be one mount flag, such as noatime: not empty, and without commas, white space \
-                and control characters; give each flag by itself";
+    let rule = "must be one mount flag, such as noatime: not empty, and without commas, white \
+                space and control characters; give each flag by itself";
     (flag.is_empty() || flag.contains(split)).then(|| rule.to_owned())
 }
 

@@ -1,5 +1,5 @@
-//! What questions have in common: which page of a list, and whether to wait for news; and what their
-//! answers have.
+//! What questions have in common: which page of a list, and whether to wait for news; and what
+//! their answers have.
 
 use serde::{Deserialize, Serialize};
 

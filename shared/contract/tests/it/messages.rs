@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use crate::reference::hold::hold;
 use crate::{sample, widened};
 
-/// A request is what its golden file says, and is read back whole. An unknown field, at any level, is
-/// ignored or a fault with its path, as the endpoint's kind says.
+/// A request is what its golden file says, and is read back whole. An unknown field, at any level,
+/// is ignored or a fault with its path, as the endpoint's kind says.
 pub fn request<T: Serialize + Decode + PartialEq + Debug>(name: &str, message: &T) {
     let bytes = serde_json::to_vec(message).unwrap();
     let known: Value = serde_json::from_slice(&bytes).unwrap();

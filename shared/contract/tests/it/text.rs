@@ -1,5 +1,5 @@
-//! What people write and no mount, label or terminal takes: refused at each way in, all at once, and
-//! read where it is stored already.
+//! What people write and no mount, label or terminal takes: refused at each way in, all at once,
+//! and read where it is stored already.
 
 use berth_contract::decode::{Decode, Fault, Unknown, decode};
 use berth_contract::document::{Format, read};
