@@ -30,8 +30,8 @@ pub enum VerbKind {
     /// error in `read_only` would grant write access.
     Change,
     /// Our own processes send it to each other, and versions are mixed during an upgrade. An
-    /// unknown field is ignored, so that a newer agent's report reaches an older registry. What an older
-    /// process must not ignore needs a new verb, not a new field.
+    /// unknown field is ignored, so that a newer agent's report reaches an older registry. What an
+    /// older process must not ignore needs a new verb, not a new field.
     Peer,
 }
 

@@ -46,8 +46,8 @@ fn of_requests(code: Code) -> Problem {
             "alloc.status",
         ),
         Code::DamagedRecord => no_volume(
-            "the record default.data.claim.web-1 cannot be read here: the record cannot be read: EOF \
-             while parsing a value at line 1 column 0",
+            "the record default.data.claim.web-1 cannot be read here: the record cannot be read: \
+             EOF while parsing a value at line 1 column 0",
             "volume.detach",
         ),
         Code::Internal => no_volume("claim-take panicked", "claim.take"),
