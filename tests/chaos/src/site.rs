@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Output;
 use std::time::Duration;
 
 use berth_bus::{Bus, Config};
@@ -206,15 +205,6 @@ impl Site {
         logs.filter(|log| log.exists()).collect()
     }
 
-    /// The judge's word on a plugin's logs.
-    pub fn judge(&self, plugin: usize) -> Output {
-        std::process::Command::new(binary("berth-csi-dev"))
-            .arg("judge")
-            .args(self.call_logs(plugin))
-            .output()
-            .expect("the judge runs")
-    }
-
     /// What the storage says is in use: a line for each volume that is.
     pub fn in_use(&self, plugin: usize) -> Vec<Value> {
         let listed = std::process::Command::new(binary("berth-csi-dev"))
@@ -251,7 +241,7 @@ fn program(dir: &Dir, shape: Shape, target: Target, url: &str) -> Option<Program
     // Its own fields first: in TOML what follows a table belongs to it.
     write!(
         text,
-        "\n[nats]\nurl = \"{url}\"\nreplicas = {}\n[log]\nfilter = \"debug,async_nats=warn\"\n",
+        "\n[nats]\nurl = \"{url}\"\nreplicas = {}\n[log]\nfilter = \"info,berth=debug\"\n",
         shape.servers
     )
     .expect("text can be written");

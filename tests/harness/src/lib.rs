@@ -2,7 +2,8 @@
 //!
 //! Owns: starting, killing and pausing processes ([`process`], [`nats`]), the directories and ports
 //! they use ([`dirs`], [`ports`]), a cable that can be cut between them ([`proxy`]), a collector of
-//! their spans and metrics ([`otlp`]), and waiting ([`wait`]).
+//! their spans and metrics ([`otlp`]), waiting
+//! ([`wait`]), the judge of call logs ([`judge`]), and what a failing test prints ([`failure`]).
 //!
 //! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
 //! dropped, and also when the test is killed. Any number of tests run side by side.
@@ -13,7 +14,8 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
 pub mod dirs;
-mod failure;
+pub mod failure;
+pub mod judge;
 pub mod nats;
 pub mod otlp;
 pub mod ports;

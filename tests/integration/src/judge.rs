@@ -2,12 +2,10 @@
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use berth_harness::dirs::mounts_beneath;
-use berth_harness::process::binary;
-use berth_harness::wait;
+use berth_harness::{judge, wait};
 use serde_json::Value;
 
 use crate::system::System;
@@ -45,16 +43,8 @@ impl System {
     pub fn judge(&self) {
         // Where not every driver is a plugin, not every one has a log.
         let is_expected = |log: &PathBuf| self.options.healthy.is_none() || log.exists();
-        let judged = Command::new(binary("berth-csi-dev"))
-            .arg("judge")
-            .args(self.call_logs().into_iter().filter(is_expected))
-            .output()
-            .expect("the judge runs");
-        let said = String::from_utf8_lossy(&judged.stdout);
-        let why = String::from_utf8_lossy(&judged.stderr);
+        judge::assert_right(self.call_logs().into_iter().filter(is_expected));
         let calls = self.calls();
-        let log: Vec<String> = calls.iter().map(ToString::to_string).collect();
-        assert!(judged.status.success(), "{said}{}\n{why}", log.join("\n"));
         let refused: Vec<&Value> = calls
             .iter()
             .filter(|call| call.get("violation").is_some_and(|v| !v.is_null()))

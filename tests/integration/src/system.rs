@@ -13,6 +13,10 @@ use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::proxy::{Proxy, Wire};
 use berth_harness::wait;
 
+/// What the services log: each line of ours, and of other crates what a failure may come from. Their
+/// debug lines, one for each frame of a connection, would hide it.
+const LOG_FILTER: &str = "info,berth=debug";
+
 /// The plugin of every test.
 pub const PLUGIN: &str = "dev.berth";
 
@@ -517,8 +521,10 @@ impl Start<'_> {
         write!(
             text,
             "\n[nats]\nurl = \"{}\"\nreplicas = {replicas}\n\
-             [log]\nfilter = \"debug,async_nats=warn\"\n",
-            self.url_for(name)
+             [log]\nfilter = \"{}\"\n",
+            self.url_for(name),
+            // Where a secret is about, no crate may mention it, however much it logs.
+            if self.options.secret.is_some() { "debug,async_nats=warn" } else { LOG_FILTER }
         )
         .expect("text can be written");
         let file = self.dir.join(format!("{name}.toml"));

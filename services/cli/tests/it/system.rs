@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use berth_harness::dirs::Dir;
 use berth_harness::process::{Daemon, Program, binary};
-use berth_harness::{nats, wait};
+use berth_harness::{judge, nats, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -137,9 +137,7 @@ impl System {
             assert!(!is_running(pid), "{name} is left, pid {pid}");
         }
         let logs = (1..=self.nodes).map(|node| self.state(&format!("calls/n{node}.jsonl")));
-        let judged =
-            Command::new(binary("berth-csi-dev")).arg("judge").args(logs).output().unwrap();
-        assert!(judged.status.success(), "{judged:?}");
+        judge::assert_right(logs);
         let left = berth_harness::dirs::mounts_beneath(self.dir.path());
         assert!(left.is_empty(), "still mounted: {left:?}");
     }

@@ -26,6 +26,7 @@ use berth_domain::proof::Proof;
 use berth_domain::volume::{CallKind, MountOptions};
 use berth_domain::{AllocId, AttemptId, Namespace, NodeId, PluginId, VolumeId};
 use berth_harness::dirs::{Dir, mounts_beneath};
+use berth_harness::judge;
 use berth_harness::nats::Server;
 use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::wait;
@@ -319,14 +320,7 @@ impl World {
 
     /// The development driver's judge finds that no rule of CSI was broken.
     pub fn judge(&self) {
-        let judged = std::process::Command::new(binary("berth-csi-dev"))
-            .arg("judge")
-            .arg(self.dir.join("calls.log"))
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&judged.stdout);
-        let why = String::from_utf8_lossy(&judged.stderr);
-        assert!(judged.status.success(), "{said}{why}\n{:#?}", self.calls());
+        judge::assert_right([self.dir.join("calls.log")]);
     }
 }
 

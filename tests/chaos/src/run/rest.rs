@@ -11,6 +11,7 @@ use berth_contract::message::agent::AgentStatus;
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::subject::{AgentVerb, Namespaced};
 use berth_harness::dirs::loops_beneath;
+use berth_harness::judge::judge;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -222,11 +223,8 @@ impl Run {
     fn judged(&self) {
         let mut lines: Vec<Value> = Vec::new();
         for (plugin, name) in PLUGINS.iter().enumerate() {
-            let judged = self.site.judge(plugin);
-            if !judged.status.success() {
-                let said = String::from_utf8_lossy(&judged.stdout);
-                let errors = String::from_utf8_lossy(&judged.stderr);
-                self.ledger.violated("judged", format!("{name}:\n{said}{errors}"));
+            if let Err(found) = judge(self.site.call_logs(plugin)) {
+                self.ledger.violated("judged", format!("{name}:\n{found}"));
             }
             for log in self.site.call_logs(plugin) {
                 let text = std::fs::read_to_string(log).unwrap_or_default();

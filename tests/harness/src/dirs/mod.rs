@@ -33,7 +33,7 @@ impl Dir {
         // Kept: tempfile would delete it without a thought for mounts.
         let path = made.expect("a directory can be made in /tmp").keep();
         janitor::enter(&path);
-        failure::keep();
+        failure::hook();
         Self { path }
     }
 
@@ -50,6 +50,9 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            failure::keep_logs(&self.path);
+        }
         let left = unmount_beneath(&self.path);
         loops::detach_beneath(&self.path);
         let outcome = match left.first() {
@@ -67,7 +70,7 @@ impl Drop for Dir {
                 }
             }
         }
-        failure::tell();
+        failure::print_reason();
     }
 }
 

@@ -1,7 +1,6 @@
 //! One running process, and everything a test does to it.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,16 +10,13 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use super::{Program, spawn};
-use crate::wait;
+use crate::{failure, wait};
 
 /// How long a process may take to drain after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// How long a process may take to freeze: some calls into the kernel are ended first.
 const FREEZE: Duration = Duration::from_secs(10);
-
-/// How many of the log's last lines a failing test prints.
-const TAIL_LINES: usize = 40;
 
 /// A started [`Program`]. Dropping it kills it with its process group; killing it and letting it
 /// come back keeps program, arguments, environment and log.
@@ -119,17 +115,6 @@ impl Daemon {
         // A test that panicked elsewhere leaves the child as good as it was.
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn print_tail(&self) {
-        let log = self.log();
-        let skipped = log.lines().count().saturating_sub(TAIL_LINES);
-        let mut out = std::io::stderr().lock();
-        let (name, path) = (&self.program.name, self.program.log.display());
-        let _ = writeln!(out, "--- end of {name}'s log ({path})");
-        for line in log.lines().skip(skipped) {
-            let _ = writeln!(out, "{line}");
-        }
-    }
 }
 
 impl Drop for Daemon {
@@ -140,7 +125,7 @@ impl Drop for Daemon {
         }
         self.kill9();
         if std::thread::panicking() {
-            self.print_tail();
+            failure::print_log(&self.program.name, &self.program.log, &self.log());
         }
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test needs to go on is there, or it fails")]
 
 mod dirs;
+mod failure;
 mod nats;
 mod ports;
 mod process;

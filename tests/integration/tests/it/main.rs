@@ -9,6 +9,7 @@
 
 mod anydriver;
 mod config;
+mod failing;
 mod faults;
 mod gone;
 mod in_use;

@@ -1,0 +1,49 @@
+//! A flow test that fails says why, in few lines, whatever its processes logged.
+
+use std::io::Write as _;
+use std::process::Command;
+
+use berth_harness::root::or_skip;
+use berth_integration::{Options, System};
+
+/// Lines that a failing flow test may print.
+const PRINTED_MAX: usize = 300;
+
+/// Fails only where the test below runs it in a process of its own: a driver's log is damaged, so
+/// that the judge cannot read it.
+#[tokio::test(flavor = "multi_thread")]
+async fn case() {
+    if std::env::var_os("FAILING_CASE").is_none() {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    system.stop("a").await;
+    let log = std::fs::OpenOptions::new().append(true).open(&system.call_logs()[0]);
+    log.unwrap().write_all(b"this is no call\n{}\n").unwrap();
+    system.settle("data").await;
+}
+
+#[test]
+fn a_failing_flow_test_prints_little_and_its_reason_last() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let failed = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "failing::case"])
+        .env("FAILING_CASE", "1")
+        .output()
+        .unwrap();
+    assert!(!failed.status.success());
+    let said = String::from_utf8(failed.stderr).unwrap();
+    let captured = String::from_utf8(failed.stdout).unwrap();
+    let lines = said.lines().count() + captured.lines().count();
+    assert!(lines <= PRINTED_MAX, "{lines} lines: {said}{captured}");
+    assert!(!said.contains(" h2::") && !said.contains(" tower::"), "{said}");
+    let end: Vec<&str> = said.lines().rev().take(12).collect();
+    let tells = |text: &str| end.iter().any(|line| line.contains(text));
+    assert!(tells("failing::case: panicked at"), "{said}");
+    assert!(tells("the judge of the call logs ended with"), "{said}");
+    assert!(tells("calls-1"), "the judge's own words name the log: {said}");
+}
