@@ -39,7 +39,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the plugin for one node, until SIGTERM
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Make a volume beforehand, or list the volumes
     Provision(ProvisionArgs),
     Faults(FaultsArgs),
@@ -236,7 +236,7 @@ pub fn main() -> ExitCode {
         }
     };
     let code = match command {
-        Command::Serve(args) => run_serve(args),
+        Command::Serve(args) => run_serve(*args),
         Command::Provision(args) => run_provision(args),
         Command::Faults(args) => run_faults(&args),
         Command::Fence(args) => run_fence(args),

@@ -1,13 +1,13 @@
 //! What the Linux host has: mounts and processes.
 //!
-//! **Owns** every reading of the kernel's mount tables ([`table`]) and of `/proc/PID` ([`process`]),
-//! the identity of a mount ([`identity`]), and which processes have one ([`holders`]); whose a path
-//! is ([`trust`]), and the file of a socket ([`socket`]).
+//! **Owns** every reading of the kernel's mount tables ([`table`]) and of `/proc/PID`
+//! ([`process`]), the identity of a mount ([`identity`]), and which processes have one
+//! ([`holders`]); whose a path is ([`trust`]), and the file of a socket ([`socket`]).
 //!
 //! **Promises** that what cannot be read is an error, never an absence.
 //!
-//! **Never** changes anything on the host but the file of a socket that it serves, and knows nothing
-//! of volumes, claims or the bus.
+//! **Never** changes anything on the host but the file of a socket that it serves, and knows
+//! nothing of volumes, claims or the bus.
 
 pub mod holders;
 pub mod identity;

@@ -27,7 +27,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::process::geteuid;
 use thiserror::Error;
 
-/// As many symbolic links as the kernel follows (path_resolution(7)).
+/// As many symbolic links as the kernel follows (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 /// Write permission of the group and of others.
 const OTHERS_WRITE: u32 = 0o022;

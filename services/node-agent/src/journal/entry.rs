@@ -102,6 +102,7 @@ pub struct Detached {
 
 /// A change of one entry. That an alloc is gone also ends its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "few are under way at a time")]
 pub(super) enum Change {
     /// A use begins or gets on.
     Use(VolumeKey, AllocId, Use),

@@ -150,12 +150,9 @@ impl Decode for Declaration {
             ["id", "socket", "command", "env", "owner", "health_timeout_ms", "stop_timeout_ms"];
         decoder.finish(&object, &known);
         let (socket, argv, env) = (socket?, argv?, env?);
-        let owner = match owner?.map(u32::try_from).transpose() {
-            Ok(owner) => owner,
-            Err(_) => {
-                decoder.demand(false, "owner", "is the id of a user, below 4294967296");
-                return None;
-            }
+        let Ok(owner) = owner?.map(u32::try_from).transpose() else {
+            decoder.demand(false, "owner", "is the id of a user, below 4294967296");
+            return None;
         };
         let (health_timeout, stop_timeout) = (health_timeout?, stop_timeout?);
         let reach = match (socket, argv) {

@@ -20,5 +20,6 @@ mod mounting;
 mod places;
 mod plugins;
 mod reboot;
+mod trusted;
 mod unclaimed;
 mod world;

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::ops::Deref;
-use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use berth_contract::problem::Problem;
 use berth_contract::subject::AgentVerb;
 use berth_domain::PluginId;
 use berth_domain::plugin::{Half, Instance};
-use berth_harness::process::{Program, binary};
+use berth_harness::process::binary;
 use berth_harness::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,11 +21,11 @@ use serde_json::json;
 
 use crate::world::{Differences, EXTERNAL, PATIENCE, PLUGIN, World, call, half, node, plugin};
 
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// A world with directories in which plugins are found; the configured one is away. The processes
 /// that its agent runs end with it.
-struct Plant(World);
+pub struct Plant(World);
 
 impl Deref for Plant {
     type Target = World;
@@ -65,7 +64,7 @@ fn runs(pid: u32) -> bool {
 }
 
 impl Plant {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let agent = "plugins_dir = '{dir}/plugins.d'\nsockets_dir = '{dir}/sockets'\n\
                      finish_releases_ms = 500";
         let differences = Differences { agent, ..Differences::default() };
@@ -78,7 +77,7 @@ impl Plant {
         plant
     }
 
-    async fn here(&self) -> Result<Here, Problem> {
+    pub async fn here(&self) -> Result<Here, Problem> {
         self.ask_agent(AgentVerb::Plugins, &Query {}).await
     }
 
@@ -95,18 +94,18 @@ impl Plant {
     }
 
     /// Puts a file there at once, as a careful operator does.
-    fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         let (beside, file) = (self.dir.join("beside"), self.file(name));
         fs::write(&beside, text).unwrap();
         fs::rename(beside, file).unwrap();
     }
 
-    fn remove(&self, name: &str) {
+    pub fn remove(&self, name: &str) {
         fs::remove_file(self.file(name)).unwrap();
     }
 
     /// The development driver as a command, of this version.
-    fn command(&self, id: &str, version: &str, more: &str) -> String {
+    pub fn command(&self, id: &str, version: &str, more: &str) -> String {
         let path = |name: &str| self.dir.join(name).display().to_string();
         let argv = [
             binary("berth-csi-dev").display().to_string(),
@@ -120,14 +119,14 @@ impl Plant {
     }
 
     /// The instances of the plugin that come from a file or socket of this name.
-    async fn of(&self, name: &str) -> Vec<InstanceHere> {
+    pub async fn of(&self, name: &str) -> Vec<InstanceHere> {
         let here = self.here().await.unwrap();
         let of_it = |one: &InstanceHere| one.source.contains(name);
         here.instances.into_iter().filter(of_it).collect()
     }
 
     /// Waits until one instance is from there, and as it is to be.
-    async fn one(
+    pub async fn one(
         &self,
         name: &str,
         as_it_is_to_be: impl Fn(&InstanceHere) -> bool,
@@ -182,7 +181,7 @@ impl Plant {
     }
 }
 
-fn well(one: &InstanceHere) -> bool {
+pub fn well(one: &InstanceHere) -> bool {
     one.healthy
 }
 
@@ -577,80 +576,4 @@ async fn a_plugin_that_is_gone_is_asked_for_in_vain_and_may_come_back() {
     plant.one("dev", well).await;
     plant.mounted("a", 10).await;
     plant.detach("a", 10, 11).await.unwrap();
-}
-
-/// Volume secrets go to the process behind a plugin's socket.
-#[tokio::test]
-async fn a_plugin_of_a_stranger_is_told_nothing_until_the_stranger_is_trusted() {
-    const STRANGER: u32 = 4711;
-    if !berth_harness::root::or_skip("runs a plugin as another user") {
-        return;
-    }
-    let plant = Plant::start().await;
-    let dir = plant.dir.join("stranger");
-    fs::create_dir(&dir).unwrap();
-    for path in [&dir, &plant.dir.join("backend"), &plant.dir.path().to_owned()] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    chown(&dir, Some(STRANGER), None).unwrap();
-    let socket = dir.join("csi.sock");
-    let program = dir.join("driver");
-    fs::copy(binary("berth-csi-dev"), &program).unwrap();
-    let _driver = Program::new("driver", "setpriv", plant.dir.join("stranger.log"))
-        .args(["--reuid=4711", "--regid=4711", "--clear-groups"])
-        .arg(&program)
-        .args(["serve", "--node-id", "node-1", "--endpoint"])
-        .arg(format!("unix://{}", socket.display()))
-        .arg("--backend")
-        .arg(dir.join("backend"))
-        .arg("--log")
-        .arg(dir.join("calls.log"))
-        .start();
-    let said = format!("id = 's'\nsocket = '{}'", socket.display());
-    plant.write("s", &said);
-    let why = |one: &InstanceHere, words: &str| !one.healthy && one.description.contains(words);
-    plant.one("s.toml", |one| why(one, "stranger belongs to user 4711")).await;
-    // Also where nothing shows it but the process itself.
-    wait::until("the driver serves", PATIENCE, async || {
-        if socket.exists() { Ok(()) } else { Err("it does not") }
-    })
-    .await;
-    for path in [&dir, &socket] {
-        chown(path, Some(0), Some(0)).unwrap();
-    }
-    let told = plant.one("s.toml", |one| why(one, "listens there belongs to user 4711")).await;
-    assert!(told.description.contains("owner = 4711"), "{told:?}");
-    assert_eq!(told.version, None, "nothing was asked of it");
-
-    plant.write("s", &format!("{said}\nowner = {STRANGER}"));
-    plant.one("s.toml", well).await;
-}
-
-#[tokio::test]
-async fn a_new_file_with_the_socket_of_a_plugin_that_is_here_is_the_fault() {
-    let plant = Plant::start().await;
-    plant.write("by-command", &plant.command("c", "1.0", ""));
-    let socket = plant.one("by-command", well).await.socket;
-    plant.write("m", &format!("id = 'm'\nsocket = '{socket}'"));
-    let first = plant.one("/m.toml", well).await;
-    plant.write("aa", &format!("id = 'other'\nsocket = '{socket}'"));
-    let told = async |what: &str| {
-        wait::until(what, LONG, async || {
-            let here = plant.here().await.map_err(|problem| problem.to_string())?;
-            let told = here.faults.iter().any(|fault| {
-                fault.source.ends_with("aa.toml") && fault.problem.contains("m.toml, which keeps")
-            });
-            let m = here.instances.iter().find(|one| one.source.ends_with("/m.toml"));
-            let stays = m.is_some_and(|m| m.healthy && !m.leaving && m.since == first.since);
-            if told && stays { Ok(()) } else { Err(format!("{here:#?}")) }
-        })
-        .await;
-        assert!(plant.of("aa.toml").await.is_empty());
-    };
-    told("the newcomer is the fault").await;
-    plant.agent.kill9();
-    plant.agent.restart();
-    told("it is so for the next agent, too").await;
-    plant.remove("m");
-    plant.one("aa.toml", well).await;
 }

@@ -1,7 +1,7 @@
 //! What proves that a mount is one that this agent made.
 //!
-//! **Owns** a file beside each link and each view, `proof-<its name>`: the boot of the host, what is
-//! mounted, upon which mount, and the kernel's ids of the mount that was made.
+//! **Owns** a file beside each link and each view, `proof-<its name>`: the boot of the host, what
+//! is mounted, upon which mount, and the kernel's ids of the mount that was made.
 //!
 //! **Promises** that a proof is on the disk before its mount is made, and names the mount's ids
 //! after that. So a mount between the two is proven by what it shows and where it lies. A mount
