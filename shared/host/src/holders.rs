@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::mount::{Mount, MountContent};
 use crate::process::{list_pids, read_mount_namespace, read_stat, unless_ended};
-use crate::shared::SharedReadings;
+use crate::readings::SharedReadings;
 use crate::table::{MountPlace, MountTable, MountTableError};
 
 /// How often `/proc` is listed at most, while new namespaces appear.
@@ -176,6 +176,7 @@ fn name_process(pid: u32) -> HolderProcess {
 
 /// `Some(None)` for a process with more privileges than ours: its mount table may be read even so
 /// (proc(5)). `None` when it has ended.
+#[expect(clippy::option_option, reason = "ended, hidden from us, and known are three answers")]
 fn unless_denied(read: io::Result<Option<PathBuf>>) -> io::Result<Option<Option<PathBuf>>> {
     match read {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(Some(None)),

@@ -13,7 +13,7 @@ pub mod holders;
 pub mod identity;
 pub mod mount;
 pub mod process;
-mod shared;
+mod readings;
 pub mod socket;
 pub mod table;
 pub mod trust;

@@ -1,6 +1,6 @@
 //! One mount, as a mount table lists it.
 //!
-//! **Owns** the parser of a line of `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+//! **Owns** the parser of a line of `/proc/PID/mountinfo` (`proc_pid_mountinfo(5)`).
 //!
 //! **Promises** that any path is understood: paths are bytes, and escapes are undone. (The crate
 //! `procfs` refuses a whole table for one path that is not UTF-8, and leaves escapes in.)

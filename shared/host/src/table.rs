@@ -22,7 +22,7 @@ use thiserror::Error;
 
 use crate::mount::{DeviceNumber, Mount};
 use crate::process::unless_ended;
-use crate::shared::SharedReadings;
+use crate::readings::SharedReadings;
 
 const TABLE: &str = "/proc/self/mountinfo";
 /// How often the table is read in search of two equal readings, by a kernel that may miss a mount.

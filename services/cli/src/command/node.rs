@@ -109,8 +109,8 @@ pub fn affirm(args: &args::NodeGone) -> Result<(), Failure> {
 pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failure> {
     let by = args.by.clone().unwrap_or_else(user_and_host);
     let node = args.id.clone();
-    let (kind, note, seen) = (args.kind, args.note.clone(), args.seen);
-    let body = Gone { node: node.clone(), kind, by, note, seen };
+    let body =
+        Gone { node: node.clone(), kind: args.kind, by, note: args.note.clone(), seen: args.seen };
     let declared: Declared = session.ask(&Question::global(Verb::NodeGone), &body).await?;
     session.output.reply(&declared, |declared| show::declared(&node, declared));
     say(format_args!(

@@ -133,8 +133,8 @@ fn kept_up(kind: ProofKind) -> &'static str {
     match kind {
         ProofKind::PoweredOff => "no old workload may start again on it before its agent has",
         ProofKind::StorageFenced => {
-            "keep the fence until no mount is left there, or the host was rebooted; a mount that is \
-             left writes what it has cached as soon as the fence is lifted"
+            "keep the fence until no mount is left there, or the host was rebooted; a mount that \
+             is left writes what it has cached as soon as the fence is lifted"
         }
         ProofKind::Confirmed => "see that nothing there can write before its agent has undone all",
     }

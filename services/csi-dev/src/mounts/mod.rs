@@ -173,8 +173,8 @@ pub fn unbind(place: &Path, content: &Content) -> Result<(), MountError> {
     }
 }
 
-/// Whether `place`, a path free of links, is where something is mounted. A kernel that does not tell
-/// of one path is asked for its table.
+/// Whether `place`, a path free of links, is a mount point. A kernel that does not tell of one path
+/// is asked for its table.
 fn is_mount_point(place: &Path) -> Result<bool, MountError> {
     match identity::is_mount_point(place) {
         Ok(Some(is_mount_point)) => Ok(is_mount_point),

@@ -200,7 +200,7 @@ async fn a_replica_that_missed_a_delete_frees_nothing_without_a_detach() {
         assert_eq!(system.claims("data").await.claims.len(), 2);
     }
     system.daemon(Part::Claim).pause();
-    system.cables(Part::Claim).iter().for_each(|cable| cable.snap());
+    system.cables(Part::Claim).iter().for_each(berth_harness::proxy::Proxy::snap);
     system.stop("a").await;
     wait::until("a is released", PATIENCE, async || {
         let claims = system.claims("data").await.claims;

@@ -1,0 +1,140 @@
+//! A plugin's count of instances, and what it can do.
+
+use super::*;
+
+fn instance(healthy: bool) -> Instance {
+    Instance {
+        healthy,
+        description: String::new(),
+        provider: "csi.example".to_owned(),
+        version: "1".to_owned(),
+        since: Timestamp::from_unix_ms(0),
+        controller: None,
+        node: None,
+        id_since: None,
+    }
+}
+
+/// Instances of these halves, healthy or not, and jobs that are to have so many of each.
+fn plugin(instances: &[(Half, bool)], jobs: &[(u32, u32)]) -> Plugin {
+    let mut plugin = Plugin::default();
+    for (at, (half, healthy)) in instances.iter().enumerate() {
+        let node = NodeId::new(format!("n{at}")).unwrap();
+        plugin.instances.insert((node, *half), instance(*healthy));
+    }
+    for (at, (controllers, nodes)) in jobs.iter().enumerate() {
+        let job = JobId::new(format!("j{at}")).unwrap();
+        let since = Timestamp::from_unix_ms(0);
+        let (controllers, nodes) = (*controllers, *nodes);
+        plugin.jobs.insert((Namespace::default(), job), Job { controllers, nodes, since });
+    }
+    plugin
+}
+
+#[test]
+fn a_controller_may_be_calling_beside_a_claim_or_anywhere() {
+    let nodes = ["n0", "n1", "n2"].map(|node| NodeId::new(node).unwrap());
+    let [first, second, third] = &nodes;
+    let halves = [(Half::Controller, false), (Half::Node, true), (Half::Controller, true)];
+    let plugin = plugin(&halves, &[]);
+    let asked = |of: &NodeId| {
+        let calling = plugin.may_be_calling([of].into_iter(), |_| true);
+        calling.into_iter().map(NodeId::as_str).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(first), ["n0"], "also one that is not well");
+    assert_eq!(asked(second), ["n0", "n2"], "there is none beside it");
+    let there = plugin.may_be_calling(nodes.iter(), |node| node != first);
+    assert_eq!(there.into_iter().collect::<Vec<_>>(), [third]);
+}
+
+#[test]
+fn the_controller_beside_a_volume_is_asked_and_another_only_where_it_may_know_the_volume() {
+    let zone = |zone: &str| BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+    let nodes = ["n1", "n2"].map(|node| NodeId::new(node).unwrap());
+    let mut plugin = Plugin::default();
+    for (node, at) in nodes.iter().zip(["a", "b"]) {
+        let abilities = NodeAbilities { topology: zone(at), ..NodeAbilities::default() };
+        let half = Instance { node: Some(abilities), ..instance(true) };
+        plugin.instances.insert((node.clone(), Half::Node), half);
+        plugin.instances.insert((node.clone(), Half::Controller), instance(true));
+    }
+    let [first, second] = &nodes;
+    let beside = |plugin: &Plugin, volume: &[_]| plugin.controller_beside(first, volume, |_| true);
+    assert_eq!(beside(&plugin, &[]), Some(first.clone()));
+    assert_eq!(plugin.controllers(&[zone("b")], |_| true), [second.clone(), first.clone()]);
+
+    let own = (first.clone(), Half::Controller);
+    plugin.instances.get_mut(&own).unwrap().healthy = false;
+    assert_eq!(beside(&plugin, &[]), None, "any other may know it");
+    assert_eq!(beside(&plugin, &[zone("a"), zone("b")]), None, "it is reached from both");
+    assert_eq!(beside(&plugin, &[zone("a")]), Some(first.clone()), "nobody else knows it");
+    assert_eq!(plugin.controllers(&[], |_| true), std::slice::from_ref(second));
+    plugin.instances.remove(&own);
+    assert_eq!(beside(&plugin, &[zone("a")]), None, "its controllers are elsewhere");
+}
+
+#[test]
+fn of_two_nodes_with_one_id_the_first_keeps_it() {
+    let nodes = ["h1", "h2", "h3"].map(|node| NodeId::new(node).unwrap());
+    let [h1, h2, h3] = &nodes;
+    let called = |external: &str, since: u64| {
+        let abilities =
+            NodeAbilities { external_node: external.to_owned(), ..NodeAbilities::default() };
+        let id_since = Some(Timestamp::from_unix_ms(since));
+        Instance { node: Some(abilities), id_since, ..instance(true) }
+    };
+    let shared = |instances: [(&NodeId, Instance); 3]| {
+        let halves = instances.map(|(node, it)| ((node.clone(), Half::Node), it));
+        let plugin = Plugin { instances: halves.into(), ..Plugin::default() };
+        let all = plugin.shared_ids();
+        for node in &nodes {
+            assert_eq!(plugin.shared_id(node), all.get(node).copied());
+        }
+        let healthy = plugin.count(Half::Node, |_| true).healthy;
+        assert_eq!(healthy, 3 - all.len());
+        all.iter().map(|(node, id)| (node.to_string(), id.first.to_string())).collect::<Vec<_>>()
+    };
+    let second = |node: &NodeId, first: &NodeId| (node.to_string(), first.to_string());
+    // Neither name nor health decides, but who had it first.
+    let down = Instance { healthy: false, ..called("x", 1) };
+    assert_eq!(
+        shared([(h1, called("x", 5)), (h2, down), (h3, called("x", 5))]),
+        [second(h1, h2), second(h3, h2)]
+    );
+    assert_eq!(
+        shared([(h1, called("x", 5)), (h2, called("y", 1)), (h3, called("x", 5))]),
+        [second(h3, h1)]
+    );
+    // A plugin that has said nothing calls nobody alike.
+    assert_eq!(shared([(h1, called("", 5)), (h2, called("", 1)), (h3, called("x", 5))]), []);
+}
+
+#[test]
+fn health_says_how_many_of_how_many() {
+    const UP: (Half, bool) = (Half::Node, true);
+    const DOWN: (Half, bool) = (Half::Node, false);
+    const CONTROLLER: (Half, bool) = (Half::Controller, true);
+    for (instances, jobs, healthy, said) in [
+        (&[][..], &[][..], false, "0 of 0 nodes healthy"),
+        (&[UP], &[], true, "healthy"),
+        (&[UP, CONTROLLER], &[], true, "healthy"),
+        (&[UP, DOWN], &[], true, "1 of 2 nodes healthy"),
+        (&[DOWN], &[], false, "0 of 1 nodes healthy"),
+        (&[UP, CONTROLLER], &[(3, 1)], true, "1 of 3 controllers healthy"),
+        (
+            &[UP, CONTROLLER],
+            &[(1, 0), (1, 2)],
+            true,
+            "1 of 2 controllers healthy, 1 of 2 nodes healthy",
+        ),
+        (&[UP], &[(1, 0)], false, "0 of 1 controllers healthy"),
+        (&[], &[(1, 3)], false, "0 of 1 controllers healthy, 0 of 3 nodes healthy"),
+        // More run than was said.
+        (&[UP, UP, UP], &[(0, 2)], true, "healthy"),
+    ] {
+        let plugin = plugin(instances, jobs);
+        let found = plugin.health(|_| true);
+        assert_eq!(found, (healthy, said.to_owned()), "{instances:?} with {jobs:?}");
+        assert!(!plugin.health(|_| false).0, "no node is there");
+    }
+}
