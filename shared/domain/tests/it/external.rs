@@ -1,6 +1,9 @@
 //! The storage knows nodes by the ids that their plugin gives them. Two nodes may share one: a unit
 //! file that was copied, a machine that was cloned. Rules 8 and 9.
 
+use std::collections::BTreeMap;
+
+use berth_domain::Timestamp;
 use berth_domain::access::AccessMode;
 use berth_domain::volume::{
     Attempt, CallKind, Claim, Command, Outcome, Refusal, Route, State, Step, Take, Volume, Write,
@@ -54,7 +57,7 @@ fn a_controller_detaches_no_node_whose_id_another_node_holds_the_volume_by() {
     let step = leaves_beside(on(NodeDetached, "h4", "x"), on(NodeDetached, "h1", "x")).unwrap();
     assert!(frees(&step), "{step:?}");
     // A call that was not answered is nothing to rely on; nothing is mounted by either.
-    let unheard = Attempt { deadline: Default::default(), ..live(CallKind::ControllerUnpublish) };
+    let unheard = Attempt { deadline: Timestamp::default(), ..live(CallKind::ControllerUnpublish) };
     let other = with(on(NodeDetached, "h1", "x"), unheard);
     let step = leaves_beside(on(NodeDetached, "h4", "x"), other).unwrap();
     assert_eq!(calls(&step), Some(CallKind::ControllerUnpublish));
@@ -68,7 +71,7 @@ fn a_node_that_says_it_has_detached_is_not_detached_under_another() {
     let answer = Command::Answer {
         alloc: alloc("leaving"),
         attempt: live(CallKind::NodeDetach).id,
-        outcome: Outcome::Done { publish_context: Default::default() },
+        outcome: Outcome::Done { publish_context: BTreeMap::default() },
         worker: Some(worker()),
     };
     assert!(frees(&decide(&volume, &answer).unwrap()));
