@@ -124,7 +124,7 @@ fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
         let first = &holding[..holding.len().min(limits::LIST_MAX)];
         let shown = first.iter().map(|(alloc, _)| *alloc);
         let on_node = holding.iter().any(|(_, state)| *state == ClaimState::Unpublishing);
-        (holding.len(), look::claims_in(state, volume, subtree, shown), on_node)
+        (holding.len(), look::claims_in(state, volumes, volume, subtree, shown), on_node)
     });
     let hint = plan::hint(&node, &standing, left, on_node);
     Detached { id: volume.volume.clone(), node, gone: left == 0, left, claims, hint }

@@ -20,7 +20,11 @@ mod detach;
 mod endpoints;
 mod events;
 mod forget;
+<<<<<<< HEAD
 mod locate;
+=======
+mod handle;
+>>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
 mod look;
 mod measure;
 mod plan;
@@ -47,6 +51,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let service = endpoints::serve(&state, &process).await?;
     berth_service::notify::ready();
     let chores = [
+        tokio::spawn(handle::repair(state.clone())),
         tokio::spawn(secrets::sweep(state.clone())),
         tokio::spawn(purge::deleted(state.volumes.clone())),
         tokio::spawn(purge::deleted(state.allocs.clone())),

@@ -18,7 +18,7 @@ pub fn mount(spec: &VolumeSpec, volume: &VolumeKey, alloc: Option<&Alloc>) -> Mo
 
 /// What the plugin calls the volume (A10).
 pub fn external_id(volume: &VolumeKey, spec: &VolumeSpec) -> String {
-    spec.external_id.clone().unwrap_or_else(|| volume.volume.to_string())
+    spec.external_id(&volume.volume)
 }
 
 /// The call of an attempt; none when the claim or the volume is no longer there.

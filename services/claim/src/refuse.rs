@@ -9,6 +9,8 @@ pub fn problem(refusal: &Refusal) -> Problem {
     let (code, retryable) = match refusal {
         Refusal::NoSuchVolume => (Code::NoSuchVolume, false),
         Refusal::Closing { .. } => (Code::VolumeClosing, false),
+        Refusal::HandleTaken { .. } => (Code::HandleTaken, false),
+        Refusal::RegisteredTwice { .. } => (Code::RegisteredTwice, false),
         Refusal::CapabilityNotOffered { .. } => (Code::CapabilityNotOffered, false),
         Refusal::AccessInUse { .. } => (Code::AccessInUse, false),
         Refusal::NoWriters { .. } => (Code::ReadOnlyVolume, false),

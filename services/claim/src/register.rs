@@ -16,12 +16,13 @@ use berth_contract::subject::ControllerRpc;
 use berth_contract::trace::TraceContext;
 use berth_domain::limits::LIST_MAX;
 use berth_domain::plugin::Half;
-use berth_domain::volume::{Command, Volume, VolumeSpec, step};
+use berth_domain::volume::{Command, Context, Volume, VolumeSpec, step};
 use berth_domain::{Namespace, NodeId, PluginId, SecretsId, VolumeKey};
 use berth_service::projection::Instances;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::handle;
 use crate::plan;
 use crate::secrets::{self, Wanted};
 use crate::state::State;
@@ -148,7 +149,7 @@ fn known_so(state: &State, volume: &VolumeKey, spec: &VolumeSpec) -> bool {
     })
 }
 
-/// Whether an update is refused whatever the plugin says. The plugin may take its time, and the
+/// Whether it is refused whatever the plugin says. The plugin may take its time, and the
 /// write that follows is decided anew.
 async fn refused_anyway(
     state: &State,
@@ -157,15 +158,19 @@ async fn refused_anyway(
 ) -> Result<(), Problem> {
     let refused = || {
         state.volume_mirror.read(|volumes| {
-            let now = &volumes.get(volume)?.volume;
-            step(now, &Command::Register(spec.clone()), &state.context()).err()
+            let unknown = Volume::default();
+            let now = volumes.get(volume).map_or(&unknown, |subtree| &subtree.volume);
+            let command = Command::Register(spec.clone());
+            let handle = handle::handle_use(volumes, volume, &command);
+            step(now, &command, &Context { handle, ..state.context() }).err()
         })
     };
     if refused().is_none() {
         return Ok(());
     }
     let fail = |error| state.problem(error, REGISTER, volume);
-    state.catch_up(volume).await.map_err(fail)?;
+    // Of other volumes, too: one that has this handle may be gone by now.
+    state.catch_up_with_all().await.map_err(fail)?;
     refused().map_or(Ok(()), |refusal| Err(fail(refusal.into())))
 }
 

@@ -8,7 +8,7 @@ use berth_contract::record::UnreadableRecord;
 use berth_contract::{bucket, key, stream};
 use berth_domain::placement::{self, Site};
 use berth_domain::plugin::Half;
-use berth_domain::volume::{Context, NoRoute, Policy, Route, Volume, VolumeSpec};
+use berth_domain::volume::{Context, HandleUse, NoRoute, Policy, Route, Volume, VolumeSpec};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey, WorkerId};
 use berth_service::clock;
 use berth_service::locks::KeyedLocks;
@@ -105,6 +105,7 @@ impl Shared {
             attempt: clock::new_attempt(),
             jitter: clock::jitter(),
             policy: self.policy,
+            handle: HandleUse::default(),
         }
     }
 

@@ -5,6 +5,7 @@
 //! made on old news: before one is given, the stream's leader is asked whether this replica is
 //! behind. What a caller asked for is decided no more once its [deadline] has passed.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_bus::{Change, CommitError, Guard, MirrorError, ReadError, Write as BusWrite};
@@ -14,14 +15,16 @@ use berth_contract::record::UnreadableRecord;
 use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
 use berth_contract::{key, record};
-use berth_domain::volume::{Command, Refusal, Step, Volume, Write, step};
+use berth_domain::volume::{Command, Handle, HandleOwner, Refusal, Step, Volume, Write, step};
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::deadline;
 use berth_service::projection::{Subtree, Volumes};
+use bytes::Bytes;
 use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::events::Told;
+use crate::handle::{self, Beside};
 use crate::state::Shared;
 use crate::trail::{Passage, Trailed};
 use crate::{measure, refuse};
@@ -136,48 +139,65 @@ impl Shared {
     ) -> Result<Committed, TransactError> {
         let _turn = self.locks.lock(volume).await;
         let empty = Volume::default();
-        // The leader's idea of the newest revision, once asked. It may be lower than ours when a
-        // marker was purged; then the volume was read again, and the guard is compared with what is
-        // left.
-        let mut leader_head = None;
+        let mut heads = Heads::default();
         for _ in 0..RACES_MAX {
-            let context = self.context();
-            let (head, command, decided, before, plugin) = self.volume_mirror.read(|volumes| {
+            let mut context = self.context();
+            let (batch, command, decided, before, plugin) = self.volume_mirror.read(|volumes| {
                 let subtree = volumes.get(volume);
                 if let Some(record) = subtree.and_then(Subtree::first_unreadable) {
                     return Err(TransactError::Unreadable(record.clone()));
                 }
                 let now = subtree.map_or(&empty, |subtree| &subtree.volume);
                 let command = command(now)?;
+                context.handle = handle::handle_use(volumes, volume, &command);
                 let decided = step(now, &command, &context);
-                let before = match &decided {
-                    Ok(Step { write: Some(write), .. }) => before(subtree, write),
-                    _ => None,
-                };
+                let (mut before_write, mut beside) = (None, Vec::new());
+                if let Ok(Step { write: Some(write), .. }) = &decided {
+                    before_write = before(subtree, write);
+                    beside = handle::beside(volumes, volume, &command, write)?;
+                }
                 let plugin = now.spec.as_ref().map(|spec| spec.plugin.clone());
                 let head = subtree.map_or(0, |subtree| subtree.head);
-                Ok((head, command, decided, before, plugin))
+                let beside = beside.into_iter().map(|write| (write.revision(volumes), write));
+                Ok((
+                    Batch { head, beside: beside.collect() },
+                    command,
+                    decided,
+                    before_write,
+                    plugin,
+                ))
             })?;
             let decided = match decided {
                 Ok(decided) => decided,
-                Err(refusal) if leader_head.is_some() => return Err(refusal.into()),
-                Err(_) => {
-                    leader_head = Some(self.catch_up(volume).await?);
+                Err(refusal) => {
+                    // What another volume is registered for may be free by now.
+                    let all = is_of_others(&refusal);
+                    if heads.asked(all) {
+                        return Err(refusal.into());
+                    }
+                    heads = self.heads(volume, &batch, all).await?;
                     continue;
                 }
             };
             let Some(write) = &decided.write else {
-                let Some(revision) = leader_head else {
+                let own = key::subtree(volume);
+                let Some(revision) = heads.known.get(&own).copied() else {
                     // Nothing is written, so no guard tells whether what is known here still holds.
-                    leader_head = Some(self.catch_up(volume).await?);
+                    heads = self.heads(volume, &batch, false).await?;
                     continue;
                 };
                 return Ok(Committed { step: decided, revision });
             };
+            // No guard covers what other volumes are registered for: an older version may have
+            // written one without the key of its handle.
+            if batch.takes_handle() && !heads.asked(true) {
+                heads = self.heads(volume, &batch, true).await?;
+                continue;
+            }
             still()?;
             let passage = passage(volume, write, before.as_ref());
             let trail = passage.map(|passage| passage.trail(trace, context.now));
-            match self.store(volume, write, trail, leader_head.unwrap_or(head), trace).await? {
+            match self.store(volume, write, trail, &batch, &heads, trace).await? {
                 Some(revision) => {
                     if let (Some(passage), Some(trail)) = (passage, &trail) {
                         passage.emit(trail, &self.policy);
@@ -192,12 +212,13 @@ impl Shared {
                     }
                     return Ok(Committed { step: decided, revision });
                 }
-                None => leader_head = Some(self.catch_up(volume).await?),
+                None => heads = self.heads(volume, &batch, batch.takes_handle()).await?,
             }
         }
         Err(TransactError::Contended)
     }
 
+<<<<<<< HEAD
     /// Refuses unless every record of the volume can be read, as far as this replica knows them.
     /// Without one of them it is not known who holds the volume.
     pub fn check_readable(&self, volume: &VolumeKey) -> Result<(), TransactError> {
@@ -205,18 +226,55 @@ impl Shared {
             let record = volumes.get(volume).and_then(Subtree::first_unreadable);
             record.map_or(Ok(()), |record| Err(TransactError::Unreadable(record.clone())))
         })
+=======
+    /// Applies everything up to the leader's newest revision of all volumes.
+    pub async fn catch_up_with_all(&self) -> Result<(), TransactError> {
+        let head = self.volumes.head(">").await.map_err(TransactError::Head)?;
+        let deadline = Instant::now() + CATCH_UP;
+        self.volume_mirror.reach(head, deadline).await.map_err(TransactError::Behind)
+    }
+
+    /// Asks the leader for the newest revision below each guard, and applies everything up to it;
+    /// with `all`, everything of the bucket.
+    async fn heads(
+        &self,
+        volume: &VolumeKey,
+        batch: &Batch,
+        all: bool,
+    ) -> Result<Heads, TransactError> {
+        let mut heads = Heads { known: BTreeMap::new(), all };
+        heads.known.insert(key::subtree(volume), self.catch_up(volume).await?);
+        for (_, write) in &batch.beside {
+            let seen = |volumes: &Volumes| write.revision(volumes);
+            let filter = write.filter();
+            let head = self.catch_up_below(&filter, seen).await?;
+            heads.known.insert(filter, head);
+        }
+        if all {
+            self.catch_up_with_all().await?;
+        }
+        Ok(heads)
+>>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
     }
 
     /// Applies everything up to the leader's newest revision of the volume, and returns that. When
     /// it is lower than what was seen here, this replica may have missed a delete: then the volume
     /// is read again at the leader.
     pub async fn catch_up(&self, volume: &VolumeKey) -> Result<u64, TransactError> {
-        let filter = key::subtree(volume);
         let seen = |volumes: &Volumes| volumes.get(volume).map_or(0, |subtree| subtree.head);
+        self.catch_up_below(&key::subtree(volume), seen).await
+    }
+
+    /// The same below any guard; `seen` is the newest revision below it that is known here.
+    async fn catch_up_below(
+        &self,
+        filter: &str,
+        seen: impl FnOnce(&Volumes) -> u64,
+    ) -> Result<u64, TransactError> {
         let seen = self.volume_mirror.read(seen);
-        let head = self.volumes.head(&filter).await.map_err(TransactError::Head)?;
+        let head = self.volumes.head(filter).await.map_err(TransactError::Head)?;
         if head < seen {
-            let read = self.volume_mirror.read_again(&filter).await;
+            let read = self.volume_mirror.read_again(filter).await;
             return read.map_err(TransactError::Head)?.ok_or(TransactError::Unsettled);
         }
         let deadline = Instant::now() + CATCH_UP;
@@ -224,56 +282,182 @@ impl Shared {
         Ok(head)
     }
 
+<<<<<<< HEAD
     /// One guarded write; none when the race was lost.
     pub(crate) async fn store(
+=======
+    /// Stores a transition's write, with what goes beside it; none when a race was lost.
+    async fn store(
+>>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
         &self,
         volume: &VolumeKey,
         write: &Write,
         trail: Option<Trail>,
-        head: u64,
+        batch: &Batch,
+        heads: &Heads,
         trace: TraceContext,
     ) -> Result<Option<u64>, TransactError> {
-        let id = Some(trace.trace_id());
-        let (key, value) = match write {
-            Write::PutSpec(spec) => (key::spec(volume), Some(record::write(spec, id))),
-            Write::DeleteSpec => (key::spec(volume), None),
-            Write::PutClaim(alloc, claim) => {
-                let value = match trail {
-                    Some(trail) => record::write_claim(claim, trail),
-                    None => record::write(claim, id),
-                };
-                (key::claim(volume, alloc), Some(value))
-            }
-            Write::DeleteClaim(alloc) => (key::claim(volume, alloc), None),
-        };
-        let value = value.transpose().map_err(TransactError::Record)?;
+        let id = || Some(trace.trace_id());
+        let mut all = vec![Stored::own(volume, write, trail, batch.head, id)?];
+        for (revision, beside) in &batch.beside {
+            all.push(Stored::beside(volume, beside, *revision, id)?);
+        }
+        for one in &mut all {
+            one.revision = heads.known.get(&one.filter).copied().unwrap_or(one.revision);
+        }
+        self.store_all(&all, trace).await
+    }
+
+    /// Has the key of a handle go that names a volume which is not registered with it.
+    pub async fn release_handle(
+        &self,
+        handle: &Handle,
+        owner: &VolumeKey,
+    ) -> Result<(), TransactError> {
+        let _turn = self.locks.lock(owner).await;
+        let trace = berth_service::clock::begin_trace();
+        let nothing = Batch::default();
+        let mut heads = self.heads(owner, &nothing, true).await?;
+        let found = self.volume_mirror.read(|volumes| {
+            let entry = volumes.handles().get(handle)?;
+            let named = entry.guard.as_ref().is_some_and(|it| it.owner.as_ref() == Some(owner));
+            let released = handle::released(volumes, handle, owner);
+            (named && entry.registered.is_empty()).then_some(released)
+        });
+        let Some(found) = found else { return Ok(()) };
+        let mut all = Vec::new();
+        for (revision, beside) in &found? {
+            let mut one = Stored::beside(owner, beside, *revision, || Some(trace.trace_id()))?;
+            one.revision = heads.known.remove(&one.filter).unwrap_or(one.revision);
+            all.push(one);
+        }
+        self.store_all(&all, trace).await.map(drop)
+    }
+
+    /// Writes all of them or none; none when a race was lost. Answers the revision of the first.
+    async fn store_all(
+        &self,
+        all: &[Stored],
+        trace: TraceContext,
+    ) -> Result<Option<u64>, TransactError> {
         let operation = berth_service::clock::new_attempt();
         let _committing = self.volume_mirror.committing().await;
-        let stored = self
-            .volumes
-            .commit(BusWrite {
-                key: &key,
-                change: match &value {
-                    Some(value) => Change::Put(value.clone().into()),
-                    None => Change::Delete,
-                },
-                guard: Guard { filter: &key::subtree(volume), revision: head },
-                operation: operation.as_str(),
-                trace,
-            })
-            .await;
-        match stored {
-            Ok(revision) => {
-                match value {
-                    Some(value) => self.volume_mirror.put(&key, revision, &value),
-                    None => self.volume_mirror.delete(&key, revision),
+        let writes = all.iter().map(|one| BusWrite {
+            key: &one.key,
+            change: match &one.value {
+                Some(value) => Change::Put(value.clone()),
+                None => Change::Delete,
+            },
+            guard: Guard { filter: &one.filter, revision: one.revision },
+            operation: operation.as_str(),
+            trace,
+        });
+        match self.volumes.commit_together(writes.collect()).await {
+            Ok(last) => {
+                let first = last + 1 - all.len() as u64;
+                for (revision, one) in (first..).zip(all) {
+                    match &one.value {
+                        Some(value) => self.volume_mirror.put(&one.key, revision, value),
+                        None => self.volume_mirror.delete(&one.key, revision),
+                    }
                 }
-                Ok(Some(revision))
+                Ok(Some(first))
             }
             Err(CommitError::Conflict { .. }) => Ok(None),
             Err(error) => Err(TransactError::Commit(error)),
         }
     }
+}
+
+/// What a transition writes besides its own write, and what guards it, as far as is known here.
+#[derive(Debug, Default)]
+struct Batch {
+    /// The volume's newest revision.
+    head: u64,
+    /// What goes beside its write, each with the revision of its guard.
+    beside: Vec<(u64, Beside)>,
+}
+
+impl Batch {
+    fn takes_handle(&self) -> bool {
+        self.beside.iter().any(|(_, write)| matches!(write, Beside::Own(_)))
+    }
+}
+
+/// The leader's idea of the newest revisions, once asked. They may be lower than ours when a marker
+/// was purged; then what is below was read again, and the guard is compared with what is left.
+#[derive(Debug, Default)]
+struct Heads {
+    /// By the filter of the guard; of the volume, once this replica has caught up with it.
+    known: BTreeMap<String, u64>,
+    /// Whether it has caught up with all volumes.
+    all: bool,
+}
+
+impl Heads {
+    fn asked(&self, all: bool) -> bool {
+        self.all || (!self.known.is_empty() && !all)
+    }
+}
+
+/// One write of a batch.
+struct Stored {
+    key: String,
+    value: Option<Bytes>,
+    filter: String,
+    revision: u64,
+}
+
+impl Stored {
+    fn own(
+        volume: &VolumeKey,
+        write: &Write,
+        trail: Option<Trail>,
+        revision: u64,
+        trace: impl Fn() -> Option<String>,
+    ) -> Result<Self, TransactError> {
+        let (key, value) = match write {
+            Write::PutSpec(spec) => (key::spec(volume), Some(record::write(spec, trace()))),
+            Write::DeleteSpec => (key::spec(volume), None),
+            Write::PutClaim(alloc, claim) => {
+                let value = match trail {
+                    Some(trail) => record::write_claim(claim, trail),
+                    None => record::write(claim, trace()),
+                };
+                (key::claim(volume, alloc), Some(value))
+            }
+            Write::DeleteClaim(alloc) => (key::claim(volume, alloc), None),
+        };
+        let value = value.transpose().map_err(TransactError::Record)?.map(Bytes::from);
+        Ok(Self { key, value, filter: key::subtree(volume), revision })
+    }
+
+    fn beside(
+        volume: &VolumeKey,
+        write: &Beside,
+        revision: u64,
+        trace: impl Fn() -> Option<String>,
+    ) -> Result<Self, TransactError> {
+        let (key, value) = match write {
+            Beside::Fence(other, spec) => {
+                let spec = spec.as_ref().map(|spec| record::write(spec, trace()));
+                (key::spec(other), spec)
+            }
+            Beside::Free(handle) => (key::handle(handle), None),
+            Beside::Own(handle) => {
+                let VolumeKey { namespace, volume } = volume.clone();
+                let owner = HandleOwner { namespace, volume };
+                (key::handle(handle), Some(record::write(owner, trace())))
+            }
+        };
+        let value = value.transpose().map_err(TransactError::Record)?.map(Bytes::from);
+        Ok(Self { key, value, filter: write.filter(), revision })
+    }
+}
+
+/// Whether a refusal is by what other volumes are registered for.
+fn is_of_others(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::HandleTaken { .. } | Refusal::RegisteredTwice { .. })
 }
 
 /// The claim that a write is about.

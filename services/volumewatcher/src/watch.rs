@@ -74,7 +74,8 @@ impl Fold for WatchedVolumes {
                 }
             }
             Some(VolumeEntry::Spec(volume)) => self.changes.wake(Change::Volume(volume)),
-            None => {}
+            // What waits for a claim of another registration is asked after now and then.
+            Some(VolumeEntry::Handle(_)) | None => {}
         }
     }
 

@@ -18,6 +18,9 @@
 //! it was stored. Nothing there: the same write is sent again, and whichever copy comes second
 //! fails its guard. This goes on until [`Config::commit_timeout`](crate::Config::commit_timeout).
 //!
+//! Several writes, each under its own guard, are stored whole or not at all
+//! ([`Bucket::commit_together`]): they go in one atomic batch, and are resolved together.
+//!
 //! A write whose guard is said to have failed is resolved in the same way. On a cluster that
 //! changes its leader, the old one may refuse what the new one stores, and the refusal comes first
 //! (seen about once per change under load). And a leader refuses, with a code of its own, while
@@ -45,7 +48,7 @@ use rand::RngExt as _;
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::bucket::Bucket;
 use crate::cause::Cause;
@@ -187,16 +190,33 @@ pub(crate) enum Sent {
 impl Bucket {
     /// Writes one key under its guard; answers the revision it is stored at.
     pub async fn commit(&self, write: Write<'_>) -> Result<u64, CommitError> {
+        self.commit_traced(&mut [write]).await
+    }
+
+    /// Writes several keys, each under its own guard: all of them or none. Answers the revision of
+    /// the last; those before it have the revisions before that. No guard may cover the key of
+    /// another of them: the server compares each with what was stored before all of them.
+    pub async fn commit_together(&self, mut writes: Vec<Write<'_>>) -> Result<u64, CommitError> {
+        self.commit_traced(&mut writes).await
+    }
+
+    async fn commit_traced(&self, writes: &mut [Write<'_>]) -> Result<u64, CommitError> {
         let within = self.bus.config().commit_timeout;
         let bucket = &self.shape.name;
-        let mut span = Span::child_of(write.trace, format_args!("commit {bucket}"), Kind::Internal)
+        let Some(first) = writes.first() else {
+            let source = Cause::new("there is nothing to write");
+            return Err(CommitError::Refused { key: String::new(), source });
+        };
+        let mut span = Span::child_of(first.trace, format_args!("commit {bucket}"), Kind::Internal)
             .with(attribute::DB_SYSTEM, "nats")
             .with(attribute::DB_COLLECTION, bucket)
-            .with(attribute::KEY, write.key)
-            .with(attribute::GUARD, write.guard.revision);
-        let write = Write { trace: span.context(), ..write };
+            .with(attribute::KEY, first.key)
+            .with(attribute::GUARD, first.guard.revision);
+        for write in writes.iter_mut() {
+            write.trace = span.context();
+        }
         let mut tries = Tries::default();
-        let outcome = self.pursue(&write, None, within, &mut tries).await;
+        let outcome = self.pursue(writes, None, within, &mut tries).await;
         match &outcome {
             Ok(revision) => span.set(attribute::REVISION, *revision),
             // A lost race is no failure: whoever lost looks again.
@@ -220,18 +240,18 @@ impl Bucket {
         ttl: Option<Duration>,
         within: Duration,
     ) -> Result<u64, CommitError> {
-        self.pursue(write, ttl, within, &mut Tries::default()).await
+        self.pursue(std::slice::from_ref(write), ttl, within, &mut Tries::default()).await
     }
 
     async fn pursue(
         &self,
-        write: &Write<'_>,
+        writes: &[Write<'_>],
         ttl: Option<Duration>,
         within: Duration,
         tries: &mut Tries,
     ) -> Result<u64, CommitError> {
         let (began, bucket) = (Instant::now(), BUCKETS.label(&self.shape.name));
-        let outcome = self.store(write, ttl, within, tries).await;
+        let outcome = self.store(writes, ttl, within, tries).await;
         let result = outcome.as_ref().map_or_else(CommitError::reason, |_| STORED);
         COMMITS.add(1, [bucket.clone(), result.into()]);
         COMMITS_DURATION.record(began.elapsed(), [bucket.clone()]);
@@ -244,28 +264,29 @@ impl Bucket {
 
     async fn store(
         &self,
-        write: &Write<'_>,
+        writes: &[Write<'_>],
         ttl: Option<Duration>,
         within: Duration,
         tries: &mut Tries,
     ) -> Result<u64, CommitError> {
-        let key = || write.key.to_owned();
-        let conflict = || CommitError::Conflict {
-            key: key(),
-            filter: write.guard.filter.to_owned(),
-            revision: write.guard.revision,
+        let key = || writes[0].key.to_owned();
+        let conflict = |at: usize| CommitError::Conflict {
+            key: writes[at].key.to_owned(),
+            filter: writes[at].guard.filter.to_owned(),
+            revision: writes[at].guard.revision,
         };
-        check(write)?;
+        writes.iter().try_for_each(check)?;
         let copy = format!("{:016x}", rand::rng().random::<u64>());
         let deadline = Instant::now() + within;
         // Whether a copy may be stored, and whether one may even be on its way still.
         let (mut doubtful, mut loose) = (false, false);
         loop {
             tries.sent += 1;
-            let sent = match ttl {
+            let sent = match (writes, ttl) {
                 // What was not stored with others is pursued alone.
-                None if tries.sent == 1 => self.send_in_turn(write, &copy).await,
-                _ => self.send(write, &copy, ttl).await,
+                ([write], None) if tries.sent == 1 => self.send_in_turn(write, &copy).await,
+                ([write], _) => self.send(write, &copy, ttl).await,
+                _ => self.send_together(writes, &copy, deadline).await,
             };
             let cause = match sent {
                 Sent::Stored(revision) => return Ok(revision),
@@ -285,13 +306,14 @@ impl Bucket {
             };
             let unknown = |source| CommitError::Unknown { key: key(), within, source };
             if doubtful {
-                match self.resolve(write, &copy, deadline).await {
+                let (trace, at) = self.resolve_all(writes, &copy, deadline).await;
+                match trace {
                     Trace::Stored(revision) => return Ok(revision),
-                    Trace::Beaten => return Err(conflict()),
+                    Trace::Beaten => return Err(conflict(at)),
                     // Refused each time: that ours was stored all the same, and pushed out before
                     // we looked, would take a change of the leader and as many writes as are kept
                     // in one instant. And whoever decides anew decides by what stands there now.
-                    Trace::Blurred if !loose => return Err(conflict()),
+                    Trace::Blurred if !loose => return Err(conflict(at)),
                     Trace::Blurred => return Err(unknown(cause)),
                     Trace::Unread(source) => return Err(unknown(source)),
                     Trace::None => {}
@@ -304,7 +326,7 @@ impl Bucket {
                     CommitError::Unavailable { key: key(), source: cause }
                 });
             }
-            tracing::debug!(key = write.key, %cause, "the write is sent again");
+            tracing::debug!(key = writes[0].key, %cause, "the write is sent again");
             pause(tries.sent).await;
         }
     }
@@ -315,15 +337,26 @@ impl Bucket {
         if filter.contains('*') {
             return self.send(write, copy, None).await;
         }
-        let message = || {
-            let (headers, body) = self.compose(write, copy, None);
-            let scope = self.subject(filter.trim_end_matches('>'));
-            Message { subject: self.subject(write.key), scope, headers, body }
-        };
-        match self.shape.group.join(message).await {
+        match self.shape.group.join(|| self.guarded(write, copy)).await {
             Fate::Sent(sent) => sent,
             Fate::Alone(_turn) => self.send(write, copy, None).await,
         }
+    }
+
+    /// Sends writes that are stored whole or not at all; others that wait may go with them.
+    async fn send_together(&self, writes: &[Write<'_>], copy: &str, deadline: Instant) -> Sent {
+        let messages = writes.iter().map(|write| self.guarded(write, copy)).collect();
+        // A batch before it may hang for as long as one exchange may take.
+        match timeout_at(deadline, self.shape.group.join_together(messages)).await {
+            Ok(sent) => sent,
+            Err(_) => Sent::Lost(Cause::new("the batches before it were not answered in time")),
+        }
+    }
+
+    fn guarded(&self, write: &Write<'_>, copy: &str) -> Message {
+        let (headers, body) = self.compose(write, copy, None);
+        let scope = self.subject(write.guard.filter.trim_end_matches('>'));
+        Message { subject: self.subject(write.key), scope, headers, body }
     }
 
     async fn send(&self, write: &Write<'_>, copy: &str, ttl: Option<Duration>) -> Sent {
@@ -409,13 +442,19 @@ const WRONG_LAST_SEQUENCE: u64 = 10071;
 /// The same as the leader of a cluster says it while another write below the filter is under way.
 /// It also comes to a single writer with the right revision, about once in 200 000 writes.
 const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
+/// Messages of the batch did not arrive here: the connection or the leader changed meanwhile.
+const INCOMPLETE_BATCH: u64 = 10176;
+/// As many batches are under way in the stream as the server takes.
+const TOO_MANY_BATCHES: u64 = 10210;
 
 pub(crate) fn judge(refusal: ApiError) -> Sent {
     match refusal {
         // From a leader, or from one that was: only the leader's stream tells.
-        ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. } => {
-            Sent::Contradicted(refusal.into())
-        }
+        ApiError::Refused {
+            code:
+                WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT | INCOMPLETE_BATCH | TOO_MANY_BATCHES,
+            ..
+        } => Sent::Contradicted(refusal.into()),
         ApiError::Refused { status: 400..500, .. } => Sent::Refused(refusal.into()),
         // A leader that could not store may have followers that did.
         _ => Sent::Lost(refusal.into()),

@@ -9,7 +9,9 @@
 //! **Promises** that each write keeps its own guard and its own outcome. A batch is stored whole or
 //! not at all: when the server refuses it, which one failed guard is enough for, each of its writes
 //! is made alone and finds out for itself. When its acknowledgement is lost, each is resolved for
-//! itself, as [`commit`](crate::commit) does.
+//! itself, as [`commit`](crate::commit) does. Writes that are to be stored whole or not at all are one
+//! member of a batch: they are in the same batch always, with others or as a batch of their own.
+//! At most one batch of a bucket is under way in a process, since a server takes only so many.
 //!
 //! **Never** puts two writes into a batch whose guards cover a key of each other, and never makes a
 //! write wait longer than the batches before it, each of which has a deadline.
@@ -62,8 +64,17 @@ pub(crate) struct Message {
 }
 
 struct Member {
-    message: Message,
+    /// One write, or several that are stored whole or not at all.
+    messages: Vec<Message>,
+    /// Its batch was refused: the next is its own.
+    solo: bool,
     told: oneshot::Sender<Fate>,
+}
+
+impl Member {
+    fn is_bound(&self) -> bool {
+        self.messages.len() > 1
+    }
 }
 
 /// How a write is to go, or went.
@@ -107,13 +118,20 @@ impl Group {
                 state.alone += 1;
                 return Fate::Alone(Turn(Arc::clone(self)));
             }
-            let (tell, told) = oneshot::channel();
-            state.waiting.push_back(Member { message: message(), told: tell });
-            told
+            state.enter(vec![message()])
         };
         self.go_on();
-        let gone = || Fate::Sent(Sent::Lost(Cause::new("the batch was given up")));
-        told.await.unwrap_or_else(|_| gone())
+        told.await.unwrap_or_else(|_| Fate::Sent(given_up()))
+    }
+
+    /// Waits until these writes have gone, in one batch.
+    pub(crate) async fn join_together(self: &Arc<Self>, messages: Vec<Message>) -> Sent {
+        let told = self.lock().enter(messages);
+        self.go_on();
+        match told.await {
+            Ok(Fate::Sent(sent)) => sent,
+            Ok(Fate::Alone(_)) | Err(_) => given_up(),
+        }
     }
 
     /// Lets those go who may.
@@ -125,9 +143,16 @@ impl Group {
                 return;
             }
             state.waiting.retain(|member| !member.told.is_closed());
-            if state.waiting.len() >= self.alone_max() {
+            let solo = state.waiting.iter().position(|member| member.solo);
+            if let Some(member) = solo.and_then(|at| state.waiting.remove(at)) {
+                state.together = true;
+                tokio::spawn(Arc::clone(self).store(vec![member]));
+                return;
+            }
+            let bound = state.waiting.iter().any(Member::is_bound);
+            if bound || state.waiting.len() >= self.alone_max() {
                 let members = state.disjoint();
-                if members.len() >= self.alone_max() {
+                if members.len() >= self.alone_max() || members.iter().any(Member::is_bound) {
                     state.together = true;
                     tokio::spawn(Arc::clone(self).store(members));
                     return;
@@ -137,7 +162,8 @@ impl Group {
                 state.alone += alone.len();
             }
             while state.alone < self.alone_max()
-                && let Some(member) = state.waiting.pop_front()
+                && let Some(at) = state.waiting.iter().position(|member| !member.is_bound())
+                && let Some(member) = state.waiting.remove(at)
             {
                 state.alone += 1;
                 alone.push(member);
@@ -158,16 +184,34 @@ impl Group {
         let _batch = Batch(Arc::clone(&self));
         match self.send(&members).await {
             Outcome::Stored(last) => {
-                let count = members.len() as u64;
+                let count = count(&members);
                 COMMITS_TOGETHER.add(count, [BUCKETS.label(&self.bucket)]);
-                for (revision, member) in (last + 1 - count..).zip(members) {
+                let mut revision = last - count;
+                for member in members {
+                    revision += member.messages.len() as u64;
                     let _: Result<(), Fate> = member.told.send(Fate::Sent(Sent::Stored(revision)));
                 }
             }
-            Outcome::Refused(cause) => {
-                tracing::debug!(bucket = self.bucket, %cause, "each write of a batch goes alone");
-                self.lock().alone += members.len();
-                self.release(members);
+            Outcome::Refused(sent) => {
+                tracing::debug!(bucket = self.bucket, "each write of a batch goes alone");
+                let (bound, alone): (Vec<_>, Vec<_>) =
+                    members.into_iter().partition(Member::is_bound);
+                let mut sent = Some(sent);
+                let mut state = self.lock();
+                state.alone += alone.len();
+                for mut member in bound {
+                    match sent.take_if(|_| member.solo) {
+                        Some(sent) => {
+                            let _: Result<(), Fate> = member.told.send(Fate::Sent(sent));
+                        }
+                        None => {
+                            member.solo = true;
+                            state.waiting.push_back(member);
+                        }
+                    }
+                }
+                drop(state);
+                self.release(alone);
             }
             Outcome::NotSent(cause) => tell(members, Sent::NotStored, &cause),
             Outcome::Lost(cause) => tell(members, Sent::Lost, &cause),
@@ -190,7 +234,7 @@ impl Group {
                 return Outcome::NotSent(Cause::new(error));
             }
             Err(error @ (ExchangeError::TooLarge | ExchangeError::Subject)) => {
-                return Outcome::Refused(Cause::new(error));
+                return Outcome::Refused(Sent::Refused(Cause::new(error)));
             }
             Err(error @ (ExchangeError::TimedOut(_) | ExchangeError::Broken(_))) => {
                 return Outcome::Lost(Cause::new(error));
@@ -198,16 +242,14 @@ impl Group {
         };
         match read_ack(&answer) {
             Ok(Ack { seq: Some(last), count: Some(count), error: None })
-                if count == members.len() as u64 && last >= count =>
+                if count == self::count(members) && last >= count =>
             {
                 Outcome::Stored(last)
             }
             Ok(Ack { error: Some(error), .. }) => match judge(error) {
                 Sent::Lost(cause) => Outcome::Lost(cause),
-                Sent::Refused(cause) | Sent::Contradicted(cause) | Sent::NotStored(cause) => {
-                    Outcome::Refused(cause)
-                }
                 Sent::Stored(_) => Outcome::Lost(Cause::new("an error that is none")),
+                refused => Outcome::Refused(refused),
             },
             Ok(_) => Outcome::Lost(Cause::new("an acknowledgement of another batch")),
             Err(error) => Outcome::Lost(Cause::new(error)),
@@ -221,12 +263,13 @@ impl Group {
         }
         let id = format!("{:016x}", rand::rng().random::<u64>());
         let within = self.bus.config().request_timeout;
-        for (at, member) in members.iter().enumerate() {
-            let Message { subject, headers, body, .. } = &member.message;
+        let (messages, all) = (members.iter().flat_map(|member| &member.messages), count(members));
+        for (at, message) in (1..).zip(messages) {
+            let Message { subject, headers, body, .. } = message;
             let (subject, mut headers, body) = (subject.clone(), headers.clone(), body.clone());
             headers::set(&mut headers, headers::BATCH_ID, &id);
-            headers::set(&mut headers, headers::BATCH_SEQUENCE, at + 1);
-            if at + 1 == members.len() {
+            headers::set(&mut headers, headers::BATCH_SEQUENCE, at);
+            if at == all {
                 headers::set(&mut headers, headers::BATCH_COMMIT, 1);
                 return self.bus.exchange(subject, headers, body, within).await;
             }
@@ -250,12 +293,21 @@ impl Group {
 enum Outcome {
     /// All are stored, the last one at this revision.
     Stored(u64),
-    /// None is stored: the server said so.
-    Refused(Cause),
+    /// None is stored: the server said so, in these words.
+    Refused(Sent),
     /// None is stored: it was not sent.
     NotSent(Cause),
     /// All are stored, or none, now or later.
     Lost(Cause),
+}
+
+/// The messages of a batch.
+fn count(members: &[Member]) -> u64 {
+    members.iter().map(|member| member.messages.len() as u64).sum()
+}
+
+fn given_up() -> Sent {
+    Sent::Lost(Cause::new("the batch was given up"))
 }
 
 fn tell(members: Vec<Member>, sent: impl Fn(Cause) -> Sent, cause: &Cause) {
@@ -266,16 +318,27 @@ fn tell(members: Vec<Member>, sent: impl Fn(Cause) -> Sent, cause: &Cause) {
 }
 
 impl State {
+    /// Has it wait for its turn.
+    fn enter(&mut self, messages: Vec<Message>) -> oneshot::Receiver<Fate> {
+        let (tell, told) = oneshot::channel();
+        self.waiting.push_back(Member { messages, solo: false, told: tell });
+        told
+    }
+
     /// Takes those out who may go together, in the order in which they came.
     fn disjoint(&mut self) -> Vec<Member> {
         let (mut taken, mut left) = (Vec::new(), VecDeque::new());
-        let (mut scopes, mut bytes) = (BTreeSet::new(), 0);
+        let (mut scopes, mut count, mut bytes) = (BTreeSet::new(), 0, 0);
         for member in self.waiting.drain(..) {
-            let size = member.message.body.len();
-            let fits = taken.len() < MESSAGES_MAX && bytes + size <= BYTES_MAX;
-            if fits && is_apart(&scopes, &member.message.scope) {
-                bytes += size;
-                scopes.insert(member.message.scope.clone());
+            let messages = &member.messages;
+            let size = messages.iter().map(|message| message.body.len()).sum::<usize>();
+            let fits = count + messages.len() <= MESSAGES_MAX && bytes + size <= BYTES_MAX;
+            // What is larger than a batch has one for itself, and the server's word for it.
+            if (fits || taken.is_empty())
+                && messages.iter().all(|message| is_apart(&scopes, &message.scope))
+            {
+                (count, bytes) = (count + messages.len(), bytes + size);
+                scopes.extend(messages.iter().map(|message| message.scope.clone()));
                 taken.push(member);
             } else {
                 left.push_back(member);

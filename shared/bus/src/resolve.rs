@@ -35,8 +35,42 @@ pub(crate) enum Trace {
 }
 
 impl Bucket {
+    /// Looks for writes that are stored together, and names one that decides. They are stored when
+    /// each of them is; and are not, and never will be, when another write came before one of them:
+    /// then the guard of that one cannot hold for a later copy.
+    pub(crate) async fn resolve_all(
+        &self,
+        writes: &[Write<'_>],
+        copy: &str,
+        deadline: Instant,
+    ) -> (Trace, usize) {
+        let mut tries = 0;
+        loop {
+            let (mut stored, mut last, mut open) = (0, 0, None);
+            for (at, write) in writes.iter().enumerate() {
+                match self.resolve(write, copy, deadline).await {
+                    Trace::Stored(revision) => (stored, last) = (stored + 1, last.max(revision)),
+                    Trace::Beaten if stored == 0 => return (Trace::Beaten, at),
+                    trace @ (Trace::Unread(_) | Trace::Blurred) => return (trace, at),
+                    trace @ (Trace::Beaten | Trace::None) => open = Some((trace, at)),
+                }
+            }
+            let Some((trace, at)) = open else { return (Trace::Stored(last), 0) };
+            if stored == 0 {
+                return (trace, at);
+            }
+            // One was read before the batch was stored and the next one after it. A server that was
+            // killed may have kept a part of a batch; then it stays so.
+            if Instant::now() >= deadline {
+                return (Trace::Unread(Cause::new("a part of the writes is stored")), at);
+            }
+            tries += 1;
+            pause(tries).await;
+        }
+    }
+
     /// Looks for the write until the leader answers or the deadline comes.
-    pub(crate) async fn resolve(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> Trace {
+    async fn resolve(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> Trace {
         let mut tries = 0;
         loop {
             let error = match self.look(write, copy).await {

@@ -37,7 +37,8 @@ impl BucketSpec {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Volumes: a spec and one key per claim, `<ns>.<vol>.spec` and `<ns>.<vol>.claim.<alloc>`.
+/// Volumes: a spec and one key per claim, `<ns>.<vol>.spec` and `<ns>.<vol>.claim.<alloc>`; and
+/// `=handle.<plugin>.<external id>` for each volume of a plugin, so that none is registered twice.
 pub const VOLUMES: BucketSpec = BucketSpec {
     name: "berth-volumes",
     description: "Volumes and their claims: <ns>.<vol>.spec, <ns>.<vol>.claim.<alloc>",

@@ -134,6 +134,12 @@ codes! {
     /// The volume's secrets cannot be opened or handed out.
     SecretsUnavailable = "BERTH0117", "the volume's secrets cannot be opened or handed out",
         "see the message; `secrets.key_file` of berth-claim must hold the key they were sealed for";
+    /// Another volume is registered with the same plugin and external id.
+    HandleTaken = "BERTH0118", "another volume has this external id at the plugin already",
+        "use the volume that is named, or deregister it first with `berth volume deregister`";
+    /// The volume and another are the same volume at the plugin: neither is granted.
+    RegisteredTwice = "BERTH0119", "the same volume of the plugin is registered more than once",
+        "stop the allocs of all but one, then deregister those with `berth volume deregister`";
 
     // 02xx: plugins and nodes.
     /// No such plugin.

@@ -4,6 +4,7 @@
 //! that is none of ours is no key rather than a panic.
 
 use berth_domain::plugin::Half;
+use berth_domain::volume::Handle;
 use berth_domain::{AllocId, JobId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey};
 
 use crate::token::{decode, encode};
@@ -23,6 +24,18 @@ pub fn subtree(volume: &VolumeKey) -> String {
     format!("{}.>", prefix(volume))
 }
 
+/// The first token of a key that guards a handle. No id is encoded so: after `=` stand two upper-case
+/// hex digits there. So the key is below no namespace, and an older version takes it for none of ours.
+const HANDLE: &str = "=handle";
+
+/// `=handle.<plugin>.<external id>`: the key that says which volume is registered for what its
+/// plugin knows by this id (the volume handle). Its value is a [`HandleOwner`].
+///
+/// [`HandleOwner`]: berth_domain::volume::HandleOwner
+pub fn handle(handle: &Handle) -> String {
+    format!("{HANDLE}.{}.{}", encode(&handle.plugin), encode(&handle.external_id))
+}
+
 fn prefix(volume: &VolumeKey) -> String {
     format!("{}.{}", encode(&volume.namespace), encode(&volume.volume))
 }
@@ -34,12 +47,20 @@ pub enum VolumeEntry {
     Spec(VolumeKey),
     /// One of its claims.
     Claim(VolumeKey, AllocId),
+    /// The guard of a handle.
+    Handle(Handle),
 }
 
 /// Reads a key of the volumes bucket.
 pub fn parse_volume(key: &str) -> Option<VolumeEntry> {
     let mut tokens = key.split('.');
-    let namespace = Namespace::new(decode(tokens.next()?).ok()?).ok()?;
+    let first = tokens.next()?;
+    if first == HANDLE {
+        let plugin = PluginId::new(decode(tokens.next()?).ok()?).ok()?;
+        let handle = Handle { plugin, external_id: decode(tokens.next()?).ok()? };
+        return tokens.next().is_none().then_some(VolumeEntry::Handle(handle));
+    }
+    let namespace = Namespace::new(decode(first).ok()?).ok()?;
     let volume = VolumeId::new(decode(tokens.next()?).ok()?).ok()?;
     let volume = VolumeKey::new(namespace, volume);
     let entry = match tokens.next()? {
@@ -160,6 +181,12 @@ mod tests {
                 parse_volume(&claim(&volume, &alloc_id)),
                 Some(VolumeEntry::Claim(volume.clone(), alloc_id.clone()))
             );
+            let known = Handle { plugin: plugin.clone(), external_id: c.clone() };
+            prop_assert_eq!(parse_volume(&handle(&known)), Some(VolumeEntry::Handle(known.clone())));
+            // It is in no namespace, so no guard over a volume covers it.
+            let first = handle(&known).split('.').next().map(str::to_owned).unwrap();
+            prop_assert!(decode(&first).is_err());
+            prop_assert_eq!(handle(&known).split('.').count(), 3);
             prop_assert_eq!(
                 parse_alloc(&alloc(&volume.namespace, &alloc_id)),
                 Some((volume.namespace.clone(), alloc_id.clone()))
@@ -199,6 +226,8 @@ mod tests {
         assert_eq!(claim(&volume, &AllocId::new("web-1").unwrap()), "default.data.claim.web-1");
         assert_eq!(subtree(&volume), "default.data.>");
         let plugin = PluginId::new("ebs.csi.aws.com").unwrap();
+        let known = Handle { plugin: plugin.clone(), external_id: "vol-0a1b".to_owned() };
+        assert_eq!(handle(&known), "=handle.ebs=2Ecsi=2Eaws=2Ecom.vol-0a1b");
         let key = instance(&plugin, &NodeId::new("n1").unwrap(), Half::Controller);
         assert_eq!(key, "ebs=2Ecsi=2Eaws=2Ecom.instance.n1.controller");
     }

@@ -13,7 +13,7 @@ use std::fmt;
 use berth_domain::NodeId;
 use berth_domain::alloc::Alloc;
 use berth_domain::plugin::{Instance, Job, Node};
-use berth_domain::volume::{Claim, VolumeSpec};
+use berth_domain::volume::{Claim, HandleOwner, VolumeSpec};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -155,12 +155,18 @@ impl Body for Node {
 }
 
 impl Body for VolumeSpec {}
+<<<<<<< HEAD
 impl Body for Instance {
     const IS_REPORTED_AGAIN: bool = true;
 }
 impl Body for Job {
     const IS_REPORTED_AGAIN: bool = true;
 }
+=======
+impl Body for HandleOwner {}
+impl Body for Instance {}
+impl Body for Job {}
+>>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
 impl Body for Sealed {}
 
 fn absent(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {

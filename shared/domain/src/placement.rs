@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use crate::alloc::VolumeRequest;
 use crate::plugin::{Half, Node, NodeState, Plugin};
-use crate::volume::{Command, Context, NoRoute, Refusal, Route, Take, Volume, VolumeSpec, step};
+use crate::volume::{
+    Command, Context, HandleUse, NoRoute, Refusal, Route, Take, Volume, VolumeSpec, step,
+};
 use crate::{AllocId, NodeId, PluginId, VolumeId, WorkerId};
 
 /// What is known of a node, as far as a volume of one plugin may get there.
@@ -123,7 +125,7 @@ fn segments(topology: &BTreeMap<String, String>) -> String {
 }
 
 /// A volume that a workload would ask for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Wanted<'a> {
     /// Its id, as the workload's index makes it.
     pub id: &'a VolumeId,
@@ -131,6 +133,8 @@ pub struct Wanted<'a> {
     pub request: &'a VolumeRequest,
     /// The volume; none when there is none of this id.
     pub volume: Option<&'a Volume>,
+    /// What is known of its handle.
+    pub handle: HandleUse,
 }
 
 /// Why a node cannot host a volume now.
@@ -171,6 +175,7 @@ pub fn obstacles<'a>(
             add(Refusal::NoSuchVolume);
             continue;
         };
+        let context = &Context { handle: one.handle.clone(), ..context.clone() };
         let mut site = site(one.id, &spec.plugin);
         if let Some(volumes) = &mut site.volumes {
             let before = asked.entry(&spec.plugin).or_default();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use berth_domain::AllocId;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    CallKind, Claim, Command, Context, Outcome as Came, Policy, State, Step, Volume, Write,
-    invariant, step,
+    CallKind, Claim, Command, Context, HandleUse, Outcome as Came, Policy, State, Step, Volume,
+    Write, invariant, step,
 };
 
 use crate::fingerprint::Quick;
@@ -117,6 +117,7 @@ impl Decider {
             attempt: self.translation.attempt(AttemptId::New).clone(),
             jitter: 0,
             policy: self.policy,
+            handle: HandleUse::default(),
         };
         let command = self.translation.command(record, ask);
         let Ok(step) = step(&volume, &command, &context) else { return Ok(Decision::Refused) };

@@ -7,7 +7,7 @@ use berth_contract::message::claim::{ClaimStatus, Claims, Status};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::alloc::Alloc;
-use berth_domain::volume::Claim;
+use berth_domain::volume::{Claim, State as ClaimState, name_in};
 use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
@@ -15,7 +15,12 @@ use berth_service::projection::{Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::wait::{Around, Line};
+<<<<<<< HEAD
 use super::{Reader, covers, covers_all, first_unreadable};
+=======
+use super::{Reader, covers, covers_all};
+use crate::handle;
+>>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
 use crate::state::{Shared, State};
 
 /// A claim, among all.
@@ -31,7 +36,7 @@ pub async fn claims(
     const STEP: &str = "claim.status";
     let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Claim(volume, alloc) => Some((volume, alloc)),
-        VolumeEntry::Spec(_) => None,
+        VolumeEntry::Spec(_) | VolumeEntry::Handle(_) => None,
     })?;
     let reader = Reader::new(STEP, query.newer, deadline);
     let look = |volumes: &Volumes| {
@@ -47,7 +52,15 @@ pub async fn claims(
                 *line = Some((volume, Line::of(&subtree.volume)));
             }
             let (_, line) = line.as_ref()?;
-            Some(shown(state, volume, subtree, line, alloc, subtree.volume.claims.get(alloc)?))
+            Some(shown(
+                state,
+                volumes,
+                volume,
+                subtree,
+                line,
+                alloc,
+                subtree.volume.claims.get(alloc)?,
+            ))
         };
         let meant = meant(volumes, &namespace, &query).filter(later);
         let token = |(volume, alloc): &Place<'_>| key::claim(volume, alloc);
@@ -124,7 +137,7 @@ pub fn claims_of(
     asked.sort();
     state.volume_mirror.read(|volumes| {
         let known = asked.iter().filter_map(|key| Some((key, volumes.get(key)?)));
-        known.flat_map(|(key, subtree)| claims_in(state, key, subtree, [id])).collect()
+        known.flat_map(|(key, subtree)| claims_in(state, volumes, key, subtree, [id])).collect()
     })
 }
 
@@ -147,6 +160,7 @@ pub fn unreadable_claims_of(
 /// The claims of these allocs on one volume.
 pub fn claims_in<'a>(
     state: &Shared,
+    volumes: &Volumes,
     key: &VolumeKey,
     subtree: &Subtree,
     allocs: impl IntoIterator<Item = &'a AllocId>,
@@ -154,12 +168,13 @@ pub fn claims_in<'a>(
     let line = Line::of(&subtree.volume);
     let claims = &subtree.volume.claims;
     let claims = allocs.into_iter().filter_map(|alloc| claims.get_key_value(alloc));
-    claims.map(|(alloc, claim)| shown(state, key, subtree, &line, alloc, claim)).collect()
+    claims.map(|(alloc, claim)| shown(state, volumes, key, subtree, &line, alloc, claim)).collect()
 }
 
 /// The claims of one volume that there is room for.
 pub(super) fn first_claims(
     state: &Shared,
+    volumes: &Volumes,
     key: &VolumeKey,
     subtree: &Subtree,
     room: Room,
@@ -167,7 +182,7 @@ pub(super) fn first_claims(
     let line = Line::of(&subtree.volume);
     let show = |alloc: &&AllocId| {
         let claim = subtree.volume.claims.get(alloc)?;
-        Some(shown(state, key, subtree, &line, alloc, claim))
+        Some(shown(state, volumes, key, subtree, &line, alloc, claim))
     };
     let page = page(subtree.volume.claims.keys(), room, show, ToString::to_string);
     page.entries.into_iter().flatten().collect()
@@ -180,6 +195,7 @@ fn unreadable_alloc(state: &Shared, key: &VolumeKey, alloc: &AllocId) -> Option<
 
 fn shown(
     state: &Shared,
+    volumes: &Volumes,
     key: &VolumeKey,
     subtree: &Subtree,
     line: &Line<'_>,
@@ -189,6 +205,10 @@ fn shown(
     let around =
         Around { now: clock::now(), claim, line, wanted: state.is_wanted(&key.namespace, alloc) };
     let (position, ahead) = around.ahead().unzip();
+    let (waits_for, hint) = match held_back(volumes, key, claim) {
+        Some((waits_for, hint)) => (Some(waits_for), Some(hint)),
+        None => (around.waits_for(), hint(state, subtree, &around)),
+    };
     ClaimStatus {
         namespace: key.namespace.clone(),
         volume: key.volume.clone(),
@@ -198,8 +218,12 @@ fn shown(
         mode: claim.mode,
         since: claim.since,
         step: around.step(),
+<<<<<<< HEAD
         waits_for: unreadable_alloc(state, key, alloc)
             .map_or_else(|| around.waits_for(), |record| Some(record.to_string())),
+=======
+        waits_for,
+>>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
         position,
         ahead: ahead.unwrap_or_default(),
         tries: claim.tries,
@@ -208,11 +232,30 @@ fn shown(
         exhausted: claim.exhausted,
         reason: claim.reason.clone(),
         proof: claim.proof.clone(),
-        hint: hint(state, subtree, &around),
+        hint,
         attempt: claim.attempt.clone(),
         epoch: claim.epoch,
         trace: subtree.trace(alloc),
     }
+}
+
+/// Of a claim whose volume is registered under another name, too: the claim there that keeps the
+/// controller from being asked to detach it, and what a person can do.
+fn held_back(volumes: &Volumes, key: &VolumeKey, claim: &Claim) -> Option<(String, String)> {
+    let leaves =
+        claim.state == ClaimState::NodeDetached && claim.controller && claim.attempt.is_none();
+    let known = leaves.then(|| handle::current_use(volumes, key))?;
+    let other = known.standing_on(claim)?;
+    let name = name_in(&key.namespace, &other.volume);
+    let whose = match other.volume.namespace == key.namespace {
+        true => format!("alloc {}", other.alloc),
+        false => "an alloc".to_owned(),
+    };
+    let waits_for = format!(
+        "the claim of {whose} on {name}, the same volume of the plugin, which stands on node {}",
+        other.node
+    );
+    Some((waits_for, format!("stop {whose}, then deregister one of the two volumes")))
 }
 
 fn hint(state: &Shared, subtree: &Subtree, around: &Around<'_>) -> Option<String> {

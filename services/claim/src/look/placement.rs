@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::Reader;
 use crate::alloc::check;
+use crate::handle;
 use crate::refuse;
 use crate::state::{State, readable, site};
 
@@ -72,7 +73,8 @@ impl Asked {
             .iter()
             .map(|(id, request)| {
                 let volume = volumes.get(&key(id)).map(|subtree| &subtree.volume);
-                Wanted { id, request, volume }
+                let handle = handle::current_use(volumes, &key(id));
+                Wanted { id, request, volume, handle }
             })
             .collect();
         let show = |node: &&NodeId| {

@@ -9,14 +9,19 @@ use berth_contract::message::volume::{
 use berth_contract::problem::Problem;
 use berth_domain::access::Mode;
 use berth_domain::plugin::Half;
-use berth_domain::volume::{Claim, State as ClaimState, VolumeSpec};
+use berth_domain::volume::{Claim, HandleUse, State as ClaimState, VolumeSpec};
 use berth_domain::{Namespace, PluginId, VolumeKey};
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::claim::first_claims;
+<<<<<<< HEAD
 use super::{Reader, covers, first_unreadable};
+=======
+use super::{Reader, covers};
+use crate::handle;
+>>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
 use crate::plan;
 use crate::state::State;
 
@@ -41,6 +46,7 @@ pub async fn volume(
     let mirror = &state.volume_mirror;
     let filter = key::subtree(&key);
     state.abreast(reader, &state.volumes, mirror, &filter).await.map_err(place)?;
+<<<<<<< HEAD
     mirror.read(|volumes| {
         let subtree = volumes.get(&key);
         // What it said before it could not be read any more is not shown: it may not hold now.
@@ -52,9 +58,23 @@ pub async fn volume(
         let none = || place(Problem::new(Code::NoSuchVolume, format!("no volume {key}")));
         found.map(|(subtree, spec)| status(state, &key, subtree, spec)).ok_or_else(none)
     })
+=======
+    let shown = mirror.read(|volumes| {
+        let subtree = volumes.get(&key)?;
+        Some(status(state, volumes, &key, subtree, subtree.volume.spec.as_ref()?))
+    });
+    shown.ok_or_else(|| place(Problem::new(Code::NoSuchVolume, format!("no volume {key}"))))
+>>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
 }
 
-fn status(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) -> VolumeStatus {
+fn status(
+    state: &State,
+    volumes: &Volumes,
+    key: &VolumeKey,
+    subtree: &Subtree,
+    spec: &VolumeSpec,
+) -> VolumeStatus {
+    let known = handle::current_use(volumes, key);
     let now = &subtree.volume;
     let full = now.claims.exhausted().next().map(|(_, claim)| claim);
     let health = health(state, &spec.plugin);
@@ -78,7 +98,8 @@ fn status(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) 
         exhausted: full.map(|claim| {
             claim.error.clone().unwrap_or_else(|| "the plugin has no room for it".to_owned())
         }),
-        hint: hint(subtree, spec, &health, full),
+        hint: hint(subtree, spec, &known, &health, full),
+        registered_twice: known.others,
         health,
         claim_count: now.claims.len(),
         claims: Vec::new(),
@@ -87,7 +108,7 @@ fn status(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) 
         unreadable: first_unreadable(subtree.unreadable.values()),
     };
     let room = Room::of(&Page::default()).beside(&shown);
-    shown.claims = first_claims(state, key, subtree, room);
+    shown.claims = first_claims(state, volumes, key, subtree, room);
     shown
 }
 
@@ -95,14 +116,28 @@ fn status(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) 
 fn hint(
     subtree: &Subtree,
     spec: &VolumeSpec,
+    known: &HandleUse,
     health: &Health,
     full: Option<&Claim>,
 ) -> Option<String> {
+<<<<<<< HEAD
     if let Some(record) = subtree.first_unreadable() {
         return Some(match record.code {
             Code::NewerRecord => format!("upgrade berth-claim: {record}"),
             _ => format!("{record}; until it can be, nothing of the volume is changed"),
         });
+=======
+    if !known.others.is_empty() {
+        return Some(format!(
+            "it is the same volume of plugin {} as {}, so neither is granted: stop the allocs of one, \
+             then deregister that one with `berth volume deregister`",
+            spec.plugin,
+            known.others.join(" and ")
+        ));
+    }
+    if !subtree.unreadable.is_empty() {
+        return Some("upgrade berth-claim: a newer version wrote records of it".to_owned());
+>>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
     }
     if !health.healthy {
         let plugin = &spec.plugin;
@@ -126,7 +161,7 @@ pub async fn volumes(
     const STEP: &str = "volume.list";
     let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Spec(volume) => Some(volume),
-        VolumeEntry::Claim(..) => None,
+        VolumeEntry::Claim(..) | VolumeEntry::Handle(_) => None,
     })?;
     let reader = Reader::new(STEP, query.newer, deadline);
     let look = |volumes: &Volumes| {
@@ -138,7 +173,7 @@ pub async fn volumes(
             .map(|(key, _)| key);
         let show = |key: &&VolumeKey| {
             let subtree = volumes.get(key)?;
-            Some(stub(state, key, subtree, subtree.volume.spec.as_ref()?))
+            Some(stub(state, volumes, key, subtree, subtree.volume.spec.as_ref()?))
         };
         let page = page(meant, Room::of(&query.page), show, |volume| key::spec(volume));
         let meant = volumes.iter().filter(|(key, _)| {
@@ -163,7 +198,13 @@ fn matches(query: &List, key: &VolumeKey, subtree: &Subtree) -> bool {
         && query.state.is_none_or(claimed)
 }
 
-fn stub(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) -> VolumeStub {
+fn stub(
+    state: &State,
+    volumes: &Volumes,
+    key: &VolumeKey,
+    subtree: &Subtree,
+    spec: &VolumeSpec,
+) -> VolumeStub {
     let now = &subtree.volume;
     let held = |mode| {
         let held = [ClaimState::Publishing, ClaimState::Taken];
@@ -181,6 +222,7 @@ fn stub(state: &State, key: &VolumeKey, subtree: &Subtree, spec: &VolumeSpec) ->
         releasing: releasing.into_iter().map(|state| now.claims.count(state)).sum(),
         waiting: now.claims.count(ClaimState::Waiting),
         healthy: health(state, &spec.plugin).healthy,
+        registered_twice: !handle::current_use(volumes, key).others.is_empty(),
         fs_type: spec.mount.fs_type.clone(),
         modify_index: subtree.head,
     }

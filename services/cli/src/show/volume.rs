@@ -28,7 +28,8 @@ pub fn volumes(volumes: &Volumes) -> String {
         table.row([
             name(&volume.namespace, &volume.id),
             volume.plugin.to_string(),
-            word(volume.healthy).to_owned(),
+            if volume.registered_twice { "registered twice" } else { word(volume.healthy) }
+                .to_owned(),
             volume.in_use.map(|capability| capability.to_string()).unwrap_or_default(),
             volume.readers.to_string(),
             volume.writers.to_string(),
@@ -53,6 +54,9 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
         ("offers", capabilities.join(", ")),
         ("in use as", volume.in_use.map(|capability| capability.to_string()).unwrap_or_default()),
     ];
+    if !volume.registered_twice.is_empty() {
+        lines.push(("registered twice", format!("as {}", volume.registered_twice.join(", "))));
+    }
     if let Some(said) = &volume.exhausted {
         lines.push(("no room", said.clone()));
     }

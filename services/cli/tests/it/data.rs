@@ -133,6 +133,7 @@ pub fn volume() -> VolumeStatus {
             nodes: Count { healthy: 3, expected: 3 },
         },
         exhausted: Some("RESOURCE_EXHAUSTED: 25 of 25".to_owned()),
+        registered_twice: vec!["volume orders-copy".to_owned()],
         hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
         claim_count: 4,
         claims: vec![taken("web-1"), stuck("web-0")],
@@ -155,6 +156,7 @@ pub fn volumes() -> Volumes {
         releasing: 1,
         waiting: 0,
         healthy: true,
+        registered_twice: false,
         fs_type: None,
         modify_index: 44,
     };

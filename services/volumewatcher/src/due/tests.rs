@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::volume::{
-    Attempt, CallKind, Claims, Command, Context, Outcome, Policy, Route, Step, Take, VolumeSpec,
-    Write, step,
+    Attempt, CallKind, Claims, Command, Context, HandleUse, Outcome, Policy, Route, Step, Take,
+    VolumeSpec, Write, step,
 };
 use berth_domain::{AttemptId, WorkerId};
 
@@ -29,6 +29,7 @@ fn context(ms: u64) -> Context {
         attempt: AttemptId::new(format!("t{ms}")).unwrap(),
         jitter: 0,
         policy: Policy::default(),
+        handle: HandleUse::default(),
     }
 }
 

@@ -25,3 +25,4 @@ mod request;
 mod serve;
 mod spans;
 mod support;
+mod together;

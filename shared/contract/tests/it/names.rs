@@ -35,6 +35,7 @@ fn keys() {
         key::spec(&volume),
         key::claim(&volume, &alloc),
         key::subtree(&volume),
+        key::handle(&sample::spec().handle(&volume.volume)),
         key::alloc(&volume.namespace, &alloc),
         key::instance(&sample::plugin(), &node, Half::Controller),
         key::job(&sample::plugin(), &volume.namespace, &sample::job_id()),

@@ -11,7 +11,8 @@ use berth_domain::alloc::{Alloc, AllocState};
 use berth_domain::plugin::{Instance, Job, Node, NodeState};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    Claim, Command, Context, Policy, Route, State, Step, Take, Volume, VolumeSpec, Write, step,
+    Claim, Command, Context, HandleUse, Policy, Route, State, Step, Take, Volume, VolumeSpec,
+    Write, step,
 };
 use berth_domain::{AllocId, Timestamp};
 use proptest::option;
@@ -141,7 +142,13 @@ fn decided(claim: &Claim, command: &Command) -> Option<Step> {
     };
     // When every wait is over.
     let now = Timestamp::from_unix_ms(5_000_000_000_000);
-    let context = Context { now, attempt: sample::attempt_id(), jitter: 0, policy };
+    let context = Context {
+        now,
+        attempt: sample::attempt_id(),
+        jitter: 0,
+        policy,
+        handle: HandleUse::default(),
+    };
     step(&Volume { spec: Some(spec), claims }, command, &context).ok()
 }
 

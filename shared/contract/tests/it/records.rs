@@ -4,10 +4,11 @@ use std::fmt::Debug;
 
 use berth_contract::message::secret::Sealed;
 use berth_contract::record::{self, Body, NODE_UNKNOWN, Record, RecordError, SCHEMA};
+use berth_domain::VolumeKey;
 use berth_domain::access::Mode;
 use berth_domain::alloc::{Alloc, AllocState};
 use berth_domain::plugin::{Instance, Job, Node, NodeState};
-use berth_domain::volume::{Claim, Closing, State, VolumeSpec};
+use berth_domain::volume::{Claim, Closing, HandleOwner, State, VolumeSpec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -36,6 +37,12 @@ fn specs() {
     record_is("record-spec", sample::spec());
     let closing = Some(Closing { since: sample::at(9), reason: "no longer needed".to_owned() });
     record_is("record-spec-closing", VolumeSpec { closing, ..sample::spec() });
+}
+
+#[test]
+fn handles() {
+    let VolumeKey { namespace, volume } = sample::key();
+    record_is("record-handle", HandleOwner { namespace, volume });
 }
 
 /// A claim and the spans of its life.
@@ -117,6 +124,8 @@ fn is_versioned<T: Serialize + Body + PartialEq + Debug>(body: &T) {
 #[test]
 fn newer_records_are_refused_and_older_ones_read() {
     is_versioned(&sample::spec());
+    let VolumeKey { namespace, volume } = sample::key();
+    is_versioned(&HandleOwner { namespace, volume });
     is_versioned(&sample::claim(State::Unpublishing));
     is_versioned(&sample::alloc());
     is_versioned(&sample::instance());

@@ -58,6 +58,7 @@ fn a_volume_and_a_list_of_them() {
                 nodes: count(2, 3),
             },
             exhausted: Some("RESOURCE_EXHAUSTED: 25 of 25 are attached".to_owned()),
+            registered_twice: vec!["a volume of another namespace".to_owned()],
             hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
             claim_count: 2,
             claims: vec![claim_status()],
@@ -77,6 +78,7 @@ fn a_volume_and_a_list_of_them() {
         releasing: 1,
         waiting: 2,
         healthy: true,
+        registered_twice: true,
         fs_type: Some("ext4".to_owned()),
         modify_index: 42,
     };

@@ -3,7 +3,7 @@
 use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
 use crate::plugin::{Instance, NodeAbilities};
 use crate::proof::{Proof, ProofKind};
-use crate::volume::{Claim, Claims, Closing, MountOptions, Policy, State};
+use crate::volume::{Claim, Claims, Closing, HandleUse, MountOptions, Policy, State};
 use crate::{AttemptId, Timestamp};
 
 use super::*;
@@ -107,7 +107,13 @@ fn plugin(healthy: bool, abilities: NodeAbilities) -> Plugin {
 
 fn context() -> Context {
     let attempt = AttemptId::new("new").unwrap();
-    Context { now: NOW, attempt, jitter: 7, policy: Policy::default() }
+    Context {
+        now: NOW,
+        attempt,
+        jitter: 7,
+        policy: Policy::default(),
+        handle: HandleUse::default(),
+    }
 }
 
 /// A node as the tables below describe it, and how many volumes of the plugin it has.
@@ -155,7 +161,7 @@ impl Host {
 
     /// What is in the way of one volume, in words.
     fn says(&self, volume: Option<&Volume>, request: &VolumeRequest) -> Vec<String> {
-        let wanted = Wanted { id: &request.source, request, volume };
+        let wanted = Wanted { id: &request.source, request, volume, handle: HandleUse::default() };
         self.obstacles(&[wanted]).into_iter().map(|found| found.refusal.to_string()).collect()
     }
 }
@@ -277,8 +283,13 @@ fn everything_in_the_way_comes_at_once_by_volume() {
     let (held, missing) = (held(ONE, State::Taken, "n2"), volume_id("missing"));
     let (data, none) = (writes(), VolumeRequest::of(missing.clone()));
     let found = host.obstacles(&[
-        Wanted { id: &data.source, request: &data, volume: Some(&held) },
-        Wanted { id: &missing, request: &none, volume: None },
+        Wanted {
+            id: &data.source,
+            request: &data,
+            volume: Some(&held),
+            handle: HandleUse::default(),
+        },
+        Wanted { id: &missing, request: &none, volume: None, handle: HandleUse::default() },
     ]);
     let told: Vec<(&str, bool)> = found
         .iter()
@@ -332,7 +343,7 @@ fn volumes_of_one_plugin_take_room_from_each_other() {
     let (volume, requests) = (volume(ONE), ["a", "b"].map(|id| VolumeRequest::of(volume_id(id))));
     let wanted = [0, 1].map(|at: usize| {
         let request = &requests[at];
-        Wanted { id: &request.source, request, volume: Some(&volume) }
+        Wanted { id: &request.source, request, volume: Some(&volume), handle: HandleUse::default() }
     });
     assert_eq!(few(Some(1)).obstacles(&wanted), []);
     let told = few(Some(2)).obstacles(&wanted);

@@ -93,6 +93,10 @@ fn go_on(
     if step.call.is_some() || matches!(step.write, Some(Write::DeleteClaim(_))) {
         return Ok(step);
     }
+    if claim.state == State::NodeDetached && context.handle.standing_on(claim).is_some() {
+        // No change of this volume will say when that claim has left.
+        return not_due(Some(context.now.after(context.policy.retry.wait(1, context.jitter))));
+    }
     // Nothing may start yet: an attempt of this claim or of another may still act.
     not_due(in_the_way.map(|(_, attempt)| attempt.deadline.after(context.policy.clock_margin)))
 }

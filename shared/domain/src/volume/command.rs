@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::claim::Claim;
+use super::handle::HandleUse;
 use super::spec::VolumeSpec;
 use crate::access::{CapabilityFilter, Mode};
 use crate::proof::{Proof, Proven};
@@ -16,6 +17,8 @@ use crate::{AllocId, AttemptId, NodeId, Timestamp, WorkerId, limits};
 pub enum Command {
     /// Register it, or update it.
     Register(VolumeSpec),
+    /// Store the spec once more as it is, so that the key of its handle is stored with it.
+    Reserve,
     /// Deregister it.
     Deregister {
         /// Release its claims rather than refuse.
@@ -172,6 +175,8 @@ pub struct Context {
     pub jitter: u32,
     /// How long things take.
     pub policy: Policy,
+    /// What is known of the handle that the volume has, or is to be registered with.
+    pub handle: HandleUse,
 }
 
 /// How long things take; the same for all replicas of a service.

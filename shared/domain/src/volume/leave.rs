@@ -72,8 +72,10 @@ pub(super) fn controller(
     let mut others = volume.claims.calling().filter(|(other, _)| *other != alloc);
     let last = others.next().and_then(|(_, other)| other.attempt.as_ref());
     let busy_elsewhere = last.is_some_and(|last| last.may_still_act(context.now, margin));
+    // The same storage volume under another name: this call would take it from under that claim.
+    let stands_elsewhere = context.handle.standing_on(&claim).is_some();
     match worker {
-        Some(worker) if !busy_elsewhere => {
+        Some(worker) if !busy_elsewhere && !stands_elsewhere => {
             let attempt = Attempt::new(CallKind::ControllerUnpublish, worker, context);
             Step::put(alloc, claim.attempting(&attempt), Some(attempt))
         }

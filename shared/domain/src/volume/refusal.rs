@@ -107,6 +107,21 @@ pub enum Refusal {
         /// What was said for it.
         reason: String,
     },
+    /// Its handle belongs to other registrations.
+    #[error("at its plugin it is the same volume as {}, registered already", list(others))]
+    HandleTaken {
+        /// The other volumes, as far as the caller may know them.
+        others: Vec<String>,
+    },
+    /// It is registered under other names as well.
+    #[error(
+        "at its plugin it is the same volume as {}; while both are registered, neither is granted",
+        list(others)
+    )]
+    RegisteredTwice {
+        /// The other volumes, as far as the caller may know them.
+        others: Vec<String>,
+    },
     /// It cannot be used so.
     #[error("{asked} is not offered; the volume offers {}", list(offered))]
     CapabilityNotOffered {

@@ -13,7 +13,20 @@ const SAFE_WHILE_CLAIMED: [&str; 3] = ["name", "capacity_bytes", "secrets"];
 
 /// Registers a volume; again with the same spec is nothing (A4). An update never touches a claim:
 /// they are other keys of the same guard.
-pub(super) fn register(volume: &Volume, spec: &VolumeSpec) -> Result<Step, Refusal> {
+///
+/// What another volume is registered for is refused. A volume that is registered twice already may
+/// be updated in all that leaves its handle as it is.
+pub(super) fn register(
+    volume: &Volume,
+    spec: &VolumeSpec,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    let has_handle = |current: &VolumeSpec| {
+        current.plugin == spec.plugin && current.external_id == spec.external_id
+    };
+    if !context.handle.others.is_empty() && !volume.spec.as_ref().is_some_and(has_handle) {
+        return Err(Refusal::HandleTaken { others: context.handle.others.clone() });
+    }
     let Some(current) = &volume.spec else {
         return Ok(write(VolumeSpec { closing: None, create_index: 0, ..spec.clone() }));
     };
@@ -31,6 +44,16 @@ pub(super) fn register(volume: &Volume, spec: &VolumeSpec) -> Result<Step, Refus
         }
     }
     Ok(write(VolumeSpec { closing: None, create_index: current.create_index, ..spec.clone() }))
+}
+
+/// Stores the spec once more, for the key of its handle: an older version wrote none. Of a volume
+/// that is registered twice neither is granted, so neither needs the key.
+pub(super) fn reserve(volume: &Volume, context: &Context) -> Result<Step, Refusal> {
+    let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
+    if !context.handle.others.is_empty() {
+        return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
+    }
+    Ok(write(spec.clone()))
 }
 
 /// Deregisters a volume without claims. With claims it refuses and names them; by force it closes

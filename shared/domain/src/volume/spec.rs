@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::handle::Handle;
 use crate::access::Capability;
-use crate::{PluginId, SecretsId, Timestamp};
+use crate::{PluginId, SecretsId, Timestamp, VolumeId};
 
 /// What a volume is (A1). Health is derived when read and never stored here (A6).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +106,16 @@ impl std::fmt::Debug for MountOptions {
 }
 
 impl VolumeSpec {
+    /// What the plugin calls the volume (A10).
+    pub fn external_id(&self, volume: &VolumeId) -> String {
+        self.external_id.clone().unwrap_or_else(|| volume.to_string())
+    }
+
+    /// What makes it the same volume as another, or not.
+    pub fn handle(&self, volume: &VolumeId) -> Handle {
+        Handle { plugin: self.plugin.clone(), external_id: self.external_id(volume) }
+    }
+
     /// Whether a plugin that was asked of this need not be asked of `other`: a name is for people.
     pub fn is_the_same_to_its_plugin(&self, other: &Self) -> bool {
         self.differing_fields(other).iter().all(|field| *field == "name")

@@ -11,7 +11,8 @@ use super::{Volume, answer, begin, confirm, register, release, take};
 /// subtree is still at the revision it was loaded at, and only then makes [`Step::call`], once.
 pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Step, Refusal> {
     match command {
-        Command::Register(spec) => register::register(volume, spec),
+        Command::Register(spec) => register::register(volume, spec, context),
+        Command::Reserve => register::reserve(volume, context),
         Command::Deregister { force, reason, running } => {
             register::deregister(volume, *force, reason, running, context)
         }

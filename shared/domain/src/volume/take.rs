@@ -12,6 +12,10 @@ use crate::{AllocId, limits};
 /// Grants a claim, reserves it, puts it in line, or says why not.
 pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
+    // Neither is granted, also not once more: the guard covers the claims of one registration.
+    if !context.handle.others.is_empty() {
+        return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
+    }
     match volume.claims.get(&take.alloc) {
         None => take_anew(volume, spec, take, None, context),
         Some(own) if own.node != take.node || own.mode != take.mode => {

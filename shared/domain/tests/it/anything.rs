@@ -7,8 +7,8 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFil
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Closing, Command, Context, MountOptions, NoRoute, Outcome, Policy,
-    Route, State, Take, Volume, VolumeSpec, Write, invariant, step,
+    Attempt, CallKind, Claim, Closing, Command, Context, HandleUse, MountOptions, NoRoute, Outcome,
+    Policy, Route, State, Take, Volume, VolumeSpec, Write, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, Timestamp};
 use proptest::collection::{btree_map, vec};
@@ -229,6 +229,7 @@ pub fn context() -> impl Strategy<Value = Context> {
         attempt: AttemptId::new("new").unwrap(),
         jitter,
         policy,
+        handle: HandleUse::default(),
     })
 }
 
@@ -242,7 +243,7 @@ proptest! {
         volume in volume(), command in command(), context in context(),
     ) {
         let asked = match &command {
-            Command::Register(_) | Command::Deregister { .. } => None,
+            Command::Register(_) | Command::Reserve | Command::Deregister { .. } => None,
             Command::Take(take) => Some(&take.alloc),
             Command::Release { alloc, .. }
             | Command::Confirm { alloc, .. }

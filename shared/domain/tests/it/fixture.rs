@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Command, Context, Outcome, Policy, Refusal, State, Step, Take,
-    Volume, step,
+    Attempt, CallKind, Claim, Command, Context, HandleUse, Outcome, Policy, Refusal, State, Step,
+    Take, Volume, step,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp};
 
@@ -72,7 +72,17 @@ pub fn volume<const N: usize>(access: AccessMode, claims: [(&str, Claim); N]) ->
 
 pub fn decide(volume: &Volume, command: &Command) -> Result<Step, Refusal> {
     let attempt = AttemptId::new("new").unwrap();
-    step(volume, command, &Context { now: NOW, attempt, jitter: 7, policy: Policy::default() })
+    step(
+        volume,
+        command,
+        &Context {
+            now: NOW,
+            attempt,
+            jitter: 7,
+            policy: Policy::default(),
+            handle: HandleUse::default(),
+        },
+    )
 }
 
 pub fn asks(volume: &Volume, take: Take) -> Result<Step, Refusal> {

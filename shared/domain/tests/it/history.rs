@@ -189,7 +189,7 @@ fn happen(world: &mut World, event: &Event) -> Result<(), TestCaseError> {
 
 fn spoken_of(command: &Command) -> Option<&AllocId> {
     match command {
-        Command::Register(_) | Command::Deregister { .. } => None,
+        Command::Register(_) | Command::Reserve | Command::Deregister { .. } => None,
         Command::Take(take) => Some(&take.alloc),
         Command::Release { alloc, .. }
         | Command::Confirm { alloc, .. }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::volume::{
-    Claim, Command, Context, MountOptions, Outcome, Policy, Refusal, Route, Step, Take, Volume,
-    VolumeSpec, Write, invariant, step,
+    Claim, Command, Context, HandleUse, MountOptions, Outcome, Policy, Refusal, Route, Step, Take,
+    Volume, VolumeSpec, Write, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, PluginId, Timestamp, WorkerId};
 
@@ -84,6 +84,7 @@ impl World {
             attempt: AttemptId::new(format!("attempt-{}", self.attempts)).unwrap(),
             jitter: u32::MAX / 2,
             policy: Policy::default(),
+            handle: HandleUse::default(),
         }
     }
 

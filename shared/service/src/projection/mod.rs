@@ -9,11 +9,13 @@
 //! **Never** writes.
 
 mod allocs;
+mod handles;
 mod load;
 mod registry;
 mod volumes;
 
 pub use allocs::Allocs;
+pub use handles::{HandleEntry, HandleGuard, Handles};
 pub use load::Load;
 pub use registry::{Instances, Nodes};
 pub use volumes::{Subtree, Volumes};

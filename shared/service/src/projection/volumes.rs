@@ -6,9 +6,10 @@ use berth_bus::Fold;
 use berth_contract::key::{VolumeEntry, parse_volume};
 use berth_contract::record::{self, RecordError, UnreadableRecord};
 use berth_contract::trail::Trail;
-use berth_domain::volume::{Claim, Volume, VolumeSpec};
+use berth_domain::volume::{Claim, Handle, HandleUse, OtherClaim, Volume, VolumeSpec, name_in};
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey, limits};
 
+use super::handles::Handles;
 use super::load::{Load, Moved};
 
 /// All volumes. Each is boxed: a hash table has room for more than it holds, and is copied when it
@@ -17,6 +18,7 @@ use super::load::{Load, Moved};
 pub struct Volumes {
     subtrees: HashMap<VolumeKey, Box<Subtree>>,
     load: Load,
+    handles: Handles,
 }
 
 /// One volume's subtree.
@@ -62,6 +64,24 @@ impl Volumes {
         &self.load
     }
 
+    /// Which volumes are registered for which handle.
+    pub fn handles(&self) -> &Handles {
+        &self.handles
+    }
+
+    /// What a volume needs to know of the handle that it has, or is to be registered with.
+    pub fn handle_use(&self, volume: &VolumeKey, handle: &Handle) -> HandleUse {
+        let registered = self.handles.get(handle).map_or(&[][..], |entry| &entry.registered);
+        let others = || registered.iter().filter(|other| *other != volume);
+        let claims = others().filter_map(|other| Some((other, self.get(other)?)));
+        let claims = claims.flat_map(|(other, subtree)| {
+            let claims = subtree.volume.claims.iter();
+            claims.filter_map(move |(alloc, claim)| OtherClaim::of(other, alloc, claim))
+        });
+        let named = others().map(|other| name_in(&volume.namespace, other));
+        HandleUse { others: named.collect(), claims: claims.collect() }
+    }
+
     /// How many volumes there are.
     pub fn len(&self) -> usize {
         self.subtrees.len()
@@ -80,7 +100,12 @@ impl Volumes {
     ) {
         let subtree = self.subtrees.entry(volume.clone()).or_default();
         let before = subtree.plugin().cloned();
+        let handle = |subtree: &Subtree| {
+            subtree.volume.spec.as_ref().map(|spec| spec.handle(&volume.volume))
+        };
+        let known_as = handle(subtree);
         let moved = change(subtree);
+        self.handles.note(&volume, known_as, handle(subtree));
         self.load.note((before, subtree.plugin()), moved, &subtree.volume.claims);
         subtree.head = subtree.head.max(revision);
         let gone = subtree.volume.spec.is_none()
@@ -128,6 +153,7 @@ impl Fold for Volumes {
                     Moved::by(&mut subtree.volume.claims, alloc, Some(claim))
                 });
             }
+            Some(VolumeEntry::Handle(handle)) => self.handles.put(handle, revision, value),
             None => tracing::warn!(key, "a key that is none of ours is in the volumes bucket"),
         }
     }
@@ -144,6 +170,7 @@ impl Fold for Volumes {
                 subtree.traces.remove(&alloc);
                 Moved::by(&mut subtree.volume.claims, alloc, None)
             }),
+            Some(VolumeEntry::Handle(handle)) => self.handles.delete(handle),
             None => {}
         }
     }
@@ -243,6 +270,42 @@ mod tests {
         assert_eq!(volumes.get(&volume()).unwrap().head, 9);
         volumes.delete("default.data.spec", 10);
         assert!(volumes.is_empty());
+    }
+
+    #[test]
+    fn registrations_of_one_handle_know_of_each_other() {
+        let spec = |external_id: &str| {
+            let text = String::from_utf8(SPEC.to_vec()).unwrap();
+            text.replace(r#""plugin""#, &format!(r#""external_id":"{external_id}","plugin""#))
+        };
+        let mut volumes = Volumes::default();
+        // One is known by its own id, the other by the id it was given.
+        volumes.put("default.data.spec", 1, SPEC);
+        volumes.put("other.copy.spec", 2, spec("data").as_bytes());
+        volumes.put("other.copy.claim.a", 3, CLAIM);
+        let handle =
+            volumes.get(&volume()).unwrap().volume.spec.as_ref().unwrap().handle(&volume().volume);
+        let known = volumes.handle_use(&volume(), &handle);
+        assert_eq!(known.others, ["a volume of another namespace"]);
+        let copy = known.claims[0].volume.clone();
+        assert_eq!((copy.to_string().as_str(), known.claims.len()), ("other/copy", 1));
+        assert_eq!(volumes.handle_use(&copy, &handle).others.len(), 1);
+        let sibling = VolumeKey::new(volume().namespace, copy.volume.clone());
+        assert_eq!(volumes.handle_use(&sibling, &handle).others[0], "volume data");
+        volumes.put("other.copy.spec", 4, spec("another").as_bytes());
+        assert_eq!(volumes.handle_use(&volume(), &handle), HandleUse::default());
+        // The key says who is registered for it.
+        let owner = br#"{"namespace":"default","volume":"data","schema":1}"#;
+        volumes.put("=handle.p.data", 5, owner);
+        let guard = volumes.handles().get(&handle).unwrap().guard.clone().unwrap();
+        assert_eq!((guard.revision, guard.owner), (5, Some(volume())));
+        volumes.put("=handle.p.data", 6, br#"{"schema":99}"#);
+        assert_eq!(volumes.handles().get(&handle).unwrap().guard.as_ref().unwrap().owner, None);
+        for key in ["=handle.p.data", "default.data.spec", "other.copy.spec", "other.copy.claim.a"]
+        {
+            volumes.delete(key, 7);
+        }
+        assert!(volumes.is_empty() && volumes.handles().iter().next().is_none());
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod systemd;
 mod tell;
 mod traces;
 mod truth;
+mod twice;
 mod unknown_fields;
 mod unreadable;
 mod upgrade;

@@ -31,6 +31,12 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
                 "Claim",
                 "record-claim-unpublishing",
             ),
+            keys(
+                "=handle.<plugin>.<external id>",
+                key::handle(&sample::spec().handle(&volume.volume)),
+                "HandleOwner",
+                "record-handle",
+            ),
         ],
         bucket::ALLOCS => {
             let one = key::alloc(&volume.namespace, &alloc);

@@ -1,0 +1,82 @@
+//! Which volumes are registered for which handle, and which of them the handle's key names.
+
+use std::collections::HashMap;
+
+use berth_contract::record;
+use berth_domain::VolumeKey;
+use berth_domain::volume::{Handle, HandleOwner};
+
+/// All handles that a key or a spec names.
+#[derive(Debug, Default)]
+pub struct Handles(HashMap<Handle, HandleEntry>);
+
+/// What is known of one handle.
+#[derive(Debug, Default)]
+pub struct HandleEntry {
+    /// Its key; none while there is no key.
+    pub guard: Option<HandleGuard>,
+    /// The volumes that are registered with it. More than one is a fault of an older version, of a
+    /// restored backup, or of a person who wrote keys by hand.
+    pub registered: Vec<VolumeKey>,
+}
+
+/// The key of a handle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandleGuard {
+    /// Its revision.
+    pub revision: u64,
+    /// The volume that it names; none when this version cannot read it.
+    pub owner: Option<VolumeKey>,
+}
+
+impl Handles {
+    /// What is known of a handle.
+    pub fn get(&self, handle: &Handle) -> Option<&HandleEntry> {
+        self.0.get(handle)
+    }
+
+    /// All handles, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Handle, &HandleEntry)> {
+        self.0.iter()
+    }
+
+    /// A volume's spec has changed.
+    pub(super) fn note(&mut self, volume: &VolumeKey, old: Option<Handle>, new: Option<Handle>) {
+        if old == new {
+            return;
+        }
+        if let Some(old) = old {
+            self.change(old, |entry| entry.registered.retain(|other| other != volume));
+        }
+        if let Some(new) = new {
+            self.change(new, |entry| {
+                entry.registered.push(volume.clone());
+                entry.registered.sort();
+            });
+        }
+    }
+
+    pub(super) fn put(&mut self, handle: Handle, revision: u64, value: &[u8]) {
+        let owner = match record::read::<HandleOwner>(value) {
+            Ok(record) => Some(VolumeKey::new(record.body.namespace, record.body.volume)),
+            Err(error) => {
+                let error = crate::process::chain(&error);
+                tracing::error!(?handle, error, "no other volume is registered for this handle");
+                None
+            }
+        };
+        self.change(handle, |entry| entry.guard = Some(HandleGuard { revision, owner }));
+    }
+
+    pub(super) fn delete(&mut self, handle: Handle) {
+        self.change(handle, |entry| entry.guard = None);
+    }
+
+    fn change(&mut self, handle: Handle, change: impl FnOnce(&mut HandleEntry)) {
+        let entry = self.0.entry(handle.clone()).or_default();
+        change(entry);
+        if entry.guard.is_none() && entry.registered.is_empty() {
+            self.0.remove(&handle);
+        }
+    }
+}
