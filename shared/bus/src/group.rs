@@ -9,9 +9,9 @@
 //! **Promises** that each write keeps its own guard and its own outcome. A batch is stored whole or
 //! not at all: when the server refuses it, which one failed guard is enough for, each of its writes
 //! is made alone and finds out for itself. When its acknowledgement is lost, each is resolved for
-//! itself, as [`commit`](crate::commit) does. Writes that are to be stored whole or not at all are one
-//! member of a batch: they are in the same batch always, with others or as a batch of their own.
-//! At most one batch of a bucket is under way in a process, since a server takes only so many.
+//! itself, as [`commit`](crate::commit) does. Writes that are to be stored whole or not at all are
+//! one member of a batch: they are in the same batch always, with others or as a batch of their
+//! own. At most one batch of a bucket is under way in a process, since a server takes only so many.
 //!
 //! **Never** puts two writes into a batch whose guards cover a key of each other, and never makes a
 //! write wait longer than the batches before it, each of which has a deadline.

@@ -24,8 +24,9 @@ pub fn subtree(volume: &VolumeKey) -> String {
     format!("{}.>", prefix(volume))
 }
 
-/// The first token of a key that guards a handle. No id is encoded so: after `=` stand two upper-case
-/// hex digits there. So the key is below no namespace, and an older version takes it for none of ours.
+/// The first token of a key that guards a handle. No id is encoded so: after `=` stand two
+/// upper-case hex digits there. So the key is below no namespace, and an older version takes it for
+/// none of ours.
 const HANDLE: &str = "=handle";
 
 /// `=handle.<plugin>.<external id>`: the key that says which volume is registered for what its
@@ -182,7 +183,8 @@ mod tests {
                 Some(VolumeEntry::Claim(volume.clone(), alloc_id.clone()))
             );
             let known = Handle { plugin: plugin.clone(), external_id: c.clone() };
-            prop_assert_eq!(parse_volume(&handle(&known)), Some(VolumeEntry::Handle(known.clone())));
+            let entry = VolumeEntry::Handle(known.clone());
+            prop_assert_eq!(parse_volume(&handle(&known)), Some(entry));
             // It is in no namespace, so no guard over a volume covers it.
             let first = handle(&known).split('.').next().map(str::to_owned).unwrap();
             prop_assert!(decode(&first).is_err());

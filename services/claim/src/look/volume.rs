@@ -129,8 +129,8 @@ fn hint(
 =======
     if !known.others.is_empty() {
         return Some(format!(
-            "it is the same volume of plugin {} as {}, so neither is granted: stop the allocs of one, \
-             then deregister that one with `berth volume deregister`",
+            "it is the same volume of plugin {} as {}, so neither is granted: stop the allocs of \
+             one, then deregister that one with `berth volume deregister`",
             spec.plugin,
             known.others.join(" and ")
         ));

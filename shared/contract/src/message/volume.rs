@@ -347,8 +347,8 @@ pub struct VolumeStatus {
     /// Set while the plugin has no room for it: what it said (A7).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exhausted: Option<String>,
-    /// Other registrations of the same volume of the plugin. While there are any, neither is granted.
-    /// Volumes of other namespaces are counted and not named.
+    /// Other registrations of the same volume of the plugin. While there are any, neither is
+    /// granted. Volumes of other namespaces are not named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub registered_twice: Vec<String>,
     /// What a person can do when it is not as it should be.
@@ -393,7 +393,8 @@ pub struct VolumeStub {
     pub waiting: usize,
     /// Whether it can be claimed.
     pub healthy: bool,
-    /// Whether the same volume of the plugin is registered under another name: then neither is granted.
+    /// Whether the same volume of the plugin is registered under another name: then neither is
+    /// granted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub registered_twice: bool,
     /// The file system asked for.
