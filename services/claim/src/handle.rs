@@ -33,7 +33,7 @@ const REPAIRS_AT_ONCE: usize = 64;
 pub enum Beside {
     /// The volume that the key named until now is stored once more as it is: without a spec, or
     /// with one of another handle.
-    Fence(VolumeKey, Option<VolumeSpec>),
+    Fence(VolumeKey, Option<Box<VolumeSpec>>),
     /// The key of a handle goes.
     Free(Handle),
     /// The key of a handle names the volume from now on.
@@ -137,7 +137,7 @@ fn fence(volumes: &Volumes, owner: &VolumeKey) -> Result<Beside, TransactError> 
         // It may be registered with the handle after all.
         return Err(TransactError::Unreadable(format!("record {key} cannot be read")));
     }
-    let spec = subtree.and_then(|subtree| subtree.volume.spec.clone());
+    let spec = subtree.and_then(|subtree| subtree.volume.spec.clone()).map(Box::new);
     Ok(Beside::Fence(owner.clone(), spec))
 }
 

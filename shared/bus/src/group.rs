@@ -200,14 +200,11 @@ impl Group {
                 let mut state = self.lock();
                 state.alone += alone.len();
                 for mut member in bound {
-                    match sent.take_if(|_| member.solo) {
-                        Some(sent) => {
-                            let _: Result<(), Fate> = member.told.send(Fate::Sent(sent));
-                        }
-                        None => {
-                            member.solo = true;
-                            state.waiting.push_back(member);
-                        }
+                    if let Some(sent) = sent.take_if(|_| member.solo) {
+                        let _: Result<(), Fate> = member.told.send(Fate::Sent(sent));
+                    } else {
+                        member.solo = true;
+                        state.waiting.push_back(member);
                     }
                 }
                 drop(state);

@@ -247,9 +247,10 @@ fn held_back(volumes: &Volumes, key: &VolumeKey, claim: &Claim) -> Option<(Strin
     let known = leaves.then(|| handle::current_use(volumes, key))?;
     let other = known.standing_on(claim)?;
     let name = name_in(&key.namespace, &other.volume);
-    let whose = match other.volume.namespace == key.namespace {
-        true => format!("alloc {}", other.alloc),
-        false => "an alloc".to_owned(),
+    let whose = if other.volume.namespace == key.namespace {
+        format!("alloc {}", other.alloc)
+    } else {
+        "an alloc".to_owned()
     };
     let waits_for = format!(
         "the claim of {whose} on {name}, the same volume of the plugin, which stands on node {}",
