@@ -14,7 +14,7 @@ use std::time::Duration;
 use berth_contract::key;
 use berth_domain::VolumeKey;
 use berth_domain::volume::{Command, Handle, HandleUse, Refusal, VolumeSpec, Write};
-use berth_service::projection::{HandleEntry, HandleGuard, Volumes};
+use berth_service::projection::{HandleEntry, HandleGuard, Subtree, Volumes};
 use berth_service::{clock, process};
 use futures_util::{StreamExt as _, stream};
 
@@ -93,7 +93,7 @@ pub fn beside(
     let mut beside = Vec::new();
     let is_new = before != after;
     if let Some(before) = before.filter(|_| is_new)
-        && let Some(HandleGuard { owner: Some(owner), .. }) = guard(volumes, &before)
+        && let Some(HandleGuard { owner: Ok(owner), .. }) = guard(volumes, &before)
         && owner == volume
     {
         beside.push(Beside::Free(before));
@@ -104,16 +104,15 @@ pub fn beside(
     match guard(volumes, &after) {
         _ if others => {}
         None => beside.push(Beside::Own(after)),
-        Some(HandleGuard { owner: None, .. }) => {
-            let key = key::handle(&after);
-            return Err(TransactError::Unreadable(format!("record {key} cannot be read")));
+        Some(HandleGuard { owner: Err(record), .. }) => {
+            return Err(TransactError::Unreadable(record.clone()));
         }
-        Some(HandleGuard { owner: Some(owner), .. }) if owner == volume => {
+        Some(HandleGuard { owner: Ok(owner), .. }) if owner == volume => {
             if is_new {
                 beside.push(Beside::Own(after));
             }
         }
-        Some(HandleGuard { owner: Some(owner), .. }) => {
+        Some(HandleGuard { owner: Ok(owner), .. }) => {
             beside.push(fence(volumes, owner)?);
             beside.push(Beside::Own(after));
         }
@@ -133,9 +132,9 @@ fn current(volumes: &Volumes, volume: &VolumeKey) -> Option<Handle> {
 /// Holds a volume as it is, which is not registered with the handle that its key names it for.
 fn fence(volumes: &Volumes, owner: &VolumeKey) -> Result<Beside, TransactError> {
     let subtree = volumes.get(owner);
-    if let Some((key, _)) = subtree.and_then(|subtree| subtree.unreadable.iter().next()) {
+    if let Some(record) = subtree.and_then(Subtree::first_unreadable) {
         // It may be registered with the handle after all.
-        return Err(TransactError::Unreadable(format!("record {key} cannot be read")));
+        return Err(TransactError::Unreadable(record.clone()));
     }
     let spec = subtree.and_then(|subtree| subtree.volume.spec.clone()).map(Box::new);
     Ok(Beside::Fence(owner.clone(), spec))
@@ -194,10 +193,10 @@ pub async fn repair(state: State) {
 fn due(handle: &Handle, entry: &HandleEntry) -> Option<Repair> {
     match (entry.registered.as_slice(), &entry.guard) {
         ([volume], None) => Some(Repair::Reserve(volume.clone())),
-        ([volume], Some(HandleGuard { owner: Some(owner), .. })) if owner != volume => {
+        ([volume], Some(HandleGuard { owner: Ok(owner), .. })) if owner != volume => {
             Some(Repair::Reserve(volume.clone()))
         }
-        ([], Some(HandleGuard { owner: Some(owner), .. })) => {
+        ([], Some(HandleGuard { owner: Ok(owner), .. })) => {
             Some(Repair::Release(handle.clone(), owner.clone()))
         }
         _ => None,

@@ -20,11 +20,8 @@ mod detach;
 mod endpoints;
 mod events;
 mod forget;
-<<<<<<< HEAD
-mod locate;
-=======
 mod handle;
->>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
+mod locate;
 mod look;
 mod measure;
 mod plan;

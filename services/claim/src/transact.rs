@@ -197,7 +197,7 @@ impl Shared {
             still()?;
             let passage = passage(volume, write, before.as_ref());
             let trail = passage.map(|passage| passage.trail(trace, context.now));
-            match self.store(volume, write, trail, &batch, &heads, trace).await? {
+            match self.store_batch(volume, write, trail, &batch, &heads, trace).await? {
                 Some(revision) => {
                     if let (Some(passage), Some(trail)) = (passage, &trail) {
                         passage.emit(trail, &self.policy);
@@ -218,7 +218,6 @@ impl Shared {
         Err(TransactError::Contended)
     }
 
-<<<<<<< HEAD
     /// Refuses unless every record of the volume can be read, as far as this replica knows them.
     /// Without one of them it is not known who holds the volume.
     pub fn check_readable(&self, volume: &VolumeKey) -> Result<(), TransactError> {
@@ -226,7 +225,8 @@ impl Shared {
             let record = volumes.get(volume).and_then(Subtree::first_unreadable);
             record.map_or(Ok(()), |record| Err(TransactError::Unreadable(record.clone())))
         })
-=======
+    }
+
     /// Applies everything up to the leader's newest revision of all volumes.
     pub async fn catch_up_with_all(&self) -> Result<(), TransactError> {
         let head = self.volumes.head(">").await.map_err(TransactError::Head)?;
@@ -254,7 +254,6 @@ impl Shared {
             self.catch_up_with_all().await?;
         }
         Ok(heads)
->>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
     }
 
     /// Applies everything up to the leader's newest revision of the volume, and returns that. When
@@ -282,13 +281,21 @@ impl Shared {
         Ok(head)
     }
 
-<<<<<<< HEAD
-    /// One guarded write; none when the race was lost.
+    /// One guarded write of what is not decided by `step`; none when the race was lost.
     pub(crate) async fn store(
-=======
+        &self,
+        volume: &VolumeKey,
+        write: &Write,
+        trail: Option<Trail>,
+        head: u64,
+        trace: TraceContext,
+    ) -> Result<Option<u64>, TransactError> {
+        let batch = Batch { head, beside: Vec::new() };
+        self.store_batch(volume, write, trail, &batch, &Heads::default(), trace).await
+    }
+
     /// Stores a transition's write, with what goes beside it; none when a race was lost.
-    async fn store(
->>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
+    async fn store_batch(
         &self,
         volume: &VolumeKey,
         write: &Write,
@@ -320,7 +327,7 @@ impl Shared {
         let mut heads = self.heads(owner, &nothing, true).await?;
         let found = self.volume_mirror.read(|volumes| {
             let entry = volumes.handles().get(handle)?;
-            let named = entry.guard.as_ref().is_some_and(|it| it.owner.as_ref() == Some(owner));
+            let named = entry.guard.as_ref().is_some_and(|it| it.owner.as_ref() == Ok(owner));
             let released = handle::released(volumes, handle, owner);
             (named && entry.registered.is_empty()).then_some(released)
         });

@@ -155,18 +155,13 @@ impl Body for Node {
 }
 
 impl Body for VolumeSpec {}
-<<<<<<< HEAD
+impl Body for HandleOwner {}
 impl Body for Instance {
     const IS_REPORTED_AGAIN: bool = true;
 }
 impl Body for Job {
     const IS_REPORTED_AGAIN: bool = true;
 }
-=======
-impl Body for HandleOwner {}
-impl Body for Instance {}
-impl Body for Job {}
->>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
 impl Body for Sealed {}
 
 fn absent(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {

@@ -15,12 +15,8 @@ use berth_service::projection::{Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::wait::{Around, Line};
-<<<<<<< HEAD
 use super::{Reader, covers, covers_all, first_unreadable};
-=======
-use super::{Reader, covers, covers_all};
 use crate::handle;
->>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
 use crate::state::{Shared, State};
 
 /// A claim, among all.
@@ -205,9 +201,12 @@ fn shown(
     let around =
         Around { now: clock::now(), claim, line, wanted: state.is_wanted(&key.namespace, alloc) };
     let (position, ahead) = around.ahead().unzip();
-    let (waits_for, hint) = match held_back(volumes, key, claim) {
-        Some((waits_for, hint)) => (Some(waits_for), Some(hint)),
-        None => (around.waits_for(), hint(state, subtree, &around)),
+    let (waits_for, hint) = if let Some((waits_for, hint)) = held_back(volumes, key, claim) {
+        (Some(waits_for), Some(hint))
+    } else {
+        let waits_for = unreadable_alloc(state, key, alloc)
+            .map_or_else(|| around.waits_for(), |record| Some(record.to_string()));
+        (waits_for, hint(state, subtree, &around))
     };
     ClaimStatus {
         namespace: key.namespace.clone(),
@@ -218,12 +217,7 @@ fn shown(
         mode: claim.mode,
         since: claim.since,
         step: around.step(),
-<<<<<<< HEAD
-        waits_for: unreadable_alloc(state, key, alloc)
-            .map_or_else(|| around.waits_for(), |record| Some(record.to_string())),
-=======
         waits_for,
->>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
         position,
         ahead: ahead.unwrap_or_default(),
         tries: claim.tries,

@@ -16,12 +16,8 @@ use berth_service::projection::{Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::claim::first_claims;
-<<<<<<< HEAD
 use super::{Reader, covers, first_unreadable};
-=======
-use super::{Reader, covers};
 use crate::handle;
->>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
 use crate::plan;
 use crate::state::State;
 
@@ -46,7 +42,6 @@ pub async fn volume(
     let mirror = &state.volume_mirror;
     let filter = key::subtree(&key);
     state.abreast(reader, &state.volumes, mirror, &filter).await.map_err(place)?;
-<<<<<<< HEAD
     mirror.read(|volumes| {
         let subtree = volumes.get(&key);
         // What it said before it could not be read any more is not shown: it may not hold now.
@@ -56,15 +51,8 @@ pub async fn volume(
         }
         let found = subtree.and_then(|found| Some((found, found.volume.spec.as_ref()?)));
         let none = || place(Problem::new(Code::NoSuchVolume, format!("no volume {key}")));
-        found.map(|(subtree, spec)| status(state, &key, subtree, spec)).ok_or_else(none)
+        found.map(|(subtree, spec)| status(state, volumes, &key, subtree, spec)).ok_or_else(none)
     })
-=======
-    let shown = mirror.read(|volumes| {
-        let subtree = volumes.get(&key)?;
-        Some(status(state, volumes, &key, subtree, subtree.volume.spec.as_ref()?))
-    });
-    shown.ok_or_else(|| place(Problem::new(Code::NoSuchVolume, format!("no volume {key}"))))
->>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
 }
 
 fn status(
@@ -120,13 +108,6 @@ fn hint(
     health: &Health,
     full: Option<&Claim>,
 ) -> Option<String> {
-<<<<<<< HEAD
-    if let Some(record) = subtree.first_unreadable() {
-        return Some(match record.code {
-            Code::NewerRecord => format!("upgrade berth-claim: {record}"),
-            _ => format!("{record}; until it can be, nothing of the volume is changed"),
-        });
-=======
     if !known.others.is_empty() {
         return Some(format!(
             "it is the same volume of plugin {} as {}, so neither is granted: stop the allocs of \
@@ -135,9 +116,11 @@ fn hint(
             known.others.join(" and ")
         ));
     }
-    if !subtree.unreadable.is_empty() {
-        return Some("upgrade berth-claim: a newer version wrote records of it".to_owned());
->>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
+    if let Some(record) = subtree.first_unreadable() {
+        return Some(match record.code {
+            Code::NewerRecord => format!("upgrade berth-claim: {record}"),
+            _ => format!("{record}; until it can be, nothing of the volume is changed"),
+        });
     }
     if !health.healthy {
         let plugin = &spec.plugin;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use berth_contract::record;
+use berth_contract::record::{self, UnreadableRecord};
 use berth_domain::VolumeKey;
 use berth_domain::volume::{Handle, HandleOwner};
 
@@ -25,8 +25,8 @@ pub struct HandleEntry {
 pub struct HandleGuard {
     /// Its revision.
     pub revision: u64,
-    /// The volume that it names; none when this version cannot read it.
-    pub owner: Option<VolumeKey>,
+    /// The volume that it names, if this version can read it.
+    pub owner: Result<VolumeKey, UnreadableRecord>,
 }
 
 impl Handles {
@@ -56,13 +56,14 @@ impl Handles {
         }
     }
 
-    pub(super) fn put(&mut self, handle: Handle, revision: u64, value: &[u8]) {
+    pub(super) fn put(&mut self, key: &str, handle: Handle, revision: u64, value: &[u8]) {
         let owner = match record::read::<HandleOwner>(value) {
-            Ok(record) => Some(VolumeKey::new(record.body.namespace, record.body.volume)),
+            Ok(record) => Ok(VolumeKey::new(record.body.namespace, record.body.volume)),
             Err(error) => {
-                let error = crate::process::chain(&error);
-                tracing::error!(?handle, error, "no other volume is registered for this handle");
-                None
+                let unreadable = error.at(key);
+                let error = &unreadable.error;
+                tracing::error!(key, error, "no other volume is registered for this handle");
+                Err(unreadable)
             }
         };
         self.change(handle, |entry| entry.guard = Some(HandleGuard { revision, owner }));

@@ -153,7 +153,7 @@ impl Fold for Volumes {
                     Moved::by(&mut subtree.volume.claims, alloc, Some(claim))
                 });
             }
-            Some(VolumeEntry::Handle(handle)) => self.handles.put(handle, revision, value),
+            Some(VolumeEntry::Handle(handle)) => self.handles.put(key, handle, revision, value),
             None => tracing::warn!(key, "a key that is none of ours is in the volumes bucket"),
         }
     }
@@ -298,9 +298,9 @@ mod tests {
         let owner = br#"{"namespace":"default","volume":"data","schema":1}"#;
         volumes.put("=handle.p.data", 5, owner);
         let guard = volumes.handles().get(&handle).unwrap().guard.clone().unwrap();
-        assert_eq!((guard.revision, guard.owner), (5, Some(volume())));
+        assert_eq!((guard.revision, guard.owner), (5, Ok(volume())));
         volumes.put("=handle.p.data", 6, br#"{"schema":99}"#);
-        assert_eq!(volumes.handles().get(&handle).unwrap().guard.as_ref().unwrap().owner, None);
+        assert!(volumes.handles().get(&handle).unwrap().guard.as_ref().unwrap().owner.is_err());
         for key in ["=handle.p.data", "default.data.spec", "other.copy.spec", "other.copy.claim.a"]
         {
             volumes.delete(key, 7);

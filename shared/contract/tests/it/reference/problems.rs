@@ -190,12 +190,6 @@ fn of_volumes(code: Code) -> Option<Problem> {
             let reason = "no longer needed".to_owned();
             (Refusal::Closing { since, reason }, "claim.take")
         }
-<<<<<<< HEAD
-        Code::CapabilityNotOffered => (
-            Refusal::CapabilityNotOffered { asked: block.into(), offered: vec![writer] },
-            "claim.take",
-        ),
-=======
         Code::HandleTaken => {
             (Refusal::HandleTaken { others: vec!["volume orders".to_owned()] }, "volume.register")
         }
@@ -203,10 +197,10 @@ fn of_volumes(code: Code) -> Option<Problem> {
             let others = vec!["a volume of another namespace".to_owned()];
             (Refusal::RegisteredTwice { others }, "claim.take")
         }
-        Code::CapabilityNotOffered => {
-            (Refusal::CapabilityNotOffered { asked: block, offered: vec![writer] }, "claim.take")
-        }
->>>>>>> 81f814c (Register a volume of a plugin once, by a key that is stored with its spec)
+        Code::CapabilityNotOffered => (
+            Refusal::CapabilityNotOffered { asked: block.into(), offered: vec![writer] },
+            "claim.take",
+        ),
         Code::AccessInUse => {
             (Refusal::AccessInUse { asked: reader, in_use: writer, holders }, "claim.take")
         }
