@@ -6,7 +6,11 @@
 //! **Promises** that the answer to "can the plugin serve this volume on that node" comes with its
 //! reason when it is no.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod shared_id;
+
+pub use shared_id::SharedId;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -73,28 +77,6 @@ impl Instance {
     pub fn external_node(&self) -> Option<&str> {
         let external = self.node.as_ref().map(|abilities| abilities.external_node.as_str());
         external.filter(|external| !external.is_empty())
-    }
-}
-
-/// A node that the plugin calls by an id that another node had first. The storage cannot tell the
-/// two apart: what is detached from one is detached from both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SharedId<'a> {
-    /// The id.
-    pub external: &'a str,
-    /// The node that had it first.
-    pub first: &'a NodeId,
-}
-
-impl fmt::Display for SharedId<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { external, first } = self;
-        write!(
-            f,
-            "the plugin calls this node {external:?}, as it calls node {first}, which had the id \
-             first: start the driver here with a node id of its own; if {first} is gone for good, \
-             say so with `berth node leave {first}`"
-        )
     }
 }
 
@@ -291,43 +273,6 @@ impl Plugin {
         let announced = self.jobs.values().map(|job| job.expects(half));
         count.expected = count.expected.max(announced.fold(0, usize::saturating_add));
         count
-    }
-
-    /// The nodes that the plugin calls by an id that another had first: those are not healthy, and
-    /// heal when the other leaves, or either is called otherwise. The node that had the id first
-    /// keeps it whether it is there or not: it may have volumes attached by it.
-    pub fn shared_ids(&self) -> BTreeMap<&NodeId, SharedId<'_>> {
-        let mut first: HashMap<&str, (Timestamp, &NodeId)> = HashMap::new();
-        let mut shared = BTreeMap::new();
-        for (external, since, node) in self.external_nodes() {
-            first
-                .entry(external)
-                .and_modify(|known| *known = (*known).min((since, node)))
-                .or_insert((since, node));
-        }
-        for (external, _, node) in self.external_nodes() {
-            if let Some((_, first)) = first.get(external).filter(|(_, first)| *first != node) {
-                shared.insert(node, SharedId { external, first });
-            }
-        }
-        shared
-    }
-
-    /// The same of one node.
-    pub fn shared_id(&self, node: &NodeId) -> Option<SharedId<'_>> {
-        let instance = self.instances.get(&(node.clone(), Half::Node))?;
-        let external = instance.external_node()?;
-        let alike = self.external_nodes().filter(|(other, ..)| *other == external);
-        let (_, first) = alike.map(|(_, since, node)| (since, node)).min()?;
-        (first != node).then_some(SharedId { external, first })
-    }
-
-    /// What it calls its nodes, and since when.
-    fn external_nodes(&self) -> impl Iterator<Item = (&str, Timestamp, &NodeId)> {
-        self.instances.iter().filter_map(|((node, half), instance)| {
-            let external = instance.external_node().filter(|_| *half == Half::Node)?;
-            Some((external, instance.id_since.unwrap_or(instance.since), node))
-        })
     }
 
     /// Whether its volumes can be claimed anywhere, and in words which half of it lacks instances.

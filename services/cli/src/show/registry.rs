@@ -131,12 +131,14 @@ pub fn declared(node: &NodeId, declared: &Declared) -> String {
 /// What must stay as it is for as long as the node counts as gone.
 fn kept_up(kind: ProofKind) -> &'static str {
     match kind {
-        ProofKind::PoweredOff => "no old workload may start again on it before its agent has",
+        ProofKind::PoweredOff => {
+            "start no old workload there before its agent has undone all mounts"
+        }
         ProofKind::StorageFenced => {
             "keep the fence until no mount is left there, or the host was rebooted; a mount that \
              is left writes what it has cached as soon as the fence is lifted"
         }
-        ProofKind::Confirmed => "see that nothing there can write before its agent has undone all",
+        ProofKind::Confirmed => "let nothing there write before its agent has undone all mounts",
     }
 }
 

@@ -74,42 +74,6 @@ fn the_controller_beside_a_volume_is_asked_and_another_only_where_it_may_know_th
 }
 
 #[test]
-fn of_two_nodes_with_one_id_the_first_keeps_it() {
-    let nodes = ["h1", "h2", "h3"].map(|node| NodeId::new(node).unwrap());
-    let [h1, h2, h3] = &nodes;
-    let called = |external: &str, since: u64| {
-        let abilities =
-            NodeAbilities { external_node: external.to_owned(), ..NodeAbilities::default() };
-        let id_since = Some(Timestamp::from_unix_ms(since));
-        Instance { node: Some(abilities), id_since, ..instance(true) }
-    };
-    let shared = |instances: [(&NodeId, Instance); 3]| {
-        let halves = instances.map(|(node, it)| ((node.clone(), Half::Node), it));
-        let plugin = Plugin { instances: halves.into(), ..Plugin::default() };
-        let all = plugin.shared_ids();
-        for node in &nodes {
-            assert_eq!(plugin.shared_id(node), all.get(node).copied());
-        }
-        let healthy = plugin.count(Half::Node, |_| true).healthy;
-        assert_eq!(healthy, 3 - all.len());
-        all.iter().map(|(node, id)| (node.to_string(), id.first.to_string())).collect::<Vec<_>>()
-    };
-    let second = |node: &NodeId, first: &NodeId| (node.to_string(), first.to_string());
-    // Neither name nor health decides, but who had it first.
-    let down = Instance { healthy: false, ..called("x", 1) };
-    assert_eq!(
-        shared([(h1, called("x", 5)), (h2, down), (h3, called("x", 5))]),
-        [second(h1, h2), second(h3, h2)]
-    );
-    assert_eq!(
-        shared([(h1, called("x", 5)), (h2, called("y", 1)), (h3, called("x", 5))]),
-        [second(h3, h1)]
-    );
-    // A plugin that has said nothing calls nobody alike.
-    assert_eq!(shared([(h1, called("", 5)), (h2, called("", 1)), (h3, called("x", 5))]), []);
-}
-
-#[test]
 fn health_says_how_many_of_how_many() {
     const UP: (Half, bool) = (Half::Node, true);
     const DOWN: (Half, bool) = (Half::Node, false);
