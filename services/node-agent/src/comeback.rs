@@ -26,8 +26,8 @@ use crate::node::Mounter;
 const AGAIN: Schedule =
     Schedule { first: Duration::from_millis(500), max: Duration::from_secs(10) };
 
-/// What keeps the node from coming back. As long as a mount is left behind a fence, its cached writes
-/// wait for the fence to be lifted, and would go over what the next node has written.
+/// What keeps the node from coming back. As long as a mount is left behind a fence, its cached
+/// writes wait for the fence to be lifted, and would go over what the next node has written.
 fn kept_by(proof: &Proof, why: &str) -> String {
     match proof.kind {
         ProofKind::StorageFenced => {

@@ -207,7 +207,7 @@ codes! {
         "stop the allocs that use them, or say it with `--even-with-mounts`: they may end with it";
     /// The plugin gives two nodes one id.
     SharedNodeId = "BERTH0222", "the plugin gives the node an id that is another node's too",
-        "start the driver of one of the two nodes with another node id; `berth plugin status ID` names both";
+        "give each node's driver a node id of its own; `berth plugin status ID` names both";
     /// A mount that nothing proves to be the agent's own is where one of the agent's is to go.
     ForeignMount = "BERTH0226", "something else is mounted where the volume was",
         "see what it is with `findmnt --mountpoint PATH`, and unmount it; the agent then goes on";

@@ -174,8 +174,8 @@ impl Model {
         actions
     }
 
-    /// Evidence is true when it is gathered: the node is off. It is used at any later time. When the
-    /// node was back in between, its record has changed, and the evidence is refused.
+    /// Evidence is true when it is gathered: the node is off. It is used at any later time. When
+    /// the node was back in between, its record has changed, and the evidence is refused.
     fn of_nodes_that_go(&self, world: &World, actions: &mut Vec<Action>) {
         for (at, node) in world.nodes.iter().enumerate().filter(|(at, _)| self.scenario.goes(*at)) {
             if node.evidence {

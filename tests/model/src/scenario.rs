@@ -144,8 +144,8 @@ pub enum Mutation {
     /// Claims of other nodes are not looked at when the controller is called, whatever the plugin
     /// calls their nodes (rule 9).
     ByNodeName,
-    /// That a node is gone is put on record though its record changed since it was looked at, before
-    /// the evidence was gathered (rule 12).
+    /// That a node is gone is put on record though its record changed since it was looked at,
+    /// before the evidence was gathered (rule 12).
     StaleEvidence,
     /// It follows none of those that it knew of when it came back, and counts as gone a while
     /// longer (rule 12).

@@ -256,8 +256,8 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     system.settle("data").await;
 }
 
-/// Somebody makes sure that a node is off; it comes back, takes the volume again, and its agent dies.
-/// What was made sure of then says nothing of now: the mount of now is written through.
+/// Somebody makes sure that a node is off; it comes back, takes the volume again, and its agent
+/// dies. What was made sure of then says nothing of now: the mount of now is written through.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_made_sure_of_in_an_earlier_absence_frees_nothing_in_a_later_one() {
     if !or_skip("real mounts") {

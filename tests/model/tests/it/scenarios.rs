@@ -127,8 +127,8 @@ fn nodes_go_and_come_back() {
     holds(Scenario { name: "one node that goes", access, allocs, ..base });
 }
 
-/// Rules 8 and 9 where the plugin calls both nodes by one id: one claims, and the other has to wait;
-/// and where an older version admitted both.
+/// Rules 8 and 9 where the plugin calls both nodes by one id: one claims, and the other has to
+/// wait; and where an older version admitted both.
 #[test]
 fn two_nodes_share_an_id() {
     let access = AccessMode::MultiNodeMultiWriter;
