@@ -376,6 +376,7 @@ fn again_is_harmless(world: &mut World, command: &Command) -> Result<(), TestCas
         Err(Refusal::Busy { .. } | Refusal::NotDue { .. }) if begins => {}
         // What was written was that the place in line is kept; it is once.
         Err(_) if matches!(command, Command::Take(take) if take.route.is_err()) => {}
+        Err(Refusal::AttachedAs { .. }) if begins => {}
         Err(Refusal::NoSuchClaim(_) | Refusal::StaleAttempt | Refusal::NoSuchVolume) => {}
         Err(refusal) => prop_assert!(false, "{command:?}: {refusal}"),
     }
