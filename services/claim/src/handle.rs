@@ -1,8 +1,8 @@
 //! The key of a volume's handle: written, changed and deleted with the volume's spec.
 //!
 //! **Owns** which writes go beside a transition's own, in one atomic batch, so that a storage
-//! volume is never registered twice; and the repair of handles whose keys an older version, a restored
-//! backup or a person left wrong.
+//! volume is never registered twice; and the repair of handles whose keys an older version, a
+//! restored backup or a person left wrong.
 //!
 //! **Promises** that the key of a handle is taken over only from a volume that is not registered
 //! with it, and that this is still so when the key is written: the batch writes below that volume,

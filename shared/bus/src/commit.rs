@@ -450,11 +450,10 @@ const TOO_MANY_BATCHES: u64 = 10210;
 pub(crate) fn judge(refusal: ApiError) -> Sent {
     match refusal {
         // From a leader, or from one that was: only the leader's stream tells.
-        ApiError::Refused {
-            code:
-                WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT | INCOMPLETE_BATCH | TOO_MANY_BATCHES,
-            ..
-        } => Sent::Contradicted(refusal.into()),
+        ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. }
+        | ApiError::Refused { code: INCOMPLETE_BATCH | TOO_MANY_BATCHES, .. } => {
+            Sent::Contradicted(refusal.into())
+        }
         ApiError::Refused { status: 400..500, .. } => Sent::Refused(refusal.into()),
         // A leader that could not store may have followers that did.
         _ => Sent::Lost(refusal.into()),

@@ -211,7 +211,7 @@ codes! {
     /// A mount that nothing proves to be the agent's own is where one of the agent's is to go.
     ForeignMount = "BERTH0226", "something else is mounted where the volume was",
         "see what it is with `findmnt --mountpoint PATH`, and unmount it; the agent then goes on";
-    /// A read-only volume, or one with a flag that protects the host, could be mounted only without.
+    /// A read-only volume, or one with a flag that protects the host, was mounted without it.
     NotReadOnly = "BERTH0227", "the plugin ignores that the volume is to be read-only",
         "use another plugin, or ask for the volume for writing; report it to the plugin's authors";
 

@@ -47,8 +47,8 @@ pub fn write(page: &mut Page) {
     page.say(format!(
         "A request that changes something is refused for a field that the service does not know, \
          with {} and the path of each such field, and nothing is written. A request that only \
-         reads ignores such a field, and so does one between Berth's own processes, since versions are \
-         mixed during an upgrade. Each endpoint below says which it is. Clients ignore unknown \
+         reads ignores such a field, and so does one between Berth's own processes, since versions \
+         are mixed during an upgrade. Each endpoint below says which it is. Clients ignore unknown \
          fields of replies. The contract has version {}: it is raised with each field that a \
          request gets. A client that states its version in `{}` is told when the service that \
          refuses it is the older one.",
