@@ -4,8 +4,8 @@
 //!
 //! **Promises** that a kernel which does not answer is reported as such, never guessed for.
 //!
-//! **Never** follows a symbolic link at the end of the path, and triggers no automount. A path below
-//! a dead network mount may hang: call it off the async threads.
+//! **Never** follows a symbolic link at the end of the path, and triggers no automount. A path
+//! below a dead network mount may hang: call it off the async threads.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -109,7 +109,7 @@ impl Mount {
             }
         }
         mount.fs_type = text(fields.next()?);
-        // A file system without a source leaves the column empty, and some kernels the last one out.
+        // A file system without a source leaves the column empty. Some kernels omit the last one.
         mount.source = fields.next().map(unescape).unwrap_or_default();
         mount.fs_options = fields.next().map(text).unwrap_or_default();
         Some(mount)
@@ -139,8 +139,8 @@ impl Mount {
 
 /// What a mount shows. It stays the same until the host reboots; then devices get other numbers.
 ///
-/// Paths that are not UTF-8 are kept with replacement characters, and compared so: two of them may be
-/// taken for one, and never one for two.
+/// Paths that are not UTF-8 are kept with replacement characters, and compared so: two of them may
+/// be taken for one, and never one for two.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MountContent {
     /// The device of the file system.
