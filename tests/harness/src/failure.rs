@@ -5,8 +5,8 @@
 //! and CI, which keeps the end of an output, must find the reason there.
 //!
 //! Owns: the panic hook, and `target/failed/<test>`. Promises: a failing test prints at most
-//! [`LINES_PER_TEST`] lines of logs and [`REASON_LINES`] of its reason; the whole logs, and a longer
-//! reason, are kept in files that it names. Never: writes anything for a test that passes.
+//! [`LINES_PER_TEST`] lines of logs and [`REASON_LINES`] of its reason; the whole logs, and a
+//! longer reason, are kept in files that it names. Never: writes anything for a test that passes.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::{Cell, RefCell};

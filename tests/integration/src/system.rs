@@ -13,8 +13,8 @@ use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::proxy::{Proxy, Wire};
 use berth_harness::wait;
 
-/// What the services log: each line of ours, and of other crates what a failure may come from. Their
-/// debug lines, one for each frame of a connection, would hide it.
+/// What the services log: each line of ours, and of other crates what a failure may come from.
+/// Their debug lines, one for each frame of a connection, would hide it.
 const LOG_FILTER: &str = "info,berth=debug";
 
 /// The plugin of every test.

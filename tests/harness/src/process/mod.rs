@@ -3,7 +3,8 @@
 //! Owns: [`Program`] (what to run) and [`Daemon`] (it running), and where the workspace's binaries
 //! are ([`binary`]). Promises: one log file per process; a process and its group are killed when
 //! its `Daemon` is dropped, and it is killed by the kernel when the test process itself dies;
-//! a failing test prints the end of the log and keeps all of it. Never: kills what it did not start.
+//! a failing test prints the end of the log and keeps all of it. Never: kills what it did not
+//! start.
 
 mod binary;
 pub mod clock;

@@ -42,7 +42,7 @@ async fn case() {
     panic!("{REASON}{}", "\nand this is so".repeat(lines));
 }
 
-/// What the case prints past libtest's capture and what libtest prints, and where its logs are kept.
+/// What the case prints past libtest's capture, what libtest prints, where its logs are kept.
 fn fail(lines: usize) -> (String, String, PathBuf) {
     let failed = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "failure::case"])
