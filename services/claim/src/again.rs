@@ -25,14 +25,7 @@ pub async fn may_grant(
     request: &Take,
     epoch: u64,
 ) -> Result<(), Problem> {
-    let (_, alloc) = state.read_alloc(&volume.namespace, &request.alloc, STEP).await?;
-    let Some(alloc) = alloc else {
-        return Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {}", request.alloc)));
-    };
-    if alloc.state.is_terminal() {
-        let said = format!("alloc {} is {} since {}", request.alloc, alloc.state, alloc.since);
-        return Err(Problem::new(Code::AllocTerminal, said));
-    }
+    alloc_lives(state, volume, request).await?;
     // What was released before this was asked is seen by then; what is released later, is so at an
     // agent that writes it down.
     let caught_up = state.catch_up(volume).await;
@@ -52,6 +45,19 @@ pub async fn may_grant(
             request.alloc, request.node
         );
         return Err(Problem::new(Code::GrantVoid, said));
+    }
+    Ok(())
+}
+
+/// Why the alloc gets no grant, as the leader has it; nothing when it lives.
+pub async fn alloc_lives(state: &State, volume: &VolumeKey, request: &Take) -> Result<(), Problem> {
+    let (_, alloc) = state.read_alloc(&volume.namespace, &request.alloc, STEP).await?;
+    let Some(alloc) = alloc else {
+        return Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {}", request.alloc)));
+    };
+    if alloc.state.is_terminal() {
+        let said = format!("alloc {} is {} since {}", request.alloc, alloc.state, alloc.since);
+        return Err(Problem::new(Code::AllocTerminal, said));
     }
     Ok(())
 }

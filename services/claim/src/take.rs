@@ -95,6 +95,10 @@ pub async fn take(
                         if done.step.write.is_none() && !attached {
                             let granted = again::may_grant(state, &volume, &request, grant.epoch);
                             granted.await.map_err(place)?;
+                        } else if state.alloc_mirror.stale_since().is_some() {
+                            // The guard covers the volume alone. A replica that was cut off may
+                            // catch up with the volume before it learns that the alloc has ended.
+                            again::alloc_lives(state, &volume, &request).await.map_err(place)?;
                         }
                         return Ok(grant);
                     }
