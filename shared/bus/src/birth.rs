@@ -61,8 +61,31 @@ pub(crate) fn is_recorded(name: &str) -> bool {
 }
 
 impl Bus {
-    /// Opens the bucket's stream, and makes it only if the record allows that.
+    /// Opens the bucket's stream, and makes it only if the record allows that. A cluster that elects
+    /// leaders answers one question and not the next: all of it is tried again until the server is
+    /// ready.
     pub(crate) async fn ensure_recorded(
+        &self,
+        spec: &BucketSpec,
+        replicas: u8,
+        config: &Map<String, Value>,
+    ) -> Result<Opened, OpenError> {
+        let deadline = Instant::now() + self.config().start_timeout;
+        let mut tries = 0;
+        loop {
+            match self.try_ensure_recorded(spec, replicas, config).await {
+                Err(error @ OpenError::Unavailable { .. }) if Instant::now() < deadline => {
+                    let bucket = spec.name;
+                    tracing::debug!(bucket, %error, "the bucket cannot be opened yet");
+                }
+                ended => return ended,
+            }
+            tries += 1;
+            pause(tries).await;
+        }
+    }
+
+    async fn try_ensure_recorded(
         &self,
         spec: &BucketSpec,
         replicas: u8,

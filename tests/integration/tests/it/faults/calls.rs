@@ -149,15 +149,21 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
         system.plant(node, &json!([fault]));
     }
     let mut running = Box::pin(flow.run(system, volume));
+    let mut ended = false;
     let at = tokio::select! {
-        () = &mut running => panic!("{rpc} of {volume} was not hit"),
+        // A flow that goes on by itself may be over before the next look at the log.
+        () = &mut running => {
+            ended = true;
+            let hit = asked(system, rpc, volume).first().copied();
+            hit.unwrap_or_else(|| panic!("{rpc} of {volume} was not hit"))
+        }
         at = begun(system, rpc, volume) => at,
     };
     match fate {
         // A plugin that never answers holds the volume until it starts again: nobody may act on
         // the volume while it may. Where another instance can be asked, it is done without that.
         Fate::AnswerLost => {
-            let done = timeout(OWED, &mut running).await.is_ok();
+            let done = ended || timeout(OWED, &mut running).await.is_ok();
             unplant(system);
             // Each of them owes an answer: the retry lost its own, at the other controller.
             for node in asked(system, rpc, volume) {
@@ -173,7 +179,12 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
                 if fresh { Ok(()) } else { Err("both drivers run since before") }
             });
             // The flow goes on meanwhile: its retry is what reaches the other driver.
-            let ((), ()) = tokio::join!(&mut running, async {
+            let goes_on = async {
+                if !ended {
+                    running.await;
+                }
+            };
+            let ((), ()) = tokio::join!(goes_on, async {
                 restarted.await;
                 unplant(system);
             });
@@ -192,7 +203,9 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
         }
     }
     unplant(system);
-    running.await;
+    if !ended {
+        running.await;
+    }
 }
 
 fn unplant(system: &System) {

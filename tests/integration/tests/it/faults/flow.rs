@@ -83,9 +83,9 @@ impl Flow {
                 (Before, "berth.v1.agent.n1.controller.*.unpublish", 0),
                 (After, "berth.v1.agent.n1.detach", 0),
             ],
-            // The second write is the last: the spec goes with the last claim.
+            // The spec goes with the last claim, and in one batch with it the key of its handle.
             Self::Close => [
-                (Before, "$KV.berth-volumes.default.{}.spec", 1),
+                (Before, "$KV.berth-volumes.=handle.*.{}", 0),
                 (After, "berth.v1.agent.n1.controller.*.unpublish", 0),
             ],
             Self::Collect => [
