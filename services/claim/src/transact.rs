@@ -142,7 +142,7 @@ impl Shared {
         let mut heads = Heads::default();
         for _ in 0..RACES_MAX {
             let mut context = self.context();
-            let (batch, command, decided, before, plugin) = self.volume_mirror.read(|volumes| {
+            let seen = self.volume_mirror.read(|volumes| {
                 let subtree = volumes.get(volume);
                 if let Some(record) = subtree.and_then(Subtree::first_unreadable) {
                     return Err(TransactError::Unreadable(record.clone()));
@@ -166,7 +166,15 @@ impl Shared {
                     before_write,
                     plugin,
                 ))
-            })?;
+            });
+            let own = key::subtree(volume);
+            if matches!(seen, Err(TransactError::Unreadable(_))) && !heads.known.contains_key(&own)
+            {
+                // The record may have been mended since.
+                heads.known.insert(own, self.catch_up(volume).await?);
+                continue;
+            }
+            let (batch, command, decided, before, plugin) = seen?;
             let decided = match decided {
                 Ok(decided) => decided,
                 Err(refusal) => {
@@ -180,7 +188,6 @@ impl Shared {
                 }
             };
             let Some(write) = &decided.write else {
-                let own = key::subtree(volume);
                 let Some(revision) = heads.known.get(&own).copied() else {
                     // Nothing is written, so no guard tells whether what is known here still holds.
                     heads = self.heads(volume, &batch, false).await?;

@@ -112,7 +112,9 @@ impl Bucket {
     /// The newest revision that was ever given in the bucket, as its leader knows it. Unlike a
     /// [`head`](Self::head) it never falls, whatever is purged.
     pub async fn newest(&self) -> Result<u64, ReadError> {
-        Ok(self.newest_at().await?.0)
+        // Only a leader answers this. A server that is alone still describes its stream.
+        let head = self.last_at(&self.subject(">")).await?.map_or(0, |message| message.sequence);
+        Ok(self.newest_at().await?.0.max(head))
     }
 
     /// As [`newest`](Self::newest), with the server's time of the answer.

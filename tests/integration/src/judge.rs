@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_harness::dirs::mounts_beneath;
+use berth_harness::process::binary;
 use berth_harness::{judge, wait};
 use serde_json::Value;
 
@@ -26,15 +27,18 @@ impl System {
 
     /// What the storage itself says of where a volume is attached, staged or published, if it is.
     pub fn in_use(&self, volume: &str) -> Option<Value> {
-        let file = self.backend().join("volumes").join(volume).join("state.json");
-        let state = match std::fs::read_to_string(&file) {
-            Ok(state) => state,
-            // Nothing was ever attached, or there is no such volume.
-            Err(error) if error.kind() == ErrorKind::NotFound => return None,
-            Err(error) => panic!("{} cannot be read: {error}", file.display()),
-        };
-        let state: Value = serde_json::from_str(&state)
-            .unwrap_or_else(|error| panic!("{}: {error}: {state}", file.display()));
+        let listed = std::process::Command::new(binary("berth-csi-dev"))
+            .args(["provision", "--list", "--backend"])
+            .arg(self.backend())
+            .output()
+            .expect("the driver runs");
+        assert!(listed.status.success(), "{listed:?}");
+        let lines = String::from_utf8(listed.stdout).expect("the driver prints UTF-8");
+        let volumes = lines.lines().map(|line| {
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+        });
+        // Nothing was ever attached of a volume that is not there.
+        let state: Value = volumes.into_iter().find(|one: &Value| one["volume_id"] == volume)?;
         let some = |field: &str| state[field].as_object().is_some_and(|uses| !uses.is_empty());
         (some("attachments") || some("nodes")).then_some(state)
     }

@@ -31,10 +31,12 @@ fn ids(volumes: &Volumes) -> Vec<String> {
 
 /// Registers a volume in another namespace.
 async fn elsewhere(system: &System, id: &str) {
-    system.provision(id);
+    let external_id = format!("team-b-{id}");
+    system.provision(&external_id);
     let subject = Namespaced::VolumeRegister.subject(&Namespace::new("team b").unwrap());
     let document = json!({
-        "id": id, "plugin": PLUGIN, "capability": [{"access": "single-node-writer"}],
+        "id": id, "plugin": PLUGIN, "external_id": external_id,
+        "capability": [{"access": "single-node-writer"}],
     });
     system.persist::<Value>(&subject, &document).await.unwrap();
 }
