@@ -61,9 +61,9 @@ pub(crate) fn is_recorded(name: &str) -> bool {
 }
 
 impl Bus {
-    /// Opens the bucket's stream, and makes it only if the record allows that. A cluster that elects
-    /// leaders answers one question and not the next: all of it is tried again until the server is
-    /// ready.
+    /// Opens the bucket's stream, and makes it only if the record allows that. A cluster that
+    /// elects leaders answers one question and not the next: all of it is tried again until the
+    /// server is ready.
     pub(crate) async fn ensure_recorded(
         &self,
         spec: &BucketSpec,

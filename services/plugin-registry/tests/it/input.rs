@@ -68,7 +68,8 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
     for (verb, body) in [
         (Global::NodeStatus, json!({"id": 7})),
         (Global::PluginStatus, json!({"id": 7})),
-        (Global::NodeLeave, json!({"id": 7, "node": ""})),
+        (Global::NodeLeave, json!({"node": ""})),
+        (Global::NodeLeave, json!({"id": 7, "node": "n1"})),
         (Global::NodeLeave, json!({"node": "n1", "revision": -1})),
         (Global::PluginDelete, json!({"id": ""})),
         (Global::PluginExpect, json!({"plugin": "p", "job": "j", "nodes": -1})),

@@ -255,7 +255,7 @@ fn strike(dice: &mut Dice, target: Target) -> Strike {
         Fault::Plugin(_) => millis(dice, 1_000, 6_000),
         Fault::Loss | Fault::Flood(_) => Duration::ZERO,
         // Shorter than a request is waited for. A driver that was frozen for longer notes a call
-        // that was given up and the next one in any order, and the judge takes them for two at once.
+        // that was given up and the next one in any order. The judge takes them for two at once.
         Fault::Pause if matches!(target, Target::Driver { .. }) => millis(dice, 50, 3_500),
         // Longer than a lease lasts, and than markers stay where they go soon.
         Fault::Pause if long => millis(dice, 4_000, 15_000),
