@@ -191,8 +191,9 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
     assert_eq!(again, mounted, "B4");
     assert_eq!(mount_flags(&mounted), ["noatime"], "A11: the request's flags, not the volume's");
     system.stop("a").await;
-    system.settle("ext/7").await;
+    // The claim goes by the volume's own name, and the storage by the external id.
     system.freed("data").await;
+    system.settle("ext/7").await;
 
     let calls = system.calls();
     let of = |rpc: &str| {
