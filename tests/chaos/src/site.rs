@@ -15,6 +15,7 @@ use berth_harness::dirs::{Dir, Disk, mounts_beneath};
 use berth_harness::nats::{Cluster, Server};
 use berth_harness::process::{Daemon, Program, binary, clock};
 use berth_harness::proxy::Proxy;
+use berth_harness::storage;
 use serde_json::{Value, json};
 
 use crate::plan::{Kind, PLUGINS, Shape, Target, VOLUMES};
@@ -205,17 +206,9 @@ impl Site {
         logs.filter(|log| log.exists()).collect()
     }
 
-    /// What the storage says is in use: a line for each volume that is.
+    /// What the storage says is in use.
     pub fn in_use(&self, plugin: usize) -> Vec<Value> {
-        let listed = std::process::Command::new(binary("berth-csi-dev"))
-            .args(["provision", "--list", "--backend"])
-            .arg(backend(self.dir.path(), plugin))
-            .output()
-            .expect("the driver runs");
-        let text = String::from_utf8_lossy(&listed.stdout);
-        let volumes = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let empty = |value: &Value| value.as_object().is_none_or(serde_json::Map::is_empty);
-        volumes.filter(|one| !empty(&one["attachments"]) || !empty(&one["nodes"])).collect()
+        storage::in_use(&backend(self.dir.path(), plugin))
     }
 }
 

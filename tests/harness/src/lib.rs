@@ -2,8 +2,8 @@
 //!
 //! Owns: starting, killing and pausing processes ([`process`], [`nats`]), the directories and ports
 //! they use ([`dirs`], [`ports`]), a cable that can be cut between them ([`proxy`]), a collector of
-//! their spans and metrics ([`otlp`]), waiting
-//! ([`wait`]), the judge of call logs ([`judge`]), and what a failing test prints ([`failure`]).
+//! their spans and metrics ([`otlp`]), waiting ([`wait`]), the judge of call logs ([`judge`]), what
+//! the storage has in use ([`storage`]), and what a failing test prints ([`failure`]).
 //!
 //! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
 //! dropped, and also when the test is killed. Any number of tests run side by side.
@@ -22,6 +22,7 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod root;
+pub mod storage;
 pub mod wait;
 
 use std::path::{Path, PathBuf};

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_harness::dirs::mounts_beneath;
-use berth_harness::process::binary;
-use berth_harness::{judge, wait};
+use berth_harness::{judge, storage, wait};
 use serde_json::Value;
 
 use crate::system::System;
@@ -27,20 +26,7 @@ impl System {
 
     /// What the storage itself says of where a volume is attached, staged or published, if it is.
     pub fn in_use(&self, volume: &str) -> Option<Value> {
-        let listed = std::process::Command::new(binary("berth-csi-dev"))
-            .args(["provision", "--list", "--backend"])
-            .arg(self.backend())
-            .output()
-            .expect("the driver runs");
-        assert!(listed.status.success(), "{listed:?}");
-        let lines = String::from_utf8(listed.stdout).expect("the driver prints UTF-8");
-        let volumes = lines.lines().map(|line| {
-            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
-        });
-        // Nothing was ever attached of a volume that is not there.
-        let state: Value = volumes.into_iter().find(|one: &Value| one["volume_id"] == volume)?;
-        let some = |field: &str| state[field].as_object().is_some_and(|uses| !uses.is_empty());
-        (some("attachments") || some("nodes")).then_some(state)
+        storage::in_use(&self.backend()).into_iter().find(|one| one["volume_id"] == volume)
     }
 
     /// The judge reads the logs of all drivers together.

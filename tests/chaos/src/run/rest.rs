@@ -227,8 +227,15 @@ impl Run {
                 self.ledger.violated("judged", format!("{name}:\n{found}"));
             }
             for log in self.site.call_logs(plugin) {
-                let text = std::fs::read_to_string(log).unwrap_or_default();
-                lines.extend(text.lines().filter_map(|line| serde_json::from_str(line).ok()));
+                match std::fs::read_to_string(&log) {
+                    // The judge has refused every line that is none, but for those that a killed
+                    // driver left unfinished.
+                    Ok(text) => lines
+                        .extend(text.lines().filter_map(|line| serde_json::from_str(line).ok())),
+                    Err(error) => {
+                        self.ledger.violated("judged", format!("{}: {error}", log.display()));
+                    }
+                }
             }
         }
         for line in lines.iter().filter(|line| !line["violation"].is_null()) {

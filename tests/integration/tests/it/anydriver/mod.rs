@@ -16,7 +16,7 @@ use berth_contract::subject::{Global, Namespaced};
 use berth_domain::Namespace;
 use berth_domain::plugin::Half;
 use berth_harness::process::binary;
-use berth_harness::wait;
+use berth_harness::{storage, wait};
 use berth_integration::{Options, PLUGIN, System};
 use serde_json::{Value, json};
 
@@ -74,16 +74,8 @@ async fn used_on(system: &System, node: usize, volume: &str) {
 /// Nothing is left of a volume, here or at the storage.
 async fn at_rest(system: &System, volume: &str) {
     system.settle(volume).await;
-    let listed = std::process::Command::new(binary("berth-csi-dev"))
-        .args(["provision", "--list", "--backend"])
-        .arg(system.backend())
-        .output()
-        .expect("the driver runs");
-    for line in String::from_utf8(listed.stdout).expect("it prints text").lines() {
-        let volume: Value = serde_json::from_str(line).expect("it prints JSON");
-        let some = |field: &str| volume[field].as_object().is_some_and(|uses| !uses.is_empty());
-        assert!(!some("attachments") && !some("nodes"), "still in use: {line}");
-    }
+    let left = storage::in_use(&system.backend());
+    assert!(left.is_empty(), "still in use: {left:?}");
 }
 
 /// The whole life of a volume with a driver that is a little otherwise.
