@@ -166,6 +166,7 @@ mod tests {
             staged: false,
             disk: None,
             left_out: Vec::new(),
+            contents: Vec::new(),
             options: None,
             target: "/s/a/target".into(),
             boot_id: "boot".to_owned(),

@@ -100,7 +100,8 @@ codes! {
         "ask for a read claim";
     /// Held by others.
     Held = "BERTH0106", "the volume is held by others",
-        "stop a holder with `berth alloc stop`, or ask with `--wait`";
+        "end a holder's workload, then stop its alloc with `berth alloc stop` (which ends no process); or ask \
+         with `--wait`";
     /// A call is under way for the volume.
     Busy = "BERTH0107", "another call is under way for this volume",
         "ask again; it joins what is under way";
@@ -208,6 +209,12 @@ codes! {
     /// The plugin gives two nodes one id.
     SharedNodeId = "BERTH0222", "the plugin gives the node an id that is another node's too",
         "give each node's driver a node id of its own; `berth plugin status ID` names both";
+    /// A process of the node has a volume that is to be released.
+    VolumeHeldByProcess = "BERTH0224", "processes on the node still have the volume mounted",
+        "end the processes that the message names; the release goes on by itself then";
+    /// The node has a mount of the volume that no claim covers.
+    MountUnaccounted = "BERTH0225", "the node has a mount of the volume that no claim covers",
+        "end its workload on the node, then unmount the path that the message names";
     /// A mount that nothing proves to be the agent's own is where one of the agent's is to go.
     ForeignMount = "BERTH0226", "something else is mounted where the volume was",
         "see what it is with `findmnt --mountpoint PATH`, and unmount it; the agent then goes on";
@@ -256,6 +263,7 @@ impl Code {
                 | Self::Waiting
                 | Self::PluginUnhealthy
                 | Self::NodeReturning
+                | Self::VolumeHeldByProcess
                 | Self::PluginFailed
                 | Self::StillBusy
         )

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use berth_contract::token::{decode, encode};
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::{AllocId, Namespace, PluginId, Timestamp, VolumeId, VolumeKey};
+use berth_host::MountContent;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -74,6 +75,10 @@ pub struct Use {
     /// What was asked for and the plugin left out, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// What the mount table showed of the volume at our paths. It tells who else has the volume once
+    /// our mounts are gone; valid within the boot. An older version wrote none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contents: Vec<MountContent>,
     /// The boot of the host in which it was written.
     pub boot_id: String,
     /// Since when it is in this state.

@@ -29,6 +29,7 @@ fn entry(state: UseState, epoch: u64) -> Use {
         target: "/s/a/target".into(),
         disk: None,
         left_out: Vec::new(),
+        contents: Vec::new(),
         boot_id: "boot".to_owned(),
         since: Timestamp::from_unix_ms(1),
     }

@@ -130,9 +130,12 @@ impl Mounter {
         }
         runs::check(&self.parts.runs, volume, alloc).await?;
         let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
+        let departing = self.depart(volume, alloc, &place, &known, &table).await?;
+        self.check_before(&departing).await?;
         let (external_id, began) = (external_id.clone(), Instant::now());
         self.parts.binds.undo(&place).await?;
         Caller { plugin, external_id, deadline }.take_down(&calls).await?;
+        self.check_after(&departing).await?;
         dirs::remove(&place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;
         dirs::remove_if_empty(&place.volume_dir).await.map_err(local(Code::UnmountFailed))?;
         let gone = journal.end_detach(volume, alloc, epoch).await;

@@ -17,6 +17,7 @@ mod dirs;
 mod endpoints;
 mod enforce;
 mod grant;
+mod holders;
 mod mount;
 mod republish;
 mod status;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::bind::Spot;
 use super::calls::{Caller, Intent, Using};
-use super::{Mounter, bind, enforce, grant, local, mounts};
+use super::{Mounter, bind, enforce, grant, holders, local, mounts};
 use crate::gate::Pass;
 use crate::journal::{Options, Use, UseState};
 use crate::lane::{Lane, Turn, Work};
@@ -154,7 +154,9 @@ impl Mounter {
             let left_out = enforce::check_published(&caller, grant, &place).await?;
             let disk = self.check_alive(grant, &place, None, deadline).await?;
             let (state, since) = (UseState::Published, clock::now());
-            let published = Use { state, disk, left_out, since, ..entry };
+            let mut published = Use { state, disk, left_out, since, ..entry };
+            let table = mounts(Code::MountFailed).await?;
+            published.contents = holders::shown(&table, &place, Some(&published));
             write(published).await.map_err(local(Code::MountFailed))?;
             tracing::info!(
                 %volume,
@@ -196,6 +198,7 @@ impl Mounter {
             target: place.target.clone(),
             disk: None,
             left_out: Vec::new(),
+            contents: Vec::new(),
             boot_id: self.parts.host.boot_id.clone(),
             since: clock::now(),
         }

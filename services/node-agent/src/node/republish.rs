@@ -20,7 +20,7 @@ use berth_service::clock;
 use tokio::time::Instant;
 
 use super::calls::{Caller, Intent, Using};
-use super::{Mounter, enforce, grant, local, mounts};
+use super::{Mounter, enforce, grant, holders, local, mounts};
 use crate::gate::Pass;
 use crate::journal::{Disk, Options, Use, UseState};
 use crate::lane::{Lane, Turn, Work};
@@ -192,7 +192,12 @@ impl Mounter {
         // What was staged before is taken down first.
         let staged = false;
         let since = clock::now();
-        let entry = Use { state, staged, options, disk, boot_id, since, ..entry.clone() };
+        let mut entry = Use { state, staged, options, disk, boot_id, since, ..entry.clone() };
+        if state == UseState::Published {
+            let place = self.parts.paths.place(&entry.plugin, volume, alloc);
+            let table = mounts(Code::MountFailed).await?;
+            entry.contents = holders::shown(&table, &place, Some(&entry));
+        }
         let written = self.parts.journal.write_use(volume, alloc, entry).await;
         written.map_err(local(Code::MountFailed))
     }

@@ -46,6 +46,7 @@ impl Known {
             staged: false,
             disk: None,
             left_out: Vec::new(),
+            contents: Vec::new(),
             state,
             epoch,
             plugin: PluginId::new("dev.berth").unwrap(),

@@ -14,6 +14,7 @@ mod enforced;
 mod executor;
 mod foreign;
 mod health;
+mod holders;
 mod journal;
 mod life;
 mod mounting;

@@ -142,6 +142,13 @@ impl Binds {
         }
     }
 
+    /// Every caller's path at which this volume is, or is to be, seen on the node, for any alloc.
+    pub(super) async fn of_volume(&self, place: &Place) -> Result<Vec<PathBuf>, Problem> {
+        let volume_dir = place.volume_dir.clone();
+        let found = spawn_blocking(move || spot::links_of_volume(&volume_dir)).await;
+        found.map_err(local(Code::Internal))?.map_err(local(Code::UnmountFailed))
+    }
+
     /// Takes away every view and every bind of this use.
     pub(super) async fn undo(&self, place: &Place) -> Result<(), Problem> {
         let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));

@@ -205,6 +205,15 @@ fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, SpotError> {
     Ok(found)
 }
 
+/// The callers' paths of one volume, for all of its allocs.
+pub(super) fn links_of_volume(volume_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for alloc in read_dir(volume_dir)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
+        found.extend(links_of(&alloc)?.into_iter().map(|(_, to)| to));
+    }
+    Ok(found)
+}
+
 fn entries(dir: &Path) -> Result<Vec<PathBuf>, SpotError> {
     read_dir(dir).map_err(|error| SpotError::Read(dir.to_owned(), error))
 }

@@ -1,0 +1,263 @@
+//! Which processes of the host still have a volume that is being released.
+//!
+//! **Owns** the decision which mounts are ours, which go with ours by propagation, and which belong
+//! to another process and keep the release waiting.
+//!
+//! **Promises** that a use is not gone while a process may still write through it, in whichever
+//! mount namespace: mounts are compared by device and root, never by path. What cannot be read
+//! counts as in use.
+//!
+//! **Never** ends a process, and unmounts nothing.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_domain::access::{AttachmentMode, Mode};
+use berth_domain::{AllocId, VolumeKey};
+use berth_host::{DeviceNumber, Holder, HostMounts, MountContent, MountPlace, MountTable};
+use tokio::time::{sleep, timeout};
+
+use super::{Mounter, local};
+use crate::journal::{Use, VolumeUses};
+use crate::paths::Place;
+
+/// How long all mount tables of the host may take to be read.
+const READ_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked again after the unmounts, while a plugin may still be unmounting.
+const LOOKS_AFTER: u32 = 3;
+/// The pause between two of these looks.
+const PAUSE_AFTER: Duration = Duration::from_millis(50);
+/// Holders that one problem names.
+const NAMED_MAX: usize = 4;
+
+/// A use that is taken down, and what its mounts show.
+#[derive(Debug)]
+pub(super) struct Departing<'a> {
+    volume: &'a VolumeKey,
+    place: &'a Place,
+    /// Where callers see the volume, too.
+    binds: Vec<PathBuf>,
+    contents: Vec<MountContent>,
+    /// Where our mounts are that are taken down.
+    places: Vec<MountPlace>,
+    /// Where agents of other nodes that run on this host have the volume.
+    of_other_nodes: Vec<PathBuf>,
+    /// What else uses the volume on this node.
+    others: Others,
+}
+
+/// What else uses the volume on this node. Its mounts show the same content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// Nothing: every mount of the volume is to go.
+    None,
+    /// Other allocs. Only a mount that can be told from theirs is to go.
+    Some {
+        /// Whether a mount that can be written is the departing alloc's: it writes, and they read.
+        only_writer: bool,
+    },
+}
+
+impl Mounter {
+    /// What is known before anything is unmounted. What the table shows is put into the journal: once
+    /// our mounts are gone, nothing else tells.
+    pub(super) async fn depart<'a>(
+        &self,
+        volume: &'a VolumeKey,
+        alloc: &AllocId,
+        place: &'a Place,
+        known: &VolumeUses,
+        table: &MountTable,
+    ) -> Result<Departing<'a>, Problem> {
+        let boot_id = &self.parts.host.boot_id;
+        let entry = known.uses.get(alloc);
+        let noted = entry.filter(|entry| entry.boot_id == *boot_id);
+        let mut contents = noted.map(|entry| entry.contents.clone()).unwrap_or_default();
+        for content in shown(table, place, noted) {
+            if !contents.contains(&content) {
+                contents.push(content);
+            }
+        }
+        if let Some(entry) = noted.filter(|entry| entry.contents != contents) {
+            let entry = Use { contents: contents.clone(), ..entry.clone() };
+            let written = self.parts.journal.write_use(volume, alloc, entry).await;
+            written.map_err(local(Code::UnmountFailed))?;
+        }
+        let root = self.parts.paths.root();
+        // A device that was given to another volume since says nothing of this one any more.
+        let is_of_another = |content: &MountContent| {
+            let mut points = table.mounts().iter().filter(|mount| content.is_shown_by(mount));
+            points.any(|mount| {
+                mount.point.starts_with(root) && !mount.point.starts_with(&place.volume_dir)
+            })
+        };
+        contents.retain(|content| !is_of_another(content));
+        let others = Others::of(known, alloc, entry.map(|entry| entry.mode), table, place);
+        let is_ours = |point: &Path| {
+            point.starts_with(&place.alloc_dir)
+                || (others == Others::None && point.starts_with(&place.staging))
+        };
+        let ours = table.mounts().iter().filter(|mount| is_ours(&mount.point));
+        let mut places: Vec<MountPlace> = ours.filter_map(|one| table.place_of(one)).collect();
+        let binds = self.parts.binds.of_volume(place).await?;
+        let own = binds.iter().filter_map(|path| table.top_at(path));
+        places.extend(own.filter_map(|one| table.place_of(one)));
+        let points = table.mounts().iter().map(|mount| &mount.point);
+        let of_other_nodes =
+            points.filter(|point| !point.starts_with(root) && is_within(point, &place.volume_dir));
+        let of_other_nodes = of_other_nodes.cloned().collect();
+        Ok(Departing { volume, place, binds, contents, places, of_other_nodes, others })
+    }
+
+    /// Refuses while a process has the volume that our unmounts will not take it from. Nothing has
+    /// been unmounted yet.
+    pub(super) async fn check_before(&self, departing: &Departing<'_>) -> Result<(), Problem> {
+        let holders = departing.holders().await?;
+        self.refuse(departing, holders.into_iter().filter(|one| departing.stays(one)).collect())
+    }
+
+    /// Refuses while a process has the volume, now that our mounts are gone.
+    pub(super) async fn check_after(&self, departing: &Departing<'_>) -> Result<(), Problem> {
+        let mut looks = 0;
+        loop {
+            let holders = departing.holders().await?;
+            looks += 1;
+            if holders.is_empty() || looks >= LOOKS_AFTER {
+                return self.refuse(departing, holders);
+            }
+            sleep(PAUSE_AFTER).await;
+        }
+    }
+
+    fn refuse(&self, departing: &Departing<'_>, holders: Vec<Holder>) -> Result<(), Problem> {
+        if holders.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<String> = holders.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+        let more = holders.len() - named.len();
+        let more = if more > 0 { format!("; and {more} more mounts") } else { String::new() };
+        let node = &self.parts.host.node;
+        let message = format!(
+            "volume {} is still held on node {node}: {}{more}",
+            departing.volume,
+            named.join("; ")
+        );
+        let next = format!(
+            "end these processes on node {node}, or unmount it there; Berth ends none, and the \
+             release goes on by itself then"
+        );
+        Err(Problem::new(Code::VolumeHeldByProcess, message).retryable().next(next))
+    }
+}
+
+impl Others {
+    fn of(
+        known: &VolumeUses,
+        alloc: &AllocId,
+        mode: Option<Mode>,
+        table: &MountTable,
+        place: &Place,
+    ) -> Self {
+        let others = known.uses.iter().filter(|(other, _)| *other != alloc);
+        let modes: Vec<Mode> = others.map(|(_, entry)| entry.mode).collect();
+        let is_journalled = !modes.is_empty();
+        let is_mounted = table.beneath(&place.volume_dir).any(|point| {
+            !point.starts_with(&place.alloc_dir) && !point.starts_with(&place.staging)
+        });
+        if !is_journalled && !is_mounted {
+            return Self::None;
+        }
+        let only_writer =
+            is_journalled && mode == Some(Mode::Write) && !modes.contains(&Mode::Write);
+        Self::Some { only_writer }
+    }
+}
+
+impl Departing<'_> {
+    /// Every mount of the volume on the host that is not another alloc's.
+    async fn holders(&self) -> Result<Vec<Holder>, Problem> {
+        if self.contents.is_empty() {
+            return Ok(Vec::new());
+        }
+        let read = timeout(READ_MAX, HostMounts::read()).await;
+        let read = read.map_err(|_| {
+            let message = format!(
+                "the mount tables of this host's processes were not read within {READ_MAX:?}, so it \
+                 is not known who has the volume"
+            );
+            Problem::new(Code::UnmountFailed, message).retryable()
+        })?;
+        let all = read.map_err(local(Code::UnmountFailed))?;
+        let holders = all.holders_of(&self.contents).into_iter();
+        Ok(holders.filter(|one| self.counts(one)).collect())
+    }
+
+    /// Whether a mount may be the departing alloc's.
+    fn counts(&self, holder: &Holder) -> bool {
+        let point = &holder.mount.point;
+        let is_own = is_within(point, &self.place.alloc_dir);
+        match self.others {
+            _ if self.of_other_nodes.contains(point) => false,
+            Others::None => true,
+            _ if is_own => true,
+            // The others' own: their binds are among ours.
+            _ if holder.is_own => false,
+            Others::Some { only_writer } => {
+                only_writer
+                    && !holder.mount.is_read_only()
+                    && !is_within(point, &self.place.staging)
+            }
+        }
+    }
+
+    /// Whether it is there after our unmounts as well.
+    fn stays(&self, holder: &Holder) -> bool {
+        let point = &holder.mount.point;
+        let is_ours = holder.is_own
+            && (point.starts_with(&self.place.volume_dir) || self.binds.contains(point));
+        let goes = |at: &MountPlace| self.places.iter().any(|ours| at.may_go_with(ours));
+        !is_ours && !holder.place.as_ref().is_some_and(goes)
+    }
+}
+
+/// What the mounts of this use show.
+pub(super) fn shown(table: &MountTable, place: &Place, entry: Option<&Use>) -> Vec<MountContent> {
+    let target = entry.map_or(&place.target, |entry| &entry.target);
+    let mounts = table.mounts().iter();
+    let ours = mounts.filter(|mount| mount.point == *target || mount.point == place.staging);
+    let mut contents: Vec<MountContent> = ours.map(berth_host::Mount::content).collect();
+    // Of a block device its node is mounted, and another process may mount a file system on it.
+    let block = entry.filter(|entry| entry.attachment == AttachmentMode::BlockDevice);
+    let disk = block.and_then(|entry| entry.disk.as_ref());
+    contents.extend(disk.and_then(|disk| DeviceNumber::parse(&disk.device)).map(|device| {
+        let (root, none) = ("/".to_owned(), String::new());
+        MountContent { device, root, fs_type: none.clone(), source: none }
+    }));
+    contents
+}
+
+/// Whether a path leads through the last two names of `dir`: a process may see our directory below
+/// another root.
+fn is_within(point: &Path, dir: &Path) -> bool {
+    let names: Vec<_> = dir.iter().rev().take(2).collect();
+    let parts: Vec<_> = point.iter().collect();
+    parts.windows(2).any(|pair| pair.iter().rev().eq(names.iter()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_ours_is_known_below_any_root() {
+        let dir = Path::new("/var/lib/berth/csi/vol/alloc");
+        for within in ["/var/lib/berth/csi/vol/alloc/target", "/host/csi/vol/alloc/target/x"] {
+            assert!(is_within(Path::new(within), dir), "{within}");
+        }
+        for outside in ["/var/lib/berth/csi/vol/other/target", "/alloc/vol", "/data", "/"] {
+            assert!(!is_within(Path::new(outside), dir), "{outside}");
+        }
+    }
+}

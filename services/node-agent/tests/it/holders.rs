@@ -1,0 +1,156 @@
+//! A volume is not released while a process has it in a mount namespace of its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_harness::process::{Daemon, Program};
+use berth_harness::{root, wait};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use crate::world::{Differences, PATIENCE, World};
+
+const NONE: Option<&str> = None;
+
+async fn without_attach() -> World {
+    World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await
+}
+
+/// Runs `script` in a mount namespace of its own, and waits until it has made the file `there`.
+async fn in_namespace(world: &World, propagation: &str, script: &str) -> Daemon {
+    let there = world.dir.join("there");
+    let _ = fs::remove_file(&there);
+    let script = format!("{script}; echo > {}; exec sleep 1000", there.display());
+    let holder = Program::new("holder", "unshare", world.dir.join("holder.log"))
+        .args(["--mount", "--propagation", propagation, "sh", "-c", &script])
+        .start();
+    wait::until("the holder is there", PATIENCE, async || {
+        if there.exists() { Ok(()) } else { Err(holder.log()) }
+    })
+    .await;
+    holder
+}
+
+fn names(refused: &Problem, holder: &Daemon) {
+    assert_eq!(refused.code, Code::VolumeHeldByProcess, "{refused}");
+    assert!(refused.retryable, "{refused}");
+    let pid = format!("process {} (sleep)", holder.pid());
+    assert!(refused.message.contains(&pid), "{refused} {pid}");
+    assert!(refused.message.contains("mount namespace mnt:["), "{refused}");
+}
+
+#[tokio::test]
+async fn a_release_waits_for_a_process_that_has_the_volume_in_its_own_namespace() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = without_attach().await;
+    world.grant("a", 7, &BTreeMap::new());
+    let path = world.mount("a").await.unwrap().path;
+    let holder = in_namespace(&world, "private", ":").await;
+    let refused = world.detach("a", 7, 11).await.unwrap_err();
+    names(&refused, &holder);
+    assert!(refused.message.contains(&path), "{refused}");
+    assert_eq!(world.count("NodeUnpublishVolume OK"), 0, "nothing is unmounted under it");
+    // It is told in the node's status as well.
+    let status = world.status().await.unwrap();
+    assert!(status.failures[0].error.contains("(sleep)"), "{status:?}");
+    let refused = world.detach("a", 7, 12).await.unwrap_err();
+    names(&refused, &holder);
+    drop(holder);
+    world.detach("a", 7, 13).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    world.judge();
+}
+
+/// As a container has it: a part of the volume, at another path, and our own path is gone.
+#[tokio::test]
+async fn a_part_of_the_volume_at_another_path_is_the_volume() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = without_attach().await;
+    world.grant("a", 7, &BTreeMap::new());
+    let path = world.mount("a").await.unwrap().path;
+    let (part, data) = (Path::new(&path).join("part"), world.dir.join("data"));
+    fs::create_dir_all(&part).unwrap();
+    fs::create_dir_all(&data).unwrap();
+    let csi = world.dir.join("state/csi");
+    let script = format!(
+        "mount --bind {} {}; for at in $(grep -o '{}[^ ]*' /proc/self/mountinfo | sort -r); do \
+         umount $at; done; cd {}",
+        part.display(),
+        data.display(),
+        csi.display(),
+        data.display(),
+    );
+    let holder = in_namespace(&world, "private", &script).await;
+    let refused = world.detach("a", 7, 11).await.unwrap_err();
+    names(&refused, &holder);
+    assert!(refused.message.contains(&format!("mounted at {}", data.display())), "{refused}");
+    // Also once our own mounts are gone, and in the next life of the agent.
+    for mount in world.mounts().iter().rev() {
+        umount2(mount, MntFlags::empty()).unwrap();
+    }
+    names(&world.detach("a", 7, 12).await.unwrap_err(), &holder);
+    world.agent.restart();
+    world.healthy_now().await;
+    names(&world.detach("a", 7, 13).await.unwrap_err(), &holder);
+    drop(holder);
+    world.detach("a", 7, 14).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+}
+
+/// Those that propagation takes away go with ours: nobody waits for them.
+#[tokio::test]
+async fn a_mount_that_goes_with_ours_delays_nothing() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = without_attach().await;
+    let dir = world.dir.join("state/csi");
+    fs::create_dir_all(&dir).unwrap();
+    mount(Some(&dir), &dir, NONE, MsFlags::MS_BIND, NONE).unwrap();
+    mount(NONE, &dir, NONE, MsFlags::MS_SHARED, NONE).unwrap();
+    world.grant("a", 7, &BTreeMap::new());
+    world.mount("a").await.unwrap();
+    let holder = in_namespace(&world, "slave", ":").await;
+    let has = |path: &Path| {
+        let table = fs::read_to_string(format!("/proc/{}/mountinfo", holder.pid())).unwrap();
+        table.contains(&format!(" {}/", path.display()))
+    };
+    assert!(has(&dir), "it has inherited the mounts");
+    world.detach("a", 7, 11).await.unwrap();
+    assert!(!has(&dir), "they went with ours");
+    drop(holder);
+    umount2(&dir, MntFlags::empty()).unwrap();
+    world.judge();
+}
+
+/// Also in the agent's own namespace, and whoever shares the node keeps nobody waiting.
+#[tokio::test]
+async fn a_bind_by_hand_holds_the_last_release_and_no_other() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = without_attach().await;
+    for alloc in ["a", "b"] {
+        world.grant(alloc, 7, &BTreeMap::new());
+    }
+    world.mount("a").await.unwrap();
+    let path = world.mount("b").await.unwrap().path;
+    let data = world.dir.join("data");
+    fs::create_dir_all(&data).unwrap();
+    mount(Some(Path::new(&path)), &data, NONE, MsFlags::MS_BIND, NONE).unwrap();
+    world.detach("a", 7, 11).await.unwrap();
+    let refused = world.detach("b", 7, 12).await.unwrap_err();
+    assert_eq!(refused.code, Code::VolumeHeldByProcess, "{refused}");
+    assert!(refused.message.contains(&data.display().to_string()), "{refused}");
+    umount2(&data, MntFlags::empty()).unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    world.detach("b", 7, 13).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+}
