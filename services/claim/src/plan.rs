@@ -4,7 +4,7 @@ use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Grant, Take, View};
 use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
-use berth_domain::volume::{Attempt, Claim, MountOptions, VolumeSpec};
+use berth_domain::volume::{Attempt, Claim, MountOptions, Volume, VolumeSpec};
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::projection::Subtree;
 
@@ -47,6 +47,7 @@ pub fn call(
         external_node: claim.external_node.clone(),
         controller: None,
         ask_first: Vec::new(),
+        claims_beside: Some(claims_beside(&subtree.volume, alloc_id, claim)),
         access: claim.access,
         mode: claim.mode,
         attachment: claim.attachment,
@@ -57,9 +58,16 @@ pub fn call(
     })
 }
 
+/// The other allocs with a claim on the node of this one. The agent holds its mounts against them.
+fn claims_beside(volume: &Volume, alloc: &AllocId, claim: &Claim) -> Vec<AllocId> {
+    let others = volume.holders().filter(|(other, _)| *other != alloc);
+    others.filter(|(_, other)| other.node == claim.node).map(|(other, _)| other.clone()).collect()
+}
+
 /// The grant of a claim that is taken, for the name by which the alloc asks.
 pub fn grant(
-    volume: &VolumeKey,
+    key: &VolumeKey,
+    volume: &Volume,
     spec: &VolumeSpec,
     claim: &Claim,
     alloc: &Alloc,
@@ -67,18 +75,19 @@ pub fn grant(
 ) -> Grant {
     Grant {
         epoch: claim.epoch,
-        namespace: volume.namespace.clone(),
-        volume: volume.volume.clone(),
-        external_id: external_id(volume, spec),
+        namespace: key.namespace.clone(),
+        volume: key.volume.clone(),
+        external_id: external_id(key, spec),
         plugin: spec.plugin.clone(),
         alloc: take.alloc.clone(),
         mode: claim.mode,
         access: claim.access,
         attachment: claim.attachment,
-        mount: mount(spec, volume, Some(alloc)),
+        mount: mount(spec, key, Some(alloc)),
         context: spec.context.clone(),
         publish_context: claim.publish_context.clone(),
         secrets: spec.secrets.clone(),
+        claims_beside: Some(claims_beside(volume, &take.alloc, claim)),
         view: view(spec, claim, alloc, take),
     }
 }

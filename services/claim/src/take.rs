@@ -187,7 +187,8 @@ fn granted(state: &State, volume: &VolumeKey, request: &Take, alloc: &Alloc) -> 
         let now = &volumes.get(volume)?.volume;
         let claim = now.claims.get(&request.alloc)?;
         let spec = now.spec.as_ref()?;
-        (claim.state == ClaimState::Taken).then(|| plan::grant(volume, spec, claim, alloc, request))
+        (claim.state == ClaimState::Taken)
+            .then(|| plan::grant(volume, now, spec, claim, alloc, request))
     })
 }
 

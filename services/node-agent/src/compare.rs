@@ -16,7 +16,9 @@ use std::time::Duration;
 use berth_bus::{Bus, Call, RequestError};
 use berth_contract::message::claim::{Claims, Status};
 use berth_contract::subject::Namespaced;
+use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
+use berth_host::MountTable;
 use berth_service::clock;
 use berth_service::process::chain;
 use berth_service::shutdown::Shutdown;
@@ -94,10 +96,12 @@ async fn look(all: &Comparing, told: &mut BTreeSet<Key>) {
     };
     for (volume, alloc, entry) in unclaimed(uses, &claimed) {
         let epoch = entry.epoch;
-        if entry.state == UseState::Intent {
+        let is_mounted = entry.state == UseState::Published && may_be_mounted(&entry).await;
+        if !is_mounted {
             let context = clock::begin_trace();
             let trace = context.trace_id();
-            tracing::warn!(%volume, %alloc, epoch, trace, "begun here, its claim is gone: undone");
+            let said = "begun here, or unmounted by hand, and its claim is gone: undone";
+            tracing::warn!(%volume, %alloc, epoch, trace, "{said}");
             if let Err(problem) = mounter.undo(volume, alloc, entry, context).await {
                 tracing::warn!(trace, %problem, "it is not undone yet");
             }
@@ -109,6 +113,12 @@ async fn look(all: &Comparing, told: &mut BTreeSet<Key>) {
             );
         }
     }
+}
+
+/// Whether a workload may still have it. A block device need not be in the mount table.
+async fn may_be_mounted(entry: &Use) -> bool {
+    entry.attachment == AttachmentMode::BlockDevice
+        || MountTable::read().await.map_or(true, |table| table.has(&entry.target))
 }
 
 /// The uses whose claim is gone for certain: the list is younger than the claim, and without it.
@@ -147,7 +157,7 @@ async fn ask(bus: &Bus, node: &NodeId) -> Result<Claimed, RequestError> {
 
 #[cfg(test)]
 mod tests {
-    use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+    use berth_domain::access::{AccessMode, Mode};
     use berth_domain::{PluginId, Timestamp, VolumeId};
 
     use super::*;

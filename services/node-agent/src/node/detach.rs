@@ -8,6 +8,7 @@ use berth_domain::volume::CallKind;
 use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
 use tokio::time::Instant;
 
+use super::account::Beside;
 use super::calls::Caller;
 use super::{Mounter, dirs, local, mounts, no_plugin};
 use crate::lane::{Lane, Turn, Work};
@@ -29,6 +30,8 @@ pub(super) struct Leaving {
     pub(super) plugin: PluginId,
     /// What the plugin calls the volume.
     pub(super) external_id: String,
+    /// What the caller knows of the other claims on this node; none where it does not matter.
+    pub(super) beside: Option<Beside>,
 }
 
 impl Mounter {
@@ -60,6 +63,7 @@ impl Mounter {
                 epoch: call.epoch,
                 plugin: call.plugin.clone(),
                 external_id: call.external_id.clone(),
+                beside: Beside::of_call(&call),
             };
             async move { mounter.leave(&leaving, at_work, deadline, trace).await }
         };
@@ -108,7 +112,7 @@ impl Mounter {
         deadline: Timestamp,
         trace: TraceContext,
     ) -> Result<(), Problem> {
-        let Leaving { volume, alloc, epoch, plugin: plugin_id, external_id } = leaving;
+        let Leaving { volume, alloc, epoch, plugin: plugin_id, external_id, beside } = leaving;
         let epoch = *epoch;
         let journal = &self.parts.journal;
         let known = journal.volume(volume);
@@ -119,6 +123,9 @@ impl Mounter {
         }
         let place = self.parts.paths.place(plugin_id, volume, alloc);
         let table = mounts(Code::UnmountFailed).await?;
+        if let Some(beside) = beside {
+            self.check_accounted(volume, plugin_id, alloc, beside, &known, &table)?;
+        }
         let scene = Scene { journal: &known, mounts: &table, place: &place };
         // A plugin that has not said whether it stages may have staged.
         let can = plugin.as_ref().and_then(Plugin::node);

@@ -9,6 +9,7 @@
 //!
 //! **Never** removes a file, nor a directory that is mounted or not empty.
 
+mod account;
 mod alive;
 mod bind;
 mod calls;

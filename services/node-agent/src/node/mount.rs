@@ -11,6 +11,7 @@ use berth_domain::{PluginId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
+use super::account::Beside;
 use super::bind::Spot;
 use super::calls::{Caller, Intent, Using};
 use super::{Mounter, bind, enforce, grant, holders, local, mounts};
@@ -107,6 +108,9 @@ impl Mounter {
         let place = self.parts.paths.place(&grant.plugin, volume, &grant.alloc);
         let journal = self.parts.journal.volume(volume);
         let table = mounts(Code::MountFailed).await?;
+        if let Some(beside) = Beside::of_grant(grant) {
+            self.check_accounted(volume, &plugin.id, &grant.alloc, &beside, &journal, &table)?;
+        }
         let scene = Scene { journal: &journal, mounts: &table, place: &place };
         let arrival = Arrival {
             alloc: &grant.alloc,

@@ -71,6 +71,7 @@ impl Mounter {
             epoch: entry.epoch,
             plugin: entry.plugin.clone(),
             external_id: entry.external_id.clone(),
+            beside: None,
         };
         let plugin = self.parts.plugins.get(&entry.plugin).map(|plugin| plugin.at_work(trace));
         let told_of = Work {

@@ -6,13 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_bus::{EndpointSpec, ServiceSpec};
+use berth_contract::code::Code;
 use berth_contract::message::agent::MountState;
-use berth_contract::message::claim::{Claims, Status};
+use berth_contract::message::call::Call;
+use berth_contract::message::claim::{Claims, Grant, Status};
 use berth_contract::subject::Namespaced;
+use berth_domain::access::AccessMode;
+use berth_domain::volume::CallKind;
 use berth_harness::{root, wait};
 use serde_json::json;
 
-use crate::world::{Differences, PATIENCE, World, id, node};
+use crate::world::{Differences, PATIENCE, World, call, grant, id, node};
 
 #[tokio::test]
 async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
@@ -93,6 +97,54 @@ async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
     assert!(world.agent.log().contains("its workload must not write any more"));
     assert_eq!(world.count("NodeUnstageVolume OK"), 0, "a still uses it");
     world.detach("a", 7, 21).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    world.judge();
+}
+
+/// A claim's key was deleted, or an older backup restored: the claim service knows nothing of the
+/// mount, and would have the volume detached under it.
+#[tokio::test]
+async fn nothing_is_gone_while_a_mount_is_here_that_no_claim_covers() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world =
+        World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
+    let claimed = |alloc: &str, epoch: u64, beside: &[&str]| Grant {
+        claims_beside: Some(beside.iter().map(|alloc| id(alloc)).collect()),
+        ..grant(alloc, epoch, &BTreeMap::new())
+    };
+    let leave = |revision: u64, beside: &[&str]| Call {
+        claims_beside: Some(beside.iter().map(|alloc| id(alloc)).collect()),
+        ..call(CallKind::NodeDetach, "b", 8, revision)
+    };
+    world.answer_take("a", Ok(claimed("a", 7, &[])));
+    let path = world.mount("a").await.unwrap().path;
+    // Where one alloc may write, no other is mounted beside the one that no claim covers.
+    let exclusive = Grant { access: AccessMode::SingleNodeSingleWriter, ..claimed("b", 8, &[]) };
+    world.answer_take("b", Ok(exclusive));
+    let refused = world.mount("b").await.unwrap_err();
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert!(refused.message.contains(&path) && refused.message.contains("alloc a"), "{refused}");
+    world.answer_take("b", Ok(claimed("b", 8, &["a"])));
+    world.mount("b").await.unwrap();
+
+    let unpublished = world.count("NodeUnpublishVolume OK");
+    let refused = world.call(leave(11, &[])).await.unwrap_err();
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert!(refused.message.contains(&path) && refused.message.contains("alloc a"), "{refused}");
+    assert_eq!(world.count("NodeUnpublishVolume OK"), unpublished);
+    // An agent that lost its journal sees it in the mount table.
+    world.agent.kill9();
+    std::fs::remove_dir_all(world.dir.join("state/journal")).unwrap();
+    world.agent.restart();
+    world.healthy_now().await;
+    let refused = world.call(leave(12, &[])).await.unwrap_err();
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert!(refused.message.contains(&path), "{refused}");
+    // With its claim it keeps nobody waiting.
+    world.call(leave(13, &["a"])).await.unwrap();
+    world.detach("a", 7, 14).await.unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
     world.judge();
 }

@@ -355,6 +355,7 @@ pub fn grant(alloc: &str, epoch: u64, publish_context: &BTreeMap<String, String>
         context: BTreeMap::new(),
         publish_context: publish_context.clone(),
         secrets: None,
+        claims_beside: None,
         view: None,
     }
 }
@@ -376,6 +377,7 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
         external_node: Some("node-1".to_owned()),
         controller: None,
         ask_first: Vec::new(),
+        claims_beside: None,
         access: AccessMode::SingleNodeMultiWriter,
         mode: Mode::Write,
         attachment: AttachmentMode::FileSystem,

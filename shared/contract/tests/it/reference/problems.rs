@@ -124,6 +124,20 @@ fn of_places(code: Code) -> Option<Problem> {
                 .node(node)
                 .retryable()
         }
+        Code::VolumeHeldByProcess => about(
+            "volume team a/data is still held on node host.example: process 4711 (postgres) has it \
+             mounted at /data in mount namespace mnt:[4026532281]",
+            "agent.detach",
+        )
+        .node(node)
+        .retryable(),
+        Code::MountUnaccounted => about(
+            "node host.example has volume team a/data mounted at /var/lib/berth/csi/0a/1b/target for \
+             alloc web-0, and no claim covers it",
+            "agent.detach",
+        )
+        .node(node)
+        .retryable(),
         Code::NodeReady => told("the agent of node host.example holds its lease", "node.gone"),
         Code::PluginInUse => {
             let said = "plugin ebs.csi.aws.com is used by volumes: team a/data";

@@ -1,0 +1,91 @@
+//! Mounts of a volume that no claim covers.
+//!
+//! **Owns** the comparison of what the node has with the claims that the caller knows of. A record
+//! may be lost: a key deleted by hand, an older backup restored. Then the claim service takes a
+//! volume for free that is mounted here, and would detach it under its workload.
+//!
+//! **Promises** that nothing counts as gone, and nothing is mounted besides, while the node has a
+//! mount of the volume that it cannot account for.
+//!
+//! **Never** takes a mount away: a workload may have it.
+
+use std::collections::BTreeSet;
+
+use berth_contract::code::Code;
+use berth_contract::message::call::Call;
+use berth_contract::message::claim::Grant;
+use berth_contract::problem::Problem;
+use berth_domain::access::AccessMode;
+use berth_domain::{AllocId, PluginId, VolumeKey};
+use berth_host::MountTable;
+
+use super::Mounter;
+use crate::journal::VolumeUses;
+
+/// The other claims on the volume at this node, as the claim service knew them.
+#[derive(Debug)]
+pub(super) struct Beside {
+    allocs: BTreeSet<AllocId>,
+    /// A use by a claim of a later epoch may have come since.
+    until_epoch: u64,
+}
+
+impl Beside {
+    /// What a detach carries.
+    pub(super) fn of_call(call: &Call) -> Option<Self> {
+        let allocs = call.claims_beside.as_ref()?.iter().cloned().collect();
+        Some(Self { allocs, until_epoch: call.revision })
+    }
+
+    /// What a grant carries. Where any number of allocs may write, another mount is no danger.
+    pub(super) fn of_grant(grant: &Grant) -> Option<Self> {
+        let shared = [AccessMode::SingleNodeMultiWriter, AccessMode::MultiNodeMultiWriter];
+        let beside = grant.claims_beside.as_ref().filter(|_| !shared.contains(&grant.access))?;
+        Some(Self { allocs: beside.iter().cloned().collect(), until_epoch: grant.epoch })
+    }
+}
+
+impl Mounter {
+    /// Refuses while the node has a mount of the volume for an alloc that has no claim.
+    pub(super) fn check_accounted(
+        &self,
+        volume: &VolumeKey,
+        plugin: &PluginId,
+        alloc: &AllocId,
+        beside: &Beside,
+        known: &VolumeUses,
+        table: &MountTable,
+    ) -> Result<(), Problem> {
+        let is_covered = |other: &AllocId| other == alloc || beside.allocs.contains(other);
+        let uncovered = known
+            .uses
+            .iter()
+            .find(|(other, entry)| !is_covered(other) && entry.epoch <= beside.until_epoch);
+        let (whose, path) = match uncovered {
+            Some((other, entry)) => (format!("alloc {other}"), entry.target.clone()),
+            None => {
+                // An agent that lost its journal has the mount table, and paths follow from the ids.
+                let paths = &self.parts.paths;
+                let place = paths.place(plugin, volume, alloc);
+                let others = beside.allocs.iter().chain(known.uses.keys());
+                let mut dirs: Vec<_> =
+                    others.map(|other| paths.place(plugin, volume, other).alloc_dir).collect();
+                dirs.extend([place.alloc_dir, place.staging]);
+                let mut mounted = table.beneath(&place.volume_dir);
+                let stray = mounted.find(|point| !dirs.iter().any(|dir| point.starts_with(dir)));
+                let Some(path) = stray else { return Ok(()) };
+                ("an alloc that the journal does not name".to_owned(), path.to_owned())
+            }
+        };
+        let node = &self.parts.host.node;
+        let path = path.display();
+        let message = format!(
+            "node {node} has volume {volume} mounted at {path} for {whose}, and no claim covers it"
+        );
+        let next = format!(
+            "end what uses {path} on node {node}, then `umount {path}` there; the agent clears the \
+             rest within two minutes, and this goes on by itself"
+        );
+        Err(Problem::new(Code::MountUnaccounted, message).retryable().next(next))
+    }
+}
