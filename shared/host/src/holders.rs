@@ -140,30 +140,41 @@ impl HostMounts {
         Ok(())
     }
 
-    /// Every mount that shows one of these, or a part of one.
+    /// Every mount that shows one of these, or a part of one, each once. The kernel gives no two
+    /// mounts one id, whatever their namespaces; so a process whose namespace may not be known is
+    /// seen to share it with another.
     pub fn holders_of(&self, contents: &[MountContent]) -> Vec<Holder> {
         let own = std::process::id();
-        let mut holders = Vec::new();
+        let mut holders: Vec<Holder> = Vec::new();
+        let mut by_id: HashMap<u64, usize> = HashMap::new();
         for view in &self.views {
+            let is_own = view.pids.contains(&own);
             let is_shown = |mount: &&Mount| contents.iter().any(|one| one.is_shown_by(mount));
-            let mut shown = view.table.mounts().iter().filter(is_shown).peekable();
-            if shown.peek().is_none() {
-                continue;
+            for mount in view.table.mounts().iter().filter(is_shown) {
+                let namespace = view.namespace.as_ref().map(|name| name.display().to_string());
+                let known = by_id.get(&mount.id).and_then(|index| holders.get_mut(*index));
+                if let Some(holder) = known.filter(|one| one.mount.device == mount.device) {
+                    holder.more += view.pids.len();
+                    if is_own {
+                        holder.mount = mount.clone();
+                        holder.is_own = true;
+                    }
+                    holder.place = view.table.place_of(mount).or(holder.place.take());
+                    holder.namespace = namespace.unwrap_or_else(|| holder.namespace.clone());
+                    continue;
+                }
+                by_id.insert(mount.id, holders.len());
+                let named = view.pids.iter().take(PROCESSES_NAMED_MAX);
+                let processes: Vec<HolderProcess> = named.map(|pid| name_process(*pid)).collect();
+                holders.push(Holder {
+                    mount: mount.clone(),
+                    place: view.table.place_of(mount),
+                    namespace: namespace.unwrap_or_else(|| "unknown".to_owned()),
+                    is_own,
+                    more: view.pids.len() - processes.len(),
+                    processes,
+                });
             }
-            let named = view.pids.iter().take(PROCESSES_NAMED_MAX).map(|pid| name_process(*pid));
-            let processes: Vec<HolderProcess> = named.collect();
-            let namespace = view
-                .namespace
-                .as_ref()
-                .map_or("unknown".into(), |namespace| namespace.to_string_lossy().into_owned());
-            holders.extend(shown.map(|mount| Holder {
-                mount: mount.clone(),
-                place: view.table.place_of(mount),
-                namespace: namespace.clone(),
-                is_own: view.pids.contains(&own),
-                more: view.pids.len() - processes.len(),
-                processes: processes.clone(),
-            }));
         }
         holders
     }
