@@ -5,8 +5,9 @@
 //! other process sees those mounts, and they go with the last process in it.
 //!
 //! **Promises** that unmounts on the host reach the namespace (it is a slave of the host's), so
-//! that the child does not keep other workloads' volumes busy; that the child ends with us; and
-//! that what it started is ours to wait for, whoever in between has ended.
+//! that the child does not keep other workloads' volumes busy; that it holds none of theirs where
+//! the host's mounts are private; that the child ends with us; and that what it started is ours to
+//! wait for, whoever in between has ended.
 
 use std::fs::File;
 use std::io;
@@ -26,6 +27,7 @@ use nix::unistd::Pid;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use super::others;
 use crate::exit;
 
 /// Something that is to be seen at another path too.
@@ -45,6 +47,9 @@ pub enum StartError {
     /// A mount namespace could not be had.
     #[error("a mount namespace of its own was refused ({0})")]
     Namespace(nix::Error),
+    /// The volumes of other allocs could not be unmounted in it.
+    #[error("other volumes could not be taken out of its mount namespace ({0})")]
+    Others(io::Error),
     /// What it was to inherit could not be given to it.
     #[error("what tells that it runs could not be handed to it ({0})")]
     Inherit(nix::Error),
@@ -84,17 +89,19 @@ pub struct Child {
     gone: oneshot::Receiver<()>,
 }
 
-/// Starts the command, in a mount namespace of its own when there is something to bind.
+/// Starts the command, in a mount namespace of its own when there is something to bind. Of the
+/// volumes on this host it then sees those at the paths `own`.
 pub async fn start(
     mut command: Command,
     binds: Vec<Bind>,
+    own: Vec<PathBuf>,
     mark: Option<Mark>,
 ) -> Result<Child, StartError> {
     let (tell_started, started) = oneshot::channel();
     let (tell_ended, ended) = oneshot::channel();
     let (tell_gone, gone) = oneshot::channel();
     let work = move || {
-        let spawned = prepare(&binds, mark.as_ref())
+        let spawned = prepare(&binds, &own, mark.as_ref())
             .and_then(|()| command.spawn().map_err(StartError::Spawn));
         // Our copy goes: the lock is the command's now.
         drop(mark);
@@ -116,7 +123,7 @@ pub async fn start(
 }
 
 /// Makes the mounts, for this thread and what it starts.
-fn prepare(binds: &[Bind], mark: Option<&Mark>) -> Result<(), StartError> {
+fn prepare(binds: &[Bind], own: &[PathBuf], mark: Option<&Mark>) -> Result<(), StartError> {
     set_child_subreaper(true).map_err(StartError::Inherit)?;
     if let Some(mark) = mark {
         let inherited = FcntlArg::F_SETFD(FdFlag::empty());
@@ -129,6 +136,7 @@ fn prepare(binds: &[Bind], mark: Option<&Mark>) -> Result<(), StartError> {
     let none: Option<&Path> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
         .map_err(StartError::Namespace)?;
+    others::hide(own).map_err(StartError::Others)?;
     if let Some(Mark { path, .. }) = mark {
         mount(Some(path), path, none, MsFlags::MS_BIND, none).map_err(StartError::Namespace)?;
     }

@@ -13,6 +13,7 @@
 
 mod child;
 mod mount;
+mod others;
 mod plan;
 mod rest;
 mod signals;
@@ -167,7 +168,11 @@ async fn with_volumes(
         signal = signals.ending() => return Err(NotStarted::Signal(signal)),
     };
     let command = plan::command(args, &mounted);
-    let started = child::start(command, plan.binds(&mounted), watched.mark()?).await;
+    // The mount table names places without symbolic links.
+    let own = mounted.iter().map(|volume| volume.path.canonicalize()).collect::<Result<_, _>>();
+    let own =
+        own.map_err(|error| Failure::here(error, "look at the volume with `berth node status`"))?;
+    let started = child::start(command, plan.binds(&mounted), own, watched.mark()?).await;
     let mut child = started.map_err(explain)?;
     let code = wait(&mut child, signals).await;
     signals.forget().await;

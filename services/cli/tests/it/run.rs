@@ -173,3 +173,51 @@ async fn a_run_that_is_told_to_end_before_it_began_gives_everything_back() {
     assert!(stopped.out.contains("no claims"), "{stopped:?}");
     system.stop().await;
 }
+
+/// Where the host's mounts are private, a mount namespace copies those of every other alloc.
+#[tokio::test]
+async fn a_command_does_not_hold_the_volumes_of_others() {
+    if !root::or_skip("mounts volumes") {
+        return;
+    }
+    let system = System::start(1).await;
+    system.volume("one", "single-node-writer");
+    system.volume("two", "single-node-writer");
+    let place = system.dir.join("place");
+    fs::create_dir(&place).unwrap();
+    let (first, second) = (system.dir.join("first"), system.dir.join("second"));
+    let run = |alloc: &str, volume: &str, there: &std::path::Path| {
+        let script =
+            format!("cp /proc/self/mountinfo {0}.t && mv {0}.t {0}; sleep 600", there.display());
+        let at = format!("{volume}:{}", place.display());
+        let args = ["run", "--node", "n1", "--alloc", alloc, "--volume", &at, "--", "sh", "-c"];
+        system.spawn(&[&args[..], &[script.as_str()]].concat())
+    };
+    let began = |there: std::path::PathBuf| async move {
+        wait::until("the command runs", SOON, async || {
+            fs::read_to_string(&there).map_err(|error| error.to_string())
+        })
+        .await
+    };
+    let ends = run("ends", "one", &first);
+    let seen = began(first).await;
+    let own = |line: &&str| line.contains("/csi/");
+    assert_eq!(seen.lines().filter(own).count(), 1, "its own volume: {seen}");
+    let stays = run("stays", "two", &second);
+    let seen = began(second).await;
+    assert_eq!(seen.lines().filter(own).count(), 1, "no volume of another's: {seen}");
+    // The host has them all the same.
+    let host = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let host = host.lines().filter(|line| line.contains(&system.state("").display().to_string()));
+    assert!(host.filter(own).count() >= 2);
+
+    signal(ends.id(), Signal::SIGTERM);
+    let ends: Ran = ends.wait_with_output().unwrap().into();
+    assert!(ends.err.contains("one: free"), "{ends:?}");
+    system.claims_become("one", &[]).await;
+    system.claims_become("two", &["taken stays"]).await;
+    signal(stays.id(), Signal::SIGTERM);
+    let stays: Ran = stays.wait_with_output().unwrap().into();
+    assert!(stays.err.contains("two: free"), "{stays:?}");
+    system.stop().await;
+}

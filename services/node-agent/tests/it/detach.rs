@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use berth_contract::code::Code;
@@ -11,6 +12,7 @@ use berth_harness::{root, wait};
 use nix::mount::{MntFlags, umount2};
 use serde_json::json;
 
+use crate::apart;
 use crate::world::{Differences, PATIENCE, World, call, hold};
 
 async fn without_attach() -> World {
@@ -183,8 +185,17 @@ async fn an_agent_killed_while_it_mounts_takes_down_what_it_had_begun() {
     world.judge();
 }
 
+/// The driver begins again, in a mount namespace of its own with what is mounted below `keeps`.
+async fn drive_apart(world: &mut World, keeps: &Path) {
+    let line = apart::wrapper("private", keeps);
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    let _alone = apart::alone().await;
+    world.replace_driver(&line, &["--no-attach"]).await;
+}
+
 /// The kernel's word counts, not the plugin's: this one works in a mount namespace of its own, so
-/// that what it mounts and unmounts happens nowhere else.
+/// that what it mounts and unmounts happens nowhere else. It has the volume there as well: nothing
+/// is unmounted under it.
 #[tokio::test]
 async fn what_a_plugin_says_is_done_is_looked_at() {
     if !root::or_skip("mounts a volume") {
@@ -193,10 +204,16 @@ async fn what_a_plugin_says_is_done_is_looked_at() {
     let mut world = without_attach().await;
     world.grant("a", 7, &BTreeMap::new());
     world.mount("a").await.unwrap();
-    world
-        .replace_driver(&["unshare", "--mount", "--propagation", "private"], &["--no-attach"])
-        .await;
-    let failed = world.detach("a", 7, 11).await.unwrap_err();
+    let own = world.dir.join("");
+    drive_apart(&mut world, &own).await;
+    let held = world.detach("a", 7, 11).await.unwrap_err();
+    assert_eq!((held.code, held.retryable), (Code::VolumeHeldByProcess, true), "{held}");
+    assert!(held.message.contains("(berth-csi-dev)"), "{held}");
+    assert_eq!(world.mounts().len(), 2, "nothing is unmounted: {:?}", world.mounts());
+
+    // Another has nothing there, and says that it is done.
+    drive_apart(&mut world, &own.join("nothing")).await;
+    let failed = world.detach("a", 7, 12).await.unwrap_err();
     assert_eq!((failed.code, failed.retryable), (Code::UnmountFailed, true), "{failed}");
     // The target went with its directory, which the kernel lets go though it is mounted upon
     // elsewhere.
@@ -210,8 +227,8 @@ async fn what_a_plugin_says_is_done_is_looked_at() {
     assert!(bare.message.contains("nothing is mounted"), "{bare}");
 
     world.replace_driver(&[], &["--no-attach"]).await;
-    world.detach("a", 7, 12).await.unwrap();
-    world.detach("b", 8, 13).await.unwrap();
+    world.detach("a", 7, 13).await.unwrap();
+    world.detach("b", 8, 14).await.unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
 }
 
@@ -224,7 +241,7 @@ async fn what_is_left_in_a_directory_stays_and_keeps_nothing_from_going() {
     world.grant("a", 7, &BTreeMap::new());
     let path = world.mount("a").await.unwrap().path;
     // Someone unmounts it and writes to the directory beneath.
-    let alloc_dir = std::path::Path::new(&path).parent().unwrap().to_owned();
+    let alloc_dir = Path::new(&path).parent().unwrap().to_owned();
     assert!(Command::new("umount").arg(&path).status().unwrap().success());
     fs::write(alloc_dir.join("stray"), "kept").unwrap();
     world.detach("a", 7, 11).await.unwrap();

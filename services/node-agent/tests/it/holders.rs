@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_harness::process::{Daemon, Program};
+use berth_harness::process::Daemon;
 use berth_harness::{root, wait};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
+use crate::apart;
 use crate::world::{Differences, PATIENCE, World};
 
 const NONE: Option<&str> = None;
@@ -24,9 +25,9 @@ async fn in_namespace(world: &World, propagation: &str, script: &str) -> Daemon 
     let there = world.dir.join("there");
     let _ = fs::remove_file(&there);
     let script = format!("{script}; echo > {}; exec sleep 1000", there.display());
-    let holder = Program::new("holder", "unshare", world.dir.join("holder.log"))
-        .args(["--mount", "--propagation", propagation, "sh", "-c", &script])
-        .start();
+    let log = world.dir.join("holder.log");
+    let _alone = apart::alone().await;
+    let holder = apart::shell("holder", &log, propagation, &world.dir.join(""), &script).start();
     wait::until("the holder is there", PATIENCE, async || {
         if there.exists() { Ok(()) } else { Err(holder.log()) }
     })

@@ -35,6 +35,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::apart;
+
 /// How long anything may take in a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the agent probes its plugins here.
@@ -228,11 +230,13 @@ impl World {
         within: Duration,
     ) -> Result<Called, Problem> {
         let call = call(CallKind::NodeDetach, alloc, epoch, revision);
+        let _held = apart::releases().await;
         self.ask(&call.subject(), &call, within).await
     }
 
     /// Sends a call to where it belongs.
     pub async fn call(&self, call: Call) -> Result<Called, Problem> {
+        let _held = apart::releases().await;
         self.ask(&call.subject(), &call, PATIENCE).await
     }
 
