@@ -75,8 +75,8 @@ pub struct Use {
     /// What was asked for and the plugin left out, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// What the mount table showed of the volume at our paths. It tells who else has the volume once
-    /// our mounts are gone; valid within the boot. An older version wrote none.
+    /// What the mount table showed of the volume at our paths. It tells who else has the volume
+    /// once our mounts are gone; valid within the boot. An older version wrote none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contents: Vec<MountContent>,
     /// The boot of the host in which it was written.

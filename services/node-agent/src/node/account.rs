@@ -64,7 +64,7 @@ impl Mounter {
         let (whose, path) = match uncovered {
             Some((other, entry)) => (format!("alloc {other}"), entry.target.clone()),
             None => {
-                // An agent that lost its journal has the mount table, and paths follow from the ids.
+                // An agent that lost its journal has the mount table; paths follow from the ids.
                 let paths = &self.parts.paths;
                 let place = paths.place(plugin, volume, alloc);
                 let others = beside.allocs.iter().chain(known.uses.keys());

@@ -61,8 +61,8 @@ enum Others {
 }
 
 impl Mounter {
-    /// What is known before anything is unmounted. What the table shows is put into the journal: once
-    /// our mounts are gone, nothing else tells.
+    /// What is known before anything is unmounted. What the table shows is put into the journal:
+    /// once our mounts are gone, nothing else tells.
     pub(super) async fn depart<'a>(
         &self,
         volume: &'a VolumeKey,
@@ -184,8 +184,8 @@ impl Departing<'_> {
         let read = timeout(READ_MAX, HostMounts::read()).await;
         let read = read.map_err(|_| {
             let message = format!(
-                "the mount tables of this host's processes were not read within {READ_MAX:?}, so it \
-                 is not known who has the volume"
+                "the mount tables of this host's processes were not read within {READ_MAX:?}, so \
+                 it is not known who has the volume"
             );
             Problem::new(Code::UnmountFailed, message).retryable()
         })?;
