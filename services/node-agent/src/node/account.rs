@@ -61,21 +61,20 @@ impl Mounter {
             .uses
             .iter()
             .find(|(other, entry)| !is_covered(other) && entry.epoch <= beside.until_epoch);
-        let (whose, path) = match uncovered {
-            Some((other, entry)) => (format!("alloc {other}"), entry.target.clone()),
-            None => {
-                // An agent that lost its journal has the mount table; paths follow from the ids.
-                let paths = &self.parts.paths;
-                let place = paths.place(plugin, volume, alloc);
-                let others = beside.allocs.iter().chain(known.uses.keys());
-                let mut dirs: Vec<_> =
-                    others.map(|other| paths.place(plugin, volume, other).alloc_dir).collect();
-                dirs.extend([place.alloc_dir, place.staging]);
-                let mut mounted = table.beneath(&place.volume_dir);
-                let stray = mounted.find(|point| !dirs.iter().any(|dir| point.starts_with(dir)));
-                let Some(path) = stray else { return Ok(()) };
-                ("an alloc that the journal does not name".to_owned(), path.to_owned())
-            }
+        let (whose, path) = if let Some((other, entry)) = uncovered {
+            (format!("alloc {other}"), entry.target.clone())
+        } else {
+            // An agent that lost its journal has the mount table; paths follow from the ids.
+            let paths = &self.parts.paths;
+            let place = paths.place(plugin, volume, alloc);
+            let others = beside.allocs.iter().chain(known.uses.keys());
+            let mut dirs: Vec<_> =
+                others.map(|other| paths.place(plugin, volume, other).alloc_dir).collect();
+            dirs.extend([place.alloc_dir, place.staging]);
+            let mut mounted = table.beneath(&place.volume_dir);
+            let stray = mounted.find(|point| !dirs.iter().any(|dir| point.starts_with(dir)));
+            let Some(path) = stray else { return Ok(()) };
+            ("an alloc that the journal does not name".to_owned(), path.to_owned())
         };
         let node = &self.parts.host.node;
         let path = path.display();
