@@ -100,8 +100,8 @@ codes! {
         "ask for a read claim";
     /// Held by others.
     Held = "BERTH0106", "the volume is held by others",
-        "end a holder's workload, then stop its alloc with `berth alloc stop` (which ends no process); or ask \
-         with `--wait`";
+        "end a holder's workload, then stop its alloc with `berth alloc stop` (which ends no \
+         process); or ask with `--wait`";
     /// A call is under way for the volume.
     Busy = "BERTH0107", "another call is under way for this volume",
         "ask again; it joins what is under way";

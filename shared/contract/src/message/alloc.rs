@@ -75,8 +75,8 @@ impl Decode for VolumeRequest {
 const REQUEST_FIELDS: [&str; 8] =
     ["alias", "type", "source", "per_alloc", "read_only", "access", "attachment", "mount"];
 
-/// `alloc.stop`: its workload has ended; from here on its claims are released. It ends no process: a
-/// release waits until no process of the node has the volume.
+/// `alloc.stop`: its workload has ended; from here on its claims are released. It ends no process:
+/// a release waits until no process of the node has the volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// The alloc.

@@ -69,8 +69,8 @@ pub struct Grant {
     /// Which secrets the plugin is called with; the agent asks for them (A9).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretsId>,
-    /// The other allocs with a claim on the volume at this node. A mount there of any other alloc is
-    /// covered by no claim. None from an older service.
+    /// The other allocs with a claim on the volume at this node. A mount there of any other alloc
+    /// is covered by no claim. None from an older service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims_beside: Option<Vec<AllocId>>,
     /// How it is to be seen under the name that was asked for, when that is not the one the claim

@@ -132,8 +132,8 @@ fn of_places(code: Code) -> Option<Problem> {
         .node(node)
         .retryable(),
         Code::MountUnaccounted => about(
-            "node host.example has volume team a/data mounted at /var/lib/berth/csi/0a/1b/target for \
-             alloc web-0, and no claim covers it",
+            "node host.example has volume team a/data mounted at /var/lib/berth/csi/0a/1b/target \
+             for alloc web-0, and no claim covers it",
             "agent.detach",
         )
         .node(node)
