@@ -51,7 +51,8 @@ pub struct Call {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ask_first: Vec<NodeId>,
     /// For `agent.detach`: the other allocs with a claim on the volume at this node, when the
-    /// attempt was written. A mount of any other alloc is covered by no claim. None from an older service.
+    /// attempt was written. A mount of any other alloc is covered by no claim. None from an older
+    /// service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims_beside: Option<Vec<AllocId>>,
     /// How the volume is used.
