@@ -9,7 +9,6 @@
 //! Times are microseconds since 1970. Within one instance they strictly increase.
 
 mod kernel;
-mod reader;
 mod recorder;
 mod shown;
 
@@ -22,7 +21,6 @@ use crate::faults::Planted;
 use crate::rules::Violation;
 
 pub use kernel::{BlockDevice, KernelMount, PathMounts};
-pub use reader::{ReadError, read};
 pub use recorder::{Outcome, Recorder};
 pub(crate) use shown::shown;
 

@@ -130,3 +130,85 @@ fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use berth_csi::{Code, v1};
+
+    use super::*;
+    use crate::log::Effect;
+
+    /// The lines that have an end.
+    fn read(path: &Path) -> Vec<Entry> {
+        let text = std::fs::read_to_string(path).unwrap();
+        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn call() -> Call {
+        let request = v1::ControllerPublishVolumeRequest {
+            volume_id: "a \"volume\"\nof two lines".into(),
+            node_id: "n2".into(),
+            readonly: true,
+            ..Default::default()
+        };
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        Call::of(&request, Some(trace))
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_a_torn_end_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("calls.log");
+        let recorder = Recorder::open(&path, "n1").unwrap();
+        recorder.start(true, false, Vec::new()).unwrap();
+        let begin = recorder.begin(call()).unwrap();
+        recorder.gone(begin.seq).unwrap();
+        let violation = None;
+        let outcome = Outcome {
+            code: Code::Aborted,
+            message: "busy".into(),
+            effect: Effect::None,
+            violation,
+            fault: None,
+            answer: Value::Null,
+        };
+        recorder.end(begin, outcome).unwrap();
+
+        let entries = read(&path);
+        let kinds: Vec<_> = entries.iter().map(std::mem::discriminant).collect();
+        assert_eq!(kinds.len(), 4);
+        assert!(entries.windows(2).all(|pair| pair[0].time_us() < pair[1].time_us()));
+        assert!(entries.iter().all(|entry| entry.source().instance == recorder.instance()));
+        let Entry::End(end) = &entries[3] else { panic!("{entries:?}") };
+        assert_eq!((end.code, &end.call), (Code::Aborted, &call()));
+
+        let mut text = std::fs::read(&path).unwrap();
+        text.extend(b"{\"entry\":\"beg");
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(read(&path), entries);
+
+        // The next writer begins on a line of its own.
+        let size = std::fs::metadata(&path).unwrap().size();
+        Recorder::open(&path, "n1").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().size(), size + 1);
+        Recorder::open(&path, "n1").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().size(), size + 1);
+    }
+
+    #[test]
+    fn instances_may_share_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("calls.log");
+        let write = || {
+            let recorder = Recorder::open(&path, "n1").unwrap();
+            for _ in 0..200 {
+                recorder.begin(call()).unwrap();
+            }
+        };
+        std::thread::scope(|scope| _ = [scope.spawn(write), scope.spawn(write)]);
+        assert_eq!(read(&path).len(), 400);
+    }
+}

@@ -12,7 +12,7 @@ use berth_csi::{CallError, Client, Code, v1};
 use berth_csi_dev::backend::{Backend, Meta};
 use berth_csi_dev::capability::AccessMode;
 use berth_csi_dev::faults::{self, Fault};
-use berth_csi_dev::log::{self, End, Entry};
+use berth_csi_dev::log::{End, Entry};
 use berth_harness::dirs::{self, Dir};
 use berth_harness::process::{Daemon, Program};
 use berth_harness::{root, wait};
@@ -164,7 +164,11 @@ impl Node {
     }
 
     pub fn entries(&self) -> Vec<Entry> {
-        log::read(&self.log()).unwrap()
+        let text = fs::read_to_string(self.log()).unwrap();
+        // A line without its end is being written, or was when its writer was killed.
+        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let lines = whole.filter(|line| !line.trim().is_empty());
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The end of the latest call that ended here.
