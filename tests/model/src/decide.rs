@@ -7,15 +7,15 @@ use std::time::Duration;
 use berth_domain::AllocId;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    CallKind, Claim, Command, Context, HandleUse, Outcome as Came, Policy, State, Step, Volume,
-    Write, invariant, step,
+    CallKind, Claim, Claims, Command, Context, HandleUse, Outcome as Came, Policy, State, Step,
+    Volume, Write, invariant, step,
 };
 
 use crate::fingerprint::Quick;
 use crate::safety::Breach;
 use crate::scenario::{Mutation, Scenario, Trouble};
 use crate::translate::{NOW, TICK, Translation};
-use crate::world::{AttemptId, MARGIN, Outcome, Record, Spec, TIMEOUT};
+use crate::world::{AttemptId, Claim as WorldClaim, MARGIN, Outcome, Record, Spec, TIMEOUT};
 
 /// What may be asked of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -111,6 +111,8 @@ impl Decider {
         let mut volume = self.translation.volume(record);
         if let Some(alloc) = ask.alloc() {
             self.mistake(&mut volume, self.translation.alloc(alloc), ask);
+        } else if self.scenario.is(Mutation::DeregisterClaimed) {
+            volume.claims = Claims::default();
         }
         let context = Context {
             now: NOW,
@@ -119,8 +121,14 @@ impl Decider {
             policy: self.policy,
             handle: HandleUse::default(),
         };
-        let command = self.translation.command(record, ask);
-        let Ok(step) = step(&volume, &command, &context) else { return Ok(Decision::Refused) };
+        let command = self.translation.command(record, self.misread(ask));
+        let tries_again = ask.alloc().and_then(|alloc| record.claims[alloc]).is_some_and(leaves)
+            && matches!(ask, Ask::Begin { .. });
+        if tries_again && self.scenario.is(Mutation::NoSecondTry) {
+            return Ok(Decision::Refused);
+        }
+        let Ok(mut step) = step(&volume, &command, &context) else { return Ok(Decision::Refused) };
+        self.miswrite(&mut step, ask);
         if is_silent(&volume, &command, &step) {
             return Err(Breach::new("a failure that its claim does not tell of"));
         }
@@ -136,10 +144,34 @@ impl Decider {
         }
     }
 
-    /// The mutations of rules 9 and 16: the record is taken for another.
+    /// The mutations of rule 12 and of full nodes: the question is taken for another.
+    fn misread(&self, ask: Ask) -> Ask {
+        match (self.scenario.mutation, ask) {
+            (Some(Mutation::EarlierProof), Ask::Begin { alloc, wanted, proof: Proof::Earlier }) => {
+                Ask::Begin { alloc, wanted, proof: Proof::Good }
+            }
+            (Some(Mutation::FullNodes), Ask::Take { alloc, controller: None }) => {
+                Ask::Take { alloc, controller: Some(true) }
+            }
+            _ => ask,
+        }
+    }
+
+    /// The mutations of rules 2 and 5: what was decided is not all written.
+    fn miswrite(&self, step: &mut Step, ask: Ask) {
+        let Some(Write::PutClaim(_, claim)) = &mut step.write else { return };
+        match (self.scenario.mutation, ask) {
+            (Some(Mutation::UnwrittenCall), _) if step.call.is_some() => claim.attempt = None,
+            (Some(Mutation::SilentFailures), Ask::Answer { .. }) => claim.error = None,
+            _ => {}
+        }
+    }
+
+    /// The mutations of rules 3, 5, 9, 15 and 16: the record is taken for another.
     fn mistake(&self, volume: &mut Volume, own: &AllocId, ask: Ask) {
         let confirms = matches!(ask, Ask::Confirm { .. });
         let takes = matches!(ask, Ask::Take { .. });
+        let answers_late = matches!(ask, Ask::Answer { attempt: AttemptId::Old, .. });
         let node = ask.alloc().map(|own| self.translation.node(own).clone());
         let taken_for = |alloc: &AllocId, claim: &Claim| {
             let mut claim = claim.clone();
@@ -158,6 +190,15 @@ impl Decider {
                 }
                 Some(Mutation::RelyOnDenied) if !confirms && alloc != own => {
                     Some(Claim { denied: false, ..claim })
+                }
+                Some(Mutation::ForgetCalls) if alloc != own => {
+                    Some(Claim { attempt: None, ..claim })
+                }
+                Some(Mutation::TakeOldAnswers) if answers_late && alloc == own => {
+                    if let Some(attempt) = &mut claim.attempt {
+                        attempt.id = self.translation.attempt(AttemptId::Old).clone();
+                    }
+                    Some(claim)
                 }
                 _ => Some(claim),
             }
@@ -268,6 +309,11 @@ fn is_silent(volume: &Volume, command: &Command, step: &Step) -> bool {
         before.state == State::NodeDetached && call == Some(CallKind::ControllerPublish);
     let is_told = after.tries > before.tries && after.error.is_some() && after.next_try.is_some();
     before.state == after.state && !is_done && !is_undone && !is_told
+}
+
+/// Whether the claim is on its way out.
+fn leaves(claim: WorldClaim) -> bool {
+    matches!(claim.state, State::Unpublishing | State::NodeDetached)
 }
 
 /// Whether this leads a claim out, rather than in.

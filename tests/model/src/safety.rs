@@ -8,6 +8,9 @@ use berth_domain::volume::{CallKind, State};
 use crate::scenario::{Mutation, Scenario, Trouble};
 use crate::world::{NODES, World};
 
+#[cfg(test)]
+mod tests;
+
 /// A rule that was broken, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach(String);

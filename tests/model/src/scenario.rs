@@ -150,6 +150,22 @@ pub enum Mutation {
     /// It follows none of those that it knew of when it came back, and counts as gone a while
     /// longer (rule 12).
     EarlyFence,
+    /// A call is made of which its claim says nothing (rule 2).
+    UnwrittenCall,
+    /// The calls of other claims are not looked at (rule 3, safety rule 4).
+    ForgetCalls,
+    /// An answer of an attempt that is not on the record is taken (rule 5, safety rule 7).
+    TakeOldAnswers,
+    /// A failure leaves nothing on its claim (rule 5).
+    SilentFailures,
+    /// Claims are not looked at when the volume is deregistered (rule 15).
+    DeregisterClaimed,
+    /// A proof for an earlier claim is taken for one for this (rule 12).
+    EarlierProof,
+    /// A node without room for another volume is taken for one with room.
+    FullNodes,
+    /// A release is never tried again (rule 14).
+    NoSecondTry,
 }
 
 impl Scenario {

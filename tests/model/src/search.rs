@@ -9,7 +9,7 @@ use crate::action::Action;
 use crate::fingerprint::Quick;
 use crate::model::Model;
 use crate::safety::Breach;
-use crate::scenario::Scenario;
+use crate::scenario::{Mutation, Scenario};
 use crate::weather::Weather;
 use crate::world::World;
 
@@ -57,7 +57,8 @@ struct Origin {
 }
 
 /// Looks at no more than `states_max` states. From each, good weather must lead to rest; unless
-/// something is broken on purpose, for then only the damage is looked for.
+/// something is broken on purpose, for then only the damage is looked for; but not when that is
+/// what leads to rest.
 pub fn search(scenario: &Scenario, states_max: usize) -> Report {
     let begun = Instant::now();
     let mut report = Report::default();
@@ -95,8 +96,9 @@ impl Search {
             }
             report.states += 1;
             report.depth = at.map_or(0, |at| self.origins[at].depth);
-            let is_sound = self.model.scenario().mutation.is_none();
-            if is_sound && let Err(breach) = self.weather.comes_to_rest(&mut self.model, &world) {
+            let looks =
+                matches!(self.model.scenario().mutation, None | Some(Mutation::NoSecondTry));
+            if looks && let Err(breach) = self.weather.comes_to_rest(&mut self.model, &world) {
                 let mut found = self.tell(at, None, breach);
                 let way_on = self.weather.story(&mut self.model, &world);
                 found.story.push_str(&way_on);

@@ -263,3 +263,54 @@ fn nodes_that_come_back_and_keep_the_fence_in_the_journal_only() {
 fn nodes_that_come_back_and_follow_grants_of_the_time_between() {
     is_missed(NODES_GO, Mutation::EarlyFence, "nobody was granted it");
 }
+
+/// Rule 2: a call that no attempt on the record names.
+#[test]
+fn calls_that_are_not_written_down() {
+    is_missed(EXCLUSIVE, Mutation::UnwrittenCall, "is not the attempt that was written (rule 2)");
+}
+
+/// Safety 4, rule 3: a call beside another claim's.
+#[test]
+fn calls_that_are_made_without_looking_who_else_calls() {
+    is_missed(SHARED, Mutation::ForgetCalls, "safety 4: two calls on the record");
+}
+
+/// Safety 7: the service would take an answer that is not of the attempt on the record.
+#[test]
+fn answers_of_old_attempts_that_are_taken() {
+    is_missed(EXCLUSIVE, Mutation::TakeOldAnswers, "safety rule 7");
+}
+
+/// Rule 5: a call that failed leaves its error on the claim.
+#[test]
+fn failures_of_which_nothing_is_said() {
+    is_missed(EXCLUSIVE, Mutation::SilentFailures, "a failure that its claim does not tell of");
+}
+
+/// Rule 12: a proof that was read for an earlier claim of the alloc.
+#[test]
+fn proofs_for_an_earlier_claim() {
+    is_missed(NODES_GO, Mutation::EarlierProof, "a proof for an earlier claim made a difference");
+}
+
+/// Rule 14: what did not succeed is tried again, or the volume is never free.
+#[test]
+fn releases_that_are_tried_once() {
+    is_missed(EXCLUSIVE, Mutation::NoSecondTry, "stuck: the volume never becomes free");
+}
+
+/// Rule 15: a volume goes with its last claim.
+#[test]
+fn deregistering_without_looking_who_claims() {
+    let troubles = &[Trouble::Deregistered];
+    let claimed = Scenario { troubles, allocs: &[W1], nodes_fail: false, ..EXCLUSIVE };
+    is_missed(claimed, Mutation::DeregisterClaimed, "on a volume that is not registered");
+}
+
+/// A node that other volumes have filled.
+#[test]
+fn claims_on_a_node_that_is_full() {
+    let full = Scenario { troubles: &[Trouble::NoRoom], nodes_fail: false, ..EXCLUSIVE };
+    is_missed(full, Mutation::FullNodes, "claimed on a node that is full");
+}
