@@ -412,3 +412,52 @@ fn a_publish_that_was_given_up_leaves_its_node_unsettled() {
     beside.done("a").unwrap();
     assert!(settled(&beside), "the plugin has answered");
 }
+
+/// Rules 6 and 14: a publish that failed is due again at the time that the record names, and not a
+/// millisecond before.
+#[test]
+fn rule_6_a_publish_is_tried_again_at_its_time() {
+    let mut world = World::with(EXCLUSIVE);
+    let asks = Command::Take(take("a", "n1"));
+    world.apply(&asks).unwrap();
+    world.answer("a", failed()).unwrap();
+    let wait = world.claim("a").next_try.unwrap().since(world.context().now);
+    let millisecond = Duration::from_millis(1);
+    world.pass(wait.checked_sub(millisecond).unwrap());
+    assert!(matches!(world.apply(&asks), Err(Refusal::Busy { .. })));
+    world.pass(millisecond);
+    assert!(world.apply(&asks).unwrap().call.is_some());
+}
+
+/// Rule 7: a refusal names the claims in the way, and no other that holds the volume.
+#[test]
+fn rule_7_a_refusal_names_the_claims_in_the_way() {
+    let claims = |mode: Mode, names: &[(&'static str, &'static str)]| {
+        let claims = names.iter().map(|(name, node)| (*name, *node, mode));
+        claims.collect::<Vec<_>>()
+    };
+    let in_the_way = |access: AccessMode, held: &[(&str, &str, Mode)], mode, node| {
+        let mut world = World::with(&[access]);
+        for (name, node, mode) in held {
+            let held = Take { mode: *mode, ..take(name, node) };
+            if world.apply(&Command::Take(held)).unwrap().call.is_some() {
+                world.done(name).unwrap();
+            }
+        }
+        let asks = Take { mode, ..take("new", node) };
+        let Err(Refusal::Held { holders, .. }) = world.apply(&Command::Take(asks)) else {
+            panic!("{:?}", world.volume)
+        };
+        let named = holders.named.iter().map(|holder| holder.alloc.to_string());
+        named.collect::<Vec<_>>().join(" ")
+    };
+    let one_writes = AccessMode::MultiNodeSingleWriter;
+    let readers = claims(Mode::Read, &[("r1", "n1"), ("r2", "n2")]);
+    let with_writer = [readers.clone(), claims(Mode::Write, &[("w3", "n3")])].concat();
+    assert_eq!(in_the_way(one_writes, &with_writer, Mode::Write, "n4"), "w3", "one writer");
+    assert_eq!(in_the_way(one_writes, &with_writer, Mode::Read, "n3"), "w3", "it writes there");
+    assert_eq!(in_the_way(one_writes, &readers, Mode::Write, "n1"), "r1", "it reads there");
+    let here = claims(Mode::Write, &[("w1", "n1"), ("w2", "n1")]);
+    let one_node = AccessMode::SingleNodeMultiWriter;
+    assert_eq!(in_the_way(one_node, &here, Mode::Write, "n2"), "w1 w2", "another node");
+}

@@ -58,7 +58,14 @@ proptest! {
                 let counted = those(&|claim| claim.state == state && claim.mode == mode).len();
                 prop_assert_eq!(claims.count_of(state, mode), counted);
             }
+            prop_assert_eq!(claims.count(state), those(&|claim| claim.state == state).len());
         }
+        for alloc in (0..5).map(|at| alloc(&format!("a{at}"))) {
+            prop_assert_eq!(claims.contains_key(&alloc), plain.contains_key(&alloc));
+        }
+        let held = plain.values().filter(|claim| claim.is_held());
+        let volume = Volume { spec: None, claims: claims.clone() };
+        prop_assert_eq!(volume.in_use(), held.map(Claim::capability).min());
         let named = |found: Vec<(&AllocId, &Claim)>| -> BTreeSet<AllocId> {
             found.into_iter().map(|(alloc, _)| alloc.clone()).collect()
         };
@@ -79,6 +86,19 @@ proptest! {
             let held = |claim: &Claim| claim.state != State::Waiting && claim.node == node;
             prop_assert_eq!(claims.held_on(&node), !those(&held).is_empty());
             prop_assert_eq!(claims.nodes().any(|on| *on == node), !those(&held).is_empty());
+        }
+        // Rule 9: whose attachment a claim that leaves would take away.
+        for leaving in plain.values() {
+            let one_id = |other: &Claim| {
+                let external = other.external_node.as_ref();
+                external.is_some() && external == leaving.external_node.as_ref()
+            };
+            let stands = |other: &Claim| {
+                other.is_held()
+                    && other.state != State::NodeDetached
+                    && (other.node == leaving.node || one_id(other))
+            };
+            prop_assert_eq!(claims.attachment_user(leaving), plain.iter().find(|one| stands(one.1)));
         }
     }
 
