@@ -6,7 +6,7 @@
 //! **Promises** that *everything* is undone, whether its claim still stands or not. While the proof
 //! is on record any claim of this node may be released by it the next moment, and what a claim
 //! service says of one now is no more than that; a mount that rested on it would be one too many.
-//! Their allocs are ended first, so that nobody counts as running what has lost its volumes.
+//! Their allocs are ended, too, so that nobody counts as running what has lost its volumes.
 //!
 //! **Never** counts on what an earlier process of this agent has undone: a kill at any point starts
 //! it again, and each step is harmless when repeated.

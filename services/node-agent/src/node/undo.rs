@@ -18,7 +18,7 @@ use super::{Mounter, mounts};
 use crate::journal::Use;
 use crate::lane::{Lane, Turn, Work};
 
-/// Volumes that are taken down side by side.
+/// Volumes that are taken down, and allocs that are ended, side by side.
 const SIDE_BY_SIDE: usize = 16;
 /// Pages of allocs that are ended in one go.
 const PAGES_MAX: usize = 1000;
@@ -26,11 +26,19 @@ const PAGES_MAX: usize = 1000;
 const NAMED: usize = 3;
 
 impl Mounter {
-    /// Ends the allocs of this node, and takes down each use that the journal knows. Done when it
-    /// knows of none and the mount table shows nothing below our paths.
+    /// Ends the allocs of this node, and takes down each use that the journal knows. Done when the
+    /// allocs have ended, the journal has no use and the mount table shows nothing below our paths.
+    ///
+    /// The mounts go also while nobody answers for the allocs: cached writes wait behind a fence
+    /// for as long as a mount stays.
     pub async fn undo_all(&self, proof: &Proof) -> Result<(), Problem> {
         let trace = clock::begin_trace();
-        self.end_allocs(proof, trace).await?;
+        let ended = self.end_allocs(proof, trace).await;
+        self.undo_uses(trace).await?;
+        ended
+    }
+
+    async fn undo_uses(&self, trace: TraceContext) -> Result<(), Problem> {
         crate::runs::end_all(&self.parts.runs).await?;
         let undone = stream::iter(self.parts.journal.uses())
             .map(|(volume, alloc, entry)| self.undo(volume, alloc, entry, trace))
@@ -97,26 +105,41 @@ impl Mounter {
             state: Some(AllocState::Live),
             ..alloc::List::default()
         };
-        let call = || Call::within(trace, REQUEST_TIMEOUT);
         for _page in 0..PAGES_MAX {
+            let call = Call::within(trace, REQUEST_TIMEOUT);
             let subject = Namespaced::AllocList.subject(&everywhere);
-            let listed = bus.request::<alloc::Allocs>(&subject, &of_this_node, &call()).await;
+            let listed = bus.request::<alloc::Allocs>(&subject, &of_this_node, &call).await;
             let listed = listed.map_err(|error| error.into_problem("alloc.list"))?.allocs;
-            let live: Vec<_> = listed.iter().filter(|one| !one.state.is_terminal()).collect();
+            let live = listed.into_iter().filter(|one| !one.state.is_terminal());
+            let live: Vec<_> = live.map(|one| (one.namespace, one.id)).collect();
             if live.is_empty() {
                 return Ok(());
             }
-            for one in live {
-                let note = Some(format!("its node counted as gone: {proof}"));
-                let stop = alloc::Stop { id: one.id.clone(), state: AllocState::Failed, note };
-                let subject = Namespaced::AllocStop.subject(&one.namespace);
-                let stopped = bus.request::<alloc::AllocStatus>(&subject, &stop, &call()).await;
-                match stopped.map_err(|error| error.into_problem("alloc.stop")) {
-                    Err(problem) if problem.code != Code::NoSuchAlloc => return Err(problem),
-                    _ => {}
-                }
-            }
+            let stopped = stream::iter(live)
+                .map(|(namespace, id)| self.end_alloc(namespace, id, proof, trace))
+                .buffer_unordered(SIDE_BY_SIDE)
+                .collect::<Vec<_>>();
+            // One that is not answered keeps no other from being ended.
+            stopped.await.into_iter().collect::<Result<(), Problem>>()?;
         }
         Err(Problem::new(Code::Busy, "allocs are registered here faster than they end").retryable())
+    }
+
+    async fn end_alloc(
+        &self,
+        namespace: Namespace,
+        id: AllocId,
+        proof: &Proof,
+        trace: TraceContext,
+    ) -> Result<(), Problem> {
+        let note = Some(format!("its node counted as gone: {proof}"));
+        let stop = alloc::Stop { id, state: AllocState::Failed, note };
+        let subject = Namespaced::AllocStop.subject(&namespace);
+        let call = Call::within(trace, REQUEST_TIMEOUT);
+        let stopped = self.parts.bus.request::<alloc::AllocStatus>(&subject, &stop, &call).await;
+        match stopped.map_err(|error| error.into_problem("alloc.stop")) {
+            Err(problem) if problem.code != Code::NoSuchAlloc => Err(problem),
+            _ => Ok(()),
+        }
     }
 }

@@ -114,6 +114,32 @@ async fn a_node_that_counts_as_gone_undoes_all_and_only_then_takes_anything() {
     world.judge();
 }
 
+/// Its cached writes wait behind the fence for as long as a mount stays.
+#[tokio::test]
+async fn mounts_go_also_while_nobody_notes_that_their_allocs_have_ended() {
+    let world = world().await;
+    let context = world.attach(10).await;
+    world.grant("a", 1, &context);
+    mounted(&world, "a").await;
+    world.refuse_stops(true);
+    world.answer_report(NodeState::Down, Some(proof()));
+    wait::until("nothing is mounted", PATIENCE, async || {
+        let left = world.mounts();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+    wait::until("the registry is told what is left", PATIENCE, async || {
+        let last = world.last_report().ok_or("no report".to_owned())?;
+        let why = last.attributes.get("returning").ok_or(format!("{last:?}"))?;
+        if why.contains("alloc.stop") { Ok(()) } else { Err(why.clone()) }
+    })
+    .await;
+    assert_eq!(world.last_report().unwrap().undone, None);
+    world.refuse_stops(false);
+    undone(&world).await;
+    world.judge();
+}
+
 #[tokio::test]
 async fn killed_on_the_way_back_it_begins_again() {
     let world = world().await;

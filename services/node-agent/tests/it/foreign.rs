@@ -67,6 +67,26 @@ async fn a_mount_of_somebody_else_is_left_alone_and_named() {
     is_released(&world, "a", 12).await;
 }
 
+/// Its flags may be others than ours, and nobody knows whose it is.
+#[tokio::test]
+async fn a_mount_of_somebody_else_that_shows_the_volume_is_not_taken_for_ours() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = world().await;
+    let path = world.dir.join("binds/data");
+    world.answer_take("a", Ok(grant("a", 7, &BTreeMap::new())));
+    world.mount_as("a", None, Some(&path)).await.unwrap();
+    let target = world.status().await.unwrap().mounts[0].path.clone();
+    umount2(&path, MntFlags::empty()).unwrap();
+    mount(Some(Path::new(&target)), &path, None::<&Path>, MsFlags::MS_BIND, None::<&Path>).unwrap();
+    let refused = world.mount_as("a", None, Some(&path)).await.unwrap_err();
+    assert_eq!(refused.code, Code::PathRefused, "{refused}");
+    umount2(&path, MntFlags::empty()).unwrap();
+    world.mount_as("a", None, Some(&path)).await.unwrap();
+    is_released(&world, "a", 12).await;
+}
+
 /// Also one that lies upon ours, and one that shows the volume itself.
 #[tokio::test]
 async fn a_mount_upon_ours_is_left_alone() {

@@ -57,10 +57,18 @@ pub struct World {
     grants: Grants,
     reports: Arc<Mutex<Vec<Report>>>,
     answer: Arc<Mutex<Reported>>,
-    stopped: Arc<Mutex<Vec<Stop>>>,
+    stopped: Arc<Mutex<Stopped>>,
     _others: Service,
     pub dir: Dir,
     _server: Server,
+}
+
+/// The allocs that the agent said have ended.
+#[derive(Default)]
+struct Stopped {
+    all: Vec<Stop>,
+    /// Whether the claim service cannot note any more of them.
+    refuses: bool,
 }
 
 /// How the world differs from the usual one.
@@ -171,7 +179,12 @@ impl World {
     pub fn stopped(&self) -> Vec<(String, String)> {
         let stopped = self.stopped.lock().unwrap();
         let said = |stop: &Stop| (stop.id.to_string(), stop.note.clone().unwrap_or_default());
-        stopped.iter().map(said).collect()
+        stopped.all.iter().map(said).collect()
+    }
+
+    /// Whether the claim service refuses from now on to note that an alloc has ended.
+    pub fn refuse_stops(&self, refuses: bool) {
+        self.stopped.lock().unwrap().refuses = refuses;
     }
 
     /// From now on the claim service grants the volume to the alloc, at this epoch.
@@ -403,7 +416,7 @@ async fn others(
     grants: &Grants,
     reports: &Arc<Mutex<Vec<Report>>>,
     answer: &Arc<Mutex<Reported>>,
-    stopped: &Arc<Mutex<Vec<Stop>>>,
+    stopped: &Arc<Mutex<Stopped>>,
 ) -> Service {
     let spec = ServiceSpec {
         name: "berth-test".to_owned(),
@@ -439,7 +452,7 @@ async fn others(
                 let asked: alloc::List = request.decode("alloc.list")?;
                 assert_eq!((asked.node, asked.state), (Some(node()), Some(AllocState::Live)));
                 let ended = ended.lock().unwrap();
-                let is_live = |id: &&str| ended.iter().all(|stop| stop.id.as_str() != *id);
+                let is_live = |id: &&str| ended.all.iter().all(|stop| stop.id.as_str() != *id);
                 let allocs: Vec<_> = ["a", "b"].into_iter().filter(is_live).map(stub).collect();
                 Ok(json!({"index": 0, "allocs": allocs}))
             }
@@ -452,8 +465,12 @@ async fn others(
             let stopped = Arc::clone(&stopped);
             async move {
                 let stop: Stop = request.decode("alloc.stop")?;
+                let mut stopped = stopped.lock().unwrap();
+                if stopped.refuses {
+                    return Err(Problem::new(Code::BusUnavailable, "no quorum").retryable());
+                }
                 let answer = AllocStatus { state: stop.state, ..live(&stop.id) };
-                stopped.lock().unwrap().push(stop);
+                stopped.all.push(stop);
                 Ok(answer)
             }
         })
