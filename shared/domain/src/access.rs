@@ -322,6 +322,24 @@ single-node-multi-writer  write  yes yes yes OneNode OneNode
         }
     }
 
+    /// Safety rule 2: which volumes are attached to one node at a time.
+    #[test]
+    fn a_volume_is_exclusive_when_no_second_node_may_join() {
+        for access in AccessMode::ALL {
+            let joins = admit(access, Mode::Read, &"n2", [("n1", Mode::Read)]).is_ok();
+            assert_eq!(access.is_exclusive(), !joins, "{access}");
+        }
+    }
+
+    #[test]
+    fn a_capability_asked_for_as_a_whole_is_the_one_that_is_used() {
+        let capability = |access| Capability { access, attachment: AttachmentMode::BlockDevice };
+        let offered = AccessMode::ALL.map(capability);
+        for asked in offered {
+            assert_eq!(CapabilityFilter::from(asked).first_of(&offered), Some(asked));
+        }
+    }
+
     #[test]
     fn names_are_those_that_are_serialized() {
         for access in AccessMode::ALL {

@@ -350,3 +350,23 @@ impl fmt::Debug for Claims {
         f.debug_map().entries(self).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_summary_that_is_not_what_its_claims_come_to_is_seen() {
+        let claim = json!({
+            "state": "taken", "node": "n1", "mode": "write", "since": "2026-01-31T12:00:00.000Z",
+            "access": "single-node-writer", "attachment": "file-system", "controller": true,
+        });
+        let claim: Claim = serde_json::from_value(claim).unwrap();
+        let mut claims = Claims::from([("a".parse().unwrap(), claim)]);
+        assert!(claims.is_summed());
+        claims.0.as_mut().unwrap().summary = Summary::default();
+        assert!(!claims.is_summed());
+    }
+}

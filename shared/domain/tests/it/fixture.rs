@@ -71,18 +71,18 @@ pub fn volume<const N: usize>(access: AccessMode, claims: [(&str, Claim); N]) ->
 }
 
 pub fn decide(volume: &Volume, command: &Command) -> Result<Step, Refusal> {
+    decide_beside(volume, command, HandleUse::default())
+}
+
+/// The same, where this is known of the volume's handle.
+pub fn decide_beside(
+    volume: &Volume,
+    command: &Command,
+    handle: HandleUse,
+) -> Result<Step, Refusal> {
     let attempt = AttemptId::new("new").unwrap();
-    step(
-        volume,
-        command,
-        &Context {
-            now: NOW,
-            attempt,
-            jitter: 7,
-            policy: Policy::default(),
-            handle: HandleUse::default(),
-        },
-    )
+    let policy = Policy::default();
+    step(volume, command, &Context { now: NOW, attempt, jitter: 7, policy, handle })
 }
 
 pub fn asks(volume: &Volume, take: Take) -> Result<Step, Refusal> {

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use berth_domain::access::{AccessMode, Mode};
-use berth_domain::volume::{CallKind, Command, Outcome, Refusal, Route, State, Take};
+use berth_domain::volume::{
+    CallKind, Command, Outcome, Refusal, Route, State, Take, Volume, VolumeSpec, Write,
+};
 
+use crate::fixture::decide;
 use crate::world::{World, alloc, begin, release, spec, take, worker};
 
 const EXCLUSIVE: &[AccessMode] = &[AccessMode::SingleNodeWriter];
@@ -167,6 +170,22 @@ fn rule_8_a_second_claim_on_the_node_is_taken_at_once() {
     assert_eq!(world.claim("b").publish_context, context.into());
 }
 
+/// Rule 8: also beside one that is taken, a claim waits for the calls that may still act.
+#[test]
+fn rule_8_a_second_claim_waits_for_the_calls_that_may_act() {
+    let mut world = taken(SHARED, &[("a", "n1"), ("b", "n2")]);
+    let beside = Command::Take(take("c", "n1"));
+    world.apply(&begin("b", false)).unwrap();
+    for call in [CallKind::NodeDetach, CallKind::ControllerUnpublish] {
+        assert_eq!(world.claim("b").attempt.as_ref().unwrap().call, call);
+        let refused = world.apply(&beside).unwrap_err();
+        assert!(matches!(refused, Refusal::Busy { .. }), "{refused}");
+        world.done("b").unwrap();
+    }
+    assert!(world.apply(&beside).unwrap().call.is_none());
+    assert_eq!(world.claim("c").state, State::Taken);
+}
+
 /// Rule 9, Safety 3: the node is left by the last claim on it, and by one that is sure to.
 #[test]
 fn rule_9_who_leaves_a_shared_node_relies_on_a_fresh_unpublish_only() {
@@ -212,6 +231,23 @@ fn rule_13_waiting_claims_are_granted_in_their_turn() {
     // The first goes; one that waits is freed without a call, and the next is first.
     world.apply(&release("c")).unwrap();
     assert!(!world.volume.claims.contains_key(&alloc("c")));
+}
+
+/// Rule 13: whoever is ahead in line and not in the way is passed, whoever is behind.
+#[test]
+fn rule_13_a_writer_passes_a_waiting_reader_it_is_not_in_the_way_of() {
+    let mut world = taken(&[AccessMode::MultiNodeSingleWriter], &[("w1", "n1")]);
+    let waits = |name, node, mode| Command::Take(Take { wait: true, mode, ..take(name, node) });
+    let second = waits("w2", "n2", Mode::Write);
+    let third = waits("w3", "n3", Mode::Write);
+    for command in [&waits("r", "n1", Mode::Read), &second, &third] {
+        assert!(world.apply(command).unwrap().call.is_none());
+    }
+    world.apply(&begin("w1", false)).unwrap();
+    world.done("w1").unwrap();
+    world.done("w1").unwrap();
+    assert!(world.apply(&third).unwrap().call.is_none(), "the second writer is ahead");
+    assert!(world.apply(&second).unwrap().call.is_some(), "the reader reads on another node");
 }
 
 #[test]
@@ -269,6 +305,10 @@ fn rule_15_a_volume_goes_when_nobody_claims_it() {
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
     let refused = world.apply(&deregister(false)).unwrap_err();
     assert!(matches!(refused, Refusal::ClaimsLive { .. }), "{refused}");
+    let running = vec![alloc("a")];
+    let forced = Command::Deregister { force: true, reason: "gone".to_owned(), running };
+    let refused = world.apply(&forced).unwrap_err();
+    assert!(matches!(refused, Refusal::StillRunning { .. }), "{refused}");
     world.apply(&deregister(true)).unwrap();
     let refused = world.apply(&Command::Take(take("b", "n1"))).unwrap_err();
     assert!(matches!(refused, Refusal::Closing { .. }), "{refused}");
@@ -291,6 +331,21 @@ fn an_update_of_a_claimed_volume_changes_only_what_is_safe() {
     let refused = world.apply(&Command::Register(update)).unwrap_err();
     let Refusal::UnsafeUpdate { fields, .. } = refused else { panic!("{refused}") };
     assert_eq!(fields, ["context"]);
+}
+
+/// Rule 15: an update is of the same registration, and registering anew begins another.
+#[test]
+fn rule_15_an_update_keeps_the_registration() {
+    let registered = VolumeSpec { create_index: 7, ..spec(EXCLUSIVE) };
+    let update = VolumeSpec { name: "another name".to_owned(), create_index: 9, ..spec(EXCLUSIVE) };
+    let index_after = |spec: Option<VolumeSpec>| {
+        let volume = Volume { spec, ..Volume::default() };
+        let step = decide(&volume, &Command::Register(update.clone())).unwrap();
+        let Some(Write::PutSpec(spec)) = step.write else { panic!("{step:?}") };
+        spec.create_index
+    };
+    assert_eq!(index_after(Some(registered)), 7);
+    assert_eq!(index_after(None), 0, "its own revision, which the write cannot know");
 }
 
 /// Rule 10: a claim of the same alloc, made again, is another claim, and has a higher epoch.

@@ -53,6 +53,9 @@ proptest! {
             let found = plain.iter().filter(|(_, claim)| wanted(claim));
             found.map(|(alloc, _)| alloc.clone()).collect()
         };
+        let named = |found: Vec<(&AllocId, &Claim)>| -> BTreeSet<AllocId> {
+            found.into_iter().map(|(alloc, _)| alloc.clone()).collect()
+        };
         for state in STATES {
             for mode in [Mode::Read, Mode::Write] {
                 let counted = those(&|claim| claim.state == state && claim.mode == mode).len();
@@ -66,9 +69,7 @@ proptest! {
         let held = plain.values().filter(|claim| claim.is_held());
         let volume = Volume { spec: None, claims: claims.clone() };
         prop_assert_eq!(volume.in_use(), held.map(Claim::capability).min());
-        let named = |found: Vec<(&AllocId, &Claim)>| -> BTreeSet<AllocId> {
-            found.into_iter().map(|(alloc, _)| alloc.clone()).collect()
-        };
+        prop_assert_eq!(named(volume.holders().collect()), those(&Claim::is_held));
         let line: Vec<_> = claims.in_line().collect();
         prop_assert!(line.is_sorted_by_key(|(_, claim)| claim.epoch));
         prop_assert_eq!(named(line), those(&|claim| claim.state == State::Waiting));
@@ -106,10 +107,12 @@ proptest! {
     /// compares, in debug builds, what is counted with what looking through says.)
     #[test]
     fn how_they_came_about_makes_no_difference(
-        changes in changes(), spec in option::of(spec()), command in command(),
+        changes in changes(), other in changes(), spec in option::of(spec()), command in command(),
         context in context(),
     ) {
         let (claims, plain) = changed(&changes);
+        let (other_claims, other_plain) = changed(&other);
+        prop_assert_eq!(claims == other_claims, plain == other_plain);
         let grown = Volume { spec: spec.clone(), claims };
         let made = Volume { spec, claims: plain.into_iter().collect() };
         prop_assert_eq!(&grown, &made);

@@ -4,10 +4,15 @@
 use std::fmt::Write as _;
 
 use berth_domain::access::AccessMode;
-use berth_domain::volume::{CallKind, Outcome, Refusal, State, Step, Write};
+use berth_domain::proof::{Proof, ProofKind};
+use berth_domain::volume::{
+    CallKind, Claim, Command, HandleUse, OtherClaim, Outcome, Refusal, State, Step, Volume,
+    VolumeSpec, Write,
+};
+use berth_domain::{Namespace, Timestamp, VolumeKey};
 
-use crate::fixture::{answer, asks, claim, dead, decide, live, volume, with};
-use crate::world::{alloc, begin, take};
+use crate::fixture::{answer, asks, claim, dead, decide, decide_beside, live, volume, with};
+use crate::world::{alloc, begin, spec, take};
 
 use CallKind::{ControllerPublish, ControllerUnpublish, NodeDetach};
 use State::{NodeDetached, Publishing, Taken, Unpublishing, Waiting};
@@ -256,6 +261,102 @@ unpublishing, dead  unpublishing + agent.detach | unpublishing + agent.detach
 node-detached       node-detached + controller.unpublish | node-detached + controller.unpublish
 leaving, live       not due | not due
 leaving, dead       node-detached + controller.unpublish | node-detached + controller.unpublish
+",
+    );
+}
+
+/// Rule 16: when a person's word stands in for the controller's answer.
+#[test]
+fn rule_16_when_a_word_counts() {
+    let left = || claim(SHARED, NodeDetached, "n1");
+    let denied = || Claim { denied: true, ..left() };
+    let elsewhere = || claim(SHARED, Unpublishing, "n2");
+    let mut table = String::new();
+    for (name, found, beside) in [
+        ("the controller denied it", denied(), None),
+        ("the controller was not asked", left(), None),
+        ("its call is not answered", with(denied(), dead(ControllerUnpublish)), None),
+        ("it has not left its node", Claim { state: Unpublishing, ..denied() }, None),
+        ("another's call may act", denied(), Some(with(elsewhere(), live(NodeDetach)))),
+        ("another's call is over", denied(), Some(with(elsewhere(), dead(NodeDetach)))),
+    ] {
+        let mut volume = volume(SHARED, [("a1", found)]);
+        volume.claims.extend(beside.map(|beside| (alloc("a2"), beside)));
+        let word = |epoch| {
+            let (at, by) = (Timestamp::default(), "ada".to_owned());
+            let word = Proof { kind: ProofKind::Confirmed, by, at, note: String::new() };
+            decide(&volume, &Command::Confirm { alloc: alloc("a1"), epoch, word })
+        };
+        writeln!(table, "{name:<32}{}", words(&word(10))).unwrap();
+        assert_eq!(word(9), Err(Refusal::NoSuchClaim(alloc("a1"))), "the claim before it");
+    }
+    same(
+        &table,
+        "\
+the controller denied it        freed
+the controller was not asked    not due
+its call is not answered        not due
+it has not left its node        not due
+another's call may act          not due
+another's call is over          freed
+",
+    );
+}
+
+/// Rule 17: of a volume that is registered twice neither registration is granted or changed but in
+/// what leaves its handle as it is; and a handle that is taken is registered for nobody else.
+#[test]
+fn rule_17_a_handle_is_of_one_volume() {
+    let others = vec!["volume other".to_owned()];
+    let twice = || HandleUse { others: others.clone(), claims: Vec::new() };
+    let decide = |volume: &Volume, command: &Command| decide_beside(volume, command, twice());
+    let taken = volume(SHARED, [("a1", claim(SHARED, Taken, "n1"))]);
+    for volume in [&volume(SHARED, []), &taken] {
+        let refused = Err(Refusal::RegisteredTwice { others: others.clone() });
+        assert_eq!(decide(volume, &Command::Take(take("a1", "n1"))), refused);
+        assert_eq!(decide(volume, &Command::Reserve), refused);
+    }
+    let refused = Err(Refusal::HandleTaken { others: others.clone() });
+    let register = |spec: VolumeSpec| Command::Register(spec);
+    assert_eq!(decide(&Volume::default(), &register(spec(&[SHARED]))), refused);
+    let moved = VolumeSpec { external_id: Some("another".to_owned()), ..spec(&[SHARED]) };
+    assert_eq!(decide(&volume(SHARED, []), &register(moved)), refused);
+    let renamed = VolumeSpec { name: "another".to_owned(), ..spec(&[SHARED]) };
+    assert_eq!(words(&decide(&taken, &register(renamed))), "spec");
+}
+
+/// Rule 17, Safety 3: the controller detaches nothing from under a claim of the other registration,
+/// by state of that claim.
+#[test]
+fn rule_17_a_claim_of_the_other_registration_keeps_the_attachment() {
+    let mut table = String::new();
+    for (node, external) in [
+        ("n1", Some("ext-n1")),
+        ("n1", Some("another")),
+        ("n2", Some("ext-n1")),
+        ("n2", None),
+        ("n2", Some("ext-n2")),
+    ] {
+        let came = [Waiting, Publishing, Taken, Unpublishing, NodeDetached].map(|state| {
+            let external_node = external.map(ToOwned::to_owned);
+            let other = Claim { external_node, ..claim(SHARED, state, node) };
+            let key = VolumeKey::new(Namespace::default(), "other".parse().unwrap());
+            let claims = OtherClaim::of(&key, &alloc("b1"), &other).into_iter().collect();
+            let handle = HandleUse { others: vec!["volume other".to_owned()], claims };
+            let left = volume(SHARED, [("a1", claim(SHARED, NodeDetached, "n1"))]);
+            let calls = decide_beside(&left, &begin("a1", false), handle);
+            if calls.is_ok_and(|step| step.call.is_some()) { "calls" } else { "waits" }
+        });
+        writeln!(table, "{node} {:<8}{}", external.unwrap_or("-"), came.join(" ")).unwrap();
+    }
+    same(
+        &table,
+        "\
+n1 ext-n1  calls waits waits waits calls
+n1 another calls waits waits waits calls
+n2 ext-n1  calls waits waits waits calls
+n2 -       calls waits waits waits calls
+n2 ext-n2  calls calls calls calls calls
 ",
     );
 }
