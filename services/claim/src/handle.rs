@@ -222,3 +222,6 @@ async fn attend(state: &State, repair: Repair) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -113,6 +113,12 @@ impl Site {
     }
 }
 
+/// A publish that was begun.
+fn attempt(deadline: Timestamp) -> Attempt {
+    let (id, worker) = (AttemptId::new("publish").unwrap(), WorkerId::new("claim").unwrap());
+    Attempt { id, call: CallKind::ControllerPublish, worker, deadline }
+}
+
 fn on_node(at: usize) -> Due {
     Due::Now(Executor::Node(PluginId::new("p").unwrap(), node(at)))
 }
@@ -143,6 +149,43 @@ fn a_failed_call_waits_for_its_time_unless_something_changed() {
     let next_try = site.0.claims.get(&alloc(1)).unwrap().next_try.unwrap();
     assert_eq!(site.due(1, ENDED), Due::At(next_try));
     assert_eq!(site.due(1, Known { early: true, ..ENDED }), on_node(1));
+    site.1 = next_try.unix_ms();
+    assert_eq!(site.due(1, ENDED), on_node(1), "its time has come");
+}
+
+/// Rule 14: a reservation nobody comes back for is undone, once its publish can no longer act.
+#[test]
+fn a_reservation_is_looked_at_when_its_publish_may_act_no_more() {
+    let mut site = Site::new(&[(1, 1)]);
+    let deadline = Timestamp::from_unix_ms(site.1 + 5_000);
+    let mut claim = site.0.claims.remove(&alloc(1)).unwrap();
+    (claim.state, claim.attempt) = (State::Publishing, Some(attempt(deadline)));
+    site.0.claims.insert(alloc(1), claim);
+    let last = deadline.after(limits::CLOCK_MARGIN);
+    assert_eq!(site.due(1, WANTED), Due::At(last));
+    assert_eq!(site.due(1, ENDED), controller(), "that it is given up is to be seen");
+    site.1 = last.unix_ms() - 10;
+    assert_eq!(site.due(1, WANTED), Due::At(last));
+    site.1 += 1;
+    assert_eq!(site.due(1, WANTED), controller());
+}
+
+/// Rule 9: beside another on its node a claim goes without a call, so it waits for none but its own.
+#[test]
+fn a_claim_that_needs_no_call_waits_for_none_of_others() {
+    let mut site = Site::new(&[(1, 1), (2, 1), (3, 2)]);
+    let others = site.begin(3);
+    let mut left = site.0.claims.get(&alloc(1)).unwrap().clone();
+    left.state = State::NodeDetached;
+    site.0.claims.insert(alloc(1), left.clone());
+    assert_eq!(site.due(1, ENDED), controller());
+    left.attempt = Some(attempt(others.deadline));
+    site.0.claims.insert(alloc(1), left.clone());
+    assert_eq!(site.due(1, ENDED), Due::At(others.deadline), "its own publish may act");
+    left.attempt = None;
+    site.0.claims.insert(alloc(1), left);
+    site.0.claims.remove(&alloc(2));
+    assert_eq!(site.due(1, ENDED), Due::At(others.deadline), "now it needs a call");
 }
 
 #[test]

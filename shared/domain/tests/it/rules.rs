@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use berth_domain::Timestamp;
 use berth_domain::access::{AccessMode, Mode};
 use berth_domain::volume::{
-    CallKind, Command, Outcome, Refusal, Route, State, Take, Volume, VolumeSpec, Write,
+    CallKind, Closing, Command, Outcome, Refusal, Route, State, Take, Volume, VolumeSpec, Write,
 };
 
 use crate::fixture::decide;
@@ -119,6 +120,30 @@ fn rule_6_a_timeout_is_not_an_answer() {
         world.pass_all_deadlines();
         world.apply(&begin("a", false)).unwrap();
     }
+}
+
+/// Rule 6: tries and errors are those of the state that a claim is in, and so is since when.
+#[test]
+fn rule_6_a_new_state_begins_with_a_first_try() {
+    let mut world = World::with(EXCLUSIVE);
+    world.apply(&Command::Take(take("a", "n1"))).unwrap();
+    for state in [State::Publishing, State::Unpublishing, State::NodeDetached] {
+        let now = world.context().now;
+        let claim = world.claim("a");
+        assert_eq!((claim.state, claim.since), (state, now));
+        assert_eq!((claim.tries, &claim.error), (0, &None));
+        world.answer("a", failed()).unwrap();
+        assert_eq!((world.claim("a").tries, world.claim("a").since), (1, now));
+        world.pass_all_deadlines();
+        match state {
+            State::Publishing => world.apply(&Command::Take(take("a", "n1"))),
+            _ => world.apply(&begin("a", false)),
+        }
+        .unwrap();
+        world.done("a").unwrap();
+        world.apply(&begin("a", false)).ok();
+    }
+    assert!(world.volume.claims.is_empty());
 }
 
 /// Rule 6: a publish that was refused is undone by an unpublish that succeeds, and by nothing else.
@@ -333,19 +358,33 @@ fn an_update_of_a_claimed_volume_changes_only_what_is_safe() {
     assert_eq!(fields, ["context"]);
 }
 
-/// Rule 15: an update is of the same registration, and registering anew begins another.
+/// Rule 15: an update is of the same registration, and registering anew begins another; neither
+/// closes the volume.
 #[test]
 fn rule_15_an_update_keeps_the_registration() {
     let registered = VolumeSpec { create_index: 7, ..spec(EXCLUSIVE) };
-    let update = VolumeSpec { name: "another name".to_owned(), create_index: 9, ..spec(EXCLUSIVE) };
-    let index_after = |spec: Option<VolumeSpec>| {
+    let closing = Some(Closing { since: Timestamp::default(), reason: "force".to_owned() });
+    let name = "another name".to_owned();
+    let update = VolumeSpec { name, create_index: 9, closing, ..spec(EXCLUSIVE) };
+    let written = |spec: Option<VolumeSpec>| {
         let volume = Volume { spec, ..Volume::default() };
         let step = decide(&volume, &Command::Register(update.clone())).unwrap();
         let Some(Write::PutSpec(spec)) = step.write else { panic!("{step:?}") };
-        spec.create_index
+        (spec.create_index, spec.closing)
     };
-    assert_eq!(index_after(Some(registered)), 7);
-    assert_eq!(index_after(None), 0, "its own revision, which the write cannot know");
+    assert_eq!(written(Some(registered)), (7, None));
+    assert_eq!(written(None), (0, None), "its own revision, which the write cannot know");
+}
+
+/// Whoever looks at a claim on its way out is told why it goes.
+#[test]
+fn a_release_says_why_until_the_claim_is_gone() {
+    let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
+    world.apply(&release("a")).unwrap();
+    world.apply(&begin("a", true)).unwrap();
+    assert_eq!(world.claim("a").reason.as_deref(), Some("asked"));
+    world.done("a").unwrap();
+    assert_eq!(world.claim("a").reason.as_deref(), Some("asked"));
 }
 
 /// Rule 10: a claim of the same alloc, made again, is another claim, and has a higher epoch.

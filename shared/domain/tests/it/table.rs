@@ -7,7 +7,7 @@ use berth_domain::access::AccessMode;
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{
     CallKind, Claim, Command, HandleUse, OtherClaim, Outcome, Refusal, State, Step, Volume,
-    VolumeSpec, Write,
+    VolumeSpec, Write, name_in,
 };
 use berth_domain::{Namespace, Timestamp, VolumeKey};
 
@@ -323,6 +323,16 @@ fn rule_17_a_handle_is_of_one_volume() {
     assert_eq!(decide(&volume(SHARED, []), &register(moved)), refused);
     let renamed = VolumeSpec { name: "another".to_owned(), ..spec(&[SHARED]) };
     assert_eq!(words(&decide(&taken, &register(renamed))), "spec");
+}
+
+/// Rule 17: a refusal names no volume that its caller may not know of.
+#[test]
+fn rule_17_a_volume_of_another_namespace_is_not_named() {
+    let in_namespace =
+        |namespace: &str| VolumeKey::new(namespace.parse().unwrap(), "other".parse().unwrap());
+    let named = |namespace| name_in(&Namespace::default(), &in_namespace(namespace));
+    assert_eq!(named("default"), "volume other");
+    assert_eq!(named("theirs"), "a volume of another namespace");
 }
 
 /// Rule 17, Safety 3: the controller detaches nothing from under a claim of the other registration,
