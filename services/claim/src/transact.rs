@@ -501,3 +501,6 @@ fn passage<'a>(
     };
     Some(Passage { volume, alloc: subject(write)?, before, after })
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,3 +19,19 @@ pub fn check(deadline: Instant) -> Result<(), Problem> {
     }
     Err(Problem::new(Code::Late, "its caller gave up while it was worked in").retryable())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Rule 1: what nobody waits for any more is not decided.
+    #[test]
+    fn what_is_asked_past_its_deadline_is_refused() {
+        let now = Instant::now();
+        assert!(check(now + Duration::from_secs(60)).is_ok());
+        let refused = check(now).unwrap_err();
+        assert!(refused.code == Code::Late && refused.retryable, "{refused}");
+    }
+}
