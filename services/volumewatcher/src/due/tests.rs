@@ -170,7 +170,7 @@ fn a_reservation_is_looked_at_when_its_publish_may_act_no_more() {
     assert_eq!(site.due(1, WANTED), controller());
 }
 
-/// Rule 9: beside another on its node a claim goes without a call, so it waits for none but its own.
+/// Rule 9: beside another on its node a claim goes without a call, so it waits for its own only.
 #[test]
 fn a_claim_that_needs_no_call_waits_for_none_of_others() {
     let mut site = Site::new(&[(1, 1), (2, 1), (3, 2)]);

@@ -99,7 +99,8 @@ proptest! {
                     && other.state != State::NodeDetached
                     && (other.node == leaving.node || one_id(other))
             };
-            prop_assert_eq!(claims.attachment_user(leaving), plain.iter().find(|one| stands(one.1)));
+            let user = plain.iter().find(|(_, other)| stands(other));
+            prop_assert_eq!(claims.attachment_user(leaving), user);
         }
     }
 
