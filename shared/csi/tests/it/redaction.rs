@@ -1,7 +1,9 @@
 //! No message that can hold a secret prints it, and none was forgotten.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use berth_csi::failure::in_words;
+use berth_csi::redact::Secrets;
 use berth_csi::v1;
 use protox::prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value,
@@ -94,4 +96,13 @@ fn no_message_prints_its_secrets() {
         .map(MessageDescriptor::full_name)
         .collect();
     assert_eq!(tried, secretive);
+}
+
+/// Safety 6: what a plugin says beside an answer is shown without the secrets of the request.
+#[test]
+fn what_is_said_beside_an_answer_shows_no_secret() {
+    let secrets = BTreeMap::from([("password".to_owned(), SECRET.to_owned())]);
+    let request = v1::NodeStageVolumeRequest { secrets, ..Default::default() };
+    let said = in_words(&format!("mounted with {SECRET}\nas asked"), &Secrets::of(&request));
+    assert_eq!(said, "mounted with *** as asked");
 }
