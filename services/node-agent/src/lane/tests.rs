@@ -94,6 +94,40 @@ async fn a_caller_hears_by_its_deadline_that_there_is_no_answer() {
     panic!("told too late to be heard");
 }
 
+/// Safety 8: its turn comes within its deadline, and it hears of that when its process goes on.
+#[tokio::test]
+async fn a_call_whose_process_was_paused_past_its_deadline_does_not_begin() {
+    let lanes = Lanes::since(0);
+    let (answer, answered) = oneshot::channel::<()>();
+    let (begin, inside) = oneshot::channel::<()>();
+    let holder = tokio::spawn({
+        let lanes = lanes.clone();
+        let work = async move {
+            begin.send(()).unwrap();
+            answered.await.unwrap();
+            Ok(())
+        };
+        async move { lanes.run(turn(1, 5_000), work).await }
+    });
+    inside.await.unwrap();
+    let paused = turn(2, 1_000);
+    let deadline = paused.deadline;
+    let late = tokio::spawn({
+        let lanes = lanes.clone();
+        async move { lanes.run(paused, never()).await }
+    });
+    while lanes.seen.lock().unwrap().newest[&volume()].0 < 2 {
+        tokio::task::yield_now().await;
+    }
+    answer.send(()).unwrap();
+    // The whole process stands still: nobody is polled.
+    while clock::now() <= deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    holder.await.unwrap().unwrap();
+    assert_eq!(code(late.await.unwrap()), Code::Late);
+}
+
 #[tokio::test]
 async fn one_that_was_overtaken_while_it_waited_does_not_begin() {
     let lanes = Lanes::since(0);

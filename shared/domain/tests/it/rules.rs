@@ -78,7 +78,11 @@ fn rule_3_a_new_attempt_waits_until_no_other_may_act() {
     assert!(world.claim("a").attempt.is_none(), "b's call may still act");
     world.done("b").unwrap();
     assert_eq!(world.claim("b").attempt.as_ref().unwrap().call, CallKind::ControllerUnpublish);
-    assert!(matches!(world.apply(&begin("a", false)), Err(Refusal::NotDue { .. })));
+    let Err(Refusal::NotDue { next_try, .. }) = world.apply(&begin("a", false)) else {
+        panic!("b's call may still act")
+    };
+    let deadline = world.claim("b").attempt.as_ref().unwrap().deadline;
+    assert_eq!(next_try, Some(deadline.after(world.context().policy.clock_margin)));
 }
 
 /// Rule 5, Safety 7: an answer counts for the attempt on the record only, however late.

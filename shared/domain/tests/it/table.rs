@@ -354,8 +354,11 @@ fn rule_17_a_claim_of_the_other_registration_keeps_the_attachment() {
             let claims = OtherClaim::of(&key, &alloc("b1"), &other).into_iter().collect();
             let handle = HandleUse { others: vec!["volume other".to_owned()], claims };
             let left = volume(SHARED, [("a1", claim(SHARED, NodeDetached, "n1"))]);
-            let calls = decide_beside(&left, &begin("a1", false), handle);
-            if calls.is_ok_and(|step| step.call.is_some()) { "calls" } else { "waits" }
+            match decide_beside(&left, &begin("a1", false), handle) {
+                Ok(step) if step.call.is_some() => "calls",
+                Err(Refusal::NotDue { next_try: Some(_), .. }) => "waits",
+                other => panic!("nothing says when it is looked at again: {other:?}"),
+            }
         });
         writeln!(table, "{node} {:<8}{}", external.unwrap_or("-"), came.join(" ")).unwrap();
     }
