@@ -7,26 +7,19 @@
 //! **Promises** that the key of a handle is taken over only from a volume that is not registered
 //! with it, and that this is still so when the key is written: the batch writes below that volume,
 //! too, under its guard.
+//!
+//! **Decides only**: [`transact`](crate::transact) stores, and `tests/model` asks the same
+//! functions.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+mod repair;
 
 use berth_contract::key;
+use berth_contract::record::UnreadableRecord;
 use berth_domain::VolumeKey;
-use berth_domain::volume::{Command, Handle, HandleUse, Refusal, VolumeSpec, Write};
+use berth_domain::volume::{Command, Handle, HandleUse, VolumeSpec, Write};
 use berth_service::projection::{HandleEntry, HandleGuard, Subtree, Volumes};
-use berth_service::{clock, process};
-use futures_util::{StreamExt as _, stream};
 
-use crate::state::State;
-use crate::transact::TransactError;
-
-/// How often handles are looked through for what is to be repaired.
-const REPAIR_EVERY: Duration = Duration::from_secs(30);
-/// The first time, after the start.
-const REPAIR_FIRST: Duration = Duration::from_secs(1);
-/// How many are repaired at once: they share batches.
-const REPAIRS_AT_ONCE: usize = 64;
+pub(crate) use repair::repair;
 
 /// A write that goes beside a transition's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +74,7 @@ pub fn beside(
     volume: &VolumeKey,
     command: &Command,
     write: &Write,
-) -> Result<Vec<Beside>, TransactError> {
+) -> Result<Vec<Beside>, UnreadableRecord> {
     let before = current(volumes, volume);
     let after = match write {
         Write::PutSpec(spec) => Some(spec.handle(&volume.volume)),
@@ -105,7 +98,7 @@ pub fn beside(
         _ if others => {}
         None => beside.push(Beside::Own(after)),
         Some(HandleGuard { owner: Err(record), .. }) => {
-            return Err(TransactError::Unreadable(record.clone()));
+            return Err(record.clone());
         }
         Some(HandleGuard { owner: Ok(owner), .. }) if owner == volume => {
             if is_new {
@@ -130,11 +123,11 @@ fn current(volumes: &Volumes, volume: &VolumeKey) -> Option<Handle> {
 }
 
 /// Holds a volume as it is, which is not registered with the handle that its key names it for.
-fn fence(volumes: &Volumes, owner: &VolumeKey) -> Result<Beside, TransactError> {
+fn fence(volumes: &Volumes, owner: &VolumeKey) -> Result<Beside, UnreadableRecord> {
     let subtree = volumes.get(owner);
     if let Some(record) = subtree.and_then(Subtree::first_unreadable) {
         // It may be registered with the handle after all.
-        return Err(TransactError::Unreadable(record.clone()));
+        return Err(record.clone());
     }
     let spec = subtree.and_then(|subtree| subtree.volume.spec.clone()).map(Box::new);
     Ok(Beside::Fence(owner.clone(), spec))
@@ -145,52 +138,22 @@ pub fn released(
     volumes: &Volumes,
     handle: &Handle,
     owner: &VolumeKey,
-) -> Result<Vec<(u64, Beside)>, TransactError> {
+) -> Result<Vec<(u64, Beside)>, UnreadableRecord> {
     let writes = [fence(volumes, owner)?, Beside::Free(handle.clone())];
     Ok(writes.into_iter().map(|write| (write.revision(volumes), write)).collect())
 }
 
 /// A repair that is due.
-enum Repair {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repair {
     /// A volume has no key for its handle.
     Reserve(VolumeKey),
     /// The key of a handle names a volume that is not registered with it.
     Release(Handle, VolumeKey),
 }
 
-/// Looks through all handles now and then, and repairs what is wrong. Any number of replicas may do
-/// this at once: each repair is guarded.
-pub async fn repair(state: State) {
-    let mut told = BTreeSet::new();
-    let mut wait = REPAIR_FIRST;
-    loop {
-        tokio::time::sleep(clock::jittered(wait)).await;
-        wait = REPAIR_EVERY;
-        let mut twice = BTreeSet::new();
-        let due: Vec<Repair> = state.volume_mirror.read(|volumes| {
-            let handles = volumes.handles().iter();
-            handles
-                .filter_map(|(handle, entry)| {
-                    if entry.registered.len() > 1 {
-                        twice.insert((handle.clone(), entry.registered.clone()));
-                    }
-                    due(handle, entry)
-                })
-                .collect()
-        });
-        for (handle, volumes) in twice.difference(&told) {
-            tracing::warn!(
-                ?volumes, plugin = %handle.plugin, external_id = handle.external_id,
-                "one volume of the plugin is registered more than once; none of these is granted"
-            );
-        }
-        told = twice;
-        let all = stream::iter(due).map(|repair| attend(&state, repair));
-        all.buffer_unordered(REPAIRS_AT_ONCE).collect::<()>().await;
-    }
-}
-
-fn due(handle: &Handle, entry: &HandleEntry) -> Option<Repair> {
+/// The repair of a handle that is due.
+pub fn due(handle: &Handle, entry: &HandleEntry) -> Option<Repair> {
     match (entry.registered.as_slice(), &entry.guard) {
         ([volume], None) => Some(Repair::Reserve(volume.clone())),
         ([volume], Some(HandleGuard { owner: Ok(owner), .. })) if owner != volume => {
@@ -200,26 +163,6 @@ fn due(handle: &Handle, entry: &HandleEntry) -> Option<Repair> {
             Some(Repair::Release(handle.clone(), owner.clone()))
         }
         _ => None,
-    }
-}
-
-async fn attend(state: &State, repair: Repair) {
-    let (repaired, volume) = match repair {
-        Repair::Reserve(volume) => {
-            let trace = clock::begin_trace();
-            let done = state.transact(&volume, trace, |_| Ok(Command::Reserve)).await;
-            (done.map(drop), volume)
-        }
-        Repair::Release(handle, volume) => (state.release_handle(&handle, &volume).await, volume),
-    };
-    match repaired {
-        Ok(()) => tracing::info!(%volume, "the key of the volume's handle is repaired"),
-        // It changed meanwhile; the next look says whether something is left to do.
-        Err(TransactError::Refused(Refusal::NoSuchVolume | Refusal::RegisteredTwice { .. })) => {}
-        Err(error) => {
-            let error = process::chain(&error);
-            tracing::warn!(%volume, error, "the key of its handle is repaired later");
-        }
     }
 }
 

@@ -20,7 +20,7 @@ mod detach;
 mod endpoints;
 mod events;
 mod forget;
-mod handle;
+pub mod handle;
 mod locate;
 mod look;
 mod measure;

@@ -154,7 +154,8 @@ impl Shared {
                 let (mut before_write, mut beside) = (None, Vec::new());
                 if let Ok(Step { write: Some(write), .. }) = &decided {
                     before_write = before(subtree, write);
-                    beside = handle::beside(volumes, volume, &command, write)?;
+                    beside = handle::beside(volumes, volume, &command, write)
+                        .map_err(TransactError::Unreadable)?;
                 }
                 let plugin = now.spec.as_ref().map(|spec| spec.plugin.clone());
                 let head = subtree.map_or(0, |subtree| subtree.head);
@@ -340,7 +341,7 @@ impl Shared {
         });
         let Some(found) = found else { return Ok(()) };
         let mut all = Vec::new();
-        for (revision, beside) in &found? {
+        for (revision, beside) in &found.map_err(TransactError::Unreadable)? {
             let mut one = Stored::beside(owner, beside, *revision, || Some(trace.trace_id()))?;
             one.revision = heads.known.remove(&one.filter).unwrap_or(one.revision);
             all.push(one);

@@ -21,6 +21,7 @@ mod controller;
 mod decide;
 mod fingerprint;
 mod gone;
+pub mod handle;
 mod lost;
 mod model;
 mod node;

@@ -86,7 +86,7 @@ fn words(volumes: &Volumes, command: &Command, write: &Write) -> String {
     };
     match beside(volumes, &key_of("data"), command, write) {
         Ok(all) => all.iter().map(words).collect::<Vec<_>>().join("; "),
-        Err(error) => format!("{error:?}").split('(').next().unwrap_or_default().to_owned(),
+        Err(UnreadableRecord { .. }) => "Unreadable".to_owned(),
     }
 }
 

@@ -9,6 +9,7 @@ use berth_contract::message::registry::{
     Declared, Gone, Leave, Left, NodeQuery, NodeStatus, Nodes,
 };
 use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
 use berth_contract::subject::{AgentVerb, Global as Verb, Namespaced};
 use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
@@ -59,12 +60,16 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
 async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
     let question = Question::agent(AgentVerb::Status, id);
     let (node, agent, claims) =
-        tokio::join!(find(session, id), ask_agent(session, &question), claims(session, id));
+        tokio::join!(query(session, id), ask_agent(session, &question), claims(session, id));
     let (agent, agent_error) = match agent {
         Ok(agent) => (Some(agent), None),
         Err(problem) => (None, Some(problem.to_string())),
     };
-    Ok(NodeTruth { node: node?, agent, agent_error, claims: claims.ok() })
+    let mut nodes = node?;
+    let node = take_node(&mut nodes, id)?;
+    let (claims, unread) = claims.ok().unzip();
+    let unreadable = nodes.unreadable.into_iter().chain(unread.unwrap_or_default()).collect();
+    Ok(NodeTruth { node, agent, agent_error, claims, unreadable })
 }
 
 /// A node's agent may be away: it is asked once.
@@ -72,22 +77,28 @@ async fn ask_agent(session: &Session, question: &Question) -> Result<AgentStatus
     session.once(question, &agent::Status {}, Instant::now() + AGENT).await
 }
 
-/// Every claim for a node, of all namespaces.
-async fn claims(session: &Session, id: &NodeId) -> Result<Vec<ClaimStatus>, Failure> {
+/// Every claim for a node, of all namespaces; and the claims that cannot be read, of which nobody
+/// knows for which node they are.
+async fn claims(
+    session: &Session,
+    id: &NodeId,
+) -> Result<(Vec<ClaimStatus>, Vec<UnreadableRecord>), Failure> {
     let all = Namespace::new(ALL)
         .map_err(|error| Problem::new(Code::Internal, error).at("claim.status"))?;
     let question = Question::namespaced(Namespaced::ClaimStatus, &all);
     let mut body = claim::Status { node: Some(id.clone()), ..claim::Status::default() };
-    let mut found = Vec::new();
+    let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     for _page in 0..PAGES_MAX {
         let page: Claims = session.ask(&question, &body).await?;
         found.extend(page.claims);
+        // Each page names all of them.
+        unreadable = page.unreadable;
         match page.next {
             Some(next) => body.page.after = Some(next),
             None => break,
         }
     }
-    Ok(found)
+    Ok((found, unreadable))
 }
 
 /// Refuses what was not said with `--yes`, and says what would be.
@@ -141,10 +152,18 @@ pub fn user_and_host() -> String {
 
 /// One node.
 pub async fn find(session: &Session, id: &NodeId) -> Result<NodeStatus, Failure> {
+    Ok(take_node(&mut query(session, id).await?, id)?)
+}
+
+async fn query(session: &Session, id: &NodeId) -> Result<Nodes, Failure> {
     let body = NodeQuery::of(id.clone());
-    let nodes: Nodes = session.ask(&Question::global(Verb::NodeStatus), &body).await?;
-    nodes.nodes.into_iter().find(|node| node.id == *id).ok_or_else(|| {
+    session.ask(&Question::global(Verb::NodeStatus), &body).await
+}
+
+fn take_node(nodes: &mut Nodes, id: &NodeId) -> Result<NodeStatus, Problem> {
+    let place = nodes.nodes.iter().position(|node| node.id == *id);
+    place.map(|place| nodes.nodes.swap_remove(place)).ok_or_else(|| {
         let message = format!("there is no node {id}");
-        Problem::new(Code::NoSuchNode, message).at("node.status").node(id).into()
+        Problem::new(Code::NoSuchNode, message).at("node.status").node(id)
     })
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_contract::message::agent::{AgentStatus, MountHealth, MountStatus, WorkStatus};
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
+use berth_contract::record::UnreadableRecord;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Namespace, Timestamp, VolumeId};
 use serde::Serialize;
@@ -26,6 +27,9 @@ pub struct NodeTruth {
     pub agent_error: Option<String>,
     /// Every claim for the node; none when nobody could say.
     pub claims: Option<Vec<ClaimStatus>>,
+    /// Records of the node and of claims that cannot be read: a claim among them may be the node's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableRecord>,
 }
 
 type Key<'a> = (&'a Namespace, &'a VolumeId, &'a AllocId);
@@ -282,6 +286,7 @@ mod tests {
             agent: Some(serde_json::from_value(agent).unwrap()),
             agent_error: None,
             claims: Some(serde_json::from_value(claims).unwrap()),
+            unreadable: Vec::new(),
         }
     }
 

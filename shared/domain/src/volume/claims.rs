@@ -208,11 +208,13 @@ impl Claims {
     }
 
     /// A claim that holds the volume on another node under this id of the plugin's, or on this node
-    /// under another (rule 8).
+    /// under another, where the controller attaches the volume for that claim or for the newcomer
+    /// (rule 8).
     pub(super) fn attached_unlike(
         &self,
         node: &NodeId,
         external: &str,
+        attaches: bool,
     ) -> Option<(&AllocId, &Claim)> {
         let mut here = 0;
         let mut elsewhere = false;
@@ -220,13 +222,15 @@ impl Claims {
             if one.node == *node {
                 here = one.held;
             } else {
-                elsewhere = true;
+                elsewhere |= attaches || one.attached > 0;
             }
         }
-        let as_other = self.on(node).is_some_and(|on| on.held() > here);
+        let as_other =
+            self.on(node).is_some_and(|on| on.held() > here && (attaches || on.attached > 0));
         let is_unlike = |claim: &Claim| {
             let held_as = claim.external_node.as_deref().filter(|_| claim.is_held());
-            held_as.is_some_and(|held_as| (held_as == external) != (claim.node == *node))
+            (attaches || claim.controller)
+                && held_as.is_some_and(|held_as| (held_as == external) != (claim.node == *node))
                 && (claim.node == *node || claim.external_node.as_deref() == Some(external))
         };
         if elsewhere || as_other {

@@ -18,6 +18,8 @@ pub(super) struct ExternalUse {
     pub node: NodeId,
     /// Those who hold the volume, or may.
     pub held: u32,
+    /// Of those, the ones that the controller attaches it for.
+    pub attached: u32,
     /// Those whose node may use the attachment.
     pub in_use: u32,
     /// Those who are sure to have the controller detach it (rule 9).
@@ -35,7 +37,14 @@ impl ExternalNodes {
             Ok(at) => at,
             Err(at) => {
                 let (external, node) = (external.into(), claim.node.clone());
-                let new = ExternalUse { external, node, held: 0, in_use: 0, will_unpublish: 0 };
+                let new = ExternalUse {
+                    external,
+                    node,
+                    held: 0,
+                    attached: 0,
+                    in_use: 0,
+                    will_unpublish: 0,
+                };
                 // Most volumes are never held under a second id.
                 self.0.reserve_exact(usize::from(self.0.is_empty()));
                 self.0.insert(at, new);
@@ -44,6 +53,7 @@ impl ExternalNodes {
         };
         let Some(one) = self.0.get_mut(at) else { return };
         change.count_if(true, &mut one.held);
+        change.count_if(claim.controller, &mut one.attached);
         change.count_if(claim.is_in_use(), &mut one.in_use);
         change.count_if(claim.will_unpublish(), &mut one.will_unpublish);
         if one.held == 0 {

@@ -23,17 +23,21 @@ pub fn broken(volume: &Volume) -> Option<String> {
     too_many(volume).or_else(|| attached_unlike(volume))
 }
 
-/// Rule 8: while claims hold a volume, an id of the plugin's is one node's, and a node has one. Not
-/// among what [`broken`] says, because services of older versions admitted such claims: `step` has
-/// to end them safely.
+/// Rule 8: while claims hold a volume, an id of the plugin's is one node's, and a node has one,
+/// where the controller attaches the volume for any of these claims. Not among what [`broken`] says,
+/// because services of older versions admitted such claims: `step` has to end them safely.
 pub fn ids_broken(volume: &Volume) -> Option<String> {
-    let mut node_of: BTreeMap<&str, &NodeId> = BTreeMap::new();
-    let mut id_of: BTreeMap<&NodeId, &str> = BTreeMap::new();
-    volume.holders().find_map(|(alloc, claim)| {
+    let holders = || volume.holders();
+    holders().filter(|(_, claim)| claim.controller).find_map(|(alloc, claim)| {
         let external = claim.external_node.as_deref()?;
-        let node = *node_of.entry(external).or_insert(&claim.node);
-        let id = *id_of.entry(&claim.node).or_insert(external);
-        (*node != claim.node || id != external).then(|| {
+        let is_unlike = |other: &Claim| {
+            let held_as = other.external_node.as_deref();
+            let same_id = held_as == Some(external);
+            held_as.is_some()
+                && same_id != (other.node == claim.node)
+                && (same_id || other.node == claim.node)
+        };
+        holders().any(|(_, other)| is_unlike(other)).then(|| {
             format!(
                 "the claim of {alloc} is attached to {external:?}, which is not its node's alone"
             )

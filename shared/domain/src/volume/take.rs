@@ -70,8 +70,8 @@ fn take_anew(
     let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
     // A claim that was in line keeps its ticket.
     let epoch = in_line.map_or(0, |own| own.epoch);
-    attached_alike(volume, take, route)?;
     let route = as_beside(volume, take, route);
+    attached_alike(volume, take, &route)?;
     let mut claim = Claim { epoch, ..new_claim(State::Taken, take, capability, &route, context) };
     if !claim.controller {
         // Nothing is attached to this node, so no controller call can take it away again; what the
@@ -194,10 +194,12 @@ fn keep_meanwhile(
 
 /// Rule 8: the storage attaches a volume to the plugin's id of a node. So while claims hold it, an
 /// id is one node's, and a node has one id. Else the unpublish that ends one claim would take the
-/// volume from under another (safety rule 3).
+/// volume from under another (safety rule 3). Claims that nothing is attached for do not conflict.
 fn attached_alike(volume: &Volume, take: &Take, route: &Route) -> Result<(), Refusal> {
     let Some(external) = &route.external_node else { return Ok(()) };
-    let Some((alloc, holder)) = volume.claims.attached_unlike(&take.node, external) else {
+    let Some((alloc, holder)) =
+        volume.claims.attached_unlike(&take.node, external, route.controller)
+    else {
         return Ok(());
     };
     Err(Refusal::AttachedAs {

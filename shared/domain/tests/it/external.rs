@@ -112,6 +112,36 @@ fn a_volume_is_claimed_for_one_node_by_one_id() {
     assert!(free(&volume(SHARED, [("holder", unnamed)]), take_on("h4", "x")).call.is_some());
 }
 
+/// The rule is about attachments. Where the controller attaches nothing, an id attaches nothing.
+#[test]
+fn a_volume_that_is_attached_nowhere_is_claimed_by_any_id() {
+    let unattached = |state| Claim { controller: false, ..on(state, "h1", "x") };
+    let take_unattached = |node: &str, external: &str| {
+        let route = Route { controller: false, external_node: Some(external.to_owned()) };
+        Take { route: Ok(route), ..take("new", node) }
+    };
+    for state in [State::Taken, State::Unpublishing] {
+        let held = volume(SHARED, [("holder", unattached(state))]);
+        for (node, external) in [("h4", "x"), ("h1", "y")] {
+            let step = asks(&held, take_unattached(node, external));
+            let taken = |step: &Step| match &step.write {
+                Some(Write::PutClaim(_, claim)) => claim.state == State::Taken,
+                _ => false,
+            };
+            assert!(step.as_ref().is_ok_and(taken), "{state} {node} {external}: {step:?}");
+        }
+        // The controller would attach it to the other node's id.
+        let said = asks(&held, take_on("h4", "x")).unwrap_err();
+        assert!(matches!(said, Refusal::AttachedAs { .. }), "{state}: {said}");
+        // The storage has it attached to the other node's id.
+        let attached = volume(SHARED, [("holder", on(state, "h1", "x"))]);
+        for (node, external) in [("h4", "x"), ("h1", "y")] {
+            let said = asks(&attached, take_unattached(node, external)).unwrap_err();
+            assert!(matches!(said, Refusal::AttachedAs { .. }), "{state} {node}: {said}");
+        }
+    }
+}
+
 /// A place in line is kept meanwhile: the other claim goes some time.
 #[test]
 fn a_place_in_line_is_kept_while_the_id_is_anothers() {

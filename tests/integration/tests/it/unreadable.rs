@@ -10,6 +10,7 @@ use berth_contract::key;
 use berth_contract::record::SCHEMA;
 use berth_contract::subject::{Global, Namespaced};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
@@ -210,6 +211,44 @@ async fn every_answer_that_needs_a_record_names_it_when_it_cannot_be_read() {
         }
         place.put(&whole).await;
         system.healthy().await;
+    }
+    system.stop("a").await;
+    system.settle("data").await;
+}
+
+/// `berth node status NODE` is put together of several answers; none of them may lose what it says
+/// of records that cannot be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_of_a_node_names_records_that_cannot_be_read() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    let claim = key::claim(&volume(), &alloc());
+    let node = key::node(&NodeId::new("n1").unwrap());
+    let places = [
+        Place::of(&system, &bucket::VOLUMES, claim, Some(key::subtree(&volume()))).await,
+        Place::of(&system, &bucket::NODES, node, None).await,
+    ];
+    for place in places {
+        let whole = place.read().await;
+        place.put(b"{\"state\":\"tak").await;
+        let status = |json: &[&str]| {
+            let berth = std::process::Command::new(binary("berth"))
+                .args([&["--nats", &system.url(), "node", "status", "n1"], json].concat())
+                .output()
+                .unwrap();
+            [berth.stdout, berth.stderr].map(|text| String::from_utf8(text).unwrap())
+        };
+        let (named, key) = (format!("\"key\": \"{}\"", place.key), &place.key);
+        let [table, said] = status(&[]);
+        assert!(said.contains(key), "{key}: {table} {said}");
+        let [json, said] = status(&["--json"]);
+        let is_refused = json.contains(Code::DamagedRecord.as_str()) && json.contains(key);
+        assert!(json.contains(&named) || is_refused, "{key}: {json} {said}");
+        place.put(&whole).await;
     }
     system.stop("a").await;
     system.settle("data").await;

@@ -7,6 +7,7 @@ use berth_domain::access::{AccessMode, Mode};
 use berth_model::{Attaches, Placed, Scenario};
 
 mod crossed;
+mod handles;
 mod mutations;
 mod scenarios;
 

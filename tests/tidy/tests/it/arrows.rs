@@ -42,7 +42,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // It judges the others, so it must not be built from them.
     (HARNESS, &[HOST]),
     ("berth-tidy", &[]),
-    ("berth-model", &["berth-domain"]),
+    // It asks the claim service's own decisions about handles.
+    (
+        "berth-model",
+        &["berth-domain", "berth-contract", "berth-bus", "berth-service", "berth-claim"],
+    ),
     (
         "berth-integration",
         &[

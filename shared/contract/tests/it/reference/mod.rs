@@ -10,6 +10,7 @@ pub mod hold;
 mod lists;
 mod page;
 mod problems;
+mod requests;
 mod source;
 mod stored;
 mod terms;
