@@ -10,10 +10,16 @@
 
 mod plan;
 
+use std::time::Duration;
+
+use berth_bus::Call;
 use berth_contract::code::Code;
+use berth_contract::message::agent::{self, AgentStatus};
 use berth_contract::message::volume::{Detach, Detached};
 use berth_contract::problem::Problem;
+use berth_contract::subject::AgentVerb;
 use berth_contract::trace::TraceContext;
+use berth_domain::plugin::UnaccountedMount;
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{Command, Refusal, State as ClaimState};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey, limits};
@@ -26,6 +32,8 @@ use crate::{deregister, locate, look, refuse, running};
 use plan::{Plan, Standing};
 
 const STEP: &str = "volume.detach";
+/// How long the node's agent may take to say what is mounted there.
+const AGENT_MAX: Duration = Duration::from_secs(3);
 /// Rule 16, for whoever said it too early.
 const TOO_EARLY: &str = "that the storage has it detached counts once the controller has answered \
     with an error, or is gone: until then it may be at a call that attaches it again. Say it again \
@@ -83,11 +91,60 @@ pub async fn detach(
         }
     }
     deregister::finish_closing(state, &volume, trace).await;
-    let mut detached = how_far(state, &volume, request.node);
+    let mut detached = how_far(state, &volume, request.node.clone());
+    if detached.gone {
+        let mounts = unaccounted(state, &volume, &request.node, trace, deadline).await;
+        state.catch_up(&volume).await.map_err(fail)?;
+        // A claim may have been made since, and a mount be its own.
+        detached = how_far(state, &volume, request.node);
+        if detached.gone && !mounts.is_empty() {
+            detached.gone = false;
+            detached.hint = Some(unmount_hint(&detached));
+            detached.unaccounted = mounts;
+        }
+    }
     if unheard && !detached.gone {
         detached.hint.get_or_insert_with(|| TOO_EARLY.to_owned());
     }
     Ok(detached)
+}
+
+/// What the node has mounted of a volume that has no claim there: by its agent, or else by what the
+/// agent last reported.
+async fn unaccounted(
+    state: &State,
+    volume: &VolumeKey,
+    node: &NodeId,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Vec<String> {
+    let said = state.nodes.read(|nodes| {
+        let mounts = nodes.unaccounted_of(volume).filter(|(other, _)| *other == node);
+        mounts.map(|(_, mount)| mount.to_string()).collect()
+    });
+    if !state.nodes.read(|nodes| nodes.is_ready(node)) {
+        return said;
+    }
+    let within = AGENT_MAX.min(deadline.saturating_duration_since(Instant::now()) / 2);
+    let (subject, call) = (AgentVerb::Status.subject(node), Call::within(trace, within));
+    let asked = state.bus.request::<AgentStatus>(&subject, &agent::Status {}, &call).await;
+    let Ok(status) = asked else { return said };
+    let mounts = status.mounts.into_iter().filter(|mount| {
+        let is_there = mount.mounted || mount.staged;
+        is_there && mount.namespace == volume.namespace && mount.volume == volume.volume
+    });
+    let mounts = mounts.take(limits::LIST_MAX).map(|mount| UnaccountedMount {
+        namespace: mount.namespace,
+        volume: mount.volume,
+        alloc: mount.alloc,
+        path: if mount.mounted { mount.path } else { mount.staging.unwrap_or_default() },
+    });
+    mounts.map(|mount| mount.to_string()).collect()
+}
+
+fn unmount_hint(detached: &Detached) -> String {
+    let Detached { id, node, .. } = detached;
+    format!("end its workload on node {node}, then `berth node unmount {node} {id}`")
 }
 
 fn still_running(node: &NodeId, allocs: Vec<AllocId>) -> Problem {
@@ -127,5 +184,6 @@ fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
         (holding.len(), look::claims_in(state, volumes, volume, subtree, shown), on_node)
     });
     let hint = plan::hint(&node, &standing, left, on_node);
-    Detached { id: volume.volume.clone(), node, gone: left == 0, left, claims, hint }
+    let (id, unaccounted) = (volume.volume.clone(), Vec::new());
+    Detached { id, node, gone: left == 0, left, claims, hint, unaccounted }
 }

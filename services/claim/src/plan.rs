@@ -58,9 +58,11 @@ pub fn call(
     })
 }
 
-/// The other allocs with a claim on the node of this one. The agent holds its mounts against them.
+/// The other allocs with a claim for the node of this one. The agent holds its mounts against them.
+/// One that is in line may be taken, with the epoch of its place in line, before the agent has the
+/// call.
 fn claims_beside(volume: &Volume, alloc: &AllocId, claim: &Claim) -> Vec<AllocId> {
-    let others = volume.holders().filter(|(other, _)| *other != alloc);
+    let others = volume.claims.iter().filter(|(other, _)| *other != alloc);
     others.filter(|(_, other)| other.node == claim.node).map(|(other, _)| other.clone()).collect()
 }
 
@@ -101,4 +103,54 @@ fn view(spec: &VolumeSpec, claim: &Claim, alloc: &Alloc, take: &Take) -> Option<
         mode: if request.read_only { Mode::Read } else { claim.mode },
         mount: spec.mount.merged_with(&request.mount),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use berth_domain::access::{AccessMode, AttachmentMode};
+    use berth_domain::volume::State;
+    use berth_domain::{NodeId, Timestamp};
+
+    use super::*;
+
+    fn claim(state: State, node: &str) -> Claim {
+        Claim {
+            state,
+            node: NodeId::new(node).unwrap(),
+            mode: Mode::Write,
+            tries: 0,
+            error: None,
+            next_try: None,
+            since: Timestamp::from_unix_ms(0),
+            reason: None,
+            place_until: None,
+            exhausted: false,
+            denied: false,
+            proof: None,
+            attempt: None,
+            epoch: 7,
+            access: AccessMode::SingleNodeMultiWriter,
+            attachment: AttachmentMode::FileSystem,
+            controller: true,
+            external_node: None,
+            publish_context: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn every_claim_for_the_node_covers_a_mount_also_one_in_line() {
+        let id = |id: &str| AllocId::new(id).unwrap();
+        let leaving = claim(State::Unpublishing, "n1");
+        let claims = [
+            ("a", leaving.clone()),
+            ("b", claim(State::Waiting, "n1")),
+            ("c", claim(State::Taken, "n1")),
+            ("d", claim(State::Taken, "n2")),
+        ];
+        let claims = claims.into_iter().map(|(alloc, claim)| (id(alloc), claim)).collect();
+        let volume = Volume { claims, ..Volume::default() };
+        assert_eq!(claims_beside(&volume, &id("a"), &leaving), [id("b"), id("c")]);
+    }
 }

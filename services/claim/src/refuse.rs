@@ -22,6 +22,7 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::OutOfReach(_) => (Code::OutOfReach, false),
         Refusal::NodeFull(_) => (Code::NodeFull, true),
         Refusal::SharedId(_) | Refusal::AttachedAs { .. } => (Code::SharedNodeId, true),
+        Refusal::Unaccounted(_) => (Code::MountUnaccounted, true),
         Refusal::Busy { .. } => (Code::Busy, true),
         Refusal::Releasing { .. } => (Code::Releasing, true),
         Refusal::ClaimDiffers { .. } => (Code::ClaimDiffers, false),

@@ -7,7 +7,7 @@ use berth_contract::message::call::Call;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::{bucket, key, stream};
 use berth_domain::placement::{self, Site};
-use berth_domain::plugin::Half;
+use berth_domain::plugin::{Half, UnaccountedMount};
 use berth_domain::volume::{Context, HandleUse, NoRoute, Policy, Route, Volume, VolumeSpec};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey, WorkerId};
 use berth_service::clock;
@@ -133,6 +133,7 @@ impl Shared {
     /// How a volume gets to a node that has so many others, or why it cannot now.
     pub fn route(
         &self,
+        volume: &VolumeKey,
         spec: &VolumeSpec,
         node: &NodeId,
         volumes: Option<u64>,
@@ -141,7 +142,9 @@ impl Shared {
             self.plugins.read(|plugins| {
                 readable(nodes, plugins, &spec.plugin, node)?;
                 let (id, record) = (&spec.plugin, nodes.get(node));
-                let site = Site { node, record, id, plugin: plugins.get(id), volumes };
+                let unaccounted = unaccounted_elsewhere(nodes, volume, node);
+                let plugin = plugins.get(id);
+                let site = Site { node, record, id, plugin, unaccounted, volumes };
                 placement::route(spec, site, |node| nodes.is_ready(node), self.policy.clock_margin)
             })
         })
@@ -208,6 +211,16 @@ pub fn readable(
     }
 }
 
+/// A mount of the volume on another node that no claim covers. What the node itself has mounted,
+/// its own agent judges when it mounts.
+fn unaccounted_elsewhere<'a>(
+    nodes: &'a Nodes,
+    volume: &VolumeKey,
+    node: &NodeId,
+) -> Option<(&'a NodeId, &'a UnaccountedMount)> {
+    nodes.unaccounted().find(|(other, mount)| mount.is_of(volume) && *other != node)
+}
+
 /// What is known of a node, for a volume of a plugin.
 pub fn site<'a>(
     volumes: &Volumes,
@@ -222,6 +235,7 @@ pub fn site<'a>(
         record: nodes.get(node),
         id: plugin,
         plugin: plugins.get(plugin),
+        unaccounted: unaccounted_elsewhere(nodes, volume, node),
         volumes: others_on(volumes, volume, plugin, node),
     }
 }

@@ -63,10 +63,9 @@ pub async fn take(
         let others = state.others_on(&volume, &request.node);
         let taken = state
             .transact_until(&volume, trace, deadline, |now| {
-                let route = now
-                    .spec
-                    .as_ref()
-                    .map_or(Ok(Route::default()), |spec| state.route(spec, &request.node, others));
+                let route = now.spec.as_ref().map_or(Ok(Route::default()), |spec| {
+                    state.route(&volume, spec, &request.node, others)
+                });
                 Ok(command(state, &request, &alloc, route))
             })
             .await;

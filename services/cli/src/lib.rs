@@ -129,6 +129,9 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
             command::node::affirm(&args)?;
             command::node::gone(&args, &session().await?).await?;
         }
+        Command::Node(NodeCommand::Unmount(args)) => {
+            command::node::unmount(&args, &session().await?).await?;
+        }
         Command::Node(NodeCommand::Leave(args)) => {
             command::node::leave(&args, &session().await?).await?;
         }

@@ -38,6 +38,7 @@ use crate::plugin::{self, ORDERS_MAX, Plugins, Supervision};
 use crate::report::Reporter;
 use crate::runs;
 use crate::tell::Teller;
+use crate::unaccounted::UnaccountedMounts;
 
 /// How long the last report may take.
 const LAST_REPORT: Duration = Duration::from_secs(2);
@@ -129,6 +130,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let roster = tokio::spawn(roster.run(asked));
     let controllers = hosting.lanes;
     let mut running = Running { roster, lanes: vec![controllers.clone()] };
+    let unaccounted = UnaccountedMounts::default();
     let reporter = Reporter {
         bus: process.bus.clone(),
         host: host.clone(),
@@ -136,6 +138,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         interval: config.report_interval,
         ttl: tenure.ttl.clone(),
         gate: gate.clone(),
+        unaccounted: unaccounted.clone(),
     };
     let lanes = Lanes::since(began);
     running.lanes.push(lanes.clone());
@@ -157,6 +160,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         looks: Looks::default(),
         since: clock::now(),
         runs: runs.clone(),
+        unaccounted,
     });
     let service = node::serve(&mounter, &process.bus).await?;
     plugin::serve(&service, &config.node, &plugins, &journal, orders).await?;

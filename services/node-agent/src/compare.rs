@@ -14,9 +14,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
+use berth_contract::key::{VolumeEntry, parse_volume};
 use berth_contract::message::claim::{Claims, Status};
 use berth_contract::subject::Namespaced;
 use berth_domain::access::AttachmentMode;
+use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use berth_host::MountTable;
 use berth_service::clock;
@@ -30,6 +32,8 @@ use crate::node::Mounter;
 
 /// How often it is compared.
 const EVERY: Duration = Duration::from_secs(60);
+/// How soon it is compared again after a claim was found missing.
+const CONFIRM: Duration = Duration::from_secs(5);
 /// How often it is looked whether the node counts as there.
 const OPENS: Duration = Duration::from_millis(500);
 /// How long one answer may take.
@@ -40,15 +44,27 @@ const PAGES_MAX: usize = 100;
 const ALL: &str = "*";
 
 /// One use of a volume by an alloc.
-type Key = (VolumeKey, AllocId);
+pub type Key = (VolumeKey, AllocId);
 
 /// What is claimed for the node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Claimed {
+pub struct Claimed {
     /// The list shows all claims that were there at this revision.
     index: u64,
     /// Whose.
     keys: BTreeSet<Key>,
+}
+
+impl Claimed {
+    /// Whether the alloc has a claim on the volume.
+    pub fn has(&self, key: &Key) -> bool {
+        self.keys.contains(key)
+    }
+
+    /// Whether the use's claim was made before the list: if the list lacks it, it is gone.
+    pub fn is_younger_than(&self, entry: &Use) -> bool {
+        entry.epoch <= self.index
+    }
 }
 
 /// What is compared, and where.
@@ -67,11 +83,14 @@ pub struct Comparing {
 
 /// Compares until the shutdown.
 pub async fn keep(all: Comparing, shutdown: Shutdown) {
-    let mut told = BTreeSet::new();
+    let mut missing = BTreeSet::new();
     loop {
-        let pause = if all.gate.standing() == Standing::There { EVERY } else { OPENS };
-        if pause == EVERY {
-            look(&all, &mut told).await;
+        let mut pause = OPENS;
+        if all.gate.standing() == Standing::There {
+            let before = std::mem::take(&mut missing);
+            missing = look(&all, &before).await;
+            let is_new = missing.iter().any(|key| !before.contains(key));
+            pause = if is_new { CONFIRM } else { EVERY };
         }
         tokio::select! {
             () = sleep(pause.mul_f64(0.75 + rand::random::<f64>() / 2.0)) => {}
@@ -80,38 +99,56 @@ pub async fn keep(all: Comparing, shutdown: Shutdown) {
     }
 }
 
-async fn look(all: &Comparing, told: &mut BTreeSet<Key>) {
+/// Compares once, and answers the mounts whose claim the list does not have. `before` is what the
+/// last comparison answered.
+async fn look(all: &Comparing, before: &BTreeSet<Key>) -> BTreeSet<Key> {
     let Comparing { mounter, journal, bus, node, .. } = all;
     // Read before the claims: what comes meanwhile is not held against an older list.
     let uses = journal.uses();
-    if uses.is_empty() {
-        return;
-    }
     let claimed = match ask(bus, node).await {
-        Ok(claimed) => claimed,
+        _ if uses.is_empty() => Claimed::default(),
+        Ok(Some(claimed)) => claimed,
+        Ok(None) => return before.clone(),
         Err(error) => {
             let why = chain(&error);
-            return tracing::debug!(why, "nobody says what is claimed here");
+            tracing::debug!(why, "nobody says what is claimed here");
+            return before.clone();
         }
     };
+    let mut missing = BTreeSet::new();
+    let mut mounts = Vec::new();
     for (volume, alloc, entry) in unclaimed(uses, &claimed) {
-        let epoch = entry.epoch;
+        let is_certain = claimed.is_younger_than(&entry);
         let is_mounted = entry.state == UseState::Published && may_be_mounted(&entry).await;
-        if !is_mounted {
+        if is_mounted {
+            let key = (volume, alloc);
+            // After an older backup was restored, revisions begin again below those that the
+            // journal knows. So a mount that two lists lack is told, too; nothing is undone by that.
+            if is_certain || before.contains(&key) {
+                mounts.push(unaccounted_mount(&key, &entry));
+            }
+            missing.insert(key);
+        } else if is_certain {
             let context = clock::begin_trace();
-            let trace = context.trace_id();
+            let (trace, epoch) = (context.trace_id(), entry.epoch);
             let said = "begun here, or unmounted by hand, and its claim is gone: undone";
             tracing::warn!(%volume, %alloc, epoch, trace, "{said}");
             if let Err(problem) = mounter.undo(volume, alloc, entry, context).await {
                 tracing::warn!(trace, %problem, "it is not undone yet");
             }
-        } else if told.insert((volume.clone(), alloc.clone())) {
-            tracing::warn!(
-                %volume, %alloc, epoch,
-                "mounted here, and its claim is gone: its workload must not write any more; end \
-                 it, then unmount the volume by hand"
-            );
         }
+    }
+    mounter.tell_unaccounted(mounts);
+    missing
+}
+
+/// The journalled use, as a mount that no claim covers.
+pub fn unaccounted_mount((volume, alloc): &Key, entry: &Use) -> UnaccountedMount {
+    UnaccountedMount {
+        namespace: volume.namespace.clone(),
+        volume: volume.volume.clone(),
+        alloc: alloc.clone(),
+        path: entry.target.to_string_lossy().into_owned(),
     }
 }
 
@@ -121,20 +158,20 @@ async fn may_be_mounted(entry: &Use) -> bool {
         || MountTable::read().await.map_or(true, |table| table.has(&entry.target))
 }
 
-/// The uses whose claim is gone for certain: the list is younger than the claim, and without it.
+/// The uses whose claim is not in the list.
 fn unclaimed(
     uses: Vec<(VolumeKey, AllocId, Use)>,
     claimed: &Claimed,
 ) -> Vec<(VolumeKey, AllocId, Use)> {
-    let gone = |(volume, alloc, entry): &(VolumeKey, AllocId, Use)| {
-        entry.epoch <= claimed.index && !claimed.keys.contains(&(volume.clone(), alloc.clone()))
+    let is_missing = |(volume, alloc, _): &(VolumeKey, AllocId, Use)| {
+        !claimed.keys.contains(&(volume.clone(), alloc.clone()))
     };
-    uses.into_iter().filter(gone).collect()
+    uses.into_iter().filter(is_missing).collect()
 }
 
-/// Every claim of the node; an error when not all of them are known.
-async fn ask(bus: &Bus, node: &NodeId) -> Result<Claimed, RequestError> {
-    let Ok(all) = Namespace::new(ALL) else { return Ok(Claimed::default()) };
+/// Every claim of the node; none when not all of them are known.
+pub async fn ask(bus: &Bus, node: &NodeId) -> Result<Option<Claimed>, RequestError> {
+    let Ok(all) = Namespace::new(ALL) else { return Ok(None) };
     let subject = Namespaced::ClaimStatus.subject(&all);
     let mut question = Status { node: Some(node.clone()), ..Status::default() };
     let mut claimed = Claimed { index: u64::MAX, keys: BTreeSet::new() };
@@ -143,16 +180,19 @@ async fn ask(bus: &Bus, node: &NodeId) -> Result<Claimed, RequestError> {
         let page: Claims = bus.request(&subject, &question, &call).await?;
         claimed.index = claimed.index.min(page.index);
         let keys = page.claims.into_iter();
-        claimed
-            .keys
-            .extend(keys.map(|claim| (VolumeKey::new(claim.namespace, claim.volume), claim.alloc)));
+        let keys = keys.map(|claim| (VolumeKey::new(claim.namespace, claim.volume), claim.alloc));
+        claimed.keys.extend(keys);
+        // A claim that cannot be read may be for any node, and stands.
+        claimed.keys.extend(page.unreadable.iter().filter_map(|record| {
+            let VolumeEntry::Claim(volume, alloc) = parse_volume(&record.key)? else { return None };
+            Some((volume, alloc))
+        }));
         match page.next {
             Some(next) => question.page.after = Some(next),
-            None => return Ok(claimed),
+            None => return Ok(Some(claimed)),
         }
     }
-    // Not all were read: nothing is certain.
-    Ok(Claimed::default())
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -190,9 +230,14 @@ mod tests {
         let uses = || vec![used("claimed", 5), used("gone", 6), used("new", 8)];
         let (volume, alloc, _) = used("claimed", 5);
         let claimed = Claimed { index: 7, keys: BTreeSet::from([(volume, alloc)]) };
-        assert_eq!(unclaimed(uses(), &claimed), [used("gone", 6)]);
+        let certain = |claimed: &Claimed| {
+            let missing = unclaimed(uses(), claimed).into_iter();
+            missing.filter(|(.., entry)| claimed.is_younger_than(entry)).collect::<Vec<_>>()
+        };
+        assert_eq!(unclaimed(uses(), &claimed), [used("gone", 6), used("new", 8)]);
+        assert_eq!(certain(&claimed), [used("gone", 6)]);
         let older = Claimed { index: 5, ..claimed };
-        assert_eq!(unclaimed(uses(), &older), []);
-        assert_eq!(unclaimed(uses(), &Claimed::default()), [], "what is not known is in use");
+        assert_eq!(certain(&older), []);
+        assert_eq!(certain(&Claimed::default()), [], "what is not known is in use");
     }
 }

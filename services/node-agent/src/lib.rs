@@ -21,6 +21,7 @@
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
 //! | [`look`], [`compare`] | whether what is mounted still answers, and is still claimed |
+//! | [`unaccounted`] | mounts that no claim covers |
 //! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
 //! | [`runs`] | commands that use what is mounted, watched to their end |
 //! | [`docker`] | Docker's volumes |
@@ -50,6 +51,7 @@ pub mod report;
 pub mod runs;
 pub mod secret;
 pub mod tell;
+pub mod unaccounted;
 
 pub use agent::run;
 pub use config::Config;

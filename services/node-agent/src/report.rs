@@ -23,6 +23,7 @@ use crate::gate::{Gate, Standing};
 use crate::host::Host;
 use crate::lease::Ttl;
 use crate::plugin::{Plugin, Plugins};
+use crate::unaccounted::UnaccountedMounts;
 
 /// When a report that was not taken is repeated.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
@@ -62,6 +63,8 @@ pub struct Reporter {
     pub ttl: Ttl,
     /// What opens and closes with what the registry answers.
     pub gate: Gate,
+    /// Mounts that no claim covers.
+    pub unaccounted: UnaccountedMounts,
 }
 
 impl Reporter {
@@ -69,12 +72,14 @@ impl Reporter {
     pub async fn run(self, shutdown: Shutdown) {
         let mut plugins = self.plugins.news();
         let mut news = self.gate.news();
+        let mut unaccounted = self.unaccounted.subscribe();
         let (mut tries, mut unsettled) = (0, 0);
         let mut known = None;
         loop {
             // Seen before it is reported, so that what changes meanwhile is reported again.
             plugins.mark_unchanged();
             news.mark_unchanged();
+            unaccounted.mark_unchanged();
             let reading = Reading::now();
             let pause = match self.report(REQUEST_TIMEOUT).await {
                 Ok(reported) => {
@@ -108,6 +113,7 @@ impl Reporter {
                 // The plugins and the gate live as long as this.
                 _ = plugins.changed() => {}
                 _ = news.changed() => {}
+                _ = unaccounted.changed() => {}
                 () = reading.was_set() => {}
                 () = shutdown.requested() => return,
             }
@@ -131,6 +137,7 @@ impl Reporter {
             attributes,
             instances: plugins.iter().flat_map(Plugin::instances).collect(),
             undone,
+            unaccounted: self.unaccounted.list(),
         };
         let call = Call::within(clock::begin_trace(), within);
         let reported = self.bus.request(&Global::NodeReport.subject(), &report, &call).await?;

@@ -8,6 +8,7 @@ use berth_contract::message::call::Call;
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::trace::TraceContext;
+use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
 use berth_service::clock;
 
@@ -47,6 +48,21 @@ impl Teller {
     /// It answers again: `volume.mount-well`.
     pub fn mount_well(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId) {
         self.mount(EventName::VolumeMountWell, volume, alloc, plugin, None);
+    }
+
+    /// A mount is there that no claim covers: `volume.mount-unaccounted`.
+    pub fn mount_unaccounted(&self, mount: &UnaccountedMount) {
+        self.publish(
+            Event {
+                namespace: Some(mount.namespace.clone()),
+                volume: Some(mount.volume.clone()),
+                alloc: Some(mount.alloc.clone()),
+                node: Some(self.node.clone()),
+                detail: Some(mount.to_string()),
+                ..Event::new(EventName::VolumeMountUnaccounted, clock::now(), NODE_AGENT)
+            },
+            clock::begin_trace(),
+        );
     }
 
     fn mount(

@@ -154,7 +154,7 @@ fn instance(known: Option<&Instance>, told: &Instance, at: Timestamp) -> Instanc
 
 /// The node as it is to stand. Its state is no report's to change: that is the lease's.
 fn node(known: Option<&Node>, arrived: &Arrived) -> Node {
-    let Report { version, boot_id, clock, attributes, .. } = &arrived.report;
+    let Report { version, boot_id, clock, attributes, unaccounted, .. } = &arrived.report;
     let skew_ms = arrived.skew_ms();
     let (state, since) =
         known.map_or((NodeState::Down, arrived.at), |known| (known.state, known.since));
@@ -175,6 +175,7 @@ fn node(known: Option<&Node>, arrived: &Arrived) -> Node {
         attributes: attributes.clone(),
         back: if is_back { Some(arrived.at) } else { known.and_then(|known| known.back) },
         gone,
+        unaccounted: unaccounted.clone(),
     }
 }
 

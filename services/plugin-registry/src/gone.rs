@@ -131,6 +131,7 @@ fn unknown(proof: &Proof) -> Node {
         boot_id: String::new(),
         reported: Timestamp::default(),
         attributes: BTreeMap::new(),
+        unaccounted: Vec::new(),
         gone: None,
         back: None,
     }

@@ -132,6 +132,7 @@ mod tests {
             boot_id: "b".to_owned(),
             reported: Timestamp::from_unix_ms(4),
             attributes: [("zone".to_owned(), "a".to_owned())].into(),
+            unaccounted: Vec::new(),
             gone: None,
             back: None,
         }

@@ -69,6 +69,7 @@ pub fn node(
         attributes: node.attributes.clone(),
         gone: node.gone.clone(),
         back: node.back,
+        unaccounted: node.unaccounted.clone(),
         instances,
     }
 }

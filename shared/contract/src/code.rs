@@ -214,7 +214,7 @@ codes! {
         "end the processes that the message names; the release goes on by itself then";
     /// The node has a mount of the volume that no claim covers.
     MountUnaccounted = "BERTH0225", "the node has a mount of the volume that no claim covers",
-        "end its workload on the node, then unmount the path that the message names";
+        "end its workload on the node, then `berth node unmount NODE VOLUME`";
     /// A mount that nothing proves to be the agent's own is where one of the agent's is to go.
     ForeignMount = "BERTH0226", "something else is mounted where the volume was",
         "see what it is with `findmnt --mountpoint PATH`, and unmount it; the agent then goes on";

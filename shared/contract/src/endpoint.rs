@@ -225,6 +225,8 @@ exchanges! { AGENT, agent_verb, AgentVerb {
         "For volumewatchers: take the volume down for an alloc; wholly, after the last";
     Change Republish(agent::Republish) -> agent::Republished:
         "Take dead mounts of a volume down and bring them back at the same paths: alloc, or all";
+    Change Unmount(agent::Unmount) -> agent::Unmounted:
+        "Take mounts of a volume down that no claim covers: volume, alloc, or all of them";
     Read Status(agent::Status) -> agent::AgentStatus:
         "Show what is mounted on this node, for whom, and which controllers it serves";
     Read Plugins(plugin::Query) -> plugin::Here:

@@ -51,6 +51,7 @@ events! {
     VolumeMountFailed = "volume.mount-failed", "A node could not mount a volume for an alloc.";
     VolumeUnmounted = "volume.unmounted", "A node took a volume down for an alloc.";
     VolumeMountDead = "volume.mount-dead", "A mount is gone, fails or hangs; see the detail.";
+    VolumeMountUnaccounted = "volume.mount-unaccounted", "A mount that no claim covers is there.";
     VolumeMountWell = "volume.mount-well", "A mount that did not answer answers again.";
 
     ClaimWaiting = "claim.waiting", "A claim waits in line for its volume.";

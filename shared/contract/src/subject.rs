@@ -167,6 +167,8 @@ pub enum AgentVerb {
     Detach,
     /// Take dead mounts down and bring them back.
     Republish,
+    /// Take mounts down that no claim covers.
+    Unmount,
     /// What is mounted, journalled and hosted here.
     Status,
     /// Each plugin instance, its process, and where it comes from.
@@ -184,6 +186,7 @@ impl AgentVerb {
             Self::Mount => "mount",
             Self::Detach => "detach",
             Self::Republish => "republish",
+            Self::Unmount => "unmount",
             Self::Status => "status",
             Self::Plugins => "plugins",
             Self::PluginStop => "plugin-stop",

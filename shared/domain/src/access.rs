@@ -160,6 +160,12 @@ impl AccessMode {
         self.sharing().nodes == Bound::One
     }
 
+    /// Whether it bounds neither nodes nor writers, so that an unknown mount harms no other.
+    pub fn is_shared(self) -> bool {
+        let Sharing { nodes, writers, .. } = self.sharing();
+        nodes == Bound::Many && writers != Bound::One
+    }
+
     /// Whether a node's attachment is as its claims are, to read or to write: of many nodes one may
     /// write, and the rest have to be attached read-only (CSI 1.12, `MULTI_NODE_SINGLE_WRITER`).
     /// What is attached one way cannot be used the other way before it was detached, so readers and

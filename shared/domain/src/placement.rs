@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::alloc::VolumeRequest;
-use crate::plugin::{Half, Node, NodeState, Plugin};
+use crate::plugin::{Half, Node, NodeState, Plugin, UnaccountedMount};
 use crate::volume::{
     Command, Context, HandleUse, NoRoute, Refusal, Route, Take, Volume, VolumeSpec, step,
 };
@@ -29,6 +29,8 @@ pub struct Site<'a> {
     pub id: &'a PluginId,
     /// What its instances say; none when there is none.
     pub plugin: Option<&'a Plugin>,
+    /// A mount of the volume on another node that no claim covers.
+    pub unaccounted: Option<(&'a NodeId, &'a UnaccountedMount)>,
     /// How many volumes of the plugin, in all namespaces, have a claim on the node. None when the
     /// volume asked for is one of them: it needs no more room.
     pub volumes: Option<u64>,
@@ -42,7 +44,12 @@ pub fn route(
     ready: impl Fn(&NodeId) -> bool,
     margin: Duration,
 ) -> Result<Route, NoRoute> {
-    let Site { node, record, id, plugin, volumes } = site;
+    let Site { node, record, id, plugin, unaccounted, volumes } = site;
+    if let Some((other, mount)) = unaccounted
+        && spec.capabilities.iter().any(|one| !one.access.is_shared())
+    {
+        return Err(NoRoute::Unaccounted(format!("on node {other}, {mount}")));
+    }
     if let Some(record) = record {
         present(node, record)?;
         on_time(node, record, margin)?;

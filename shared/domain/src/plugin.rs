@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::placement::reaches;
 use crate::proof::Proof;
 use crate::volume::Route;
-use crate::{JobId, Namespace, NodeId, Timestamp};
+use crate::{AllocId, JobId, Namespace, NodeId, Timestamp, VolumeId, VolumeKey};
 
 /// Which half of a plugin an instance serves; a monolith reports both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -190,6 +190,38 @@ pub struct Node {
     /// When it was last back from that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back: Option<Timestamp>,
+    /// Mounts there that no claim covers, as its agent last said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unaccounted: Vec<UnaccountedMount>,
+}
+
+/// A mount that no claim covers: the claim's record was deleted by hand, or is not in a backup that
+/// was restored.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct UnaccountedMount {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// The alloc that it was mounted for.
+    pub alloc: AllocId,
+    /// Where it is mounted.
+    pub path: String,
+}
+
+impl UnaccountedMount {
+    /// Whether it is a mount of the volume.
+    pub fn is_of(&self, volume: &VolumeKey) -> bool {
+        self.namespace == volume.namespace && self.volume == volume.volume
+    }
+}
+
+impl fmt::Display for UnaccountedMount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, volume, alloc, path } = self;
+        let volume = VolumeKey::new(namespace.clone(), volume.clone());
+        write!(f, "volume {volume} is mounted at {path} for alloc {alloc}, and no claim covers it")
+    }
 }
 
 impl Node {

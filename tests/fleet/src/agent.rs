@@ -27,6 +27,7 @@ use berth_node_agent::plugin::record::Record;
 use berth_node_agent::plugin::{Member, Plugin, Plugins, View};
 use berth_node_agent::report::Reporter;
 use berth_node_agent::tell::Teller;
+use berth_node_agent::unaccounted::UnaccountedMounts;
 use berth_service::clock;
 use berth_service::shutdown::{Shutdown, Trigger};
 use serde_json::{Value, json};
@@ -122,7 +123,8 @@ impl Place {
         let service = listen(&bus, &node).await?;
         let interval = config.report_interval;
         let ttl = tenure.ttl.clone();
-        let reporter = Reporter { bus, host, plugins, interval, ttl, gate };
+        let unaccounted = UnaccountedMounts::default();
+        let reporter = Reporter { bus, host, plugins, interval, ttl, gate, unaccounted };
         tokio::spawn(reporter.run(shutdown.clone()));
         tokio::spawn(async move { tenure.keep(lease, &shutdown).await.map(drop) });
         Ok(Agent { plugin, member, _service: service, _trigger: trigger })

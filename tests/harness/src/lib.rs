@@ -2,7 +2,8 @@
 //!
 //! Owns: starting, killing and pausing processes ([`process`], [`nats`]), the directories and ports
 //! they use ([`dirs`], [`ports`]), a cable that can be cut between them ([`proxy`]), a collector of
-//! their spans and metrics ([`otlp`]), waiting ([`wait`]), the judge of call logs ([`judge`]), what
+//! their spans and metrics ([`otlp`]), waiting ([`wait`]),
+//! programs in mount namespaces ([`namespace`]), the judge of call logs ([`judge`]), what
 //! the storage has in use ([`storage`]), and what a failing test prints ([`failure`]).
 //!
 //! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
@@ -16,6 +17,7 @@
 pub mod dirs;
 pub mod failure;
 pub mod judge;
+pub mod namespace;
 pub mod nats;
 pub mod otlp;
 pub mod ports;

@@ -12,7 +12,7 @@ use berth_domain::plugin::Half;
 use berth_domain::volume::{Claim, HandleUse, State as ClaimState, VolumeSpec};
 use berth_domain::{Namespace, PluginId, VolumeKey};
 use berth_service::page::{Room, after, page};
-use berth_service::projection::{Subtree, Volumes};
+use berth_service::projection::{Nodes, Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::claim::first_claims;
@@ -20,6 +20,9 @@ use super::{Reader, covers, first_unreadable};
 use crate::handle;
 use crate::plan;
 use crate::state::State;
+
+/// Mounts without a claim that one answer names.
+const UNACCOUNTED_MAX: usize = 16;
 
 /// One volume with its claims and its health.
 pub async fn volume(
@@ -86,8 +89,9 @@ fn status(
         exhausted: full.map(|claim| {
             claim.error.clone().unwrap_or_else(|| "the plugin has no room for it".to_owned())
         }),
-        hint: hint(subtree, spec, &known, &health, full),
+        hint: hint(subtree, spec, &known, &health, full).or_else(|| unaccounted_hint(state, key)),
         registered_twice: known.others,
+        unaccounted: state.nodes.read(|nodes| unaccounted(nodes, key)),
         health,
         claim_count: now.claims.len(),
         claims: Vec::new(),
@@ -98,6 +102,24 @@ fn status(
     let room = Room::of(&Page::default()).beside(&shown);
     shown.claims = first_claims(state, volumes, key, subtree, room);
     shown
+}
+
+fn unaccounted_hint(state: &State, key: &VolumeKey) -> Option<String> {
+    state.nodes.read(|nodes| {
+        let (node, _) = nodes.unaccounted_of(key).next()?;
+        let volume = &key.volume;
+        let namespace = Some(&key.namespace).filter(|one| **one != Namespace::default());
+        let namespace = namespace.map(|one| format!(" --namespace {one}")).unwrap_or_default();
+        Some(format!(
+            "end its workload on node {node}, then `berth node unmount {node} {volume}{namespace}`"
+        ))
+    })
+}
+
+/// Mounts of the volume that no claim covers, each with its node.
+fn unaccounted(nodes: &Nodes, key: &VolumeKey) -> Vec<String> {
+    let mounts = nodes.unaccounted_of(key).take(UNACCOUNTED_MAX);
+    mounts.map(|(node, mount)| format!("on node {node}, {mount}")).collect()
 }
 
 /// What a person can do of a volume that is not as it should be; of a claim, its own hint says it.

@@ -29,7 +29,7 @@ pub use collect::Gc;
 pub use dev::Dev;
 pub use events::{Events, Kind, Trace};
 pub use list::Page;
-pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus};
+pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus, NodeUnmount};
 pub use plugin::{PluginDelete, PluginExpect, PluginInstances, PluginStart, PluginStop};
 pub use run::Run;
 pub use volume::{Deregister, Detach, Init, List, Placement, Register, Republish, VolumeCommand};

@@ -2,7 +2,7 @@
 
 use berth_domain::plugin::NodeState;
 use berth_domain::proof::ProofKind;
-use berth_domain::{NodeId, PluginId};
+use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 use clap::{Args, Subcommand};
 
 use super::list::{self, Page};
@@ -43,6 +43,19 @@ pub enum NodeCommand {
     berth node gone n7 --seen 1042 --kind powered-off --note 'ticket 4711: PSU' --yes
     berth node gone n7 --seen 1042 --kind storage-fenced --by fencing-agent --yes")]
     Gone(NodeGone),
+    /// Unmount a volume on a node that no claim covers
+    ///
+    /// A claim's record may be lost: it was deleted by hand, or is not in a backup that was
+    /// restored. The volume is then still mounted, and Berth neither detaches it from the node nor
+    /// grants it to another one. End the workload first. With this command the node's agent has the
+    /// plugin undo the mount.
+    ///
+    /// Refused where a claim covers the mount (stop its alloc instead), and while a process of the
+    /// node has the volume: it is named. `berth volume detach` then detaches the volume.
+    #[command(after_long_help = "EXAMPLES
+    berth node unmount n7 data
+    berth node unmount n7 data --alloc web-0 && berth volume detach data n7")]
+    Unmount(NodeUnmount),
     /// Forget a node that does not come back, and its plugin instances
     ///
     /// For a host that was taken away in good order: drained, and its agent stopped. Claims that
@@ -95,6 +108,18 @@ pub struct NodeGone {
     /// Really: nothing on the node can write any more
     #[arg(long)]
     pub yes: bool,
+}
+
+/// `berth node unmount`
+#[derive(Debug, Args)]
+pub struct NodeUnmount {
+    /// Which node
+    pub node: NodeId,
+    /// Which volume
+    pub volume: VolumeId,
+    /// Only the mount for this alloc
+    #[arg(long, value_name = "ALLOC")]
+    pub alloc: Option<AllocId>,
 }
 
 /// `berth node leave`

@@ -50,6 +50,9 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
             session.output.reply(&detached, done);
             return Ok(());
         }
+        if !detached.unaccounted.is_empty() {
+            return Err(unaccounted(&detached));
+        }
         for line in story.news(&detached, clock::now()) {
             say(format_args!("  {:>5}  {line}", span::short(story.began.elapsed())));
         }
@@ -65,6 +68,19 @@ fn done(detached: &Detached) -> String {
     match hint {
         Some(hint) => format!("volume {id} is not on node {node}: {}", plain(hint)),
         None => format!("volume {id} is detached from node {node}"),
+    }
+}
+
+/// Mounts that no claim covers stay until a person does something.
+fn unaccounted(detached: &Detached) -> Failure {
+    let Detached { id, node, unaccounted, hint, .. } = detached;
+    Failure::Here {
+        exit: exit::UNAVAILABLE,
+        message: format!(
+            "volume {id} is not detached from node {node}: {}",
+            unaccounted.join("; ")
+        ),
+        next: hint.as_deref().map(plain).unwrap_or_default(),
     }
 }
 
@@ -153,7 +169,8 @@ mod tests {
         }))
         .unwrap();
         let hint = hint.map(str::to_owned);
-        Detached { id, node, gone: false, left: 1, claims: vec![claim], hint }
+        let unaccounted = Vec::new();
+        Detached { id, node, gone: false, left: 1, claims: vec![claim], hint, unaccounted }
     }
 
     #[test]

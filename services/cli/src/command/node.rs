@@ -23,6 +23,8 @@ use crate::show::{self, NodeTruth};
 
 /// How long a node's agent may take to say what is mounted.
 const AGENT: Duration = Duration::from_secs(3);
+/// How long a plugin may take to unpublish and unstage.
+const UNMOUNT_PATIENCE: Duration = Duration::from_secs(60);
 /// Whoever asks there is told of all namespaces.
 const ALL: &str = "*";
 /// A node has a few hundred volumes at most.
@@ -127,6 +129,27 @@ pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failur
     say(format_args!(
         "its claims are released now: `berth claim status` shows those that are left"
     ));
+    Ok(())
+}
+
+/// Has a node unmount what no claim covers.
+pub async fn unmount(args: &args::NodeUnmount, session: &Session) -> Result<(), Failure> {
+    let body = agent::Unmount {
+        namespace: session.namespace.clone(),
+        volume: args.volume.clone(),
+        alloc: args.alloc.clone(),
+    };
+    let question = Question::agent(AgentVerb::Unmount, &args.node);
+    // Asked once: what failed is told, and not tried again behind the operator's back.
+    let until = session.patience(UNMOUNT_PATIENCE).until;
+    let done: agent::Unmounted = session.once(&question, &body, until).await?;
+    session.output.reply(&done, |done| {
+        let lines = done.mounts.iter().map(|mount| {
+            let (volume, alloc) = (&args.volume, &mount.alloc);
+            format!("volume {volume} of alloc {alloc} is no longer mounted at {}\n", mount.path)
+        });
+        lines.collect()
+    });
     Ok(())
 }
 

@@ -107,7 +107,9 @@ pub fn node(node: &NodeStatus, now: Timestamp) -> String {
         let undone = "ago; it has undone all mounts from before, and a fence may be lifted";
         ("back", format!("{} {undone}", ago(back, now)))
     });
-    let lines: Vec<_> = lines.into_iter().chain(gone).chain(keep).chain(back).collect();
+    let unaccounted = node.unaccounted.iter().map(|mount| ("without a claim", mount.to_string()));
+    let lines = lines.into_iter().chain(gone).chain(keep).chain(back);
+    let lines: Vec<_> = lines.chain(unaccounted).collect();
     let mut table = Table::new(["PLUGIN", "HALF", "HEALTH", "SINCE", "VERSION", "DESCRIPTION"]);
     for instance in &node.instances {
         table.row([

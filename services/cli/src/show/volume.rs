@@ -57,6 +57,7 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
     if !volume.registered_twice.is_empty() {
         lines.push(("registered twice", format!("as {}", volume.registered_twice.join(", "))));
     }
+    lines.extend(volume.unaccounted.iter().map(|mount| ("without a claim", mount.clone())));
     if let Some(said) = &volume.exhausted {
         lines.push(("no room", said.clone()));
     }

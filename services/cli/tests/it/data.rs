@@ -13,7 +13,7 @@ use berth_contract::message::volume::{
 };
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{AllocState, VolumeRequest};
-use berth_domain::plugin::{Count, Half, NodeState};
+use berth_domain::plugin::{Count, Half, NodeState, UnaccountedMount};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{Attempt, CallKind, Closing, State};
 use berth_domain::{
@@ -134,6 +134,7 @@ pub fn volume() -> VolumeStatus {
         },
         exhausted: Some("RESOURCE_EXHAUSTED: 25 of 25".to_owned()),
         registered_twice: vec!["volume orders-copy".to_owned()],
+        unaccounted: vec![format!("on node n3, {}", unaccounted())],
         hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
         claim_count: 4,
         claims: vec![taken("web-1"), stuck("web-0")],
@@ -223,6 +224,7 @@ pub fn node() -> NodeStatus {
         attributes: BTreeMap::from([("host".to_owned(), "rack-7".to_owned())]),
         gone: None,
         back: None,
+        unaccounted: vec![unaccounted()],
         instances: vec![instance("n1", Half::Controller, false), instance("n1", Half::Node, true)],
     }
 }
@@ -340,5 +342,15 @@ pub fn sweep() -> Sweep {
             line("alloc a of namespace x: it ended at … (failed) and has no claim; forgotten"),
         ],
         kept: vec![line("node n3: down since …, but there is the alloc a of namespace x, live")],
+    }
+}
+
+/// A mount whose claim was lost.
+pub fn unaccounted() -> UnaccountedMount {
+    UnaccountedMount {
+        namespace: Namespace::default(),
+        volume: VolumeId::new("data").unwrap(),
+        alloc: AllocId::new("web-9").unwrap(),
+        path: "/var/lib/berth/csi/0a/1b/target".to_owned(),
     }
 }

@@ -64,6 +64,8 @@ impl Sight<'_> {
     pub(super) fn nodes(&self, after: Duration, plan: &mut Plan) {
         let unreadable = self.nodes.unreadable().iter();
         plan.kept.extend(unreadable.map(|(id, record)| format!("node {id}: {record}")));
+        let mounts = self.nodes.unaccounted();
+        plan.kept.extend(mounts.map(|(id, mount)| format!("node {id}: {mount}")));
         let overdue =
             |node: &Node| node.state == NodeState::Down && self.overdue(node.since, after);
         let down: Vec<(&NodeId, &Node)> =
@@ -110,6 +112,9 @@ impl Sight<'_> {
             for (alloc, claim) in &subtree.volume.claims {
                 add(&claim.node, &|| describe(volume, alloc, claim.epoch));
             }
+        }
+        for (node, mount) in self.nodes.unaccounted() {
+            add(node, &|| format!("mount of volume {} without a claim", mount.volume));
         }
         for (namespace, alloc, record) in self.allocs.iter() {
             if !record.state.is_terminal() {

@@ -30,6 +30,7 @@ fn down(since: Timestamp) -> Node {
         attributes: std::collections::BTreeMap::new(),
         gone: None,
         back: None,
+        unaccounted: Vec::new(),
     }
 }
 

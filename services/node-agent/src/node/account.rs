@@ -16,11 +16,11 @@ use berth_contract::message::call::Call;
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_domain::access::AccessMode;
-use berth_domain::{AllocId, PluginId, VolumeKey};
+use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
 use berth_host::MountTable;
 
 use super::Mounter;
-use crate::journal::VolumeUses;
+use crate::journal::{Use, VolumeUses};
 
 /// The other claims on the volume at this node, as the claim service knew them.
 #[derive(Debug)]
@@ -57,12 +57,21 @@ impl Mounter {
         table: &MountTable,
     ) -> Result<(), Problem> {
         let is_covered = |other: &AllocId| other == alloc || beside.allocs.contains(other);
-        let uncovered = known
-            .uses
-            .iter()
-            .find(|(other, entry)| !is_covered(other) && entry.epoch <= beside.until_epoch);
-        let (whose, path) = if let Some((other, entry)) = uncovered {
-            (format!("alloc {other}"), entry.target.clone())
+        // After an older backup was restored, revisions begin again below those in the journal.
+        let is_certain = |other: &AllocId, entry: &Use| {
+            entry.epoch <= beside.until_epoch || self.parts.unaccounted.has(volume, other)
+        };
+        let mut uses = known.uses.iter();
+        let uncovered = uses.find(|(other, entry)| !is_covered(other) && is_certain(other, entry));
+        let node = &self.parts.host.node;
+        let (whose, path, undo) = if let Some((other, entry)) = uncovered {
+            let namespace = Some(&volume.namespace).filter(|one| **one != Namespace::default());
+            let namespace = namespace.map(|one| format!(" --namespace {one}")).unwrap_or_default();
+            let undo = format!(
+                "`berth node unmount {node} {}{namespace}`; this goes on by itself",
+                volume.volume
+            );
+            (format!("alloc {other}"), entry.target.clone(), undo)
         } else {
             // An agent that lost its journal has the mount table; paths follow from the ids.
             let paths = &self.parts.paths;
@@ -74,17 +83,14 @@ impl Mounter {
             let mut mounted = table.beneath(&place.volume_dir);
             let stray = mounted.find(|point| !dirs.iter().any(|dir| point.starts_with(dir)));
             let Some(path) = stray else { return Ok(()) };
-            ("an alloc that the journal does not name".to_owned(), path.to_owned())
+            let undo = format!("`umount {}` there; this goes on by itself", path.display());
+            ("an alloc that the journal does not name".to_owned(), path.to_owned(), undo)
         };
-        let node = &self.parts.host.node;
         let path = path.display();
         let message = format!(
             "node {node} has volume {volume} mounted at {path} for {whose}, and no claim covers it"
         );
-        let next = format!(
-            "end what uses {path} on node {node}, then `umount {path}` there; the agent clears the \
-             rest within two minutes, and this goes on by itself"
-        );
+        let next = format!("end what uses {path} on node {node}, then {undo}");
         Err(Problem::new(Code::MountUnaccounted, message).retryable().next(next))
     }
 }

@@ -6,13 +6,15 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::volume::CallKind;
 use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
+use berth_host::{Mount, MountTable};
 use tokio::time::Instant;
 
 use super::account::Beside;
 use super::calls::Caller;
 use super::{Mounter, dirs, local, mounts, no_plugin};
+use crate::journal::Use;
 use crate::lane::{Lane, Turn, Work};
-use crate::plan::{self, Departure, Scene};
+use crate::plan::{self, Departure, NodeCall, Scene};
 use crate::plugin::Plugin;
 use crate::runs;
 use crate::tell::{Executed, Used};
@@ -137,6 +139,9 @@ impl Mounter {
         }
         runs::check(&self.parts.runs, volume, alloc).await?;
         let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
+        let noted = known.uses.get(alloc);
+        let noted = noted.filter(|entry| entry.boot_id == self.parts.host.boot_id);
+        check_not_foreign(&calls, noted, &table)?;
         let departing = self.depart(volume, alloc, &place, &known, &table).await?;
         self.check_before(&departing).await?;
         let (external_id, began) = (external_id.clone(), Instant::now());
@@ -153,4 +158,36 @@ impl Mounter {
         self.parts.tell.unmounted(used, trace);
         Ok(())
     }
+}
+
+/// Refuses while something else is mounted where the journal says the volume is: the plugin would
+/// unmount whatever is there. A plugin that restarted may have mounted the volume again itself, on
+/// another device of the same kind and source.
+fn check_not_foreign(
+    calls: &[NodeCall],
+    noted: Option<&Use>,
+    table: &MountTable,
+) -> Result<(), Problem> {
+    let Some(entry) = noted.filter(|entry| !entry.contents.is_empty()) else { return Ok(()) };
+    let is_ours = |mount: &Mount| {
+        let found = mount.content();
+        entry.contents.iter().any(|one| {
+            one.is_shown_by(mount) || (one.fs_type == found.fs_type && one.source == found.source)
+        })
+    };
+    let paths = calls.iter().filter_map(|call| match call {
+        NodeCall::Unpublish { target } => Some(target),
+        NodeCall::Unstage { staging } => Some(staging),
+        NodeCall::Stage { .. } | NodeCall::Publish { .. } => None,
+    });
+    let mut tops = paths.filter_map(|path| table.top_at(path));
+    let Some(foreign) = tops.find(|mount| !is_ours(mount)) else { return Ok(()) };
+    let path = foreign.point.display();
+    let message = format!(
+        "{} is mounted at {path}, where the volume was, and is not the volume; see it with \
+         `findmnt --mountpoint {path}`",
+        foreign.fs_type
+    );
+    let next = format!("`umount {path}` once you know what it is; the release goes on by itself");
+    Err(Problem::new(Code::ForeignMount, message).retryable().next(next))
 }

@@ -2,7 +2,7 @@
 
 use berth_bus::serve::ServeError;
 use berth_bus::{Bus, EndpointSpec, Request, Service, ServiceSpec};
-use berth_contract::message::agent::{Mount, Republish, Status};
+use berth_contract::message::agent::{Mount, Republish, Status, Unmount};
 use berth_contract::message::call::Call;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::subject::AgentVerb;
@@ -53,6 +53,17 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
             async move {
                 let asked: Republish = request.decode("agent.republish")?;
                 mounter.republish(asked, deadline(&request), request.trace).await
+            }
+        })
+        .await?;
+    let on = mounter.clone();
+    let unmount = spec(AgentVerb::Unmount);
+    service
+        .endpoint(unmount, move |request| {
+            let mounter = on.clone();
+            async move {
+                let asked: Unmount = request.decode("agent.unmount")?;
+                mounter.unmount(asked, request.trace).await
             }
         })
         .await?;

@@ -23,6 +23,7 @@ mod mount;
 mod republish;
 mod status;
 mod undo;
+mod unmount;
 mod watch;
 
 use std::error::Error;
@@ -42,6 +43,7 @@ use crate::look::Looks;
 use crate::paths::Paths;
 use crate::plugin::{Plugin, Plugins};
 use crate::tell::Teller;
+use crate::unaccounted::UnaccountedMounts;
 use berth_host::MountTable;
 use berth_service::runs::Runs;
 
@@ -85,6 +87,8 @@ pub struct Parts {
     pub since: Timestamp,
     /// The commands that use what is mounted.
     pub runs: Runs,
+    /// Mounts that no claim covers.
+    pub unaccounted: UnaccountedMounts,
 }
 
 impl Mounter {

@@ -168,3 +168,33 @@ async fn after_a_boot_what_is_mounted_at_a_callers_path_is_left_alone() {
     assert_eq!(world.leftovers(), [""; 0].map(std::path::PathBuf::from));
     world.judge();
 }
+
+/// Also in the agent's own directory: the plugin would unmount whatever is there.
+#[tokio::test]
+async fn what_is_mounted_where_the_volume_was_published_or_staged_is_left_alone() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = world().await;
+    world.answer_take("a", Ok(grant("a", 7, &BTreeMap::new())));
+    world.mount("a").await.unwrap();
+    let mounts = world.status().await.unwrap().mounts;
+    let (target, staging) = (mounts[0].path.clone(), mounts[0].staging.clone().unwrap());
+    let mut revision = 11;
+    for (at, also) in [(&target, None), (&staging, Some(&target))] {
+        for at in also.into_iter().chain([at]) {
+            umount2(at.as_str(), MntFlags::empty()).unwrap();
+        }
+        mount_theirs(Path::new(at));
+        let refused = world.detach("a", 7, revision).await.unwrap_err();
+        assert_eq!((refused.code, refused.retryable), (Code::ForeignMount, true), "{refused}");
+        assert!(refused.message.contains(at) && refused.message.contains("tmpfs"), "{refused}");
+        assert_eq!(fs::read_to_string(Path::new(at).join("theirs")).unwrap(), "theirs");
+        umount2(at.as_str(), MntFlags::empty()).unwrap();
+        if also.is_none() {
+            world.mount("a").await.unwrap();
+        }
+        revision += 1;
+    }
+    is_released(&world, "a", revision).await;
+}

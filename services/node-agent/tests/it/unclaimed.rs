@@ -5,28 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use berth_bus::{EndpointSpec, ServiceSpec};
+use berth_bus::{EndpointSpec, Service, ServiceSpec};
 use berth_contract::code::Code;
-use berth_contract::message::agent::MountState;
+use berth_contract::message::agent::{MountState, Unmounted};
 use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Claims, Grant, Status};
-use berth_contract::subject::Namespaced;
+use berth_contract::subject::{AgentVerb, Namespaced};
 use berth_domain::access::AccessMode;
 use berth_domain::volume::CallKind;
 use berth_harness::{root, wait};
 use serde_json::json;
 
+use crate::apart;
 use crate::world::{Differences, PATIENCE, World, call, grant, id, node};
 
-#[tokio::test]
-async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
-    if !root::or_skip("mounts a volume") {
-        return;
-    }
-    let world =
-        World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
-    // Nothing is claimed, by a list of this revision.
-    let (index, asked) = (Arc::new(AtomicU64::new(5)), Arc::new(AtomicU64::new(0)));
+/// Says that nothing is claimed, by a list of the revision `index`.
+async fn say_unclaimed(world: &World, index: &Arc<AtomicU64>, asked: &Arc<AtomicU64>) -> Service {
     let spec = ServiceSpec {
         name: "berth-test-claims".to_owned(),
         version: "0.0.1".to_owned(),
@@ -39,7 +33,7 @@ async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
         max_in_flight: 64,
         ..EndpointSpec::default()
     };
-    let (says, counts) = (Arc::clone(&index), Arc::clone(&asked));
+    let (says, counts) = (Arc::clone(index), Arc::clone(asked));
     service
         .endpoint(endpoint, move |request| {
             let (says, counts) = (Arc::clone(&says), Arc::clone(&counts));
@@ -57,6 +51,18 @@ async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
         })
         .await
         .unwrap();
+    service
+}
+
+#[tokio::test]
+async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world =
+        World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
+    let (index, asked) = (Arc::new(AtomicU64::new(5)), Arc::new(AtomicU64::new(0)));
+    let _service = say_unclaimed(&world, &index, &asked).await;
 
     for (alloc, epoch) in [("a", 7), ("b", 8)] {
         world.grant(alloc, epoch, &BTreeMap::new());
@@ -146,5 +152,52 @@ async fn nothing_is_gone_while_a_mount_is_here_that_no_claim_covers() {
     world.call(leave(13, &["a"])).await.unwrap();
     world.detach("a", 7, 14).await.unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    world.judge();
+}
+
+#[tokio::test]
+async fn a_mount_without_a_claim_is_unmounted_when_a_person_says_so() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world =
+        World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
+    let (index, asked) = (Arc::new(AtomicU64::new(5)), Arc::new(AtomicU64::new(0)));
+    let _service = say_unclaimed(&world, &index, &asked).await;
+    world.grant("a", 7, &BTreeMap::new());
+    let path = world.mount("a").await.unwrap().path;
+    let subject = AgentVerb::Unmount.subject(&node());
+    let body = json!({"namespace": "default", "volume": "data"});
+    let unmount = async || {
+        let _held = apart::releases().await;
+        world.ask::<Unmounted>(&subject, &body, PATIENCE).await
+    };
+    // The list may be older than the claim.
+    let refused = unmount().await.unwrap_err();
+    assert_eq!((refused.code, refused.retryable), (Code::Busy, true), "{refused}");
+    index.store(100, Ordering::SeqCst);
+
+    let there = world.dir.join("there");
+    let script = format!("echo > {}; exec sleep 1000", there.display());
+    let log = world.dir.join("holder.log");
+    let holder = {
+        let _alone = apart::alone().await;
+        let own = world.dir.join("");
+        let holder = apart::shell("holder", &log, "private", &own, &script).start();
+        wait::until("the holder is there", PATIENCE, async || {
+            if there.exists() { Ok(()) } else { Err(holder.log()) }
+        })
+        .await;
+        holder
+    };
+    let refused = unmount().await.unwrap_err();
+    assert_eq!(refused.code, Code::VolumeHeldByProcess, "{refused}");
+    assert!(refused.message.contains(&format!("process {} (sleep)", holder.pid())), "{refused}");
+    assert_eq!(world.count("NodeUnpublishVolume OK"), 0, "nothing is unmounted under it");
+    drop(holder);
+    let done = unmount().await.unwrap();
+    assert_eq!((&done.mounts[0].alloc, &done.mounts[0].path), (&id("a"), &path));
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    assert_eq!(unmount().await.unwrap_err().code, Code::NoSuchClaim, "nothing is left");
     world.judge();
 }

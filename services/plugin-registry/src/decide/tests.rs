@@ -38,6 +38,7 @@ fn arrived(clock: u64, instances: &[(&str, Half, Instance)]) -> Arrived {
         boot_id: "boot".to_owned(),
         clock: at(clock),
         attributes: BTreeMap::new(),
+        unaccounted: Vec::new(),
         instances: instances.collect(),
         undone: None,
     };

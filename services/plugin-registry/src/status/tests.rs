@@ -88,6 +88,7 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Ar
         boot_id: "boot".to_owned(),
         clock: Timestamp::from_unix_ms(clock),
         attributes: BTreeMap::new(),
+        unaccounted: Vec::new(),
         instances: instances.collect(),
         undone: None,
     };
@@ -300,6 +301,7 @@ fn an_instance_is_healthy_only_while_its_node_is_there() {
         boot_id: String::new(),
         reported: at(1),
         attributes: BTreeMap::new(),
+        unaccounted: Vec::new(),
         gone: None,
         back: None,
     };

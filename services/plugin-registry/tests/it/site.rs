@@ -295,6 +295,7 @@ pub fn report(node: &str, instances: &[(&str, Half, Instance)]) -> Report {
         attributes: BTreeMap::from([("address".to_owned(), "192.0.2.1".to_owned())]),
         instances: instances.collect(),
         undone: None,
+        unaccounted: Vec::new(),
     }
 }
 

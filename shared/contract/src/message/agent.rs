@@ -225,3 +225,32 @@ pub struct RepublishedMount {
     /// Where it is published.
     pub path: String,
 }
+
+/// `agent.unmount`: take mounts of a volume down that no claim covers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unmount {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// The alloc that it was mounted for; none is every alloc without a claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alloc: Option<AllocId>,
+}
+decode_struct!(Unmount { namespace, volume, alloc = None });
+
+/// `agent.unmount` was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unmounted {
+    /// What is not mounted any more.
+    pub mounts: Vec<UnmountedMount>,
+}
+
+/// One mount that was taken down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmountedMount {
+    /// The alloc that it was mounted for.
+    pub alloc: AllocId,
+    /// Where it was mounted.
+    pub path: String,
+}

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use berth_domain::plugin::{ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState};
+use berth_domain::plugin::{
+    ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState, UnaccountedMount,
+};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -32,8 +34,21 @@ pub struct Report {
     /// the proof that says so ([`Reported::gone`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undone: Option<Timestamp>,
+    /// Mounts on the node that no claim covers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unaccounted: Vec<UnaccountedMount>,
 }
-decode_struct!(Report { node, version, boot_id, clock, attributes, instances, undone });
+decode_struct!(Report {
+    node,
+    version,
+    boot_id,
+    clock,
+    attributes,
+    instances,
+    undone,
+    unaccounted,
+});
+decode_struct!(UnaccountedMount { namespace, volume, alloc, path });
 
 /// One half of a plugin on the reporting node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -416,6 +431,9 @@ pub struct NodeStatus {
     /// When it was last back from being gone: all that it had mounted before is undone since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back: Option<Timestamp>,
+    /// Mounts there that no claim covers: the claim's record was lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unaccounted: Vec<UnaccountedMount>,
     /// Its plugin instances.
     pub instances: Vec<InstanceStatus>,
 }

@@ -228,6 +228,9 @@ pub struct Detached {
     /// What the release waits for, when a person has to do something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// Mounts of the volume on the node that no claim covers. Nothing is being done about them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unaccounted: Vec<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -351,6 +354,10 @@ pub struct VolumeStatus {
     /// granted. Volumes of other namespaces are not named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub registered_twice: Vec<String>,
+    /// Mounts of it that no claim covers, each with its node. While there is one, no other node is
+    /// granted the volume.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unaccounted: Vec<String>,
     /// What a person can do when it is not as it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,

@@ -133,6 +133,7 @@ fn volumes() {
             left: 1,
             claims: vec![claim_status()],
             hint: Some("the agent of node n1 does not answer: start it there".to_owned()),
+            unaccounted: vec![sample::unaccounted().to_string()],
         },
     );
     request(
@@ -411,6 +412,7 @@ fn registry_agents_and_collection() {
             boot_id: "aaae2d42".to_owned(),
             clock: sample::at(0),
             attributes: sample::map("hostname", "host"),
+            unaccounted: vec![sample::unaccounted()],
             instances: vec![registry::ReportedInstance {
                 plugin: sample::plugin(),
                 half: Half::Node,

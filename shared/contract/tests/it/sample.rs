@@ -217,6 +217,7 @@ pub fn node() -> Node {
         boot_id: "aaae2d42".to_owned(),
         reported: at(1),
         attributes: map("hostname", "host"),
+        unaccounted: vec![unaccounted()],
         gone: None,
         back: None,
     }
@@ -241,5 +242,15 @@ pub fn unreadable() -> UnreadableRecord {
         key: "default.data.claim.web-2".to_owned(),
         code: Code::NewerRecord,
         error: "the record has schema 9".to_owned(),
+    }
+}
+
+/// A mount that no claim covers.
+pub fn unaccounted() -> berth_domain::plugin::UnaccountedMount {
+    berth_domain::plugin::UnaccountedMount {
+        namespace: namespace(),
+        volume: volume(),
+        alloc: alloc_id(),
+        path: "/var/lib/berth/csi/0a/1b/target".to_owned(),
     }
 }

@@ -59,6 +59,7 @@ fn a_volume_and_a_list_of_them() {
             },
             exhausted: Some("RESOURCE_EXHAUSTED: 25 of 25 are attached".to_owned()),
             registered_twice: vec!["a volume of another namespace".to_owned()],
+            unaccounted: vec![sample::unaccounted().to_string()],
             hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
             claim_count: 2,
             claims: vec![claim_status()],
@@ -166,6 +167,7 @@ fn plugins_and_nodes() {
         version: "0.1.0".to_owned(),
         boot_id: "aaae2d42".to_owned(),
         attributes: sample::map("hostname", "host"),
+        unaccounted: vec![sample::unaccounted()],
         gone: Some(sample::proof()),
         back: Some(sample::at(0)),
         instances: vec![instance(Half::Node)],
@@ -241,8 +243,16 @@ fn agents_and_allocs() {
     );
     let (namespace, volume) = (sample::namespace(), sample::volume());
     let alloc = Some(sample::alloc_id());
+    let unmount = agent::Unmount {
+        namespace: namespace.clone(),
+        volume: volume.clone(),
+        alloc: alloc.clone(),
+    };
+    request("request-agent-unmount", &unmount);
     request("request-agent-republish", &agent::Republish { namespace, volume, alloc });
     let path = "/var/lib/berth/csi/0a/target".to_owned();
+    let mounts = vec![agent::UnmountedMount { alloc: sample::alloc_id(), path: path.clone() }];
+    reply("reply-agent-unmount", &agent::Unmounted { mounts });
     let mounts = vec![agent::RepublishedMount { alloc: sample::alloc_id(), path }];
     reply("reply-agent-republish", &agent::Republished { mounts });
     let ended = alloc::AllocStub {

@@ -83,6 +83,7 @@ fn record() -> Node {
         boot_id: String::new(),
         reported: NOW,
         attributes: BTreeMap::new(),
+        unaccounted: Vec::new(),
         gone: None,
         back: None,
     }
@@ -148,6 +149,7 @@ impl Host {
             wanted,
             &node,
             |_, _| Site {
+                unaccounted: None,
                 node: &node,
                 record: self.record.as_ref(),
                 id: &id,

@@ -120,6 +120,8 @@ pub enum NoRoute {
     Full(String),
     /// The plugin gives the node an id that is another node's: what can be done.
     SharedId(String),
+    /// Another node has a mount of it that no claim covers: which.
+    Unaccounted(String),
 }
 
 /// What came of a call, as far as the protocol cares (rules 5 and 6).

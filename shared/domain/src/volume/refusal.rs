@@ -60,7 +60,9 @@ impl Refusal {
     /// Whether what is lacking at the plugin or the node may come to be while a caller waits,
     /// without anybody's changing the request.
     pub fn may_pass(&self) -> bool {
-        use Refusal::{AttachedAs, NodeAway, NodeClock, NodeFull, PluginUnready, SharedId};
+        use Refusal::{
+            AttachedAs, NodeAway, NodeClock, NodeFull, PluginUnready, SharedId, Unaccounted,
+        };
         matches!(
             self,
             PluginUnready(_)
@@ -68,6 +70,7 @@ impl Refusal {
                 | NodeClock(_)
                 | NodeFull(_)
                 | SharedId(_)
+                | Unaccounted(_)
                 | AttachedAs { .. }
         )
     }
@@ -82,6 +85,7 @@ impl From<NoRoute> for Refusal {
             NoRoute::Topology(why) => Self::OutOfReach(why),
             NoRoute::Full(why) => Self::NodeFull(why),
             NoRoute::SharedId(why) => Self::SharedId(why),
+            NoRoute::Unaccounted(why) => Self::Unaccounted(why),
         }
     }
 }
@@ -186,6 +190,9 @@ pub enum Refusal {
     /// The plugin gives the node an id that is another node's.
     #[error("{0}")]
     SharedId(String),
+    /// Another node has a mount of it that no claim covers.
+    #[error("{0}")]
+    Unaccounted(String),
     /// The volume is held on another node under the id that the plugin gives this one, or on this
     /// node under another (rule 8).
     #[error(

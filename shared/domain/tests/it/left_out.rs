@@ -7,10 +7,12 @@
 use std::fmt::Debug;
 
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
-use berth_domain::plugin::{ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState};
+use berth_domain::plugin::{
+    ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState, UnaccountedMount,
+};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{Claim, Command, MountOptions, Refusal, State, Volume, VolumeSpec};
-use berth_domain::{NodeId, Timestamp};
+use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeId};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -125,7 +127,14 @@ fn a_node() -> impl Strategy<Value = Node> {
     let state = select(vec![NodeState::Ready, NodeState::Down]);
     let said = (any::<i64>(), text(), text(), map());
     let times = (time(), time(), option::of(proof()), option::of(time()));
-    (state, said, times).prop_map(|(state, said, times)| Node {
+    let mount = UnaccountedMount {
+        namespace: Namespace::default(),
+        volume: VolumeId::new("data").unwrap(),
+        alloc: AllocId::new("web-0").unwrap(),
+        path: "/m/target".to_owned(),
+    };
+    let unaccounted = select(vec![vec![], vec![mount]]);
+    (state, said, times, unaccounted).prop_map(|(state, said, times, unaccounted)| Node {
         state,
         since: times.0,
         clock_skew_ms: said.0,
@@ -135,6 +144,7 @@ fn a_node() -> impl Strategy<Value = Node> {
         attributes: said.3,
         gone: times.2,
         back: times.3,
+        unaccounted,
     })
 }
 
@@ -262,6 +272,7 @@ proptest! {
             ("attributes", json!({})),
             ("gone", json!(null)),
             ("back", json!(null)),
+            ("unaccounted", json!([])),
         ];
         read_without(&node, &optional, &other)?;
     }

@@ -195,6 +195,7 @@ fn rule_12_a_claim_of_before_is_not_granted_again() {
         attributes: [].into(),
         gone,
         back,
+        unaccounted: Vec::new(),
     };
     for (node, since, void) in [
         (node(None, None), 1_000, false),

@@ -1,12 +1,12 @@
 //! The registry's buckets, as plugins and nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_bus::Fold;
 use berth_contract::key;
 use berth_contract::record::{self, UnreadableRecord};
-use berth_domain::plugin::{Instance, Job, Node, NodeState, Plugin};
-use berth_domain::{NodeId, PluginId};
+use berth_domain::plugin::{Instance, Job, Node, NodeState, Plugin, UnaccountedMount};
+use berth_domain::{NodeId, PluginId, VolumeKey};
 
 /// All plugin instances and the jobs that provide plugins, folded into plugins.
 #[derive(Debug, Default)]
@@ -116,20 +116,22 @@ fn readable<T: record::Body>(key: &str, value: &[u8]) -> Result<T, UnreadableRec
 /// All nodes.
 #[derive(Debug, Default)]
 pub struct Nodes {
-    nodes: BTreeMap<NodeId, (Node, u64)>,
+    all: BTreeMap<NodeId, (Node, u64)>,
     /// Nodes whose record this version cannot read. Each still counts as a node.
     unreadable: BTreeMap<NodeId, UnreadableRecord>,
+    /// Nodes with mounts that no claim covers.
+    unaccounted: BTreeSet<NodeId>,
 }
 
 impl Nodes {
     /// A node.
     pub fn get(&self, node: &NodeId) -> Option<&Node> {
-        self.nodes.get(node).map(|(node, _)| node)
+        self.all.get(node).map(|(node, _)| node)
     }
 
     /// The revision of a node's record; 0 when it has none.
     pub fn revision(&self, node: &NodeId) -> u64 {
-        self.nodes.get(node).map_or(0, |(_, revision)| *revision)
+        self.all.get(node).map_or(0, |(_, revision)| *revision)
     }
 
     /// Whether the node's agent holds its lease.
@@ -139,7 +141,23 @@ impl Nodes {
 
     /// All nodes, by id, but for those whose record this version cannot read.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
-        self.nodes.iter().map(|(id, (node, _))| (id, node))
+        self.all.iter().map(|(id, (node, _))| (id, node))
+    }
+
+    /// Mounts that no claim covers, and their nodes; none of a node that counts as gone, since
+    /// nothing there can write.
+    pub fn unaccounted(&self) -> impl Iterator<Item = (&NodeId, &UnaccountedMount)> {
+        let nodes = self.unaccounted.iter().filter_map(|id| Some((id, self.get(id)?)));
+        let there = nodes.filter(|(_, node)| node.gone.is_none());
+        there.flat_map(|(id, node)| node.unaccounted.iter().map(move |mount| (id, mount)))
+    }
+
+    /// The same of one volume.
+    pub fn unaccounted_of<'a>(
+        &'a self,
+        volume: &'a VolumeKey,
+    ) -> impl Iterator<Item = (&'a NodeId, &'a UnaccountedMount)> {
+        self.unaccounted().filter(|(_, mount)| mount.is_of(volume))
     }
 
     /// Nodes whose record this version cannot read.
@@ -157,11 +175,16 @@ impl Fold for Nodes {
         match readable::<Node>(key, value) {
             Ok(node) => {
                 self.unreadable.remove(&id);
-                self.nodes.insert(id, (node, revision));
+                if node.unaccounted.is_empty() {
+                    self.unaccounted.remove(&id);
+                } else {
+                    self.unaccounted.insert(id.clone());
+                }
+                self.all.insert(id, (node, revision));
             }
             // What was known before may not hold any more: the node may count as gone by now.
             Err(unreadable) => {
-                self.nodes.remove(&id);
+                self.all.remove(&id);
                 self.unreadable.insert(id, unreadable);
             }
         }
@@ -170,7 +193,8 @@ impl Fold for Nodes {
     fn delete(&mut self, key: &str, _revision: u64) {
         if let Some(id) = key::parse_node(key) {
             self.unreadable.remove(&id);
-            self.nodes.remove(&id);
+            self.unaccounted.remove(&id);
+            self.all.remove(&id);
         }
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-async fn api(system: &System, what: &str, bucket: &str) -> Value {
+pub async fn api(system: &System, what: &str, bucket: &str) -> Value {
     let subject = format!("$JS.API.STREAM.{what}.KV_{bucket}");
     raw::ask(&system.servers()[0], &subject, &[], b"").await
 }
@@ -68,7 +68,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Copies the store away while the server is down.
-async fn back_up(system: &System) -> std::path::PathBuf {
+pub async fn back_up(system: &System) -> std::path::PathBuf {
     let backup = system.nats_dir().join("backup");
     let server = &system.servers()[0];
     server.terminate().await;
@@ -79,7 +79,7 @@ async fn back_up(system: &System) -> std::path::PathBuf {
 }
 
 /// Puts one bucket's stream back into the store, as docs/backup.md says.
-async fn restore(system: &System, backup: &Path, bucket: &str) {
+pub async fn restore(system: &System, backup: &Path, bucket: &str) {
     let server = &system.servers()[0];
     server.terminate().await;
     let store = system.nats_dir().join("store");

@@ -136,6 +136,7 @@ fn a_stuck_release_says_what_to_do() {
         attributes: BTreeMap::new(),
         gone: None,
         back: None,
+        unaccounted: Vec::new(),
     };
     let plugin = |healthy| {
         let instance = Instance {

@@ -1,0 +1,93 @@
+//! `agent.unmount`: mounts that no claim covers are taken down, because a person says so.
+//!
+//! **Promises** that nothing is unmounted that a claim covers, nor while a process has it; and that
+//! the plugin undoes it as the journal says it was mounted.
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Unmount, Unmounted, UnmountedMount};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::plugin::UnaccountedMount;
+use berth_domain::{AllocId, VolumeKey};
+
+use super::Mounter;
+use crate::compare;
+
+const STEP: &str = "agent.unmount";
+
+impl Mounter {
+    /// Takes mounts of a volume down that no claim covers.
+    pub(super) async fn unmount(
+        &self,
+        request: Unmount,
+        trace: TraceContext,
+    ) -> Result<Unmounted, Problem> {
+        let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
+        let told = |problem: Problem| self.place(problem, &volume).at(STEP);
+        let node = &self.parts.host.node;
+        // Read before the claims: what comes meanwhile is not held against an older list.
+        let uses = self.parts.journal.volume(&volume).uses;
+        let is_meant = |alloc: &_| request.alloc.as_ref().is_none_or(|meant| meant == alloc);
+        let claimed = compare::ask(&self.parts.bus, node).await;
+        let claimed = claimed.map_err(|error| told(error.into_problem("claim.status")))?;
+        let claimed = claimed.ok_or_else(|| {
+            let message = format!("not all claims of node {node} could be read");
+            told(Problem::new(Code::Overloaded, message).retryable())
+        })?;
+        let (mut covered, mut due) = (Vec::new(), Vec::new());
+        for (alloc, entry) in uses.into_iter().filter(|(alloc, _)| is_meant(alloc)) {
+            let is_certain = claimed.is_younger_than(&entry);
+            let key = (volume.clone(), alloc.clone());
+            if claimed.has(&key) {
+                covered.push(alloc);
+            } else if is_certain || self.parts.unaccounted.has(&volume, &alloc) {
+                due.push((alloc, entry));
+            } else {
+                let message = format!(
+                    "the list of claims is older than the mount of alloc {alloc}, so it may have a \
+                     claim"
+                );
+                return Err(told(Problem::new(Code::Busy, message).retryable()));
+            }
+        }
+        if due.is_empty() {
+            return Err(told(nothing_due(&volume, covered.first())));
+        }
+        let mut mounts = Vec::new();
+        for (alloc, entry) in due {
+            let path = entry.target.to_string_lossy().into_owned();
+            self.undo(volume.clone(), alloc.clone(), entry, trace).await.map_err(told)?;
+            self.parts.unaccounted.remove(&volume, &alloc);
+            tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "unmounted by hand");
+            mounts.push(UnmountedMount { alloc, path });
+        }
+        Ok(Unmounted { mounts })
+    }
+
+    /// These are all mounts of the node that no claim covers; new ones are told.
+    pub(crate) fn tell_unaccounted(&self, all: Vec<UnaccountedMount>) {
+        for mount in self.parts.unaccounted.replace(all) {
+            self.parts.tell.mount_unaccounted(&mount);
+            tracing::warn!(
+                namespace = %mount.namespace,
+                volume = %mount.volume,
+                alloc = %mount.alloc,
+                path = mount.path,
+                "mounted here, and its claim is gone: its workload must not write any more; end \
+                 it, then `berth node unmount`"
+            );
+        }
+    }
+}
+
+fn nothing_due(volume: &VolumeKey, covered: Option<&AllocId>) -> Problem {
+    if let Some(alloc) = covered {
+        let message = format!("alloc {alloc} has a claim on volume {volume} for this node");
+        let next = format!("end its workload, then `berth alloc stop {alloc}`");
+        return Problem::new(Code::Held, message).next(next);
+    }
+    let message = format!("the journal of this node has no mount of volume {volume}");
+    let next = "`berth node status NODE` shows what is mounted; a mount that the journal does not \
+        know is unmounted by hand";
+    Problem::new(Code::NoSuchClaim, message).next(next)
+}

@@ -1,0 +1,92 @@
+//! A process that has a volume in a mount namespace of its own keeps the release waiting.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{AgentStatus, Status};
+use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_domain::{Namespace, NodeId};
+use berth_harness::namespace;
+use berth_harness::process::Daemon;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, RECOVERY, System};
+use serde_json::{Value, json};
+
+/// How long the release may take once the process has ended.
+const PROMPTLY: Duration = Duration::from_secs(15);
+
+/// A process with a private copy of the host's mounts, as a container has it, which writes to the
+/// volume without end.
+async fn writer(system: &System, path: &str) -> Daemon {
+    let script = format!("while :; do echo x >> {path}/written; sleep 0.05; done");
+    let log = system.dir().path().join("writer.log");
+    let writer = namespace::shell("writer", &log, "private", system.dir().path(), &script).start();
+    wait::until("the process writes", RECOVERY, || async {
+        match fs::metadata(format!("{path}/written")) {
+            Ok(file) if file.len() > 2 => Ok(()),
+            other => Err(format!("{other:?} {}", writer.log())),
+        }
+    })
+    .await;
+    writer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_alloc_keeps_its_volume_while_a_process_elsewhere_has_it() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let mounted = system.run("a", 0, "data").await;
+    let writer = writer(&system, &mounted.path).await;
+    let named = format!("process {} (sh)", writer.pid());
+    system.stop("a").await;
+
+    // Every view names it.
+    let n1 = NodeId::new("n1").unwrap();
+    let views = async || {
+        let about = async |verb: Namespaced, body: Value| -> String {
+            let subject = verb.subject(&Namespace::default());
+            let answer: Value = system.persist(&subject, &body).await.unwrap();
+            answer.to_string()
+        };
+        let status = AgentVerb::Status.subject(&n1);
+        let agent: AgentStatus = system.persist(&status, &Status {}).await.unwrap();
+        [
+            ("claim status", about(Namespaced::ClaimStatus, json!({"volume": "data"})).await),
+            ("volume status", about(Namespaced::VolumeStatus, json!({"id": "data"})).await),
+            ("alloc status", about(Namespaced::AllocStatus, json!({"id": "a"})).await),
+            ("agent status", serde_json::to_string(&agent).unwrap()),
+        ]
+    };
+    wait::until("every view names the process", RECOVERY, || async {
+        let views = views().await;
+        match views.iter().find(|(_, said)| !said.contains(&named)) {
+            None => Ok(()),
+            Some((view, said)) => Err(format!("{view}: {said}")),
+        }
+    })
+    .await;
+
+    system.alloc("b", 1, "data", false).await;
+    let refused = system.try_mount("b", 1, "data").await.unwrap_err();
+    assert_eq!(refused.code, Code::Held, "{refused}");
+    let written = fs::metadata(format!("{}/written", mounted.path)).unwrap().len();
+    wait::until("it still writes", RECOVERY, || async {
+        let now = fs::metadata(format!("{}/written", mounted.path)).map_err(|e| e.to_string())?;
+        if now.len() > written { Ok(()) } else { Err("no more".to_owned()) }
+    })
+    .await;
+    assert_eq!(system.claims("data").await.claims.len(), 1, "the claim stands");
+    assert!(system.calls().iter().all(|call| call["rpc"] != "NodeUnpublishVolume"));
+
+    drop(writer);
+    let ended = Instant::now();
+    system.mount_in_turn("b", 1, "data").await.unwrap();
+    assert!(ended.elapsed() < PROMPTLY, "it took {:?}", ended.elapsed());
+    system.stop("b").await;
+    system.settle("data").await;
+}

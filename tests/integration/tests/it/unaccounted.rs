@@ -1,0 +1,182 @@
+//! A claim's record is lost while its volume is mounted: nothing is detached under the mount, it is
+//! shown, and no other node gets the volume.
+
+use std::fs;
+use std::time::Duration;
+
+use berth_contract::bucket;
+use berth_contract::code::Code;
+use berth_contract::key;
+use berth_contract::message::agent::{Unmount, Unmounted};
+use berth_contract::message::volume::Detached;
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+use berth_harness::nats::raw;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, RECOVERY, System};
+use serde_json::{Value, json};
+
+use crate::lost::{api, back_up, restore};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn n1() -> NodeId {
+    NodeId::new("n1").unwrap()
+}
+
+/// Deletes a claim's key by hand, as `nats kv del` does.
+async fn delete_claim(system: &System, alloc: &str) {
+    let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+    let key = key::claim(&volume, &AllocId::new(alloc).unwrap());
+    let subject = format!("$KV.{}.{key}", bucket::VOLUMES.name);
+    let stored = raw::ask(&system.servers()[0], &subject, &[("KV-Operation", "DEL")], b"").await;
+    assert!(stored["seq"].is_u64(), "{stored}");
+    wait::until("the claim is not listed", RECOVERY, || async {
+        let claims = system.claims("data").await.claims;
+        let is_gone = claims.iter().all(|claim| claim.alloc.as_str() != alloc);
+        if is_gone { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+}
+
+async fn detach(system: &System) -> Detached {
+    let subject = Namespaced::VolumeDetach.subject(&Namespace::default());
+    system.persist(&subject, &json!({"id": "data", "node": "n1"})).await.unwrap()
+}
+
+async fn unmount(system: &System) -> Result<Unmounted, Problem> {
+    let volume = VolumeId::new("data").unwrap();
+    let unmount = Unmount { namespace: Namespace::default(), volume, alloc: None };
+    system.persist(&AgentVerb::Unmount.subject(&n1()), &unmount).await
+}
+
+/// Waits until the node reports the mount, and answers the refusal of another node.
+async fn is_reported(system: &System, path: &str) -> Problem {
+    wait::until("the mount is reported", PATIENCE, || async {
+        let said = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        if said.unaccounted.iter().any(|mount| mount.contains(path)) {
+            Ok(())
+        } else {
+            Err(format!("{said:?}"))
+        }
+    })
+    .await;
+    let nodes = system.nodes().await.unwrap().nodes;
+    assert!(nodes[0].unaccounted[0].path == path, "{nodes:?}");
+    let swept: Value = system.persist(&Global::GcForce.subject(), &json!({})).await.unwrap();
+    assert!(swept["kept"].to_string().contains(path), "{swept}");
+    system.alloc("b", 1, "data", false).await;
+    system.try_mount("b", 1, "data").await.unwrap_err()
+}
+
+fn unpublished(system: &System) -> usize {
+    let calls = system.calls();
+    calls.iter().filter(|call| call["rpc"].to_string().contains("Unpublish")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let path = system.run("a", 0, "data").await.path;
+    fs::write(format!("{path}/f"), "kept").unwrap();
+    // A mount with its claim is none of this.
+    let refused = unmount(&system).await.unwrap_err();
+    assert_eq!(refused.code, Code::Held, "{refused}");
+
+    delete_claim(&system, "a").await;
+    let detached = detach(&system).await;
+    assert!(!detached.gone && detached.unaccounted[0].contains(&path), "{detached:?}");
+    assert!(detached.hint.unwrap().contains("berth node unmount n1 data"));
+    // Its agent compares as it starts, and then every minute.
+    system.kill9_and_restart(Part::Agent(0)).await;
+    let refused = is_reported(&system, &path).await;
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert!(refused.message.contains("node n1") && refused.message.contains(&path), "{refused}");
+    assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
+    assert_eq!(unpublished(&system), 0);
+
+    // While a process has it, it is not unmounted.
+    let mut holder = std::process::Command::new("sleep").arg("600").current_dir(&path).spawn();
+    let subject = AgentVerb::Unmount.subject(&n1());
+    let busy: Result<Unmounted, Problem> =
+        system.ask(&subject, &json!({"namespace": "default", "volume": "data"})).await;
+    assert!(busy.is_err(), "{busy:?}");
+    let holder = holder.as_mut().unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let done = unmount(&system).await.unwrap();
+    assert_eq!((done.mounts.len(), &done.mounts[0].path), (1, &path));
+    wait::until("nothing is reported any more", PATIENCE, || async {
+        let said = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        if said.unaccounted.is_empty() { Ok(()) } else { Err(format!("{said:?}")) }
+    })
+    .await;
+    // The storage still has it attached to n1: a claim there, released, takes it away.
+    system.run("c", 0, "data").await;
+    system.stop("c").await;
+    system.freed("data").await;
+    system.mount("b", 1, "data").await.unwrap();
+    system.stop("b").await;
+    system.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_beside_a_mount_without_a_claim_detaches_nothing() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-multi-writer"]).await;
+    let path = system.run("a", 0, "data").await.path;
+    system.run("c", 0, "data").await;
+    delete_claim(&system, "a").await;
+    system.stop("c").await;
+    let error = wait::until("the release names the mount", RECOVERY, || async {
+        let claims = system.claims("data").await.claims;
+        claims.first().and_then(|claim| claim.error.clone()).ok_or(format!("{claims:?}"))
+    })
+    .await;
+    assert!(error.contains("BERTH0225") || error.contains("no claim covers it"), "{error}");
+    assert!(error.contains(&path), "{error}");
+    assert_eq!(unpublished(&system), 0);
+    fs::write(format!("{path}/f"), "still there").unwrap();
+    unmount(&system).await.unwrap();
+    system.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_backup_that_lacks_a_claim_frees_nothing() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let backup = back_up(&system).await;
+    system.healthy().await;
+    let path = system.run("a", 0, "data").await.path;
+    let volumes = bucket::VOLUMES.name;
+    assert_eq!(api(&system, "DELETE", volumes).await["success"], true);
+    restore(&system, &backup, volumes).await;
+    for part in [Part::Claim, Part::Watcher, Part::Gc, Part::Agent(0), Part::Agent(1)] {
+        system.kill9_and_restart(part).await;
+    }
+    system.healthy().await;
+    assert!(system.claims("data").await.claims.is_empty(), "the backup is older");
+    let detached = detach(&system).await;
+    assert!(!detached.gone && detached.unaccounted[0].contains(&path), "{detached:?}");
+    let refused = is_reported(&system, &path).await;
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert_eq!(unpublished(&system), 0);
+    fs::write(format!("{path}/f"), "still there").unwrap();
+
+    unmount(&system).await.unwrap();
+    system.run("c", 0, "data").await;
+    system.stop("c").await;
+    system.settle("data").await;
+}
