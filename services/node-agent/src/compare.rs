@@ -123,7 +123,8 @@ async fn look(all: &Comparing, before: &BTreeSet<Key>) -> BTreeSet<Key> {
         if is_mounted {
             let key = (volume, alloc);
             // After an older backup was restored, revisions begin again below those that the
-            // journal knows. So a mount that two lists lack is told, too; nothing is undone by that.
+            // journal knows. So a mount that two lists lack is told, too; nothing is undone by
+            // that.
             if is_certain || before.contains(&key) {
                 mounts.push(unaccounted_mount(&key, &entry));
             }

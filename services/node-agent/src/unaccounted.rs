@@ -1,7 +1,7 @@
 //! Mounts on this node that no claim covers, as far as they are known.
 //!
-//! [`crate::compare`] finds them, the report to the registry names them, and releases and new mounts
-//! of their volumes are refused meanwhile.
+//! [`crate::compare`] finds them, the report to the registry names them, and releases and new
+//! mounts of their volumes are refused meanwhile.
 
 use std::sync::Arc;
 

@@ -60,7 +60,7 @@ const MUTATIONS: &[(&str, &str)] = &[
     ("nats micro ping berth-claim", "nats micro ping claim"),
     ("req berth-claim claim-status", "req berth-claim claim-states"),
     ("req berth-claim claim-status", "req berth-gc claim-status"),
-    ("detach Endpoint Statistics", "unmount Endpoint Statistics"),
+    ("detach Endpoint Statistics", "dismount Endpoint Statistics"),
     ("berth.v1.claim.status.default", "berth.v1.claims.status.default"),
     ("berth.v1.claim.status.default", "berth.v1.claim.status"),
     ("status.default '{\"volume\":\"down\"}'", "status.default '{\"volumes\":\"down\"}'"),
@@ -71,7 +71,7 @@ const MUTATIONS: &[(&str, &str)] = &[
     ),
     // Steps, events, codes and metrics, wherever they stand.
     ("waits for: controller.unpublish, again", "waits for: controller.detach, again"),
-    ("agent.detach by volumewatcher", "agent.unmount by volumewatcher"),
+    ("agent.detach by volumewatcher", "agent.dismount by volumewatcher"),
     ("\"event\":\"claim.failed\"", "\"event\":\"claim.failing\""),
     ("BERTH0216", "BERTH0916"),
     ("`berth.reconcile.held_back`", "`berth.reconcile.heldback`"),

@@ -4,6 +4,7 @@
 mod compose;
 mod containers;
 mod counting;
+mod held;
 mod listing;
 mod protocol;
 mod restarts;
