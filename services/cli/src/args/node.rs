@@ -51,10 +51,11 @@ pub enum NodeCommand {
     /// plugin undo the mount.
     ///
     /// Refused where a claim covers the mount (stop its alloc instead), and while a process of the
-    /// node has the volume: it is named. `berth volume detach` then detaches the volume.
+    /// node has the volume: it is named. A plugin that attaches volumes still has it attached then:
+    /// take a claim on the node once more, and release it.
     #[command(after_long_help = "EXAMPLES
     berth node unmount n7 data
-    berth node unmount n7 data --alloc web-0 && berth volume detach data n7")]
+    berth node unmount n7 data --alloc web-0")]
     Unmount(NodeUnmount),
     /// Forget a node that does not come back, and its plugin instances
     ///

@@ -71,6 +71,7 @@ async fn an_agent_that_is_away_is_named() {
         &["plugin", "instances", "n7"][..],
         &["plugin", "stop", "p", "--node", "n7"],
         &["volume", "republish", "data", "--node", "n7"],
+        &["node", "unmount", "n7", "data"],
     ] {
         let ran = ask(&server.url(), args);
         assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{args:?}: {ran:?}");
