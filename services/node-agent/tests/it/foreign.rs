@@ -187,12 +187,12 @@ async fn what_is_mounted_where_the_volume_was_published_or_staged_is_left_alone(
             umount2(at.as_str(), MntFlags::empty()).unwrap();
         }
         mount_theirs(Path::new(&at));
-        let refused = world.detach(alloc, epoch, epoch + 10).await.unwrap_err();
+        let refused = world.detach(alloc, epoch, epoch * 10).await.unwrap_err();
         assert_eq!((refused.code, refused.retryable), (Code::ForeignMount, true), "{refused}");
         assert!(refused.message.contains(&at) && refused.message.contains("tmpfs"), "{refused}");
         assert_eq!(fs::read_to_string(Path::new(&at).join("theirs")).unwrap(), "theirs");
         umount2(at.as_str(), MntFlags::empty()).unwrap();
-        world.detach(alloc, epoch, epoch + 20).await.unwrap();
+        world.detach(alloc, epoch, epoch * 10 + 1).await.unwrap();
         assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
     }
     world.judge();
