@@ -97,10 +97,18 @@ pub async fn detach(
         state.catch_up(&volume).await.map_err(fail)?;
         // A claim may have been made since, and a mount be its own.
         detached = how_far(state, &volume, request.node);
-        if detached.gone && !mounts.is_empty() {
-            detached.gone = false;
-            detached.hint = Some(unmount_hint(&detached));
-            detached.unaccounted = mounts;
+        match mounts {
+            _ if !detached.gone => {}
+            Ok(mounts) if mounts.is_empty() => {}
+            Ok(mounts) => {
+                detached.gone = false;
+                detached.hint = Some(unmount_hint(&detached));
+                detached.unaccounted = mounts;
+            }
+            Err(why) => {
+                detached.gone = false;
+                detached.hint = Some(why);
+            }
         }
     }
     if unheard && !detached.gone {
@@ -109,26 +117,38 @@ pub async fn detach(
     Ok(detached)
 }
 
-/// What the node has mounted of a volume that has no claim there: by its agent, or else by what the
-/// agent last reported.
+/// What the node has mounted of a volume that has no claim there, by its agent, or else by what the
+/// agent last reported; or why that is not known. A node that nobody knows, or that counts as gone,
+/// has nothing.
 async fn unaccounted(
     state: &State,
     volume: &VolumeKey,
     node: &NodeId,
     trace: TraceContext,
     deadline: Instant,
-) -> Vec<String> {
-    let said = state.nodes.read(|nodes| {
+) -> Result<Vec<String>, String> {
+    let reported = state.nodes.read(|nodes| {
+        let is_gone = nodes.get(node).is_some_and(|known| known.gone.is_some());
+        let is_unknown = nodes.get(node).is_none() && !nodes.unreadable().contains_key(node);
         let mounts = nodes.unaccounted_of(volume).filter(|(other, _)| *other == node);
-        mounts.map(|(_, mount)| mount.to_string()).collect()
+        let mounts: Vec<String> = mounts.map(|(_, mount)| mount.to_string()).collect();
+        (!is_gone && !is_unknown).then_some(mounts)
     });
-    if !state.nodes.read(|nodes| nodes.is_ready(node)) {
-        return said;
-    }
+    let Some(reported) = reported else { return Ok(Vec::new()) };
     let within = AGENT_MAX.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let (subject, call) = (AgentVerb::Status.subject(node), Call::within(trace, within));
     let asked = state.bus.request::<AgentStatus>(&subject, &agent::Status {}, &call).await;
-    let Ok(status) = asked else { return said };
+    let status = match asked {
+        Ok(status) => status,
+        Err(_) if !reported.is_empty() => return Ok(reported),
+        Err(error) => {
+            let why = berth_service::process::chain(&error);
+            return Err(format!(
+                "no claim of it is left there, but the agent of node {node} does not say whether \
+                 it is mounted: {why}"
+            ));
+        }
+    };
     let mounts = status.mounts.into_iter().filter(|mount| {
         let is_there = mount.mounted || mount.staged;
         is_there && mount.namespace == volume.namespace && mount.volume == volume.volume
@@ -139,7 +159,7 @@ async fn unaccounted(
         alloc: mount.alloc,
         path: if mount.mounted { mount.path } else { mount.staging.unwrap_or_default() },
     });
-    mounts.map(|mount| mount.to_string()).collect()
+    Ok(mounts.map(|mount| mount.to_string()).collect())
 }
 
 fn unmount_hint(detached: &Detached) -> String {

@@ -98,11 +98,12 @@ fn unfinished(detached: &Detached, waited: Duration, now: Timestamp) -> Failure 
         None => goes_on,
     };
     let waited = span::short(waited);
-    Failure::Here {
-        exit: exit::UNAVAILABLE,
-        message: format!("volume {id} is still on node {node} after {waited}: {}", told.join("; ")),
-        next,
-    }
+    let message = if told.is_empty() {
+        format!("it is not known after {waited} whether volume {id} is still on node {node}")
+    } else {
+        format!("volume {id} is still on node {node} after {waited}: {}", told.join("; "))
+    };
+    Failure::Here { exit: exit::UNAVAILABLE, message, next }
 }
 
 /// What has been told, so that each step is told once.
