@@ -177,6 +177,107 @@ async fn no_service_makes_a_deleted_bucket_again_at_its_start() {
     }
 }
 
+/// The commands of a block of docs/backup.md, the first below this heading.
+fn page_commands(heading: &str) -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/backup.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (_, below) = page.split_once(&format!("{heading}\n")).expect("the heading is there");
+    below.split("```\n").nth(1).expect("a block of commands").to_owned()
+}
+
+/// Whether the stock `nats` CLI is in the path; `BERTH_NATS_CLI` names the directory of one that is
+/// not.
+fn has_nats_cli() -> bool {
+    let found = nats_cli("nats --version").is_ok();
+    if !found {
+        eprintln!("skipped: no `nats` CLI in PATH nor in the directory BERTH_NATS_CLI");
+    }
+    found
+}
+
+/// Runs commands as a person does who has the stock `nats` CLI.
+fn nats_cli(commands: &str) -> Result<String, String> {
+    let dirs = [std::env::var("BERTH_NATS_CLI"), std::env::var("PATH")];
+    let path = dirs.into_iter().flatten().collect::<Vec<_>>().join(":");
+    let shell = std::process::Command::new("bash")
+        .args(["-euc", commands])
+        .env("PATH", path)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())?;
+    let said = [shell.stdout, shell.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    if shell.status.success() { Ok(said) } else { Err(said) }
+}
+
+/// docs/backup.md as it is written: back up while everything runs, lose buckets, restore them.
+#[tokio::test(flavor = "multi_thread")]
+async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
+    if !or_skip("real mounts") || !has_nats_cli() {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let mounted = system.run("a", 0, "data").await;
+    let dir = tempfile::tempdir().unwrap();
+    let here = |commands: &str| {
+        let commands = commands.replace("/var/backups/berth", dir.path().to_str().unwrap());
+        nats_cli(&format!("export NATS_URL={}\n{commands}", system.url())).unwrap()
+    };
+    here(&page_commands("## Back up"));
+    let before = system.claims("data").await.claims;
+
+    let lost = [bucket::VOLUMES, bucket::ALLOCS, bucket::SECRETS, bucket::PLUGINS, bucket::NODES];
+    for spec in lost {
+        here(&format!("nats stream rm -f KV_{}", spec.name));
+    }
+    for spec in [bucket::VOLUMES, bucket::ALLOCS, bucket::NODES] {
+        is_refused(&system, spec.name).await;
+    }
+    let all = [Part::Claim, Part::Registry, Part::Watcher, Part::Gc, Part::Agent(0)];
+    for part in all {
+        refuses_any_start(&system, part).await;
+    }
+    std::fs::write(format!("{}/f", mounted.path), "kept").expect("the workload keeps its mount");
+
+    let restore = page_commands("### Restore it");
+    for spec in lost {
+        here(&restore.replace("volumes", spec.name.strip_prefix("berth-").unwrap()));
+    }
+    here(&page_commands("#### A bucket that was empty"));
+    for part in all {
+        system.restart(part);
+    }
+    system.healthy().await;
+    let after = system.claims("data").await.claims;
+    assert_eq!((before[0].epoch, before[0].state), (after[0].epoch, after[0].state));
+    assert_eq!(std::fs::read_to_string(format!("{}/f", mounted.path)).unwrap(), "kept");
+    let calls = system.calls();
+    let is_undone = |call: &&Value| call.to_string().contains("npublish");
+    assert_eq!(calls.iter().filter(is_undone).count(), 0, "nothing was detached: {calls:?}");
+
+    // What is stored now has higher revisions than what was restored, so guards hold.
+    system.volume("more", &["single-node-writer"]).await;
+    system.run("b", 0, "more").await;
+    for alloc in ["a", "b"] {
+        system.stop(alloc).await;
+    }
+    for volume in ["data", "more"] {
+        system.settle(volume).await;
+    }
+}
+
+/// Starts a service that is to refuse, whichever of the lost buckets it names.
+async fn refuses_any_start(system: &System, part: Part) {
+    let service = system.daemon(part);
+    system.kill9(part);
+    let before = service.log().len();
+    system.restart(part);
+    assert!(!service.wait_exit(PATIENCE).await.success());
+    let log = service.log();
+    assert!(log[before..].contains("BERTH0011"), "{part:?}:\n{}", &log[before..]);
+}
+
 /// The replica that stood still answers and decides alone when it goes on. It must know that the
 /// first claim is gone: else it frees the second without a detach, since another seems to stay.
 #[tokio::test(flavor = "multi_thread")]
