@@ -24,8 +24,8 @@ pub fn broken(volume: &Volume) -> Option<String> {
 }
 
 /// Rule 8: while claims hold a volume, an id of the plugin's is one node's, and a node has one,
-/// where the controller attaches the volume for any of these claims. Not among what [`broken`] says,
-/// because services of older versions admitted such claims: `step` has to end them safely.
+/// where the controller attaches the volume for any of these claims. Not among what [`broken`]
+/// says, because services of older versions admitted such claims: `step` has to end them safely.
 pub fn ids_broken(volume: &Volume) -> Option<String> {
     let holders = || volume.holders();
     holders().filter(|(_, claim)| claim.controller).find_map(|(alloc, claim)| {
