@@ -159,6 +159,15 @@ pub enum Fault {
         /// Its text.
         text: &'static str,
     },
+    /// The record of a claim is deleted while its workload runs. A person unmounts the volume.
+    Lost {
+        /// On which node.
+        node: usize,
+        /// What its allocs are called by.
+        number: u64,
+        /// Whether an older backup is restored: it has a claim that is gone, too.
+        restored: bool,
+    },
 }
 
 /// How a node goes.
@@ -202,6 +211,8 @@ impl Fault {
             Self::Gone(Absence::CutOff) => "node gone, agent cut off",
             Self::Flood(_) => "flood",
             Self::Junk { .. } => "junk record",
+            Self::Lost { restored: false, .. } => "record lost",
+            Self::Lost { restored: true, .. } => "backup restored",
         }
     }
 }
@@ -212,9 +223,11 @@ impl fmt::Display for Strike {
         write!(f, "{}: {target} for {lasts:?}", fault.kind())?;
         match fault {
             Fault::Plugin(planted) => write!(f, " {}", planted.entry),
-            Fault::Clock(..) | Fault::Mute { .. } | Fault::Flood(_) | Fault::Junk { .. } => {
-                write!(f, " {fault:?}")
-            }
+            Fault::Clock(..)
+            | Fault::Mute { .. }
+            | Fault::Flood(_)
+            | Fault::Junk { .. }
+            | Fault::Lost { .. } => write!(f, " {fault:?}"),
             _ => Ok(()),
         }
     }
@@ -229,7 +242,7 @@ pub(super) fn all(seed: u64, shape: Shape) -> impl Iterator<Item = Event> {
     (0..).filter_map(move |_| {
         now += dice.between(100, 1_700);
         let target = *dice.pick(&targets);
-        let strike = strike(&mut dice, target);
+        let strike = strike(&mut dice, target, shape);
         // Mended, it needs a moment to be hurt again rather than still.
         let free = suffers.get(&target).is_none_or(|until| *until < now);
         free.then(|| {
@@ -240,10 +253,15 @@ pub(super) fn all(seed: u64, shape: Shape) -> impl Iterator<Item = Event> {
     })
 }
 
-fn strike(dice: &mut Dice, target: Target) -> Strike {
+fn strike(dice: &mut Dice, target: Target, shape: Shape) -> Strike {
     let fault = match target {
         Target::Link(..) if dice.percent(50) => Fault::Part,
         Target::Link(..) => Fault::Mute { second: dice.percent(50) },
+        Target::Records if dice.percent(50) => Fault::Lost {
+            node: index(dice, shape.nodes),
+            number: dice.below(1 << 32),
+            restored: dice.percent(50),
+        },
         Target::Records => {
             Fault::Junk { volume: index(dice, VOLUMES.len()), text: JUNK[index(dice, JUNK.len())] }
         }
@@ -261,7 +279,7 @@ fn strike(dice: &mut Dice, target: Target) -> Strike {
         Fault::Pause if long => millis(dice, 4_000, 15_000),
         // So long that servers elect another leader.
         Fault::Part | Fault::Mute { .. } => millis(dice, 1_000, 15_000),
-        Fault::Gone(_) => millis(dice, 500, 8_000),
+        Fault::Gone(_) | Fault::Lost { .. } => millis(dice, 500, 8_000),
         Fault::Clock(_) | Fault::FullDisk => millis(dice, 500, 6_000),
         _ => millis(dice, 50, if long { 6_000 } else { 1_500 }),
     };

@@ -47,7 +47,7 @@ fn every_kind_of_operation_and_fault_comes_up_at_every_target() {
         }
     }
     assert_eq!(targets, Target::all(Shape::of(2)).into_iter().collect());
-    assert_eq!(kinds.len(), 11 + 7 + 6 + 9, "{kinds:?}");
+    assert_eq!(kinds.len(), 11 + 7 + 6 + 11, "{kinds:?}");
 }
 
 #[test]

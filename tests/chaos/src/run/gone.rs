@@ -24,8 +24,8 @@ use crate::plan::{Absence, Target};
 const NOTICED: Duration = Duration::from_secs(30);
 /// How long a person insists on the declaration.
 const DECLARED: Duration = Duration::from_secs(20);
-/// How long a node may take to undo its mounts: a plugin that hangs is waited for meanwhile.
-const UNDONE: Duration = Duration::from_secs(90);
+/// How long a node may take to be back: a plugin that hangs is waited for, and other faults go on.
+const UNDONE: Duration = Duration::from_secs(140);
 
 impl Run {
     /// The node goes, and is back after it was gone for `lasts`.

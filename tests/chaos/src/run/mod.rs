@@ -7,6 +7,7 @@
 mod client;
 mod gone;
 mod look;
+mod lost;
 mod records;
 mod rest;
 mod strike;

@@ -37,7 +37,7 @@ impl Run {
 }
 
 /// Writes a key as a person with the stock CLI does: guarded by the key alone.
-async fn write(bucket: &Bucket, key: &str, change: Change) -> Result<(), String> {
+pub(super) async fn write(bucket: &Bucket, key: &str, change: Change) -> Result<(), String> {
     let revision = bucket.head(key).await.map_err(|error| error.to_string())?;
     let guard = Guard { filter: key, revision };
     let trace = clock::begin_trace();

@@ -109,6 +109,9 @@ impl Run {
                 }
             }
             Fault::Junk { volume, text } => self.junk(volume, text, lasts).await,
+            Fault::Lost { node, number, restored } => {
+                self.lost(node, number, restored, lasts).await;
+            }
         }
         self.ledger.note(format!("{target} is mended"));
     }
