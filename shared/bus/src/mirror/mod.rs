@@ -6,7 +6,8 @@
 //! **Promises**
 //! - [`Mirror::start`] returns when the first reading is complete, for an empty bucket too.
 //! - A key never goes back: what is applied is newer than what was, also after a service applied
-//!   its own commit at once ([`Mirror::put`]) and the watch brings older news.
+//!   its own commit at once ([`Mirror::put`]) and the watch brings older news, or the answer to that
+//!   commit is late and the watch has brought newer.
 //! - A silent watch is noticed within two heartbeats and a half, a broken connection at once; until
 //!   the mirror has caught up again, [`Mirror::stale_since`] says so.
 //! - After a gap it goes on from where it stood, if the last message it applied is still there
@@ -296,14 +297,14 @@ impl<F: Fold> Mirror<F> {
         self.reach(head, deadline).await
     }
 
-    /// Applies an own commit at once, unless something newer is known of the key.
+    /// Applies an own commit at once, unless the watch is past it or knows newer of the key.
     pub fn put(&self, key: &str, revision: u64, value: &[u8]) {
-        self.shared.apply(key, revision, Some(value));
+        self.shared.apply_beside(key, revision, Some(value));
     }
 
-    /// Applies an own delete at once, unless something newer is known of the key.
+    /// Applies an own delete at once, under the same conditions.
     pub fn delete(&self, key: &str, revision: u64) {
-        self.shared.apply(key, revision, None);
+        self.shared.apply_beside(key, revision, None);
     }
 
     /// Reads the keys below a filter again at the leader, and forgets the others below it: for a
@@ -319,7 +320,7 @@ impl<F: Fold> Mirror<F> {
             return Ok(None);
         }
         for entry in &list.entries {
-            self.shared.apply(&entry.key, entry.revision, entry.value.as_deref());
+            self.shared.apply_beside(&entry.key, entry.revision, entry.value.as_deref());
         }
         let gone = self.shared.table().others(filter, newest, &list.entries);
         let missed: Vec<_> =
@@ -375,15 +376,23 @@ impl<F: Fold> Shared<F> {
     /// Forgets a key that is gone, unless it was written after `revision`.
     fn forget(&self, key: &str, revision: u64) -> bool {
         let gone = self.table_mut().gone(key, revision);
-        if gone {
-            self.changes.send_modify(|changes| *changes += 1);
-        }
+        self.tell(gone);
         gone
     }
 
-    /// Applies what is newer than what is known of the key.
+    /// Applies what the watch brought, if it is newer than what is known of the key.
     fn apply(&self, key: &str, revision: u64, value: Option<&[u8]>) {
         let changed = self.table_mut().apply(key, revision, value);
+        self.tell(changed);
+    }
+
+    /// Applies what did not come by the watch, if it is newer than what is known of the key.
+    fn apply_beside(&self, key: &str, revision: u64, value: Option<&[u8]>) {
+        let changed = self.table_mut().apply_beside(key, revision, value);
+        self.tell(changed);
+    }
+
+    fn tell(&self, changed: bool) {
         if changed {
             self.changes.send_modify(|changes| *changes += 1);
         }

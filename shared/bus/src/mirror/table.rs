@@ -13,7 +13,7 @@ pub(super) struct Table<F> {
     keys: HashMap<Box<str>, Known>,
     /// The reading under way, or the last one.
     reading: u32,
-    /// Deletes applied ahead of the watch: older news of these keys must not bring them back.
+    /// Deletes that the watch has not come to: older news of these keys must not bring them back.
     ahead: Vec<(u64, Box<str>)>,
     /// The newest revision in the fold, and how far the watch is.
     newest: u64,
@@ -107,6 +107,13 @@ impl<F: Fold> Table<F> {
         was_live
     }
 
+    /// As [`apply`](Self::apply), of what did not come by the watch: an own commit, whose answer may
+    /// be late, or a look at the leader. The watch may be past it, and past a delete of the key.
+    pub(super) fn apply_beside(&mut self, key: &str, revision: u64, value: Option<&[u8]>) -> bool {
+        let past = revision <= self.came && !self.keys.contains_key(key);
+        !past && self.apply(key, revision, value)
+    }
+
     /// The watch has come to `revision`: deletes before it need no memory. `torn` says that
     /// something may have been replaced before it came.
     pub(super) fn reached(&mut self, revision: u64, torn: bool) {
@@ -159,16 +166,16 @@ impl<F: Fold> Table<F> {
 
     /// A key that was unseen up to `revision` is not there. Says whether the fold changed.
     pub(super) fn gone(&mut self, key: &str, revision: u64) -> bool {
-        if self.keys.get(key).is_none_or(|known| known.revision > revision) {
+        let Some(known) = self.keys.get_mut(key) else { return false };
+        if !known.live || known.revision > revision {
             return false;
         }
-        let live = self.keys.remove(key).is_some_and(|known| known.live);
-        if live {
-            // From now on the fold is no picture of what was before this.
-            self.newest = self.newest.max(revision);
-            self.fold.delete(key, revision);
-        }
-        live
+        (known.revision, known.live) = (revision, false);
+        self.ahead.push((revision, key.into()));
+        // From now on the fold is no picture of what was before this.
+        self.newest = self.newest.max(revision);
+        self.fold.delete(key, revision);
+        true
     }
 
     /// All keys of the stream were read.
@@ -223,6 +230,32 @@ mod tests {
         assert!(table.keys.is_empty() && table.ahead.is_empty());
         table.apply("a", 8, Some(b"8"));
         assert_eq!(keys(&table), [("a", 8)]);
+    }
+
+    /// Seen: a process was paused while it wrote, another deleted the key meanwhile, and the answer
+    /// to the write was read after the watch had brought both. The key stood there again.
+    #[test]
+    fn an_own_commit_that_is_answered_late_does_not_undo_a_delete() {
+        let mut table = Table::new(Keys::default());
+        table.apply("a", 5, Some(b"5"));
+        table.apply("a", 6, None);
+        assert!(!table.apply_beside("a", 5, Some(b"5")), "before the watch says how far it is");
+        table.reached(6, false);
+        assert!(!table.apply_beside("a", 5, Some(b"5")));
+        assert_eq!(keys(&table), []);
+        assert!(table.apply_beside("a", 7, Some(b"7")), "it is written anew");
+        assert!(table.apply_beside("a", 8, None) && !table.apply_beside("a", 7, Some(b"7")));
+    }
+
+    #[test]
+    fn nor_that_the_key_was_found_gone() {
+        let mut table = Table::new(Keys::default());
+        table.apply("a", 2, Some(b"2"));
+        assert!(table.gone("a", 6));
+        assert!(!table.apply_beside("a", 5, Some(b"5")), "the watch is not there yet");
+        table.reached(6, false);
+        assert!(!table.apply_beside("a", 5, Some(b"5")));
+        assert_eq!((keys(&table), table.keys.len()), (vec![], 0), "nothing is kept of it");
     }
 
     #[test]

@@ -90,6 +90,19 @@ async fn an_own_commit_is_seen_at_once_and_never_undone() {
     agrees(&mirror, &bucket, ">").await;
 }
 
+/// Its process was paused, say, and another deleted the key meanwhile.
+#[tokio::test]
+async fn an_own_commit_that_is_answered_late_brings_nothing_back() {
+    let (_server, _bus, bucket) = one_bucket(&STATE).await;
+    let mirror = mirror(&bucket, ">").await;
+    let put = set(&bucket, "k", "1").await;
+    let deleted = unset(&bucket, "k").await;
+    mirror.reach(deleted, Instant::now() + PATIENCE).await.unwrap();
+    mirror.put("k", put, b"1");
+    assert_eq!(held(&mirror, "k"), None, "the answer brought it back");
+    agrees(&mirror, &bucket, ">").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_is_had_while_commits_never_cease() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
