@@ -44,7 +44,7 @@ pub use config::Config;
 /// Runs until told to end.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
-    let state = state::State::open(&config, &process).await?;
+    let state = process.prepare(state::State::open(&config, &process)).await?;
     let service = endpoints::serve(&state, &process).await?;
     berth_service::notify::ready();
     let chores = [

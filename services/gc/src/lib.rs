@@ -29,6 +29,6 @@ pub use config::Config;
 
 /// Runs until told to end.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
-    let collector = collector::Collector::open(config, &process).await?;
+    let collector = process.prepare(collector::Collector::open(config, &process)).await?;
     lead::stand_by(&collector, &process).await
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_bus::{Events, Service};
+use berth_bus::{Bucket, Events, Service};
 use berth_contract::{bucket, stream};
 use berth_host::trust::{self, TrustError, TrustedUsers};
 use berth_service::clock;
@@ -84,18 +84,20 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let (node, boot_id) = (host.node.clone(), host.boot_id.clone());
     node::log_what_is_here(&journal, &paths, &host.boot_id).await?;
     let gate = Gate::default();
+    let (leases, events, volumes) = process.prepare(open(&process)).await?;
     let tenure = Tenure {
-        bucket: process.bus.bucket(&bucket::LEASES, process.replicas).await?,
+        bucket: leases,
         holder: holder(&host, identity(&state_dir, rand::random())?),
         ttl: Ttl::new(config.lease_ttl),
         gate: gate.clone(),
     };
-    let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
-    let volumes = process.bus.bucket(&bucket::VOLUMES, process.replicas).await?;
     let Some(lease) = tenure.begin(&shutdown).await else { return Ok(()) };
-    let Some(began) = began::read(&volumes, &shutdown).await else {
-        tenure.give_up(lease).await;
-        return Ok(());
+    let began = tokio::select! {
+        began = began::read(&volumes) => began,
+        () = shutdown.requested() => {
+            tenure.give_up(lease).await;
+            return Ok(());
+        }
     };
     // From here on the end comes when what is under way here is finished, not when it is asked for.
     let (end, shutdown) = {
@@ -184,6 +186,14 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         tenure.give_up(lease).await;
     }
     Ok(())
+}
+
+/// What the agent keeps on the bus, or reads there: leases, events and volumes.
+async fn open(process: &Process) -> Result<(Bucket, Events, Bucket), Fatal> {
+    let (bus, replicas) = (&process.bus, process.replicas);
+    let leases = bus.bucket(&bucket::LEASES, replicas).await?;
+    let events = bus.events(&stream::EVENTS, replicas).await?;
+    Ok((leases, events, bus.bucket(&bucket::VOLUMES, replicas).await?))
 }
 
 /// What runs until the shutdown.

@@ -43,7 +43,7 @@ const DRAIN: Duration = Duration::from_secs(12);
 /// Runs until told to end.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
-    let state = state::State::open(&process, config.pace).await?;
+    let state = process.prepare(state::State::open(&process, config.pace)).await?;
     let service = endpoints::serve(&state, &process).await?;
     tracing::info!("serving");
     berth_service::notify::ready();

@@ -36,7 +36,7 @@ pub use config::Config;
 /// Runs until told to end.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let (waker, changes) = (Waker::default(), watch::Changes::default());
-    let view = Arc::new(follow(&process, &config, &changes).await?);
+    let view = Arc::new(process.prepare(follow(&process, &config, &changes)).await?);
     // All that there is was new to the mirrors. What is due of it, the first look finds.
     changes.take();
     let service = process.announce().await?;

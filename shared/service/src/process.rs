@@ -11,6 +11,7 @@ use berth_contract::decode::Decode;
 use berth_contract::service::ServiceName;
 use berth_domain::WorkerId;
 use clap::{Arg, ArgAction, Command, value_parser};
+use thiserror::Error;
 
 use crate::config::{self, Config, NatsConfig};
 use crate::shutdown::Shutdown;
@@ -43,6 +44,11 @@ pub struct Process {
 
 /// Any error that ends a service; its chain is joined once, when it is logged.
 pub type Fatal = Box<dyn std::error::Error + Send + Sync>;
+
+/// The process was told to end before it served.
+#[derive(Debug, Error)]
+#[error("told to end before it served")]
+struct EndedEarly;
 
 /// Runs a service from the command line to the end of the process: `main` is a call of this.
 pub fn run<Own, F>(name: ServiceName, service: impl FnOnce(Own, Process) -> F) -> ExitCode
@@ -98,6 +104,10 @@ where
             tracing::info!("ended");
             ExitCode::SUCCESS
         }
+        Err(error) if error.is::<EndedEarly>() => {
+            tracing::info!("ended before it served");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             tracing::error!(error = chain(error.as_ref()), "ended");
             ExitCode::FAILURE
@@ -106,6 +116,15 @@ where
 }
 
 impl Process {
+    /// Makes ready what it serves with. A bus without a quorum keeps it waiting, for as long as that
+    /// lasts; whoever tells the process to end meanwhile does not wait for the bus too.
+    pub async fn prepare<T>(
+        &self,
+        ready: impl Future<Output = Result<T, Fatal>>,
+    ) -> Result<T, Fatal> {
+        or_ended(&self.shutdown, ready).await
+    }
+
     /// This process as a micro service, which `nats micro ls` shows from now on.
     pub async fn announce(&self) -> Result<Service, ServeError> {
         self.bus
@@ -130,11 +149,18 @@ async fn start(name: ServiceName, worker: WorkerId, nats: &NatsConfig) -> Result
     if let Some(file) = &nats.nkey_seed_file {
         config.credentials = Credentials::NkeySeedFile(file.clone());
     }
-    let bus = tokio::select! {
-        bus = Bus::connect(config) => bus?,
-        () = shutdown.requested() => return Err("told to end before the bus was reached".into()),
-    };
+    let bus = or_ended(&shutdown, async { Ok(Bus::connect(config).await?) }).await?;
     Ok(Process { bus, shutdown, worker, name, replicas: nats.replicas })
+}
+
+async fn or_ended<T>(
+    shutdown: &Shutdown,
+    ready: impl Future<Output = Result<T, Fatal>>,
+) -> Result<T, Fatal> {
+    tokio::select! {
+        ready = ready => ready,
+        () = shutdown.requested() => Err(EndedEarly.into()),
+    }
 }
 
 fn command(name: ServiceName) -> Command {

@@ -104,7 +104,7 @@ impl Place {
         let events = bus.events(&stream::EVENTS, self.replicas).await?;
         let lease = tenure.begin(&shutdown).await.ok_or("the lease was not got")?;
         let volumes = bus.bucket(&bucket::VOLUMES, self.replicas).await?;
-        let began = began::read(&volumes, &shutdown).await.ok_or("it ended before it began")?;
+        let began = began::read(&volumes).await;
 
         let record = Record::new(Source::Configuration, configured.clone(), clock::now());
         let member = Member::new(record, None, clock::now());

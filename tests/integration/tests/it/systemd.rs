@@ -11,7 +11,7 @@ use berth_bus::{Bus, Call};
 use berth_contract::subject::{AgentVerb, Global, Namespaced};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::dirs::Dir;
-use berth_harness::nats::{self, Server};
+use berth_harness::nats::{self, Cluster, Server};
 use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::{repository, wait};
 use berth_service::clock;
@@ -255,5 +255,25 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
         manager.is_told("WATCHDOG=1", &daemon).await;
         assert!(daemon.terminate().await.success(), "{service}: {}", daemon.log());
         assert!(manager.told().iter().any(|one| one == "STOPPING=1"), "{service}");
+    }
+}
+
+/// Seen: of three servers two were down, and an agent that waited for them at its start was killed
+/// by its manager, since it did not end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_waits_for_a_quorum_at_its_start_ends_when_it_is_told_to() {
+    let (cluster, dir) = (Cluster::start(3).await, Dir::new("notify"));
+    let [only, others @ ..] = cluster.servers() else { panic!("there are three") };
+    others.iter().for_each(Server::kill9);
+    for service in ["claim", "plugin-registry", "node-agent", "volumewatcher", "gc"] {
+        let (daemon, manager) = start(service, only, &dir);
+        wait::until("it has reached the bus", SOON, async || {
+            if daemon.log().contains("started") { Ok(()) } else { Err(daemon.log()) }
+        })
+        .await;
+        let status = daemon.terminate().await;
+        assert!(status.success(), "{service}: {status}: {}", daemon.log());
+        assert!(daemon.log().contains("ended before it served"), "{service}: {}", daemon.log());
+        assert!(!manager.told().iter().any(|one| one == "READY=1"), "{service}");
     }
 }
