@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use berth_bus::{Change, Guard, Write};
 use berth_contract::code::Code;
+use berth_contract::message::registry::NodeStatus;
 use berth_contract::{bucket, key};
 use berth_domain::plugin::Half;
 use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
@@ -28,18 +29,23 @@ fn detached(system: &System, external: &str) -> usize {
     asked.count()
 }
 
-/// The node that had the id first, and the other, counted from 0.
+/// The node that had the id first, and the other, counted from 0; once the registry has seen both.
 async fn first_and_second(system: &System) -> (usize, usize) {
-    let nodes = system.nodes().await.unwrap().nodes;
-    let is_healthy = |at: &usize| {
-        let mut instances = nodes[*at].instances.iter();
-        instances.any(|one| one.half == Half::Node && one.healthy)
-    };
-    let first: Vec<usize> = (0..nodes.len()).filter(is_healthy).collect();
-    assert_eq!(first.len(), 1, "{nodes:?}");
-    let second = nodes[1 - first[0]].instances.iter().find(|one| one.half == Half::Node).unwrap();
-    assert!(second.description.contains("\"external-clone\""), "{second:?}");
-    (first[0], 1 - first[0])
+    wait::until("one of two clones is refused", PATIENCE, async || {
+        let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
+        let [one, other] = &nodes[..] else { return Err(format!("{nodes:?}")) };
+        let half = |node: &NodeStatus| {
+            node.instances.iter().find(|instance| instance.half == Half::Node).cloned()
+        };
+        let (Some(one), Some(other)) = (half(one), half(other)) else {
+            return Err(format!("{nodes:?}"));
+        };
+        let (first, second) = if one.healthy { (0, &other) } else { (1, &one) };
+        let refused = second.description.contains("\"external-clone\"");
+        let healthy = [one.healthy, other.healthy].into_iter().filter(|it| *it).count();
+        if healthy == 1 && refused { Ok((first, 1 - first)) } else { Err(format!("{nodes:?}")) }
+    })
+    .await
 }
 
 /// Seen: the volume was held on one node, a run ended on the other, and the controller was asked
