@@ -166,10 +166,14 @@ pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result
             Some(status::node(id, node, plugins, &shared))
         };
         let page = page(meant.map(|(id, _)| id), Room::of(&query.page), show, ToString::to_string);
-        let meant = nodes.unreadable().iter().filter(|(id, _)| {
-            query.id.as_ref().is_none_or(|one| one == *id) && id.as_str().starts_with(&query.prefix)
+        let asked_for = |id: &NodeId| {
+            query.id.as_ref().is_none_or(|one| one == id) && id.as_str().starts_with(&query.prefix)
+        };
+        let nodes = nodes.unreadable().iter().filter(|(id, _)| asked_for(id));
+        let instances = plugins.unreadable().filter(|record| {
+            key::parse_instance(&record.key).is_some_and(|(_, node, _)| asked_for(&node))
         });
-        (page, first_unreadable(meant.map(|(_, record)| record)))
+        (page, first_unreadable(nodes.map(|(_, record)| record).chain(instances)))
     };
     let (index, (page, unreadable)) = state.picture(STEP, query.newer, deadline, listed).await?;
     let nodes: Vec<NodeStatus> = page.entries.into_iter().flatten().collect();

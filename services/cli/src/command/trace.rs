@@ -199,11 +199,12 @@ impl Reader<'_> {
         Ok(Stored { events, more: stored.more, begins: stored.begins })
     }
 
-    /// The claims that live, asked for once.
+    /// The claims that live, asked for once. Those that cannot be read are named.
     async fn claims(&self, status: &Status) -> Result<Vec<ClaimStatus>, Problem> {
         let question = self.session.about(Namespaced::ClaimStatus);
         let deadline = Instant::now() + self.session.timeout.unwrap_or(ASKING);
         let claims: Claims = self.session.once(&question, status, deadline).await?;
+        claims.unreadable.iter().for_each(say);
         Ok(claims.claims)
     }
 }

@@ -78,6 +78,16 @@ async fn is_reported(system: &System, path: &str) -> Problem {
     system.try_mount("b", 1, "data").await.unwrap_err()
 }
 
+/// Everything that the bus holds is lost, with what says that it was there.
+async fn lose_the_store(system: &System) {
+    let server = &system.servers()[0];
+    server.terminate().await;
+    let store = system.nats_dir().join("store");
+    fs::remove_dir_all(&store).unwrap();
+    fs::create_dir(&store).unwrap();
+    server.restart().await;
+}
+
 fn unpublished(system: &System) -> usize {
     let calls = system.calls();
     calls.iter().filter(|call| call["rpc"].to_string().contains("Unpublish")).count()
@@ -181,6 +191,34 @@ async fn an_older_backup_that_lacks_a_claim_frees_nothing() {
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
     assert_eq!(unpublished(&system), 0);
     fs::write(format!("{path}/f"), "still there").unwrap();
+
+    unmount(&system).await.unwrap();
+    system.run("c", 0, "data").await;
+    system.stop("c").await;
+    system.settle("data").await;
+}
+
+/// Services that start begin an installation, since nothing remembers one. The agents do.
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_whole_store_is_lost_the_mounts_keep_their_volumes() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let mounted = system.run("a", 0, "data").await;
+    fs::write(format!("{}/f", mounted.path), "kept").unwrap();
+    lose_the_store(&system).await;
+    let services = [Part::Claim, Part::Watcher, Part::Registry, Part::Gc];
+    for part in services.into_iter().chain([Part::Agent(0), Part::Agent(1)]) {
+        system.kill9_and_restart(part).await;
+    }
+    system.healthy().await;
+    system.volume("data", &["single-node-writer"]).await;
+    let refused = is_reported(&system, &mounted.path).await;
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert_eq!(fs::read_to_string(format!("{}/f", mounted.path)).unwrap(), "kept");
+    assert_eq!(unpublished(&system), 0, "nothing was detached");
 
     unmount(&system).await.unwrap();
     system.run("c", 0, "data").await;

@@ -9,11 +9,12 @@ use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::record::SCHEMA;
 use berth_contract::subject::{Global, Namespaced};
-use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+use berth_domain::plugin::Half;
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, Part, System};
+use berth_integration::{Options, PLUGIN, Part, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
@@ -216,6 +217,32 @@ async fn every_answer_that_needs_a_record_names_it_when_it_cannot_be_read() {
     system.settle("data").await;
 }
 
+/// What a command prints: stdout and stderr.
+fn berth(system: &System, command: &[&str]) -> [String; 2] {
+    let berth = std::process::Command::new(binary("berth"))
+        .args([&["--nats", &system.url()], command].concat())
+        .output()
+        .unwrap();
+    [berth.stdout, berth.stderr].map(|text| String::from_utf8(text).unwrap())
+}
+
+/// The next report of its agent writes it over; until then, and where the agent is away, it is
+/// named.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_of_a_node_names_plugin_instances_that_cannot_be_read() {
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let (node, plugin) = (NodeId::new("n1").unwrap(), PluginId::new(PLUGIN).unwrap());
+    let key = key::instance(&plugin, &node, Half::Node);
+    let place = Place::of(&system, &bucket::PLUGINS, key, None).await;
+    system.daemon(Part::Agent(0)).pause();
+    place.put(b"{\"healthy\":tr").await;
+    let status = system.ask::<Value>(&Global::NodeStatus.subject(), &json!({"id": "n1"})).await;
+    let status = status.unwrap().to_string();
+    assert!(status.contains(&place.key), "{status}");
+    system.daemon(Part::Agent(0)).resume();
+    system.healthy().await;
+}
+
 /// `berth node status NODE` is put together of several answers; none of them may lose what it says
 /// of records that cannot be read.
 #[tokio::test(flavor = "multi_thread")]
@@ -235,19 +262,16 @@ async fn the_status_of_a_node_names_records_that_cannot_be_read() {
     for place in places {
         let whole = place.read().await;
         place.put(b"{\"state\":\"tak").await;
-        let status = |json: &[&str]| {
-            let berth = std::process::Command::new(binary("berth"))
-                .args([&["--nats", &system.url(), "node", "status", "n1"], json].concat())
-                .output()
-                .unwrap();
-            [berth.stdout, berth.stderr].map(|text| String::from_utf8(text).unwrap())
-        };
         let (named, key) = (format!("\"key\": \"{}\"", place.key), &place.key);
-        let [table, said] = status(&[]);
+        let [table, said] = berth(&system, &["node", "status", "n1"]);
         assert!(said.contains(key), "{key}: {table} {said}");
-        let [json, said] = status(&["--json"]);
+        let [json, said] = berth(&system, &["node", "status", "n1", "--json"]);
         let is_refused = json.contains(Code::DamagedRecord.as_str()) && json.contains(key);
         assert!(json.contains(&named) || is_refused, "{key}: {json} {said}");
+        if key.contains(".claim.") {
+            let [drawn, said] = berth(&system, &["trace", "data/a"]);
+            assert!(said.contains(key), "the trace: {drawn} {said}");
+        }
         place.put(&whole).await;
     }
     system.stop("a").await;
