@@ -11,7 +11,8 @@ use tokio::time::sleep;
 /// When the leader is asked again: it may have to be elected first.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
 
-/// The newest revision that was given to the volumes by now, at the leader. A call that was named by then is not for this process (rule 4).
+/// The newest revision that was given to the volumes by now, at the leader. A call that
+/// was named by then is not for this process (rule 4).
 pub async fn read(volumes: &Bucket) -> u64 {
     let mut tries = 0;
     loop {

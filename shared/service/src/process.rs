@@ -116,8 +116,8 @@ where
 }
 
 impl Process {
-    /// Makes ready what it serves with. A bus without a quorum keeps it waiting, for as long as that
-    /// lasts; whoever tells the process to end meanwhile does not wait for the bus too.
+    /// Makes ready what it serves with. A bus without a quorum keeps it waiting, for as long as
+    /// that lasts; whoever tells the process to end meanwhile does not wait for the bus too.
     pub async fn prepare<T>(
         &self,
         ready: impl Future<Output = Result<T, Fatal>>,

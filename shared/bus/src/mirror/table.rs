@@ -107,8 +107,8 @@ impl<F: Fold> Table<F> {
         was_live
     }
 
-    /// As [`apply`](Self::apply), of what did not come by the watch: an own commit, whose answer may
-    /// be late, or a look at the leader. The watch may be past it, and past a delete of the key.
+    /// As [`apply`](Self::apply), of what did not come by the watch: an own commit, whose answer
+    /// may be late, or a look at the leader. The watch may be past it, and past a delete of it.
     pub(super) fn apply_beside(&mut self, key: &str, revision: u64, value: Option<&[u8]>) -> bool {
         let past = revision <= self.came && !self.keys.contains_key(key);
         !past && self.apply(key, revision, value)

@@ -22,8 +22,8 @@ use super::client::{self, alloc_id, node_id, volume_id};
 use super::records::write;
 use crate::plan::{End, Sending, VOLUMES, Workload};
 
-/// How long each step is tried, and a person tries to mend: other faults may keep the agent away for
-/// as long as one of them lasts, with its restart.
+/// How long each step is tried, and a person tries to mend: other faults may keep the agent away
+/// for as long as one of them lasts, with its restart.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 impl Run {
