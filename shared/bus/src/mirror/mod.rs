@@ -5,9 +5,9 @@
 //!
 //! **Promises**
 //! - [`Mirror::start`] returns when the first reading is complete, for an empty bucket too.
-//! - A key never goes back: what is applied is newer than what was, also after a service applied
-//!   its own commit at once ([`Mirror::put`]) and the watch brings older news, or when the answer to
-//!   that commit is late and the watch has brought newer.
+//! - A key never goes back: what is applied is newer than what was. That holds also after a service
+//!   applied its own commit at once ([`Mirror::put`]) and the watch brings older news, and when the
+//!   answer to that commit is late and the watch has brought newer.
 //! - A silent watch is noticed within two heartbeats and a half, a broken connection at once; until
 //!   the mirror has caught up again, [`Mirror::stale_since`] says so.
 //! - After a gap it goes on from where it stood, if the last message it applied is still there
