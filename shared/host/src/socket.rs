@@ -278,4 +278,28 @@ mod tests {
         let refused = connect_trusted(dir.path(), &own).unwrap_err();
         assert!(matches!(refused, ConnectError::NotASocket("a directory")), "{refused}");
     }
+
+    /// Its file is ours, so its path is trusted. Who listens is known of the connection alone.
+    #[test]
+    fn a_stranger_who_listens_at_a_file_of_ours_is_not_talked_to() {
+        let own = TrustedUsers::own();
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let flags = SocketFlags::CLOEXEC;
+        let server = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&server, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // Of this thread alone, which ends with it.
+        let listens = std::thread::spawn(move || {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(4711)).unwrap();
+            rustix::net::listen(&server, 8).unwrap();
+            server
+        });
+        let _server = listens.join().unwrap();
+        let refused = connect_trusted(&path, &own).unwrap_err();
+        assert!(matches!(refused, ConnectError::Peer { user: 4711 }), "{refused}");
+        connect_trusted(&path, &own.and(Some(4711))).unwrap();
+    }
 }

@@ -11,6 +11,7 @@ use berth_domain::access::{AttachmentMode, Mode};
 use berth_domain::volume::MountOptions;
 use berth_harness::process::binary;
 use berth_harness::root;
+use nix::mount::MsFlags;
 
 use crate::block::mounted_as;
 use crate::world::{Differences, World, grant};
@@ -111,4 +112,30 @@ async fn a_block_device_that_can_be_written_is_not_handed_out_for_reading() {
     let targets: Vec<_> =
         world.mounts().into_iter().filter(|mount| mount.ends_with("target")).collect();
     assert!(targets.is_empty(), "{targets:?}");
+}
+
+/// As an earlier version of the agent left it. While a file is open for writing, the kernel makes
+/// no mount read-only.
+#[tokio::test]
+async fn a_mount_of_before_that_cannot_be_made_read_only_is_not_handed_out_for_reading() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = world(&["--no-attach", CARELESS]).await;
+    world.answer_take("a", Ok(read_only("a")));
+    let path = world.mount("a").await.unwrap().path;
+    let none = None::<&str>;
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT;
+    nix::mount::mount(none, path.as_str(), none, flags, none).unwrap();
+    let file = Path::new(&path).join("file");
+    let writer = fs::File::create(&file).unwrap();
+    let refused = world.mount("a").await.unwrap_err();
+    assert_eq!(refused.code, Code::NotReadOnly, "{refused}");
+    assert!(refused.message.contains("ro is missing, and cannot be set"), "{refused}");
+    drop(writer);
+    assert!(world.mount("a").await.unwrap().read_only);
+    let refused = fs::write(&file, "lost").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    world.detach("a", 7, 11).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
 }

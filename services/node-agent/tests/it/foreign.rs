@@ -197,3 +197,36 @@ async fn what_is_mounted_where_the_volume_was_published_or_staged_is_left_alone(
     }
     world.judge();
 }
+
+/// And where the volume is to be seen under another name, before it is mounted there again.
+#[tokio::test]
+async fn after_a_boot_what_is_mounted_in_place_of_a_view_is_left_alone() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let mut world = world().await;
+    let first = Boot::begin(&world, "boot-1").await;
+    first.carry_with(&mut world, &["--no-attach"]).await;
+    let view = View { place: 1, mode: Mode::Read, mount: MountOptions::default() };
+    let granted = Grant { view: Some(view), ..grant("a", 7, &BTreeMap::new()) };
+    world.answer_take("a", Ok(granted));
+    let view = world.mount_as("a", Some("look"), None).await.unwrap().path;
+    assert!(first.mounts(world.dir.path()).contains(Path::new(&view)));
+
+    world.agent.kill9();
+    world.driver.kill9();
+    first.end();
+    let second = Boot::begin(&world, "boot-2").await;
+    second.run("mount", &["-t", "tmpfs", "theirs", &view]);
+    second.carry_with(&mut world, &["--no-attach"]).await;
+    // Also once the volume itself is back.
+    for _ in 0..2 {
+        let refused = world.mount_as("a", Some("look"), None).await.unwrap_err();
+        assert_eq!((refused.code, refused.retryable), (Code::ForeignMount, true), "{refused}");
+        second.run("grep", &["-q", &format!(" {view} .* tmpfs theirs "), "/proc/self/mountinfo"]);
+    }
+    second.run("umount", &[&view]);
+    world.mount_as("a", Some("look"), None).await.unwrap();
+    world.detach("a", 7, 21).await.unwrap();
+    assert_eq!(world.leftovers(), [""; 0].map(std::path::PathBuf::from));
+}

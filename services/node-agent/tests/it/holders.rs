@@ -12,7 +12,7 @@ use berth_harness::{root, wait};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::apart;
-use crate::world::{Differences, PATIENCE, World};
+use crate::world::{Differences, PATIENCE, World, hold};
 
 const NONE: Option<&str> = None;
 
@@ -153,5 +153,57 @@ async fn a_bind_by_hand_holds_the_last_release_and_no_other() {
     umount2(&data, MntFlags::empty()).unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
     world.detach("b", 7, 13).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+}
+
+/// Whoever has it by then was not there when it was looked at first.
+#[tokio::test]
+async fn a_process_that_takes_the_volume_during_the_release_keeps_it() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = without_attach().await;
+    let dir = world.dir.join("state/csi");
+    fs::create_dir_all(&dir).unwrap();
+    mount(Some(&dir), &dir, NONE, MsFlags::MS_BIND, NONE).unwrap();
+    mount(NONE, &dir, NONE, MsFlags::MS_SHARED, NONE).unwrap();
+    world.grant("a", 7, &BTreeMap::new());
+    let path = world.mount("a").await.unwrap().path;
+    let (go, data, done) =
+        (world.dir.join("go"), world.dir.join("data"), world.dir.join("data/done"));
+    fs::create_dir(&data).unwrap();
+    let script = format!(
+        "(until [ -e {} ]; do sleep 0.02; done; mount --bind {path} {}; echo > {}) &",
+        go.display(),
+        data.display(),
+        done.display()
+    );
+    let holder = in_namespace(&world, "slave", &format!("{script} :")).await;
+    world.plant(&hold("NodeUnpublishVolume"));
+    let taken = async {
+        wait::until("the release is under way", PATIENCE, async || {
+            let log = world.log();
+            let is_begun = log.iter().any(|entry| entry["rpc"] == "NodeUnpublishVolume");
+            if is_begun { Ok(()) } else { Err(format!("{log:?}")) }
+        })
+        .await;
+        fs::write(&go, "").unwrap();
+        let through = Path::new(&path).join("done");
+        wait::until("it is taken", PATIENCE, async || {
+            if through.exists() { Ok(()) } else { Err(holder.log()) }
+        })
+        .await;
+        world.let_go().await;
+    };
+    let (refused, ()) = tokio::join!(world.detach("a", 7, 11), taken);
+    let refused = refused.unwrap_err();
+    names(&refused, &holder);
+    assert!(refused.message.contains(&data.display().to_string()), "{refused}");
+    assert_eq!(world.count("NodeUnpublishVolume OK"), 1, "ours is gone");
+    assert_eq!(world.status().await.unwrap().mounts.len(), 1, "its use is not over");
+    names(&world.detach("a", 7, 12).await.unwrap_err(), &holder);
+    drop(holder);
+    world.detach("a", 7, 13).await.unwrap();
+    umount2(&dir, MntFlags::empty()).unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
 }

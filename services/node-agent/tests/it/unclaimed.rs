@@ -201,3 +201,42 @@ async fn a_mount_without_a_claim_is_unmounted_when_a_person_says_so() {
     assert_eq!(unmount().await.unwrap_err().code, Code::NoSuchClaim, "nothing is left");
     world.judge();
 }
+
+/// Revisions begin again below those in the journal. That a mount has no claim is known by two
+/// lists, and it holds others up as any other does.
+#[tokio::test]
+async fn a_mount_of_a_later_epoch_than_the_restored_records_is_accounted_for_first() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world =
+        World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
+    let (index, asked) = (Arc::new(AtomicU64::new(100)), Arc::new(AtomicU64::new(0)));
+    let _service = say_unclaimed(&world, &index, &asked).await;
+    world.grant("a", 70, &BTreeMap::new());
+    let path = world.mount("a").await.unwrap().path;
+    world.agent.kill9();
+    world.agent.restart();
+    world.healthy_now().await;
+    wait::until("the mount is told", PATIENCE, async || {
+        let log = world.agent.log();
+        if log.contains("its workload must not write any more") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    let alone = Some(Vec::new());
+    let exclusive = Grant {
+        access: AccessMode::SingleNodeSingleWriter,
+        claims_beside: alone.clone(),
+        ..grant("b", 8, &BTreeMap::new())
+    };
+    world.answer_take("b", Ok(exclusive));
+    let refused = world.mount("b").await.unwrap_err();
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    let leave = Call { claims_beside: alone, ..call(CallKind::NodeDetach, "b", 8, 11) };
+    let refused = world.call(leave).await.unwrap_err();
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert!(refused.message.contains(&path) && refused.message.contains("alloc a"), "{refused}");
+    assert_eq!(world.count("NodeUnpublishVolume OK"), 0);
+    world.detach("a", 70, 101).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+}

@@ -13,6 +13,7 @@ use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Global, Namespaced};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
 use berth_harness::nats::raw;
+use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, RECOVERY, System};
@@ -88,6 +89,24 @@ async fn lose_the_store(system: &System) {
     server.restart().await;
 }
 
+/// Waits until the events show the mount, with whose it is.
+async fn is_told(system: &System, path: &str) {
+    let told = wait::until("the mount is told", PATIENCE, || async {
+        let ran = tokio::process::Command::new(binary("berth"))
+            .args(["--nats", &system.url(), "--json", "events", "--volume", "data"])
+            .output()
+            .await
+            .unwrap();
+        let told = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let told = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut told = told.filter(|event| event["event"] == "volume.mount-unaccounted");
+        told.next().ok_or(format!("{ran:?}"))
+    })
+    .await;
+    assert_eq!((&told["alloc"], &told["node"]), (&json!("a"), &json!("n1")), "{told}");
+    assert!(told["detail"].as_str().unwrap().contains(path), "{told}");
+}
+
 fn unpublished(system: &System) -> usize {
     let calls = system.calls();
     calls.iter().filter(|call| call["rpc"].to_string().contains("Unpublish")).count()
@@ -117,6 +136,13 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     assert!(refused.message.contains("node n1") && refused.message.contains(&path), "{refused}");
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
     assert_eq!(unpublished(&system), 0);
+    is_told(&system, &path).await;
+    // What the agent reported stands while it cannot be asked.
+    system.kill9(Part::Agent(0));
+    let detached = detach(&system).await;
+    assert!(detached.unaccounted[0].contains(&path), "{detached:?}");
+    system.restart(Part::Agent(0));
+    system.healthy().await;
 
     // While a process has it, it is not unmounted.
     let mut holder = std::process::Command::new("sleep").arg("600").current_dir(&path).spawn();
