@@ -1,9 +1,9 @@
 //! The second half of a delete: what was deleted goes for good, once its marker is old.
 //!
 //! **Owns** how a key that was deleted ([`Change::Delete`](crate::Change::Delete)) leaves a bucket
-//! that keeps history: its values first, and its marker when the server has said that they are
-//! gone. A server that is killed within one purge of both may forget that it took an old value, and
-//! not that it took the marker; in two, there is no moment at which a value stands without it.
+//! that keeps history: its values and its marker in one purge, or not at all. The server may forget
+//! one purge of two when it is killed twice: what it took away then is there again. A value without
+//! the marker above it would be a record that nobody deleted (decision 0030).
 //!
 //! **Promises** that nothing newer than a marker is touched, however late a purge arrives and
 //! however often: each ends at the marker's own revision. A key that was written anew keeps what it
@@ -89,7 +89,7 @@ impl Bucket {
                 }
                 markers.extend(Some(entry).filter(|entry| entry.value.is_none()));
             }
-            let each = stream::iter(markers).map(|marker| self.purge_up_to(marker));
+            let each = stream::iter(markers).map(|marker| self.purge_with(marker));
             let mut each = std::pin::pin!(each.buffer_unordered(AT_ONCE));
             while let Some(kept) = each.try_next().await? {
                 match kept {
@@ -116,31 +116,39 @@ impl Bucket {
         Ok(read)
     }
 
-    /// Takes away what is older of a marker's key, and the marker; answers it when it is to stay.
-    async fn purge_up_to(&self, marker: Entry) -> Result<Option<Entry>, Cause> {
+    /// Takes away a marker with what is older of its key; answers it when it is to stay.
+    async fn purge_with(&self, marker: Entry) -> Result<Option<Entry>, Cause> {
         #[derive(Deserialize)]
         struct Done {}
-        let subject = format!("$JS.API.STREAM.PURGE.{}", self.shape.stream);
-        // A purge takes what is before a sequence, and not what stands there.
-        for before in [marker.revision, marker.revision + 1] {
-            if before > marker.revision && self.must_stay(&marker).await? {
-                return Ok(Some(marker));
-            }
-            let what = json!({ "filter": self.subject(&marker.key), "seq": before });
-            let Done {} = self.bus.api(subject.clone(), &what).await.map_err(Cause::from)?;
+        if self.must_stay(&marker).await? {
+            return Ok(Some(marker));
         }
+        // A purge takes what is before a sequence, and not what stands there.
+        let before = marker.revision + 1;
+        let what = json!({ "filter": self.subject(&marker.key), "seq": before });
+        let subject = format!("$JS.API.STREAM.PURGE.{}", self.shape.stream);
+        let Done {} = self.bus.api(subject, &what).await.map_err(Cause::from)?;
         KEYS_PURGED.add(1, [BUCKETS.label(self.name())]);
         Ok(None)
     }
 
-    /// Whether a marker is the newest message below its guard's filter, and not the only one.
+    /// Whether a marker is the newest message below its guard's filter, and something of another key
+    /// is there too.
     async fn must_stay(&self, marker: &Entry) -> Result<bool, Cause> {
         let filter = self.guard_filter(&marker.key);
         if filter == marker.key || self.head(&filter).await.map_err(Cause::new)? > marker.revision {
             return Ok(false);
         }
-        let first = self.first_after(&filter, 0).await.map_err(Cause::new)?;
-        Ok(first.is_some_and(|first| first.sequence < marker.revision))
+        let mut seen = 0;
+        while let Some(next) = self.first_after(&filter, seen).await.map_err(Cause::new)?
+            && next.sequence < marker.revision
+        {
+            if self.key(&next.subject) != Some(marker.key.as_str()) {
+                return Ok(true);
+            }
+            seen = next.sequence;
+        }
+        Ok(false)
     }
 
     fn guard_filter(&self, key: &str) -> String {

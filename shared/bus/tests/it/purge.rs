@@ -1,5 +1,6 @@
 //! The second half of a delete: what goes, what stays, and what a killed server makes of it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_bus::{Bucket, Place};
@@ -7,7 +8,8 @@ use berth_contract::bucket::BucketSpec;
 use berth_harness::nats::{Server, raw};
 use berth_harness::wait;
 use futures_util::future::join_all;
-use serde_json::json;
+use futures_util::{FutureExt as _, StreamExt as _};
+use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
@@ -126,10 +128,10 @@ async fn the_head_of_a_subtree_never_falls_to_an_earlier_revision() {
         };
         timeout(PATIENCE, all).await.unwrap();
     };
-    // Its values go, and the marker stays.
-    left(&mut place, 4).await;
+    // The marker stays, with what it hides.
     sleep(GUARDED.marker_ttl).await;
     assert_eq!(bucket.purge_deleted(&mut place).await.unwrap(), 0);
+    assert_eq!(stored().await.len(), 7);
     assert_eq!(bucket.purge_deleted(&mut Place::default()).await.unwrap(), 0, "by none");
     assert_eq!(bucket.head("v.>").await.unwrap(), marker);
     let late = bucket.commit(put("v.claim.b", "late", "v.>", seen)).await;
@@ -228,4 +230,25 @@ async fn a_server_killed_within_a_purge_brings_no_deleted_value_back() {
 async fn stored(server: &Server) -> usize {
     let about = raw::ask(server, "$JS.API.STREAM.INFO.KV_brief", &[], b"").await;
     about["state"]["messages"].as_u64().unwrap().try_into().unwrap()
+}
+
+/// A server that is killed twice may forget one request of two: then a value would be there
+/// without its marker (decision 0030).
+#[tokio::test]
+async fn a_marker_leaves_with_its_values_in_one_request() {
+    let (server, _bus, bucket) = one_bucket(&BRIEF).await;
+    let client = plain(&server.url()).await;
+    let mut asked = client.client().subscribe("$JS.API.STREAM.PURGE.>").await.unwrap();
+    client.client().flush().await.unwrap();
+    let markers = [deleted(&bucket, "a", 3).await, deleted(&bucket, "b", 0).await];
+    purge(&bucket, &mut Place::default(), 2).await;
+    let mut ends = BTreeSet::new();
+    for _ in markers {
+        let asked = timeout(PATIENCE, asked.next()).await.unwrap().unwrap();
+        ends.insert(serde_json::from_slice::<Value>(&asked.payload).unwrap()["seq"].as_u64());
+    }
+    assert_eq!(ends, markers.map(|marker| Some(marker + 1)).into());
+    client.client().flush().await.unwrap();
+    assert!(asked.next().now_or_never().is_none(), "more was asked for");
+    assert_eq!(messages(&server.url(), "brief").await.len(), 0);
 }
