@@ -42,6 +42,7 @@ pub async fn take(
     let mut changes = state.volume_mirror.subscribe();
     // Whether this asking had the controller attach it: then the claim is as new as can be.
     let mut attached = false;
+    let (mut asked_leader, mut waited) = (false, false);
     loop {
         changes.mark_unchanged();
         // Looked up anew each time: the alloc may end while its claim waits (B1).
@@ -61,15 +62,23 @@ pub async fn take(
             None => None,
         };
         let others = state.others_on(&volume, &request.node);
-        let taken = state
-            .transact_until(&volume, trace, deadline, |now| {
-                let route = now.spec.as_ref().map_or(Ok(Route::default()), |spec| {
-                    state.route(&volume, spec, &request.node, others)
-                });
-                Ok(command(state, &request, &alloc, route))
-            })
-            .await;
+        let taken = state.transact_until(&volume, trace, deadline, |now| {
+            let route = now.spec.as_ref().map_or(Ok(Route::default()), |spec| {
+                state.route(&volume, spec, &request.node, others)
+            });
+            Ok(command(state, &request, &alloc, route))
+        });
+        // The guard covers the volume alone, and this replica may learn late that the alloc has
+        // ended. So the leader is asked, beside the first decision.
+        let lives = async {
+            if std::mem::replace(&mut asked_leader, true) {
+                return Ok(());
+            }
+            again::alloc_lives(state, &volume, &request).await
+        };
+        let (taken, lives) = tokio::join!(taken, lives);
         drop(room);
+        lives.map_err(place)?;
         let mut lacking = None;
         let until = match taken {
             Ok(done) => match done.step.call {
@@ -94,9 +103,7 @@ pub async fn take(
                         if done.step.write.is_none() && !attached {
                             let granted = again::may_grant(state, &volume, &request, grant.epoch);
                             granted.await.map_err(place)?;
-                        } else if state.alloc_mirror.stale_since().is_some() {
-                            // The guard covers the volume alone. A replica that was cut off may
-                            // catch up with the volume before it learns that the alloc has ended.
+                        } else if waited {
                             again::alloc_lives(state, &volume, &request).await.map_err(place)?;
                         }
                         return Ok(grant);
@@ -120,6 +127,7 @@ pub async fn take(
             let standing = || standing(state, &volume, &request);
             return Err(place(lacking.unwrap_or_else(standing)));
         }
+        waited = true;
         tokio::select! {
             // What is lacking is no claim of others: it is looked for now and then.
             _ = changes.changed(), if lacking.is_none() => {}

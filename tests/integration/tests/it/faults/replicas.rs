@@ -111,6 +111,32 @@ async fn a_service_that_is_behind_does_not_grant_again_what_was_released() {
     system.settle("data").await;
 }
 
+/// Seen: an alloc was stopped at one service, and the other, which had not heard of that, granted
+/// it a claim. A service may be behind without knowing it yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alloc_that_has_ended_is_granted_nothing_by_a_service_that_is_behind() {
+    const ALLOCS: usize = 20;
+    let system = System::start(Options { replicas: 2, nodes: 1, ..options() }).await;
+    system.volume("data", &["multi-node-multi-writer"]).await;
+    for alloc in 0..ALLOCS {
+        system.alloc(&format!("a{alloc}"), 0, "data", false).await;
+    }
+    let cables = [Part::Claim, Part::SecondClaim].map(|part| system.cables(part));
+    let withhold = |what| cables.iter().copied().flatten().for_each(|it| it.withhold(what));
+    withhold(Some("KV_berth-allocs"));
+    let take = Namespaced::ClaimTake.subject(&Namespace::default());
+    for alloc in 0..ALLOCS {
+        // One of the two stops it, and one of the two is asked: often not the same.
+        let alloc = format!("a{alloc}");
+        system.stop(&alloc).await;
+        let body = json!({"alloc": alloc, "volume": "data", "node": "n1"});
+        let refused = system.ask::<Value>(&take, &body).await.unwrap_err();
+        assert_eq!(refused.code, Code::AllocTerminal, "{refused}");
+    }
+    withhold(None);
+    system.settle("data").await;
+}
+
 /// How many publishes were begun at the node.
 fn published(system: &System) -> usize {
     let is = |call: &&Value| call["entry"] == "begin" && call["rpc"] == "NodePublishVolume";
