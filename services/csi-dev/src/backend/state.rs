@@ -121,6 +121,21 @@ impl State {
         on.cut = false;
     }
 
+    /// Notes that the publication at `target` on `node` is being undone, if there is one. What is
+    /// [`NodeUse::cut`] off stays so.
+    pub fn begin_unpublish(&mut self, node: &str, target: &str) -> bool {
+        let published = self.nodes.get_mut(node).and_then(|on| on.published.get_mut(target));
+        published.map(|published| published.settled = false).is_some()
+    }
+
+    /// Notes that the stage on `node` is being undone. What is [`NodeUse::cut`] off
+    /// stays so.
+    pub fn begin_unstage(&mut self, node: &str) {
+        if let Some(staged) = self.nodes.get_mut(node).and_then(|on| on.staged.as_mut()) {
+            staged.settled = false;
+        }
+    }
+
     /// Notes that the node can write by nothing that it has. Whether that is news.
     pub fn cut_off(&mut self, node: &str) -> bool {
         self.nodes.get_mut(node).is_some_and(|on| !std::mem::replace(&mut on.cut, true))
@@ -178,5 +193,31 @@ impl State {
                 self.nodes.remove(node);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capability::AccessMode;
+
+    /// Seen: a node was fenced, its mount was taken down there, and meanwhile another node was
+    /// refused the volume.
+    #[test]
+    fn what_is_cut_off_stays_so_while_it_is_undone() {
+        let capability = Capability::mount(AccessMode::SingleNodeWriter);
+        let mut state = State::default();
+        let staged =
+            Staged { path: "/s".to_owned(), capability: capability.clone(), settled: true };
+        state.stage("n1", staged);
+        state.publish("n1", "/t", Published { capability, readonly: false, settled: true });
+        assert!(state.cut_off("n1"));
+        assert!(state.begin_unpublish("n1", "/t") && state.is_cut("n1"));
+        assert!(!state.begin_unpublish("n1", "/u"), "nothing is there");
+        state.unpublish("n1", "/t");
+        state.begin_unstage("n1");
+        assert!(state.is_cut("n1"));
+        state.unstage("n1");
+        assert!(!state.is_in_use());
     }
 }

@@ -292,9 +292,7 @@ pub(super) fn unpublish(
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
-    let published = state.on(node).and_then(|on| on.published.get(target)).cloned();
-    if let Some(published) = &published {
-        state.publish(node, target, Published { settled: false, ..published.clone() });
+    if state.begin_unpublish(node, target) {
         locked.save(&state)?;
     }
     drop(locked);

@@ -185,8 +185,8 @@ pub(super) fn unstage(
     let mut state = locked.state()?;
     rules::unstage(&state, node).map_err(|broken| Refusal::violation(volume_id, broken))?;
     let staged = state.staged_on(node).filter(|staged| staged.path == *path).cloned();
-    if let Some(staged) = &staged {
-        state.stage(node, Staged { settled: false, ..staged.clone() });
+    if staged.is_some() {
+        state.begin_unstage(node);
         locked.save(&state)?;
     }
     drop(locked);
