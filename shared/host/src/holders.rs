@@ -54,6 +54,9 @@ pub struct Holder {
     pub mount: Mount,
     /// Where it is, whatever the namespace.
     pub place: Option<MountPlace>,
+    /// Whether something is mounted upon it: then the kernel leaves it when another mount, with
+    /// which it would go, is unmounted.
+    pub is_beneath: bool,
     /// Their mount namespace, such as `mnt:[4026531841]`.
     pub namespace: String,
     /// Whether that is the namespace of this process.
@@ -159,6 +162,7 @@ impl HostMounts {
                         holder.mount = mount.clone();
                         holder.is_own = true;
                     }
+                    holder.is_beneath |= view.table.is_beneath(mount);
                     holder.place = view.table.place_of(mount).or(holder.place.take());
                     holder.namespace = namespace.unwrap_or_else(|| holder.namespace.clone());
                     continue;
@@ -169,6 +173,7 @@ impl HostMounts {
                 holders.push(Holder {
                     mount: mount.clone(),
                     place: view.table.place_of(mount),
+                    is_beneath: view.table.is_beneath(mount),
                     namespace: namespace.unwrap_or_else(|| "unknown".to_owned()),
                     is_own,
                     more: view.pids.len() - processes.len(),
@@ -220,6 +225,7 @@ mod tests {
         let mut holder = Holder {
             mount: Mount { point: "/data".into(), ..Mount::default() },
             place: None,
+            is_beneath: false,
             namespace: "mnt:[7]".to_owned(),
             is_own: false,
             processes: vec![process(5, "sh"), process(6, "dd")],

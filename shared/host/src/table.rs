@@ -135,6 +135,11 @@ impl MountTable {
         })
     }
 
+    /// Whether something is mounted upon this mount, or within it.
+    pub fn is_beneath(&self, mount: &Mount) -> bool {
+        self.mounts.iter().any(|other| other.parent == mount.id && other.id != mount.id)
+    }
+
     /// Whether something is mounted at exactly this path.
     pub fn has(&self, path: &Path) -> bool {
         self.points.contains_key(path.as_os_str())

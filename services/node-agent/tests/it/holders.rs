@@ -207,3 +207,29 @@ async fn a_process_that_takes_the_volume_during_the_release_keeps_it() {
     umount2(&dir, MntFlags::empty()).unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
 }
+
+/// The kernel leaves a copy that has something mounted in it when ours goes, also a busy one. Its
+/// directory is removed, and then nobody sees it any more.
+#[tokio::test]
+async fn a_mount_in_use_that_would_not_go_with_ours_keeps_the_volume() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = without_attach().await;
+    let dir = world.dir.join("state/csi");
+    fs::create_dir_all(&dir).unwrap();
+    mount(Some(&dir), &dir, NONE, MsFlags::MS_BIND, NONE).unwrap();
+    mount(NONE, &dir, NONE, MsFlags::MS_SHARED, NONE).unwrap();
+    world.grant("a", 7, &BTreeMap::new());
+    let path = world.mount("a").await.unwrap().path;
+    let (part, file) = (Path::new(&path).join("part"), Path::new(&path).join("file"));
+    fs::create_dir(&part).unwrap();
+    let script = format!("mount -t tmpfs theirs {} && exec 3>{}", part.display(), file.display());
+    let holder = in_namespace(&world, "slave", &script).await;
+    names(&world.detach("a", 7, 11).await.unwrap_err(), &holder);
+    assert_eq!(world.count("NodeUnpublishVolume OK"), 0, "nothing is unmounted under it");
+    drop(holder);
+    world.detach("a", 7, 13).await.unwrap();
+    umount2(&dir, MntFlags::empty()).unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+}
