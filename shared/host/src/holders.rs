@@ -53,10 +53,9 @@ pub struct Holder {
     /// The mount, with its path as these processes see it.
     pub mount: Mount,
     /// Where it is, whatever the namespace.
-    pub place: Option<MountPlace>,
-    /// Whether something is mounted upon it: then the kernel leaves it when another mount, with
-    /// which it would go, is unmounted.
-    pub is_beneath: bool,
+    place: Option<MountPlace>,
+    /// Whether something is mounted upon it, or within it.
+    is_beneath: bool,
     /// Their mount namespace, such as `mnt:[4026531841]`.
     pub namespace: String,
     /// Whether that is the namespace of this process.
@@ -74,6 +73,15 @@ pub struct HolderProcess {
     pub pid: u32,
     /// Its name, as in `/proc/PID/comm`. Its arguments may hold secrets.
     pub command: String,
+}
+
+impl Holder {
+    /// Whether the kernel takes it away when the mounts at these places are unmounted. What has
+    /// something mounted upon it or within it stays.
+    pub fn may_go_with(&self, places: &[MountPlace]) -> bool {
+        let goes = |at: &MountPlace| places.iter().any(|other| at.may_go_with(other));
+        !self.is_beneath && self.place.as_ref().is_some_and(goes)
+    }
 }
 
 impl fmt::Display for Holder {

@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use berth_host::process::{list_pids, read_stat, unless_ended};
-use berth_host::{Holder, HostMounts, MountPlace, MountTable};
+use berth_host::{HostMounts, MountPlace, MountTable};
 
 /// Holders that are named at most.
 const NAMED_MAX: usize = 4;
@@ -40,13 +40,9 @@ pub(super) fn of(target: &Path, open: bool) -> io::Result<Use> {
     };
     let ours = own.mounts().iter().filter(|mount| content.is_shown_by(mount));
     let places: Vec<MountPlace> = ours.filter_map(|mount| own.place_of(mount)).collect();
-    let goes = |holder: &Holder| {
-        let place = holder.place.as_ref();
-        place.is_some_and(|place| places.iter().any(|ours| place.may_go_with(ours)))
-    };
     let all = HostMounts::read_blocking().map_err(io::Error::other)?;
     let held = all.holders_of(&[content]).into_iter();
-    let held = held.filter(|holder| !holder.is_own && !goes(holder)).take(NAMED_MAX);
+    let held = held.filter(|holder| !holder.is_own && !holder.may_go_with(&places)).take(NAMED_MAX);
     let mut holders: Vec<String> = held.map(|holder| holder.to_string()).collect();
     if open {
         for pid in list_pids()? {

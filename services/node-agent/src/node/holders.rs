@@ -217,9 +217,7 @@ impl Departing<'_> {
         let point = &holder.mount.point;
         let is_ours = holder.is_own
             && (point.starts_with(&self.place.volume_dir) || self.binds.contains(point));
-        let goes = |at: &MountPlace| self.places.iter().any(|ours| at.may_go_with(ours));
-        let goes_too = !holder.is_beneath && holder.place.as_ref().is_some_and(goes);
-        !is_ours && !goes_too
+        !is_ours && !holder.may_go_with(&self.places)
     }
 }
 
