@@ -177,7 +177,7 @@ impl Shared {
                 let ready = |node: &NodeId| nodes.is_ready(node);
                 call.controller = plugin.controller_beside(&call.node, topologies, ready);
                 let unsettled = volume.unsettled(&call.alloc);
-                let others = plugin.may_be_calling(unsettled, ready).into_iter();
+                let others = plugin.may_be_calling(unsettled, topologies, ready).into_iter();
                 // The one that gets the call makes one after the other.
                 let others = others.filter(|node| Some(*node) != call.controller.as_ref());
                 call.ask_first = others.take(ASK_FIRST_MAX).cloned().collect();

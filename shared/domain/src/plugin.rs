@@ -359,22 +359,22 @@ impl Plugin {
         (can_be_asked || self.is_only_reached_from(node, volume)).then(|| node.clone())
     }
 
-    /// Where a controller may be at a call for a claim on one of these nodes: the one beside it was
-    /// asked, or where there is none, any. A node that is not ready is not among them: nobody there
-    /// can be asked.
+    /// Where a controller may be at a call for a claim on one of these nodes. Any may: the one
+    /// beside the claim may have been unwell when it was to be asked. Only where a volume with this
+    /// topology is reached from that node alone, no other was. A node that is not ready is not
+    /// among them: nobody there can be asked.
     pub fn may_be_calling<'a>(
         &'a self,
         nodes: impl Iterator<Item = &'a NodeId>,
+        volume: &[BTreeMap<String, String>],
         ready: impl Fn(&NodeId) -> bool,
     ) -> BTreeSet<&'a NodeId> {
         let mut calling = BTreeSet::new();
         for node in nodes {
-            if self.instances.contains_key(&(node.clone(), Half::Controller)) {
-                calling.insert(node);
-            } else {
-                let all = self.instances.keys().filter(|(_, half)| *half == Half::Controller);
-                calling.extend(all.map(|(node, _)| node));
-            }
+            let is_alone = self.is_only_reached_from(node, volume);
+            let all = self.instances.keys().filter(|(_, half)| *half == Half::Controller);
+            let asked = all.map(|(at, _)| at).filter(|at| !is_alone || *at == node);
+            calling.extend(asked);
         }
         calling.retain(|node| ready(node));
         calling

@@ -32,18 +32,18 @@ fn plugin(instances: &[(Half, bool)], jobs: &[(u32, u32)]) -> Plugin {
 }
 
 #[test]
-fn a_controller_may_be_calling_beside_a_claim_or_anywhere() {
+fn any_controller_may_be_calling_that_may_have_been_asked() {
     let nodes = ["n0", "n1", "n2"].map(|node| NodeId::new(node).unwrap());
     let [first, second, third] = &nodes;
     let halves = [(Half::Controller, false), (Half::Node, true), (Half::Controller, true)];
     let plugin = plugin(&halves, &[]);
     let asked = |of: &NodeId| {
-        let calling = plugin.may_be_calling([of].into_iter(), |_| true);
+        let calling = plugin.may_be_calling([of].into_iter(), &[], |_| true);
         calling.into_iter().map(NodeId::as_str).map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(asked(first), ["n0"], "also one that is not well");
+    assert_eq!(asked(first), ["n0", "n2"], "it may have been unwell, as it is now");
     assert_eq!(asked(second), ["n0", "n2"], "there is none beside it");
-    let there = plugin.may_be_calling(nodes.iter(), |node| node != first);
+    let there = plugin.may_be_calling(nodes.iter(), &[], |node| node != first);
     assert_eq!(there.into_iter().collect::<Vec<_>>(), [third]);
 }
 
@@ -68,6 +68,8 @@ fn the_controller_beside_a_volume_is_asked_and_another_only_where_it_may_know_th
     assert_eq!(beside(&plugin, &[]), None, "any other may know it");
     assert_eq!(beside(&plugin, &[zone("a"), zone("b")]), None, "it is reached from both");
     assert_eq!(beside(&plugin, &[zone("a")]), Some(first.clone()), "nobody else knows it");
+    let calling = |volume: &[_]| plugin.may_be_calling([first].into_iter(), volume, |_| true).len();
+    assert_eq!((calling(&[zone("a")]), calling(&[zone("a"), zone("b")])), (1, 2));
     assert_eq!(plugin.controllers(&[], |_| true), std::slice::from_ref(second));
     plugin.instances.remove(&own);
     assert_eq!(beside(&plugin, &[zone("a")]), None, "its controllers are elsewhere");

@@ -11,7 +11,7 @@ use berth_domain::volume::State;
 use berth_domain::{AllocId, AttemptId, Namespace, NodeId, VolumeId, WorkerId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, Part, System};
+use berth_integration::{Options, Part, RECOVERY, System};
 use serde_json::{Value, json};
 
 const PUBLISH: &str = "ControllerPublishVolume";
@@ -141,6 +141,50 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
     for alloc in ["a", "b"] {
         system.stop(alloc).await;
     }
+    system.settle("data").await;
+}
+
+/// Safety 4: the controller beside a claim was unwell, and another was asked in its place. That one
+/// is waited for, also when the first is well again.
+#[tokio::test(flavor = "multi_thread")]
+async fn safety_4_a_controller_that_was_asked_in_anothers_place_is_waited_for() {
+    const UNPUBLISH: &str = "ControllerUnpublishVolume";
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { call_timeout_ms: 1_500, ..Options::default() }).await;
+    let at_controller_of = |node: &str| {
+        let calls = system.calls();
+        let begun = |call: &&Value| call["entry"] == "begin" && call["rpc"] == UNPUBLISH;
+        calls.iter().filter(begun).filter(|call| call["node_id"] == node).count()
+    };
+    let is_asked = async |node: &str| {
+        wait::until(&format!("the controller of {node} is asked"), RECOVERY, || async {
+            if at_controller_of(node) > 0 { Ok(()) } else { Err("it is not") }
+        })
+        .await;
+    };
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 1, "data").await;
+    system.plant(1, &json!([{"rpc": UNPUBLISH, "code": "UNAVAILABLE"}]));
+    system.plant(0, &json!([{"rpc": UNPUBLISH, "hang": true, "times": 1}]));
+    system.stop("a").await;
+    is_asked("external-n2").await;
+    system.kill9(Part::Driver(1));
+    is_asked("external-n1").await;
+    let before = at_controller_of("external-n2");
+    system.plant(1, &json!([]));
+    system.restart(Part::Driver(1));
+    system.healthy().await;
+    wait::until("the release says what it waits for", RECOVERY, || async {
+        let claims = system.claims("data").await.claims;
+        let error = claims.first().and_then(|claim| claim.error.as_deref()).unwrap_or_default();
+        let waits = "on node n1 is still at controller.unpublish for alloc a";
+        if error.contains(waits) { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+    assert_eq!(at_controller_of("external-n2"), before, "nobody else is asked meanwhile");
+    system.let_go();
     system.settle("data").await;
 }
 
