@@ -122,15 +122,21 @@ impl<'a> Replay<'a> {
     fn check(&self, call: &Asking<'_>) -> Vec<Broken> {
         let blank = Volume::default();
         let volume = call.ask.volume().and_then(|id| self.volumes.get(id)).unwrap_or(&blank);
-        let needs = self.nodes.get(call.at).copied().unwrap_or_default();
+        let mut needs = self.nodes.get(call.at).copied().unwrap_or_default();
+        // Its storage takes nothing from a fenced node, which is detached behind its agent's back.
+        needs.attach &= !self.fenced.contains(call.at);
         let mut broken = Check::new(call, volume, &self.objects, needs).run();
         broken.extend(self.path_of_another(call));
         broken.extend(self.stale_use(call));
         broken
     }
 
-    /// A node that was fenced undoes all that it had, of any volume, before it uses one anew.
+    /// A node that was fenced undoes all that it had, of any volume, before it uses one anew. While
+    /// the fence stands it can use none.
     fn stale_use(&self, call: &Asking<'_>) -> Option<Broken> {
+        if self.fenced.contains(call.at) {
+            return None;
+        }
         call.makes().as_ref().and_then(Place::path)?;
         let mut stale = self.volumes.values().flat_map(|volume| volume.stale_on(call.at));
         let (place, thing) = stale.next()?;

@@ -96,6 +96,12 @@ fn a_fenced_node_loses_its_volumes_and_undoes_what_it_has_before_it_gets_others(
         .fence("n1", true)
         .ok("n2", DETACH, on("n1"))
         .proves_nothing();
+    // Its agent may not know yet.
+    staged()
+        .fence("n1", true)
+        .ok("n2", DETACH, on("n1"))
+        .begin("n1", PUBLISH, target("n1"))
+        .proves_nothing();
 }
 
 #[test]
