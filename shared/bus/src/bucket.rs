@@ -35,6 +35,7 @@ const HISTORY: &str = "max_msgs_per_subject";
 const HISTORY_MAX: u64 = 64;
 /// The setting of a stream that says how long markers stay.
 const MARKER_TTL: &str = "subject_delete_marker_ttl";
+const PURGED_AFTER: &str = "berth.purged-after";
 
 /// What one bucket may have of watches.
 const WATCHES_MAX: u32 = 50_000;
@@ -107,6 +108,7 @@ pub(crate) struct Shape {
     /// How many values of a key the server keeps at most.
     pub(crate) history: u64,
     pub(crate) marker_ttl: Duration,
+    pub(crate) purged_after: u64,
     /// The writes that are under way.
     pub(crate) group: Arc<Group>,
     drift: Vec<Drift>,
@@ -158,6 +160,10 @@ impl Bus {
                 .map_or(HISTORY_MAX, |history| history.min(HISTORY_MAX)),
             marker_ttl: number(&opened.config, MARKER_TTL)
                 .map_or(spec.marker_ttl, Duration::from_nanos),
+            purged_after: opened.config["metadata"][PURGED_AFTER]
+                .as_str()
+                .and_then(|writes| writes.parse().ok())
+                .unwrap_or(spec.purged_after),
             group: Group::new(self.clone(), spec.name),
             drift: opened.drift,
         };
@@ -201,7 +207,11 @@ fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
     let config = json!({
         "name": stream_name(spec.name),
         "description": spec.description,
-        "metadata": { "berth.writer": spec.writer, "berth.schema": "1" },
+        "metadata": {
+            "berth.writer": spec.writer,
+            "berth.schema": "1",
+            (PURGED_AFTER): spec.purged_after.to_string(),
+        },
         "subjects": [format!("$KV.{}.>", spec.name)],
         "retention": "limits",
         "storage": "file",

@@ -16,7 +16,8 @@
 //! 0022). When the marker is all that is left it goes: nothing older can be equal to 0.
 //!
 //! **Never** takes a marker that is younger than [`Bucket::marker_ttl`]: a mirror that was away for
-//! less learns from it what is gone. The age is the server's, by its own clock.
+//! less learns from it what is gone. The age is the server's, by its own clock. Nor one that as few
+//! writes have followed as may stand in one file with it: such a purge a server may forget.
 
 use std::collections::HashMap;
 
@@ -78,7 +79,11 @@ impl Bucket {
         let mut keys = 0;
         while place.next <= stream.state.last_seq {
             let mut read = self.read_on(place.next).await?;
-            let young = read.iter().position(|at| now.since(at.created) < self.marker_ttl());
+            let is_young = |at: &Entry| {
+                now.since(at.created) < self.marker_ttl()
+                    || stream.state.last_seq < at.revision + self.shape.purged_after
+            };
+            let young = read.iter().position(is_young);
             read.truncate(young.unwrap_or(read.len()));
             let Some(next) = read.last().map(|last| last.revision + 1) else { break };
             let mut markers = Vec::new();
@@ -132,8 +137,8 @@ impl Bucket {
         Ok(None)
     }
 
-    /// Whether a marker is the newest message below its guard's filter, and something of another key
-    /// is there too.
+    /// Whether a marker is the newest message below its guard's filter, and not alone there with
+    /// its own key's values.
     async fn must_stay(&self, marker: &Entry) -> Result<bool, Cause> {
         let filter = self.guard_filter(&marker.key);
         if filter == marker.key || self.head(&filter).await.map_err(Cause::new)? > marker.revision {

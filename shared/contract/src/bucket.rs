@@ -23,6 +23,8 @@ pub struct BucketSpec {
     /// How many tokens of a key name the subtree that its writes are guarded over; 0 when the guard
     /// is over the key alone. The newest marker of such a subtree stays (decision 0022).
     pub guard_tokens: usize,
+    /// How many writes have to follow a delete before it leaves for good (decision 0030).
+    pub purged_after: u64,
 }
 
 impl BucketSpec {
@@ -36,6 +38,8 @@ impl BucketSpec {
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
+/// As many writes as fill a file of the server: 8 MiB, of at least 128 bytes each.
+const A_FILE: u64 = 65_536;
 
 /// Volumes: a spec and one key per claim, `<ns>.<vol>.spec` and `<ns>.<vol>.claim.<alloc>`; and
 /// `=handle.<plugin>.<external id>` for each volume of a plugin, so that none is registered twice.
@@ -46,6 +50,7 @@ pub const VOLUMES: BucketSpec = BucketSpec {
     history: 8,
     marker_ttl: HOUR,
     guard_tokens: 2,
+    purged_after: A_FILE,
 };
 
 /// Allocs: who runs where, terminal or not, `<ns>.<alloc>`.
@@ -56,6 +61,7 @@ pub const ALLOCS: BucketSpec = BucketSpec {
     history: 4,
     marker_ttl: HOUR,
     guard_tokens: 0,
+    purged_after: A_FILE,
 };
 
 /// Secrets of volumes, each giving under an id of its own that the volume's spec names.
@@ -66,6 +72,7 @@ pub const SECRETS: BucketSpec = BucketSpec {
     history: 1,
     marker_ttl: HOUR,
     guard_tokens: 0,
+    purged_after: A_FILE,
 };
 
 /// Plugins: `<plugin>.instance.<node>.<type>` and `<plugin>.job.<ns>.<job>`; a plugin is the fold
@@ -77,6 +84,7 @@ pub const PLUGINS: BucketSpec = BucketSpec {
     history: 4,
     marker_ttl: HOUR,
     guard_tokens: 0,
+    purged_after: A_FILE,
 };
 
 /// Nodes: `<node>`.
@@ -87,6 +95,7 @@ pub const NODES: BucketSpec = BucketSpec {
     history: 4,
     marker_ttl: HOUR,
     guard_tokens: 0,
+    purged_after: A_FILE,
 };
 
 /// Leases: `node.<node>` and `leader.<service>`; history 1, because more would lengthen every TTL.
@@ -97,6 +106,7 @@ pub const LEASES: BucketSpec = BucketSpec {
     history: 1,
     marker_ttl: HOUR,
     guard_tokens: 0,
+    purged_after: A_FILE,
 };
 
 /// The record of which buckets were made: one key per bucket. A bucket that is on record and not
@@ -108,6 +118,7 @@ pub const BUCKETS: BucketSpec = BucketSpec {
     history: 8,
     marker_ttl: HOUR,
     guard_tokens: 0,
+    purged_after: A_FILE,
 };
 
 /// Every bucket of records.

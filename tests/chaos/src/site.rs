@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_bus::{Bus, Config};
-use berth_contract::bucket::{self, BucketSpec};
+use berth_contract::bucket;
 use berth_harness::dirs::{Dir, Disk, mounts_beneath};
 use berth_harness::nats::{Cluster, Server};
 use berth_harness::process::{Daemon, Program, binary, clock};
@@ -98,7 +98,10 @@ impl Site {
         let bus = bus.expect("the test reaches the bus");
         for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
             // Whoever opens a bucket that is there takes it as it is.
-            let spec = BucketSpec { marker_ttl: Duration::from_secs(shape.marker_ttl_s), ..*spec };
+            let mut spec = *spec;
+            if shape.is_purged_soon() {
+                (spec.marker_ttl, spec.purged_after) = (Duration::from_secs(shape.marker_ttl_s), 0);
+            }
             let copies = u8::try_from(shape.servers).expect("there are few servers");
             bus.bucket(&spec, copies).await.expect("the bucket can be made");
         }

@@ -238,7 +238,7 @@ impl System {
             // Whoever opens a bucket that is there takes it as it is.
             let replicas = if options.servers == 1 { 1 } else { 3 };
             for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
-                let spec = BucketSpec { marker_ttl, ..*spec };
+                let spec = BucketSpec { marker_ttl, purged_after: 0, ..*spec };
                 bus.bucket(&spec, replicas).await.expect("the bucket can be made");
             }
         }

@@ -232,6 +232,27 @@ async fn stored(server: &Server) -> usize {
     about["state"]["messages"].as_u64().unwrap().try_into().unwrap()
 }
 
+/// A purge that stands in one file with what it takes away, a server that is killed twice may
+/// forget (decision 0030).
+#[tokio::test]
+async fn a_marker_that_few_writes_have_followed_stays() {
+    const AFTER: u64 = 10;
+    let spec = BucketSpec { name: "followed", purged_after: AFTER, ..BRIEF };
+    let (_server, bus, bucket) = one_bucket(&spec).await;
+    let marker = deleted(&bucket, "a", 2).await;
+    sleep(spec.marker_ttl).await;
+    let mut place = Place::default();
+    for count in 1..AFTER {
+        set(&bucket, "other", &count.to_string()).await;
+        assert_eq!(bucket.purge_deleted(&mut place).await.unwrap(), 0, "{count} writes");
+    }
+    // What the stream says counts, not what a process would have made it.
+    let opened = bus.bucket(&BucketSpec { purged_after: 0, ..spec }, 1).await.unwrap();
+    assert_eq!(opened.purge_deleted(&mut place).await.unwrap(), 0);
+    assert_eq!(set(&bucket, "other", "last").await, marker + AFTER);
+    assert_eq!(opened.purge_deleted(&mut place).await.unwrap(), 1);
+}
+
 /// A server that is killed twice may forget one request of two: then a value would be there
 /// without its marker (decision 0030).
 #[tokio::test]

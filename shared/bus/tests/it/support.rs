@@ -26,6 +26,7 @@ pub const STATE: BucketSpec = BucketSpec {
     history: 8,
     marker_ttl: Duration::from_secs(3600),
     guard_tokens: 0,
+    purged_after: 0,
 };
 
 /// A bucket whose markers go quickly.

@@ -262,6 +262,8 @@ fn strike(dice: &mut Dice, target: Target, shape: Shape) -> Strike {
             number: dice.below(1 << 32),
             restored: dice.percent(50),
         },
+        // Killed twice, a server may forget a purge that stands in the file which it writes to.
+        Target::Nats(_) if shape.is_purged_soon() => Fault::Pause,
         Target::Records => {
             Fault::Junk { volume: index(dice, VOLUMES.len()), text: JUNK[index(dice, JUNK.len())] }
         }

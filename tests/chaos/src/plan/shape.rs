@@ -36,6 +36,12 @@ impl Shape {
             lacks: dice.weigh(&[(1, "--no-controller"), (1, "--no-attach"), (1, "--no-stage")]),
         }
     }
+
+    /// Whether what is deleted is purged all the time, and not once it stands in a file of the
+    /// server that is closed. Then no server is killed.
+    pub fn is_purged_soon(self) -> bool {
+        self.marker_ttl_s < 3600
+    }
 }
 
 impl fmt::Display for Shape {

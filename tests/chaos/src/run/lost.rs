@@ -22,9 +22,11 @@ use super::client::{self, alloc_id, node_id, volume_id};
 use super::records::write;
 use crate::plan::{End, Sending, VOLUMES, Workload};
 
-/// How long each step is tried, and a person tries to mend: other faults may keep the agent away
-/// for as long as one of them lasts, with its restart.
-const PATIENCE: Duration = Duration::from_secs(100);
+/// How long each step is tried.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a person tries to mend: other faults may keep the agent away for as long as one of them
+/// lasts, with its restart.
+const BY_HAND: Duration = Duration::from_secs(100);
 
 impl Run {
     /// The record of a claim goes, and `restored`: that of an older one is back.
@@ -98,7 +100,7 @@ impl Run {
         let (namespace, volume) = (Namespace::default(), volume_id(volume()));
         let body = Unmount { namespace, volume, alloc: Some(alloc_id(alloc)) };
         let again = |problem: &Problem| problem.code != Code::NoSuchClaim;
-        match self.pursue::<Unmounted>(&subject, &body, PATIENCE, again).await {
+        match self.pursue::<Unmounted>(&subject, &body, BY_HAND, again).await {
             Ok(unmounted) => self.ledger.note(format!("{alloc}: {unmounted:?}")),
             Err(problem) if problem.code == Code::NoSuchClaim => {}
             Err(problem) => {
