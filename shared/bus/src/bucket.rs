@@ -160,10 +160,7 @@ impl Bus {
                 .map_or(HISTORY_MAX, |history| history.min(HISTORY_MAX)),
             marker_ttl: number(&opened.config, MARKER_TTL)
                 .map_or(spec.marker_ttl, Duration::from_nanos),
-            purged_after: opened.config["metadata"][PURGED_AFTER]
-                .as_str()
-                .and_then(|writes| writes.parse().ok())
-                .unwrap_or(spec.purged_after),
+            purged_after: purged_after(&opened.config).unwrap_or(spec.purged_after),
             group: Group::new(self.clone(), spec.name),
             drift: opened.drift,
         };
@@ -233,6 +230,11 @@ fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
         Value::Object(config) => config,
         _ => Map::new(),
     }
+}
+
+/// How many writes follow a delete before it leaves, where the stream says so.
+fn purged_after(config: &Map<String, Value>) -> Option<u64> {
+    config.get("metadata")?.get(PURGED_AFTER)?.as_str()?.parse().ok()
 }
 
 /// A setting that is a number, unless the server has no bound there.
