@@ -67,6 +67,9 @@ def example(page, endpoint):
     if endpoint.anchor == "node-leave":
         # A condition on a record that is not this system's.
         del body["revision"]
+    if endpoint.anchor == "node-gone":
+        # Nor is the revision that the example saw: its node has no record here.
+        body["seen"] = 0
     if body.get("node") == "host.example":
         # A node that reports is known from then on, so it is one of our own.
         body["node"] = "peer.example" if endpoint.anchor.startswith("node-") else "n1"
