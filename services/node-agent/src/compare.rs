@@ -11,7 +11,7 @@
 //! what is not known is in use. Never unmounts what a workload may have.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_bus::{Bus, Call, RequestError};
 use berth_contract::key::{VolumeEntry, parse_volume};
@@ -36,7 +36,7 @@ const EVERY: Duration = Duration::from_secs(60);
 const CONFIRM: Duration = Duration::from_secs(5);
 /// How often it is looked whether the node counts as there.
 const OPENS: Duration = Duration::from_millis(500);
-/// How long one answer may take.
+/// How long the whole answer may take.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Pages that are read in one go; a node has a few hundred claims at most.
 const PAGES_MAX: usize = 100;
@@ -105,7 +105,7 @@ async fn look(all: &Comparing, before: &BTreeSet<Key>) -> BTreeSet<Key> {
     let Comparing { mounter, journal, bus, node, .. } = all;
     // Read before the claims: what comes meanwhile is not held against an older list.
     let uses = journal.uses();
-    let claimed = match ask(bus, node).await {
+    let claimed = match ask(bus, node, ANSWER).await {
         _ if uses.is_empty() => Claimed::default(),
         Ok(Some(claimed)) => claimed,
         Ok(None) => return before.clone(),
@@ -170,14 +170,19 @@ fn unclaimed(
     uses.into_iter().filter(is_missing).collect()
 }
 
-/// Every claim of the node; none when not all of them are known.
-pub async fn ask(bus: &Bus, node: &NodeId) -> Result<Option<Claimed>, RequestError> {
+/// Every claim of the node, asked for within that time; none when not all of them are known.
+pub async fn ask(
+    bus: &Bus,
+    node: &NodeId,
+    within: Duration,
+) -> Result<Option<Claimed>, RequestError> {
+    let end = Instant::now() + within;
     let Ok(all) = Namespace::new(ALL) else { return Ok(None) };
     let subject = Namespaced::ClaimStatus.subject(&all);
     let mut question = Status { node: Some(node.clone()), ..Status::default() };
     let mut claimed = Claimed { index: u64::MAX, keys: BTreeSet::new() };
     for _page in 0..PAGES_MAX {
-        let call = Call::within(clock::begin_trace(), ANSWER);
+        let call = Call::within(clock::begin_trace(), end.saturating_duration_since(Instant::now()));
         let page: Claims = bus.request(&subject, &question, &call).await?;
         claimed.index = claimed.index.min(page.index);
         let keys = page.claims.into_iter();

@@ -63,7 +63,7 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
             let mounter = on.clone();
             async move {
                 let asked: Unmount = request.decode("agent.unmount")?;
-                mounter.unmount(asked, request.trace).await
+                mounter.unmount(asked, deadline(&request), request.trace).await
             }
         })
         .await?;

@@ -75,7 +75,7 @@ pub(super) async fn take(
 }
 
 /// How long it may still be asked.
-fn left_until(deadline: Timestamp) -> Duration {
+pub(super) fn left_until(deadline: Timestamp) -> Duration {
     deadline.since(clock::now()).saturating_sub(TO_ANSWER)
 }
 

@@ -8,9 +8,10 @@ use berth_contract::message::agent::{Unmount, Unmounted, UnmountedMount};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::UnaccountedMount;
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::{AllocId, Timestamp, VolumeKey};
 
 use super::Mounter;
+use super::grant::left_until;
 use crate::compare;
 
 const STEP: &str = "agent.unmount";
@@ -20,22 +21,26 @@ impl Mounter {
     pub(super) async fn unmount(
         &self,
         request: Unmount,
+        deadline: Timestamp,
         trace: TraceContext,
     ) -> Result<Unmounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
         let told = |problem: Problem| self.place(problem, &volume).at(STEP);
         let node = &self.parts.host.node;
         // Read before the claims: what comes meanwhile is not held against an older list.
-        let uses = self.parts.journal.volume(&volume).uses;
-        let is_meant = |alloc: &_| request.alloc.as_ref().is_none_or(|meant| meant == alloc);
-        let claimed = compare::ask(&self.parts.bus, node).await;
+        let mut uses = self.parts.journal.volume(&volume).uses;
+        uses.retain(|alloc, _| request.alloc.as_ref().is_none_or(|meant| meant == alloc));
+        if uses.is_empty() {
+            return Err(told(nothing_due(&volume, None)));
+        }
+        let claimed = compare::ask(&self.parts.bus, node, left_until(deadline)).await;
         let claimed = claimed.map_err(|error| told(error.into_problem("claim.status")))?;
         let claimed = claimed.ok_or_else(|| {
             let message = format!("not all claims of node {node} could be read");
             told(Problem::new(Code::Overloaded, message).retryable())
         })?;
         let (mut covered, mut due) = (Vec::new(), Vec::new());
-        for (alloc, entry) in uses.into_iter().filter(|(alloc, _)| is_meant(alloc)) {
+        for (alloc, entry) in uses {
             let is_certain = claimed.is_younger_than(&entry);
             let key = (volume.clone(), alloc.clone());
             if claimed.has(&key) {
