@@ -10,11 +10,12 @@
 use berth_contract::code::Code;
 use berth_contract::message::claim::Take;
 use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
 use berth_domain::VolumeKey;
 use berth_domain::volume::State as ClaimState;
 
-use crate::proof;
 use crate::state::State;
+use crate::{alloc, proof};
 
 const STEP: &str = "claim.take";
 
@@ -24,8 +25,9 @@ pub async fn may_grant(
     volume: &VolumeKey,
     request: &Take,
     epoch: u64,
+    trace: TraceContext,
 ) -> Result<(), Problem> {
-    alloc_lives(state, volume, request).await?;
+    alloc_lives(state, volume, request, trace).await?;
     // What was released before this was asked is seen by then; what is released later, is so at an
     // agent that writes it down.
     let caught_up = state.catch_up(volume).await;
@@ -50,11 +52,14 @@ pub async fn may_grant(
 }
 
 /// Why the alloc gets no grant, as the leader has it; nothing when it lives.
-pub async fn alloc_lives(state: &State, volume: &VolumeKey, request: &Take) -> Result<(), Problem> {
-    let (_, alloc) = state.read_alloc(&volume.namespace, &request.alloc, STEP).await?;
-    let Some(alloc) = alloc else {
-        return Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {}", request.alloc)));
-    };
+pub async fn alloc_lives(
+    state: &State,
+    volume: &VolumeKey,
+    request: &Take,
+    trace: TraceContext,
+) -> Result<(), Problem> {
+    let alloc = state.read_alloc_surely(&volume.namespace, &request.alloc, STEP, trace).await?;
+    let alloc = alloc.ok_or_else(|| alloc::none(&request.alloc))?;
     if alloc.state.is_terminal() {
         let said = format!("alloc {} is {} since {}", request.alloc, alloc.state, alloc.since);
         return Err(Problem::new(Code::AllocTerminal, said));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_bus::{Change, CommitError, Guard, Write};
+use berth_bus::{Change, CommitError, Entry, Guard, Write};
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::event::{Event, EventName};
@@ -143,7 +143,7 @@ pub async fn stop(
         return Err(problem.at("alloc.stop"));
     }
     let decide = |known: Option<&Alloc>| match known {
-        None => Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {}", request.id))),
+        None => Ok(None),
         Some(known) if known.state.is_terminal() => Ok(None),
         Some(known) => Ok(Some(Alloc {
             state: request.state,
@@ -153,6 +153,18 @@ pub async fn stop(
         })),
     };
     state.change_alloc(&namespace, &request.id, "alloc.stop", trace, deadline, decide).await
+}
+
+/// The refusal of what is asked about an alloc that nobody registered.
+pub fn none(id: &AllocId) -> Problem {
+    Problem::new(Code::NoSuchAlloc, format!("no alloc {id}"))
+}
+
+/// What an entry says.
+fn body(key: &str, entry: &Entry, step: &str) -> Result<Option<Alloc>, Problem> {
+    let Some(value) = &entry.value else { return Ok(None) };
+    let read = record::read::<Alloc>(value).map_err(|error| error.at(key).problem().at(step))?;
+    Ok(Some(read.body))
 }
 
 /// Whether the alloc may have what is asked for in its name.
@@ -183,15 +195,19 @@ impl State {
     /// The alloc a claim is asked for: there, not ended, placed where the request comes from, and
     /// asking for the volume (B1). This replica may be behind: one that ended may be forgotten, and
     /// another registered by its name. So it is the leader's record that anything is refused by.
-    pub async fn alloc_of(&self, namespace: &Namespace, request: &Take) -> Result<Alloc, Problem> {
+    pub async fn alloc_of(
+        &self,
+        namespace: &Namespace,
+        request: &Take,
+        trace: TraceContext,
+    ) -> Result<Alloc, Problem> {
         let id = &request.alloc;
         let known = self.alloc_mirror.read(|allocs| allocs.get(namespace, id).map(|a| a.1.clone()));
         if let Some(alloc) = known.filter(|alloc| may_ask(alloc, request).is_ok()) {
             return Ok(alloc);
         }
-        let (_, known) = self.read_alloc(namespace, id, "claim.take").await?;
-        let none = || Problem::new(Code::NoSuchAlloc, format!("no alloc {id}"));
-        let alloc = known.ok_or_else(none)?;
+        let alloc = self.read_alloc_surely(namespace, id, "claim.take", trace).await?;
+        let alloc = alloc.ok_or_else(|| none(id))?;
         may_ask(&alloc, request)?;
         Ok(alloc)
     }
@@ -204,8 +220,9 @@ impl State {
         &self,
         namespace: &Namespace,
         id: &AllocId,
+        trace: TraceContext,
     ) -> Result<bool, Problem> {
-        let (_, alloc) = self.read_alloc(namespace, id, "claim.checkpoint").await?;
+        let alloc = self.read_alloc_surely(namespace, id, "claim.checkpoint", trace).await?;
         Ok(alloc.is_some_and(|alloc| !alloc.state.is_terminal()))
     }
 
@@ -219,10 +236,21 @@ impl State {
         let key = key::alloc(namespace, id);
         let entry = self.allocs.get(&key).await.map_err(|error| error.into_problem(step))?;
         let Some(entry) = entry else { return Ok((0, None)) };
-        let Some(value) = entry.value else { return Ok((entry.revision, None)) };
-        let read =
-            record::read::<Alloc>(&value).map_err(|error| error.at(&key).problem().at(step))?;
-        Ok((entry.revision, Some(read.body)))
+        Ok((entry.revision, body(&key, &entry, step)?))
+    }
+
+    /// The alloc as the leader has it, for whoever acts on its absence without a write of its own.
+    pub async fn read_alloc_surely(
+        &self,
+        namespace: &Namespace,
+        id: &AllocId,
+        step: &str,
+        trace: TraceContext,
+    ) -> Result<Option<Alloc>, Problem> {
+        let key = key::alloc(namespace, id);
+        let entry = self.allocs.get_surely(&key, trace).await;
+        let entry = entry.map_err(|error| error.into_problem(step))?;
+        entry.map_or(Ok(None), |entry| body(&key, &entry, step))
     }
 
     /// One guarded change of one alloc, decided on what the leader has.
@@ -240,7 +268,12 @@ impl State {
             let (mut revision, known) = self.read_alloc(namespace, id, step).await?;
             let changed = decide(known.as_ref()).map_err(|problem| problem.at(step))?;
             let Some(alloc) = changed.as_ref().or(known.as_ref()) else {
-                return Err(Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")).at(step));
+                let guard = Guard { filter: &key, revision };
+                match self.allocs.confirm_absence(&key, guard, trace).await {
+                    Ok(None) => continue,
+                    Ok(Some(_)) => return Err(none(id).at(step)),
+                    Err(error) => return Err(error.into_problem(step)),
+                }
             };
             if changed.is_some() {
                 deadline::check(deadline).map_err(|problem| problem.at(step))?;

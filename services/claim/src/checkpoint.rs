@@ -76,7 +76,7 @@ pub async fn checkpoint(
         // A claim that is on its way out goes, wanted or not; else the leader is asked.
         wanted: match standing(state, &volume, &alloc).state {
             Some(stands) if is_leaving(stands) => None,
-            _ => Some(state.surely_wanted(&volume.namespace, &alloc).await?),
+            _ => Some(state.surely_wanted(&volume.namespace, &alloc, trace).await?),
         },
         proven: proof::of_claim(state, &volume, &alloc).await?,
         alloc: &alloc,
@@ -95,7 +95,7 @@ pub async fn checkpoint(
         && matches!(&done, Err(TransactError::Refused(refusal)) if unsure(refusal))
     {
         // It is another claim than was known here.
-        begin.wanted = Some(state.surely_wanted(&volume.namespace, &alloc).await?);
+        begin.wanted = Some(state.surely_wanted(&volume.namespace, &alloc, trace).await?);
         done = state.transact(&volume, trace, |_| Ok(begin.command())).await;
     }
     match done {

@@ -30,7 +30,8 @@ pub async fn deregister(
     };
     let place = |problem: Problem| problem.at(DEREGISTER).volume(&volume);
     state.check_readable(&volume).map_err(|error| state.problem(error, DEREGISTER, &volume))?;
-    let seen = running::claims(state, &volume, None).await.map_err(place)?.unwrap_or_default();
+    let seen =
+        running::claims(state, &volume, None, trace).await.map_err(place)?.unwrap_or_default();
     let secrets = secrets::current(state, &volume);
     let command = |now: &Volume| {
         let registered = now.spec.as_ref().map(|spec| spec.create_index);

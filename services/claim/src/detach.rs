@@ -56,7 +56,7 @@ pub async fn detach(
         locate::locate(state, &volume, &alloc, STEP, trace).await.map_err(place)?;
     }
     let no_volume = || place(Problem::new(Code::NoSuchVolume, format!("no volume {volume}")));
-    let seen = running::claims(state, &volume, Some(&request.node)).await.map_err(place)?;
+    let seen = running::claims(state, &volume, Some(&request.node), trace).await.map_err(place)?;
     let due = match plan::plan(seen.ok_or_else(no_volume)?) {
         Plan::Release(due) => due,
         Plan::Refuse(allocs) => return Err(place(still_running(&request.node, allocs))),
@@ -94,7 +94,7 @@ pub async fn detach(
     let mut detached = how_far(state, &volume, request.node.clone());
     if detached.gone {
         let mounts = unaccounted(state, &volume, &request.node, trace, deadline).await;
-        state.catch_up(&volume).await.map_err(fail)?;
+        state.catch_up_surely(&volume, trace).await.map_err(fail)?;
         // A claim may have been made since, and a mount be its own.
         detached = how_far(state, &volume, request.node);
         match mounts {

@@ -4,6 +4,7 @@
 //! in for its node: this replica may be behind, both ways.
 
 use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
 use berth_domain::volume::State as ClaimState;
 use berth_domain::{AllocId, NodeId, VolumeKey};
 
@@ -35,6 +36,7 @@ pub async fn claims(
     state: &State,
     volume: &VolumeKey,
     node: Option<&NodeId>,
+    trace: TraceContext,
 ) -> Result<Option<Vec<Seen>>, Problem> {
     let claims = state.volume_mirror.read(|volumes| {
         let now = &volumes.get(volume)?.volume;
@@ -50,7 +52,7 @@ pub async fn claims(
     });
     let Some(mut claims) = claims else { return Ok(None) };
     for seen in &mut claims {
-        seen.lives = state.surely_wanted(&volume.namespace, &seen.alloc).await?
+        seen.lives = state.surely_wanted(&volume.namespace, &seen.alloc, trace).await?
             && proof::of_claim(state, volume, &seen.alloc)
                 .await?
                 .is_none_or(|proven| proven.epoch != seen.epoch);

@@ -46,7 +46,7 @@ pub async fn take(
     loop {
         changes.mark_unchanged();
         // Looked up anew each time: the alloc may end while its claim waits (B1).
-        let alloc = state.alloc_of(&volume.namespace, &request).await.map_err(place)?;
+        let alloc = state.alloc_of(&volume.namespace, &request, trace).await.map_err(place)?;
         has_mount_group(state, &volume, &request, &alloc).map_err(place)?;
         // Takes of other volumes for a node that has little room left wait for each other, so that
         // it is not given twice. Another replica's do not: then the plugin itself refuses (A7).
@@ -74,7 +74,7 @@ pub async fn take(
             if std::mem::replace(&mut asked_leader, true) {
                 return Ok(());
             }
-            again::alloc_lives(state, &volume, &request).await
+            again::alloc_lives(state, &volume, &request, trace).await
         };
         let (taken, lives) = tokio::join!(taken, lives);
         drop(room);
@@ -101,10 +101,12 @@ pub async fn take(
                 None => match granted(state, &volume, &request, &alloc) {
                     Some(grant) => {
                         if done.step.write.is_none() && !attached {
-                            let granted = again::may_grant(state, &volume, &request, grant.epoch);
+                            let epoch = grant.epoch;
+                            let granted = again::may_grant(state, &volume, &request, epoch, trace);
                             granted.await.map_err(place)?;
                         } else if waited {
-                            again::alloc_lives(state, &volume, &request).await.map_err(place)?;
+                            let lives = again::alloc_lives(state, &volume, &request, trace);
+                            lives.await.map_err(place)?;
                         }
                         return Ok(grant);
                     }

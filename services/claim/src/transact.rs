@@ -3,7 +3,8 @@
 //! **Promises** that what is returned as committed is stored and seen by the next decision here;
 //! that a lost race is decided anew; and that an answer without a write, a refusal too, was not
 //! made on old news: before one is given, the stream's leader is asked whether this replica is
-//! behind. What a caller asked for is decided no more once its [deadline] has passed.
+//! behind. That a volume or a claim is not there is answered only by a leader with a quorum. What a
+//! caller asked for is decided no more once its [deadline] has passed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -181,7 +182,14 @@ impl Shared {
                 Err(refusal) => {
                     // What another volume is registered for may be free by now.
                     let all = is_of_others(&refusal);
-                    if heads.asked(all) {
+                    let is_known = heads.asked(all);
+                    if is_known && !is_of_absence(&command, &refusal) {
+                        return Err(refusal.into());
+                    }
+                    let head = heads.known.get(&own).filter(|_| is_known);
+                    if let Some(head) = head
+                        && self.stands(volume, *head, trace).await?
+                    {
                         return Err(refusal.into());
                     }
                     heads = self.heads(volume, &batch, all).await?;
@@ -270,6 +278,34 @@ impl Shared {
     pub async fn catch_up(&self, volume: &VolumeKey) -> Result<u64, TransactError> {
         let seen = |volumes: &Volumes| volumes.get(volume).map_or(0, |subtree| subtree.head);
         self.catch_up_below(&key::subtree(volume), seen).await
+    }
+
+    /// As [`catch_up`](Self::catch_up), and the leader has a quorum: what this replica knows then
+    /// is all that was acknowledged before.
+    pub async fn catch_up_surely(
+        &self,
+        volume: &VolumeKey,
+        trace: TraceContext,
+    ) -> Result<(), TransactError> {
+        for _ in 0..RACES_MAX {
+            let head = self.catch_up(volume).await?;
+            if self.stands(volume, head, trace).await? {
+                return Ok(());
+            }
+        }
+        Err(TransactError::Contended)
+    }
+
+    /// Whether that is still the volume's newest revision, at a leader with a quorum.
+    async fn stands(
+        &self,
+        volume: &VolumeKey,
+        head: u64,
+        trace: TraceContext,
+    ) -> Result<bool, TransactError> {
+        let guard = Guard { filter: &key::subtree(volume), revision: head };
+        let stored = self.volumes.confirm_absence(&key::barrier(volume), guard, trace).await;
+        stored.map(|stored| stored.is_some()).map_err(TransactError::Commit)
     }
 
     /// The same below any guard; `seen` is the newest revision below it that is known here.
@@ -473,6 +509,13 @@ impl Stored {
 /// Whether a refusal is by what other volumes are registered for.
 fn is_of_others(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::HandleTaken { .. } | Refusal::RegisteredTwice { .. })
+}
+
+/// Whether a caller is refused, or told that it is done, because something is not there. Nothing
+/// follows of it for a worker: it looks again.
+fn is_of_absence(command: &Command, refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NoSuchVolume | Refusal::NoSuchClaim(_))
+        && !matches!(command, Command::Begin { .. } | Command::Answer { .. } | Command::Reserve)
 }
 
 /// The claim that a write is about.

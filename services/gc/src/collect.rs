@@ -81,7 +81,7 @@ impl Shared {
 
     async fn release(&self, claim: &Unwanted, what: &str, order: &Order) -> Collected {
         let Unwanted { volume, alloc, epoch } = claim;
-        let evidence = self.evidence(&volume.namespace, alloc).await;
+        let evidence = self.evidence(&volume.namespace, alloc, order.trace).await;
         let Some(evidence) = evidence.map_err(|error| process::chain(&error))? else {
             return Ok(Line::Nothing);
         };

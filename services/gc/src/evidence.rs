@@ -8,6 +8,7 @@ use std::fmt;
 use berth_bus::ReadError;
 use berth_contract::key;
 use berth_contract::record::{self, RecordError};
+use berth_contract::trace::TraceContext;
 use berth_domain::alloc::{Alloc, AllocState};
 use berth_domain::{AllocId, Namespace, Timestamp};
 use thiserror::Error;
@@ -63,13 +64,14 @@ pub fn of_alloc(alloc: Option<&Alloc>) -> Option<Evidence> {
 }
 
 impl Shared {
-    /// What the leader has of the alloc.
+    /// What the leader has of the alloc, and surely so: nobody checks it after us.
     pub(crate) async fn evidence(
         &self,
         namespace: &Namespace,
         alloc: &AllocId,
+        trace: TraceContext,
     ) -> Result<Option<Evidence>, EvidenceError> {
-        let entry = self.allocs.get(&key::alloc(namespace, alloc)).await?;
+        let entry = self.allocs.get_surely(&key::alloc(namespace, alloc), trace).await?;
         let value = entry.and_then(|entry| entry.value);
         Ok(of_record(value.as_deref())?)
     }

@@ -182,7 +182,8 @@ pub async fn ask(
     let mut question = Status { node: Some(node.clone()), ..Status::default() };
     let mut claimed = Claimed { index: u64::MAX, keys: BTreeSet::new() };
     for _page in 0..PAGES_MAX {
-        let call = Call::within(clock::begin_trace(), end.saturating_duration_since(Instant::now()));
+        let call =
+            Call::within(clock::begin_trace(), end.saturating_duration_since(Instant::now()));
         let page: Claims = bus.request(&subject, &question, &call).await?;
         claimed.index = claimed.index.min(page.index);
         let keys = page.claims.into_iter();

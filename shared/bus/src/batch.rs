@@ -17,8 +17,9 @@ use crate::read::{Entry, value};
 /// How a batched read ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Batch {
-    /// All of it came.
-    Whole,
+    /// All of it came. Whoever answered had everything up to this revision; 0 where that is not
+    /// said, such as when there is nothing.
+    Whole { known: u64 },
     /// There is more than the server gives in one answer; nothing came.
     TooMany,
 }
@@ -45,17 +46,24 @@ impl Bucket {
             Ok::<_, Cause>(answers)
         };
         let mut answers = timeout_at(deadline, asked).await.map_err(silent)??;
+        let mut is_empty = true;
         loop {
             let answer = timeout_at(deadline, answers.next()).await.map_err(silent)?;
             let answer = answer.ok_or_else(|| Cause::new("the connection ended"))?;
             match answer.status.map(|status| status.as_u16()) {
                 None | Some(200) => {
+                    is_empty = false;
                     if let Some(entry) = self.direct(&answer) {
                         found(entry);
                     }
                 }
-                // The end, or nothing there.
-                Some(204 | 404) => return Ok(Batch::Whole),
+                Some(204) => {
+                    let all = answer.headers.as_ref();
+                    let known = all.and_then(|all| headers::number(all, headers::UP_TO));
+                    return Ok(Batch::Whole { known: known.unwrap_or(0) });
+                }
+                // After a message it means that another one cannot be loaded.
+                Some(404) if is_empty => return Ok(Batch::Whole { known: 0 }),
                 Some(413) => return Ok(Batch::TooMany),
                 Some(_) => {
                     let said = answer.description.unwrap_or_default();

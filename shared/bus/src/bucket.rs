@@ -35,6 +35,7 @@ const HISTORY: &str = "max_msgs_per_subject";
 const HISTORY_MAX: u64 = 64;
 /// The setting of a stream that says how long markers stay.
 const MARKER_TTL: &str = "subject_delete_marker_ttl";
+const REPLICAS: &str = "num_replicas";
 const PURGED_AFTER: &str = "berth.purged-after";
 
 /// What one bucket may have of watches.
@@ -109,6 +110,8 @@ pub(crate) struct Shape {
     pub(crate) history: u64,
     pub(crate) marker_ttl: Duration,
     pub(crate) purged_after: u64,
+    /// Whether several servers have it, so that one may be the leader after another.
+    pub(crate) has_copies: bool,
     /// The writes that are under way.
     pub(crate) group: Arc<Group>,
     drift: Vec<Drift>,
@@ -161,6 +164,7 @@ impl Bus {
             marker_ttl: number(&opened.config, MARKER_TTL)
                 .map_or(spec.marker_ttl, Duration::from_nanos),
             purged_after: purged_after(&opened.config).unwrap_or(spec.purged_after),
+            has_copies: number(&opened.config, REPLICAS).is_some_and(|replicas| replicas > 1),
             group: Group::new(self.clone(), spec.name),
             drift: opened.drift,
         };
@@ -212,7 +216,7 @@ fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
         "subjects": [format!("$KV.{}.>", spec.name)],
         "retention": "limits",
         "storage": "file",
-        "num_replicas": replicas,
+        (REPLICAS): replicas,
         (HISTORY): spec.history,
         "max_consumers": WATCHES_MAX,
         "max_age": 0,

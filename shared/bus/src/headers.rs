@@ -19,6 +19,7 @@ pub(crate) const SERVICE_ERROR_CODE: &str = "Nats-Service-Error-Code";
 pub(crate) const LAST_CONSUMER: &str = "Nats-Last-Consumer";
 pub(crate) const LAST_STREAM: &str = "Nats-Last-Stream";
 pub(crate) const STALLED: &str = "Nats-Consumer-Stalled";
+pub(crate) const UP_TO: &str = "Nats-UpTo-Sequence";
 pub(crate) const SUBJECT: &str = "Nats-Subject";
 pub(crate) const SEQUENCE: &str = "Nats-Sequence";
 pub(crate) const TIME: &str = "Nats-Time-Stamp";

@@ -41,6 +41,7 @@ pub mod request;
 pub mod serve;
 pub mod version;
 
+mod absence;
 mod anyone;
 mod batch;
 mod birth;

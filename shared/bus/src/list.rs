@@ -39,6 +39,9 @@ pub struct List {
     pub head: u64,
     /// Whether the entries are all of one moment, and nothing was written since.
     pub settled: bool,
+    /// The newest revision of the bucket that this is read from: a key that is missing here, and was
+    /// last written up to it, is gone. 0 when that is not known.
+    pub known: u64,
 }
 
 /// What one reading saw: the newest message of each key.
@@ -46,6 +49,7 @@ pub struct List {
 struct Seen {
     newest: BTreeMap<String, Entry>,
     head: u64,
+    known: u64,
 }
 
 impl Seen {
@@ -56,21 +60,30 @@ impl Seen {
 
     fn list(self, settled: bool) -> List {
         let entries = self.newest.into_values().filter(|entry| entry.value.is_some()).collect();
-        List { entries, head: self.head, settled }
+        List { entries, head: self.head, settled, known: self.known }
     }
 }
 
 impl Bucket {
     /// All live keys below `filter` (a key, or `prefix.>`).
     pub async fn list(&self, filter: &str) -> Result<List, ReadError> {
+        self.read_list(filter, false).await
+    }
+
+    /// The same, and it is known from which revision of the bucket it is read.
+    pub(crate) async fn list_known(&self, filter: &str) -> Result<List, ReadError> {
+        self.read_list(filter, true).await
+    }
+
+    async fn read_list(&self, filter: &str, is_known: bool) -> Result<List, ReadError> {
         if !filter::is_filter(filter) {
             return Err(self.bad_filter(filter));
         }
         let mut tries = 0;
         loop {
             let seen = match self.read_batch(filter).await? {
-                Some(seen) => seen,
-                None => self.read_feed(filter).await?,
+                Some(seen) if !is_known || seen.known > 0 => seen,
+                _ => self.read_feed(filter, is_known).await?,
             };
             // Read after the list: when it is the same, nothing came in between.
             let settled = self.head(filter).await? == seen.head;
@@ -87,18 +100,20 @@ impl Bucket {
         let mut seen = Seen::default();
         let read =
             self.batch(json!({ "multi_last": [self.subject(filter)] }), |entry| seen.add(entry));
-        let found = read.await.map_err(|cause| self.unavailable(cause))?;
-        Ok((found != Batch::TooMany).then_some(seen))
+        match read.await.map_err(|cause| self.unavailable(cause))? {
+            Batch::Whole { known } => Ok(Some(Seen { known, ..seen })),
+            Batch::TooMany => Ok(None),
+        }
     }
 
     /// All messages through a consumer, until none is waiting and the head is among them.
-    async fn read_feed(&self, filter: &str) -> Result<Seen, ReadError> {
+    async fn read_feed(&self, filter: &str, is_known: bool) -> Result<Seen, ReadError> {
         let within = self.bus.config().start_timeout;
-        let read = timeout(within, self.read_all(filter)).await;
+        let read = timeout(within, self.read_all(filter, is_known)).await;
         read.unwrap_or_else(|_| Err(self.unavailable(Cause::new("the list does not end"))))
     }
 
-    async fn read_all(&self, filter: &str) -> Result<Seen, ReadError> {
+    async fn read_all(&self, filter: &str, is_known: bool) -> Result<Seen, ReadError> {
         let failed = |cause| self.unavailable(cause);
         let head = self.head(filter).await?;
         let follow = Follow {
@@ -110,13 +125,17 @@ impl Bucket {
         let mut feed =
             Feed::open(&self.bus, follow).await.map_err(|error| failed(Cause::new(error)))?;
         let mut seen = Seen::default();
-        let (mut pending, mut known) = (feed.pending, 0);
+        // Only an idle consumer tells how far it is beyond the last message of the filter.
+        let mut awaits_idle = is_known;
+        let mut pending = feed.pending;
         // A replica that lags behind the head delivers it later; nothing is waited for twice.
-        while pending > 0 || known < head {
+        while pending > 0 || seen.known < head || awaits_idle {
             match feed.next().await.map_err(|error| failed(Cause::new(error)))? {
-                Item::Idle(sequence) => (pending, known) = (0, sequence),
+                Item::Idle(sequence) => {
+                    (pending, seen.known, awaits_idle) = (0, sequence, false);
+                }
                 Item::Message(message) => {
-                    (pending, known) = (message.pending, message.sequence);
+                    (pending, seen.known) = (message.pending, message.sequence);
                     if let Some(entry) = self.delivered(message) {
                         seen.add(entry);
                     }

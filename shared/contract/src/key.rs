@@ -19,6 +19,12 @@ pub fn claim(volume: &VolumeKey, alloc: &AllocId) -> String {
     format!("{}.claim.{}", prefix(volume), encode(alloc))
 }
 
+/// `<ns>.<vol>.barrier`: never has a value. A marker stored here under the volume's guard shows
+/// that nothing was written since; and an older version takes it for none of its keys.
+pub fn barrier(volume: &VolumeKey) -> String {
+    format!("{}.barrier", prefix(volume))
+}
+
 /// `<ns>.<vol>.>`: all that concerns one volume; the scope of its guard.
 pub fn subtree(volume: &VolumeKey) -> String {
     format!("{}.>", prefix(volume))

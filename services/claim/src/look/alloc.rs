@@ -1,6 +1,5 @@
 //! `alloc.status` and `alloc.list`.
 
-use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs as Listed, List, Status};
 use berth_contract::problem::Problem;
@@ -12,6 +11,7 @@ use tokio::time::Instant;
 
 use super::claim::{claims_of, unreadable_claims_of};
 use super::{Reader, covers, first_unreadable};
+use crate::alloc::none;
 use crate::state::{Shared, State};
 
 /// One alloc with its claims, as the leader has it.
@@ -33,7 +33,7 @@ pub async fn alloc(
     let arrival = |than| async move { while !is_newer(than) && changes.changed().await.is_ok() {} };
     state.readers.wait(reader.newer, reader.until, is_newer, arrival).await?;
     let (revision, alloc) = state.read_alloc(&namespace, &id, STEP).await?;
-    let alloc = alloc.ok_or_else(|| Problem::new(Code::NoSuchAlloc, format!("no alloc {id}")))?;
+    let alloc = alloc.ok_or_else(|| none(&id))?;
     state.abreast(reader, &state.volumes, &state.volume_mirror, ">").await?;
     Ok(status(state, &namespace, &id, &alloc, revision))
 }

@@ -313,18 +313,18 @@ impl<F: Fold> Mirror<F> {
     /// there all the time.
     pub async fn read_again(&self, filter: &str) -> Result<Option<u64>, ReadError> {
         let bucket = &self.shared.bucket;
-        // A key with a revision up to this one, and not in the list, is gone.
-        let newest = bucket.newest().await?;
-        let list = bucket.list(filter).await?;
+        // What it lacks is judged by what the list itself is read from: a leader that was deposed
+        // and does not know it yet may have answered.
+        let list = bucket.list_known(filter).await?;
         if !list.settled {
             return Ok(None);
         }
         for entry in &list.entries {
             self.shared.apply_beside(&entry.key, entry.revision, entry.value.as_deref());
         }
-        let gone = self.shared.table().others(filter, newest, &list.entries);
+        let gone = self.shared.table().others(filter, list.known, &list.entries);
         let missed: Vec<_> =
-            gone.into_iter().filter(|key| self.shared.forget(key, newest)).collect();
+            gone.into_iter().filter(|key| self.shared.forget(key, list.known)).collect();
         if !missed.is_empty() {
             let bucket = bucket.name();
             tracing::warn!(bucket, ?missed, "deletes were missed; the keys were read again");

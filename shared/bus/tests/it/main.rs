@@ -7,6 +7,7 @@
     reason = "what a test needs to go on is there, or it fails; what it measured is for its reader"
 )]
 
+mod absence;
 mod birth;
 mod bucket;
 mod cable;
