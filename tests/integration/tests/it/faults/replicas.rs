@@ -137,6 +137,45 @@ async fn an_alloc_that_has_ended_is_granted_nothing_by_a_service_that_is_behind(
     system.settle("data").await;
 }
 
+/// On three servers a leader may be deposed without knowing it yet. So whoever is told that
+/// something is not there is told after a write, which only a leader with a quorum stores.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_absent_is_confirmed_at_a_quorum() {
+    let system = System::start(Options { servers: 3, nodes: 1, ..options() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let ask = |verb: Namespaced, body: Value| {
+        let subject = verb.subject(&Namespace::default());
+        let system = &system;
+        async move { system.persist::<Value>(&subject, &body).await }
+    };
+    let newest = async |stream: &str, subject: &str| {
+        let body = json!({"last_by_subj": ">"}).to_string();
+        let get = format!("$JS.API.STREAM.MSG.GET.{stream}");
+        let found = raw::ask(&system.servers()[0], &get, &[], body.as_bytes()).await;
+        assert_eq!(found["message"]["subject"], subject, "{found}");
+    };
+    let released = ask(Namespaced::ClaimRelease, json!({"alloc": "a", "volume": "data"})).await;
+    assert!(released.as_ref().is_ok_and(|said| said["state"].is_null()), "{released:?}");
+    newest("KV_berth-volumes", "$KV.berth-volumes.default.data.barrier").await;
+    let gone = ask(Namespaced::VolumeDeregister, json!({"id": "none"})).await.unwrap_err();
+    assert_eq!(gone.code, Code::NoSuchVolume, "{gone}");
+    newest("KV_berth-volumes", "$KV.berth-volumes.default.none.barrier").await;
+    let stopped = ask(Namespaced::AllocStop, json!({"id": "a"})).await.unwrap_err();
+    assert_eq!(stopped.code, Code::NoSuchAlloc, "{stopped}");
+    newest("KV_berth-allocs", "$KV.berth-allocs.default.a").await;
+    let take = json!({"alloc": "b", "volume": "data", "node": "n1"});
+    let taken = ask(Namespaced::ClaimTake, take).await.unwrap_err();
+    assert_eq!(taken.code, Code::NoSuchAlloc, "{taken}");
+    newest("KV_berth-allocs", "$KV.berth-allocs.default.b").await;
+    // It is in nobody's way afterwards.
+    system.run("a", 0, "data").await;
+    let detached = ask(Namespaced::VolumeDetach, json!({"id": "data", "node": "n2"})).await;
+    assert!(detached.as_ref().is_ok_and(|said| said["gone"] == true), "{detached:?}");
+    newest("KV_berth-volumes", "$KV.berth-volumes.default.data.barrier").await;
+    system.stop("a").await;
+    system.settle("data").await;
+}
+
 /// How many publishes were begun at the node.
 fn published(system: &System) -> usize {
     let is = |call: &&Value| call["entry"] == "begin" && call["rpc"] == "NodePublishVolume";
