@@ -253,6 +253,19 @@ impl State {
         entry.map_or(Ok(None), |entry| body(&key, &entry, step))
     }
 
+    /// Whether the alloc of this key, which had no value at that revision, still has none.
+    pub async fn is_surely_absent(
+        &self,
+        key: &str,
+        revision: u64,
+        step: &str,
+        trace: TraceContext,
+    ) -> Result<bool, Problem> {
+        let guard = Guard { filter: key, revision };
+        let confirmed = self.allocs.confirm_absence(key, guard, trace).await;
+        confirmed.map(|absent| absent.is_some()).map_err(|error| error.into_problem(step))
+    }
+
     /// One guarded change of one alloc, decided on what the leader has.
     async fn change_alloc(
         &self,
@@ -268,12 +281,10 @@ impl State {
             let (mut revision, known) = self.read_alloc(namespace, id, step).await?;
             let changed = decide(known.as_ref()).map_err(|problem| problem.at(step))?;
             let Some(alloc) = changed.as_ref().or(known.as_ref()) else {
-                let guard = Guard { filter: &key, revision };
-                match self.allocs.confirm_absence(&key, guard, trace).await {
-                    Ok(None) => continue,
-                    Ok(Some(_)) => return Err(none(id).at(step)),
-                    Err(error) => return Err(error.into_problem(step)),
+                if self.is_surely_absent(&key, revision, step, trace).await? {
+                    return Err(none(id).at(step));
                 }
+                continue;
             };
             if changed.is_some() {
                 deadline::check(deadline).map_err(|problem| problem.at(step))?;

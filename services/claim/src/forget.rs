@@ -38,7 +38,12 @@ pub async fn forget(
     let key = key::alloc(&namespace, &id);
     for _ in 0..RACES_MAX {
         let (revision, known) = state.read_alloc(&namespace, &id, STEP).await?;
-        let Some(alloc) = known else { return Ok(Forgotten { known: false }) };
+        let Some(alloc) = known else {
+            if state.is_surely_absent(&key, revision, STEP, trace).await? {
+                return Ok(Forgotten { known: false });
+            }
+            continue;
+        };
         over(&id, &alloc, before)?;
         state.all_volumes(deadline).await?;
         state.volume_mirror.read(|volumes| unclaimed(volumes, &namespace, &id, &alloc))?;

@@ -17,6 +17,7 @@ use crate::backend::{Backend, BackendError, Backing, FsType, Meta, Provisioned, 
 use crate::driver::{Ignored, Profile, Serves, chain};
 use crate::faults;
 use crate::log::Recorder;
+use crate::mounts;
 use crate::mute::Speaks;
 use crate::serve::{self, Config, ServeError};
 
@@ -206,7 +207,8 @@ struct FenceArgs {
 
 const FENCE_HELP: &str = "For tests of nodes that are gone: while it stands, the node stages and \
 publishes nothing, and what it has is no reason against detaching its volumes. These are the \
-storage's books: nothing keeps a workload from writing to its mount.";
+storage's books: nothing keeps a workload from writing to its mount, but for an ext4 of the node, \
+which is aborted. It would be damaged where another node mounts it, too.";
 
 #[derive(Args, Debug)]
 #[command(after_help = JUDGE_HELP)]
@@ -360,7 +362,8 @@ fn run_fence(args: FenceArgs) -> u8 {
         let backend = Backend::open(backend).map_err(|error| chain(&error))?;
         let noted = Recorder::open(&log, &node_id).and_then(|recorder| recorder.fence(!lift));
         noted.map_err(|error| format!("the log {} cannot be written: {error}", log.display()))?;
-        backend.fence(&node_id, !lift).map_err(|error| chain(&error))
+        let mounted = backend.fence(&node_id, !lift).map_err(|error| chain(&error))?;
+        mounted.iter().try_for_each(|place| mounts::abort(place).map_err(|error| chain(&error)))
     };
     fence().map_or_else(|message| fail(format_args!("{message}")), |()| EXIT_OK)
 }

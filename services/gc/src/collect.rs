@@ -19,13 +19,14 @@ use berth_contract::record;
 use berth_contract::subject::{Global, Namespaced};
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::VolumeSpec;
-use berth_domain::{NodeId, VolumeKey, limits};
+use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey, limits};
 use berth_service::process;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::collector::Shared;
+use crate::evidence::Evidence;
 use crate::plan::{Ended, Unwanted, describe};
 use crate::sweep::Order;
 
@@ -81,10 +82,13 @@ impl Shared {
 
     async fn release(&self, claim: &Unwanted, what: &str, order: &Order) -> Collected {
         let Unwanted { volume, alloc, epoch } = claim;
-        let evidence = self.evidence(&volume.namespace, alloc, order.trace).await;
+        let evidence = self.evidence(&volume.namespace, alloc).await;
         let Some(evidence) = evidence.map_err(|error| process::chain(&error))? else {
             return Ok(Line::Nothing);
         };
+        if evidence == Evidence::Gone && !self.is_gone(&volume.namespace, alloc, order).await? {
+            return Ok(Line::Nothing);
+        }
         let release = Release {
             alloc: alloc.clone(),
             volume: volume.volume.clone(),
@@ -156,6 +160,25 @@ impl Shared {
             Ok(Forgotten { known: false }) => Ok(Line::Nothing),
             Err(problem) if problem.code == Code::AllocKept => Ok(Line::Nothing),
             Err(problem) => Err(format!("it ended at {at} ({state}), but stays: {problem}")),
+        }
+    }
+
+    /// Whether nobody knows the alloc, by whom they belong to: a leader that was deposed without
+    /// knowing it may have told us. To forget what ended before all time changes nothing.
+    async fn is_gone(
+        &self,
+        namespace: &Namespace,
+        alloc: &AllocId,
+        order: &Order,
+    ) -> Result<bool, String> {
+        let request = Forget { id: alloc.clone(), before: Timestamp::from_unix_ms(0) };
+        let verb = Namespaced::AllocForget;
+        let asked: Result<Forgotten, _> =
+            self.ask(verb.subject(namespace), &verb.step(), &request, order).await;
+        match asked {
+            Ok(Forgotten { known }) => Ok(!known),
+            Err(problem) if problem.code == Code::AllocKept => Ok(false),
+            Err(problem) => Err(format!("it is not sure that its alloc is gone: {problem}")),
         }
     }
 

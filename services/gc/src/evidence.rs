@@ -8,7 +8,6 @@ use std::fmt;
 use berth_bus::ReadError;
 use berth_contract::key;
 use berth_contract::record::{self, RecordError};
-use berth_contract::trace::TraceContext;
 use berth_domain::alloc::{Alloc, AllocState};
 use berth_domain::{AllocId, Namespace, Timestamp};
 use thiserror::Error;
@@ -64,14 +63,13 @@ pub fn of_alloc(alloc: Option<&Alloc>) -> Option<Evidence> {
 }
 
 impl Shared {
-    /// What the leader has of the alloc, and surely so: nobody checks it after us.
+    /// What the leader has of the alloc.
     pub(crate) async fn evidence(
         &self,
         namespace: &Namespace,
         alloc: &AllocId,
-        trace: TraceContext,
     ) -> Result<Option<Evidence>, EvidenceError> {
-        let entry = self.allocs.get_surely(&key::alloc(namespace, alloc), trace).await?;
+        let entry = self.allocs.get(&key::alloc(namespace, alloc)).await?;
         let value = entry.and_then(|entry| entry.value);
         Ok(of_record(value.as_deref())?)
     }

@@ -201,8 +201,9 @@ impl Backend {
     /// it stands, the node stages and publishes nothing; and what it has staged and published by
     /// then is [`cut`](NodeUse::cut) off, and stays so when the fence is lifted.
     ///
-    /// This is the storage's books, not its disks: a workload could go on writing.
-    pub fn fence(&self, id: &str, fenced: bool) -> Result<(), BackendError> {
+    /// This is the storage's books, not its disks: a workload could go on writing. Answers where the
+    /// node has an ext4, which is to be aborted: mounted beside another node's, it would be damaged.
+    pub fn fence(&self, id: &str, fenced: bool) -> Result<Vec<PathBuf>, BackendError> {
         let path = self.node_file(id).ok_or(BackendError::Id)?;
         if let Some(dir) = path.parent() {
             file::make_dir(dir)?;
@@ -212,14 +213,18 @@ impl Backend {
             let known = file::read::<Node>(&path)?.unwrap_or_else(|| Node::new(id));
             file::replace(&path, &Node { fenced, ..known })?;
         }
+        let mut mounted = Vec::new();
         for volume in self.volumes()?.iter().filter(|_| fenced) {
             let locked = volume.lock()?;
             let mut state = locked.state()?;
             if state.cut_off(id) {
                 locked.save(&state)?;
             }
+            let has_ext4 = volume.meta().fs == Some(FsType::Ext4);
+            let staged = state.staged_on(id).filter(|staged| has_ext4 && !staged.capability.block);
+            mounted.extend(staged.map(|staged| PathBuf::from(&staged.path)));
         }
-        Ok(())
+        Ok(mounted)
     }
 
     /// Whether the storage takes nothing from a node.

@@ -111,6 +111,18 @@ pub enum Source<'a> {
     },
 }
 
+/// Has the ext4 that is mounted at `place`, if one is, write nothing any more, whoever has it open.
+/// It is as if its disk were gone: what was not written yet is lost.
+pub fn abort(place: &Path) -> Result<(), MountError> {
+    let table = read_table(place)?;
+    let Some(mounted) = table.top_at(place) else { return Ok(()) };
+    if mounted.options.split(',').any(|option| option == "ro") {
+        return Ok(());
+    }
+    mount(None::<&str>, place, None::<&str>, MsFlags::MS_REMOUNT, Some("abort"))
+        .map_err(|errno| MountError::io("abort the file system at", place, errno))
+}
+
 /// Mounts `source`, which has the volume's `content`, at `place` with `flags`. Fails if something
 /// else is mounted or lies there. A mount left by a killed call is made anew.
 pub fn put(

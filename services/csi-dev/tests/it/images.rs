@@ -21,7 +21,7 @@ use crate::made::{
     up, with_fs,
 };
 use crate::request::{detach, unpublish, unstage};
-use crate::world::{Node, TIMEOUT, World};
+use crate::world::{Node, TIMEOUT, World, binary};
 
 #[tokio::test]
 async fn what_is_written_to_a_file_system_is_there_on_the_next_node() {
@@ -42,6 +42,44 @@ async fn what_is_written_to_a_file_system_is_there_on_the_next_node() {
         down(&world.n2, &id).await;
         delete(&world.n1, &id).await;
     }
+    assert_nothing_left(&world);
+    assert_eq!(world.findings(), []);
+}
+
+/// Both nodes are this kernel: what a real fence would keep from the disk must not reach it here.
+#[tokio::test]
+async fn a_fenced_node_writes_nothing_to_an_ext4_that_another_mounts() {
+    let Some(world) = World::start("image", &[]).await else { return };
+    let capability = with_fs(SingleNodeWriter, FsType::Ext4);
+    let id = made(&world.n1, create("data", &capability, 16 * MIB)).await;
+    let before = up(&world.n1, &id, &capability).await;
+    let file = File::create(before.join("file")).unwrap();
+    file.write_all_at(b"kept", 0).unwrap();
+    file.sync_all().unwrap();
+    let fence = |more: &[&str]| {
+        let done = Command::new(binary())
+            .args(["fence", "--node-id", "n1", "--backend"])
+            .arg(world.path().join("backend"))
+            .arg("--log")
+            .arg(world.n1.log())
+            .args(more)
+            .output();
+        assert!(done.as_ref().unwrap().status.success(), "{done:?}");
+    };
+    fence(&[]);
+    let written = file.write_all_at(b"lost", 0).and_then(|()| file.sync_all());
+    written.unwrap_err();
+    world.n1.call(detach(&id, "n1")).await.unwrap();
+    let target = up(&world.n2, &id, &capability).await;
+    assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "kept");
+    fs::write(target.join("new"), "kept").unwrap();
+    drop(file);
+    world.n1.call(unpublish(&id, &world.n1.target(&id))).await.unwrap();
+    world.n1.call(unstage(&id, &world.n1.staging(&id))).await.unwrap();
+    fence(&["--lift"]);
+    assert_eq!(fs::read_to_string(target.join("new")).unwrap(), "kept");
+    down(&world.n2, &id).await;
+    delete(&world.n2, &id).await;
     assert_nothing_left(&world);
     assert_eq!(world.findings(), []);
 }

@@ -43,7 +43,9 @@ async fn a_deposed_leader_confirms_nothing() {
     let at_other = connect(&cluster.servers()[others[0]].url()).await;
     let at_other = at_other.bucket(&STATE, 3).await.unwrap();
 
-    others.iter().for_each(|other| cluster.part(leader, *other));
+    for other in &others {
+        cluster.part(leader, *other);
+    }
     wait::until("the other two elect another", ELECTION, async || {
         let now = cluster.leader_seen_by(others[0], stream).await;
         if now.as_ref().is_ok_and(|now| *now != leader) { Ok(()) } else { Err(format!("{now:?}")) }
@@ -59,7 +61,9 @@ async fn a_deposed_leader_confirms_nothing() {
     }
     println!("the deposed leader said {stale} times that a key is absent which had been written");
 
-    others.iter().for_each(|other| cluster.join(leader, *other));
+    for other in &others {
+        cluster.join(leader, *other);
+    }
     let entry = wait::until("the bucket is whole again", ELECTION, async || {
         at_leader.get_surely("v.new", trace()).await
     })

@@ -14,7 +14,7 @@ use berth_csi::v1::{
 };
 
 use super::{device, mount};
-use crate::backend::{Backing, Staged, State, Volume};
+use crate::backend::{Backing, FsType, Staged, State, Volume};
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
 use crate::driver::{Driver, change};
@@ -85,6 +85,13 @@ pub(super) fn stage(
                 undo(&volume, node, before)?;
             }
             return Err(error);
+        }
+        // A fence that came since the note was made has found nothing mounted.
+        if let Err(fenced) = driver.check_fence(volume_id) {
+            if volume.meta().fs == Some(FsType::Ext4) {
+                mounts::abort(&place).map_err(|error| Refusal::mount(volume_id, &error))?;
+            }
+            return Err(fenced);
         }
         if let Some(group) = staged.capability.group {
             mount::give_to_group(volume_id, &place, group)?;
