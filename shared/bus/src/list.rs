@@ -39,8 +39,8 @@ pub struct List {
     pub head: u64,
     /// Whether the entries are all of one moment, and nothing was written since.
     pub settled: bool,
-    /// The newest revision of the bucket that this is read from: a key that is missing here, and was
-    /// last written up to it, is gone. 0 when that is not known.
+    /// The newest revision of the bucket that this is read from: a key that is missing here, and
+    /// was last written up to it, is gone. 0 when that is not known.
     pub known: u64,
 }
 

@@ -201,8 +201,9 @@ impl Backend {
     /// it stands, the node stages and publishes nothing; and what it has staged and published by
     /// then is [`cut`](NodeUse::cut) off, and stays so when the fence is lifted.
     ///
-    /// This is the storage's books, not its disks: a workload could go on writing. Answers where the
-    /// node has an ext4, which is to be aborted: mounted beside another node's, it would be damaged.
+    /// This is the storage's books, not its disks: a workload could go on writing. Answers where
+    /// the node has an ext4, which is to be aborted: mounted beside another node's, it would be
+    /// damaged.
     pub fn fence(&self, id: &str, fenced: bool) -> Result<Vec<PathBuf>, BackendError> {
         let path = self.node_file(id).ok_or(BackendError::Id)?;
         if let Some(dir) = path.parent() {
