@@ -134,6 +134,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let mut running = Running { roster, lanes: vec![controllers.clone()] };
     let unaccounted = UnaccountedMounts::default();
     let reporter = Reporter {
+        journal: journal.fault(),
         bus: process.bus.clone(),
         host: host.clone(),
         plugins: plugins.clone(),
@@ -171,6 +172,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let docker = docker::serve(config.docker.as_ref(), docker, bus, asked).await?;
     berth_service::notify::ready();
 
+    let keeping = tokio::spawn(journal.clone().keep_open(shutdown.clone()));
     let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
     let _looking = mounter.keep_looking(config.look_interval, &shutdown);
     let watching = tokio::spawn(runs::watch(runs, process.bus.clone(), shutdown.clone()));
@@ -179,6 +181,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     docker.ended().await;
     end.abort();
     reporting.abort();
+    keeping.abort();
     coming_back.abort();
     watching.abort();
     drain(service, running, &reporter, &events, config.drain).await;

@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
 use berth_contract::message::plugin::SourceFault;
-use berth_contract::message::registry::{Report, Reported};
+use berth_contract::message::registry::{Report, Reported, ReportedInstance};
 use berth_contract::subject::Global;
+use berth_csi::failure::one_line;
 use berth_domain::Timestamp;
 use berth_domain::limits::REQUEST_TIMEOUT;
+use berth_domain::plugin::Half;
 use berth_domain::retry::Schedule;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::gate::{Gate, Standing};
@@ -40,6 +43,8 @@ const CLOCK_LOOK: Duration = Duration::from_secs(2);
 const CLOCK_STEP: Duration = Duration::from_millis(250);
 /// The attribute that says what keeps a node that counts as gone from coming back.
 const RETURNING: &str = "returning";
+/// The attribute that says why the agent can journal nothing.
+const JOURNAL: &str = "journal";
 /// The attribute that says which files and sockets are no plugin.
 const BAD_SOURCES: &str = "plugin-faults";
 /// How much of either is said, in characters.
@@ -65,6 +70,8 @@ pub struct Reporter {
     pub gate: Gate,
     /// Mounts that no claim covers.
     pub unaccounted: UnaccountedMounts,
+    /// Why nothing can be journalled, and so nothing be mounted or unmounted.
+    pub journal: watch::Receiver<Option<String>>,
 }
 
 impl Reporter {
@@ -73,6 +80,7 @@ impl Reporter {
         let mut plugins = self.plugins.news();
         let mut news = self.gate.news();
         let mut unaccounted = self.unaccounted.subscribe();
+        let mut journal = self.journal.clone();
         let (mut tries, mut unsettled) = (0, 0);
         let mut known = None;
         loop {
@@ -80,6 +88,7 @@ impl Reporter {
             plugins.mark_unchanged();
             news.mark_unchanged();
             unaccounted.mark_unchanged();
+            journal.mark_unchanged();
             let reading = Reading::now();
             let pause = match self.report(REQUEST_TIMEOUT).await {
                 Ok(reported) => {
@@ -114,6 +123,7 @@ impl Reporter {
                 _ = plugins.changed() => {}
                 _ = news.changed() => {}
                 _ = unaccounted.changed() => {}
+                _ = journal.changed() => {}
                 () = reading.was_set() => {}
                 () = shutdown.requested() => return,
             }
@@ -128,14 +138,20 @@ impl Reporter {
         let mut attributes = self.host.attributes.clone();
         attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shortened(why))));
         attributes.extend(bad_sources(&self.plugins.faults()));
+        let fault = self.journal.borrow().clone();
         let plugins = self.plugins.list();
+        let mut instances: Vec<_> = plugins.iter().flat_map(Plugin::instances).collect();
+        if let Some(why) = &fault {
+            instances.iter_mut().for_each(|told| hold_back(told, why));
+        }
+        attributes.extend(fault.map(|why| (JOURNAL.to_owned(), shortened(why))));
         let report = Report {
             node: self.host.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             boot_id: self.host.boot_id.clone(),
             clock: clock::now(),
             attributes,
-            instances: plugins.iter().flat_map(Plugin::instances).collect(),
+            instances,
             undone,
             unaccounted: self.unaccounted.list(),
         };
@@ -197,6 +213,15 @@ fn pace(reported: &Reported) -> Duration {
 fn spread(interval: Duration, spread_out: bool, jitter: u32) -> Duration {
     let part = f64::from(jitter) / f64::from(u32::MAX);
     interval.mul_f64(if spread_out { 0.9 + 0.2 * part } else { part })
+}
+
+/// While the agent can write nothing down, nothing can be mounted here, however well a plugin is.
+/// A controller needs no journal.
+fn hold_back(told: &mut ReportedInstance, why: &str) {
+    if told.half == Half::Node {
+        told.instance.healthy = false;
+        told.instance.description = one_line(why);
+    }
 }
 
 fn shortened(text: String) -> String {

@@ -39,6 +39,15 @@ struct Told {
 pub(super) type Forgotten = Vec<(VolumeKey, AllocId)>;
 
 impl Index {
+    /// Of all entries on the disk; `at` is when those who were told to go may have been told.
+    pub(super) fn of(entries: Vec<Change>, at: Option<Instant>) -> Self {
+        let mut index = Self::default();
+        for entry in entries {
+            index.apply(entry, at);
+        }
+        index
+    }
+
     pub(super) fn volume(&self, volume: &VolumeKey) -> VolumeUses {
         let Some(entries) = self.volumes.get(volume) else { return VolumeUses::default() };
         let detached = entries.told.iter().map(|(alloc, told)| (alloc.clone(), told.detached));

@@ -7,7 +7,8 @@
 //!
 //! **Promises** that a change is on the disk when its function returns, that a change whose caller
 //! stopped waiting is still made or not made as a whole, and that an entry which cannot be read is
-//! refused at the start: an entry that was dropped would be a mount nobody knows of.
+//! refused at the start: an entry that was dropped would be a mount nobody knows of. After a write
+//! that failed it is opened anew, until a write succeeds, and [`Journal::fault`] says why.
 //!
 //! **Never** counts: who uses a volume is read from the entries.
 
@@ -18,10 +19,16 @@ mod store;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
+use berth_domain::retry::Schedule;
 use berth_domain::{AllocId, VolumeKey};
+use berth_service::clock;
+use berth_service::process::chain;
+use berth_service::shutdown::Shutdown;
 use thiserror::Error;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
 
 pub use entry::{Detached, Disk, Use, UseState};
 pub use index::VolumeUses;
@@ -35,6 +42,9 @@ use store::Store;
 /// of its epoch, or an earlier one, may still be on its way to a handler of this process; no
 /// handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
 const DETACHED_MAX: usize = 16_384;
+
+/// When it is opened again after a write that failed.
+const AGAIN: Schedule = Schedule { first: Duration::from_millis(500), max: Duration::from_secs(5) };
 
 /// Why the journal did not do what it was asked.
 #[derive(Debug, Error)]
@@ -67,8 +77,12 @@ pub enum JournalError {
         #[source]
         source: EntryError,
     },
-    /// A change is not on the disk; it may be there after a restart.
-    #[error("the journal {} cannot be written; the agent must be restarted", path.display())]
+    /// A change is not on the disk; it may be there once the journal is opened again.
+    #[error(
+        "the journal {} cannot be written; free its disk, or mend it: it is tried again every few \
+         seconds",
+        path.display()
+    )]
     Write {
         /// Where it is.
         path: PathBuf,
@@ -76,6 +90,9 @@ pub enum JournalError {
         #[source]
         source: fjall::Error,
     },
+    /// An earlier write failed.
+    #[error("{0}")]
+    Closed(String),
     /// Too many allocs were detached in too short a time to remember them all.
     #[error("{DETACHED_MAX} allocs were detached within minutes; no more can be remembered yet")]
     Full,
@@ -91,24 +108,59 @@ pub struct Journal {
 }
 
 struct Inner {
-    // Held while a change goes to the disk and then to the index, so that both see one order.
-    store: Mutex<Store>,
+    path: PathBuf,
+    // Held while a change goes to the disk and then to the index, so that both see one order. None
+    // after a write that failed: the engine takes no other then.
+    store: Mutex<Option<Store>>,
     index: RwLock<Index>,
+    fault: watch::Sender<Option<String>>,
 }
 
 impl Journal {
     /// Opens the journal in this directory, made if it is not there, and reads all of it.
     pub async fn open(path: PathBuf) -> Result<Self, JournalError> {
         let open = tokio::task::spawn_blocking(move || {
-            let (store, entries) = Store::open(path)?;
-            let mut index = Index::default();
-            for entry in entries {
-                index.apply(entry, None);
-            }
-            Ok(Inner { store: Mutex::new(store), index: RwLock::new(index) })
+            let (store, entries) = Store::open(path.clone())?;
+            let index = RwLock::new(Index::of(entries, None));
+            let (store, fault) = (Mutex::new(Some(store)), watch::Sender::new(None));
+            Ok(Inner { path, store, index, fault })
         });
         let inner = open.await.map_err(JournalError::Thread)??;
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Why nothing can be written, from the first write that fails to the first that succeeds.
+    pub fn fault(&self) -> watch::Receiver<Option<String>> {
+        self.inner.fault.subscribe()
+    }
+
+    /// Opens it again whenever a write has failed, until the shutdown.
+    pub async fn keep_open(self, shutdown: Shutdown) {
+        let mut fault = self.fault();
+        let mut tries = 0;
+        loop {
+            tries = if fault.borrow_and_update().is_some() { tries + 1 } else { 0 };
+            let again = async {
+                match tries {
+                    0 => drop(fault.changed().await),
+                    _ => sleep(AGAIN.wait(tries, clock::jitter())).await,
+                }
+            };
+            tokio::select! {
+                () = again => {}
+                () = shutdown.requested() => return,
+            }
+            let inner = Arc::clone(&self.inner);
+            let opened = tokio::task::spawn_blocking(move || inner.open_again()).await;
+            match opened.map_err(JournalError::Thread).and_then(|opened| opened) {
+                Ok(()) if tries > 0 => tracing::info!(tries, "the journal is written again"),
+                Ok(()) => {}
+                Err(error) => {
+                    let why = chain(&error);
+                    tracing::warn!(why, tries, "the journal cannot be written; trying again");
+                }
+            }
+        }
     }
 
     /// What it says of a volume.
@@ -163,18 +215,51 @@ impl Journal {
 
 impl Inner {
     fn write(&self, change: Change, now: Instant) -> Result<(), JournalError> {
-        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(store) = &*open else {
+            return Err(JournalError::Closed(self.fault.borrow().clone().unwrap_or_default()));
+        };
         let (change, forgotten) = {
             let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
             let change = index.settle(change);
             let forgotten = index.to_forget(&change, DETACHED_MAX, now);
             (change, forgotten.ok_or(JournalError::Full)?)
         };
-        store.write(&change, &forgotten)?;
+        if let Err(error) = store.write(&change, &forgotten) {
+            *open = None;
+            self.fault.send_replace(Some(chain(&error)));
+            return Err(error);
+        }
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         index.apply(change, Some(now));
         index.forget(&forgotten);
         Ok(())
+    }
+
+    /// Opens the store if it is closed, and tries it out. What it holds then is what counts: the
+    /// change that failed may be there.
+    fn open_again(&self) -> Result<(), JournalError> {
+        let mut open = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.is_some() {
+            return Ok(());
+        }
+        let opened = Store::open(self.path.clone()).and_then(|(store, entries)| {
+            store.try_out()?;
+            Ok((store, entries))
+        });
+        match opened {
+            Ok((store, entries)) => {
+                let index = Index::of(entries, Some(Instant::now()));
+                *self.index.write().unwrap_or_else(PoisonError::into_inner) = index;
+                *open = Some(store);
+                self.fault.send_replace(None);
+                Ok(())
+            }
+            Err(error) => {
+                self.fault.send_replace(Some(chain(&error)));
+                Err(error)
+            }
+        }
     }
 }
 

@@ -9,8 +9,12 @@ use super::JournalError;
 use super::entry::{Change, EntryError, Kind, key, value};
 use super::index::Forgotten;
 
-/// The one keyspace.
+/// What is journalled.
 const VOLUMES: &str = "volumes";
+/// Where it is tried whether anything can be written.
+const TRIALS: &str = "trials";
+/// More than an entry has: a disk that takes this takes the next entry.
+const TRIAL_BYTES: usize = 64 * 1024;
 /// A node has hundreds of entries of a few hundred bytes: the engine's defaults are for far more.
 const CACHE_BYTES: u64 = 1024 * 1024;
 const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;
@@ -20,6 +24,7 @@ pub(super) struct Store {
     path: PathBuf,
     database: Database,
     volumes: Keyspace,
+    trials: Keyspace,
 }
 
 impl Store {
@@ -38,6 +43,7 @@ impl Store {
             .map_err(failed)?;
         let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
         let volumes = database.keyspace(VOLUMES, options).map_err(failed)?;
+        let trials = database.keyspace(TRIALS, options).map_err(failed)?;
         let mut entries = Vec::new();
         for item in volumes.iter() {
             let (key, value) = item.into_inner().map_err(failed)?;
@@ -47,7 +53,15 @@ impl Store {
             })?;
             entries.push(entry);
         }
-        Ok((Self { path, database, volumes }, entries))
+        Ok((Self { path, database, volumes, trials }, entries))
+    }
+
+    /// Writes something that means nothing, synced. That it was opened shows only that it is read.
+    pub(super) fn try_out(&self) -> Result<(), JournalError> {
+        let failed = |source| JournalError::Write { path: self.path.clone(), source };
+        let mut batch = self.database.batch().durability(Some(PersistMode::SyncAll));
+        batch.insert(&self.trials, "opened", [0; TRIAL_BYTES]);
+        batch.commit().map_err(failed)
     }
 
     /// Writes a change and what it makes room with, all or nothing, synced.

@@ -166,3 +166,43 @@ async fn what_an_agent_of_any_version_of_this_form_wrote_is_read_and_written_so(
         assert_eq!(std::str::from_utf8(&written).unwrap(), value);
     }
 }
+
+#[tokio::test]
+async fn a_journal_whose_disk_was_full_is_written_again() {
+    if !berth_harness::root::or_skip("a disk of its own") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = berth_harness::dirs::Disk::mount(dir.path().join("journal"), 32 << 20);
+    let journal = Journal::open(disk.path().to_owned()).await.unwrap();
+    let (end, shutdown) = Shutdown::new();
+    let keeping = tokio::spawn(journal.clone().keep_open(shutdown));
+    let write = async |id: &str| {
+        journal.write_use(&volume("data"), &alloc(id), entry(UseState::Intent, 7)).await
+    };
+    write("before").await.unwrap();
+    disk.fill();
+    let mut fault = journal.fault();
+    let mut refused = 0;
+    while write("while").await.is_ok() {
+        refused += 1;
+        assert!(refused < 100_000, "a full disk takes everything");
+    }
+    let said = fault.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    assert!(said.contains("cannot be written") && said.contains("No space"), "{said}");
+    let closed = chain(&write("while").await.unwrap_err());
+    assert!(closed.contains("No space"), "{closed}");
+    assert!(journal.volume(&volume("data")).uses.contains_key(&alloc("before")), "it is read");
+    disk.free();
+    fault.wait_for(Option::is_none).await.unwrap();
+    write("after").await.unwrap();
+    let known = journal.volume(&volume("data")).uses;
+    for id in ["before", "after"] {
+        assert!(known.contains_key(&alloc(id)), "{id}: {known:?}");
+    }
+    end.request();
+    keeping.await.unwrap();
+    drop(journal);
+    let again = Journal::open(disk.path().to_owned()).await.unwrap();
+    assert_eq!(again.volume(&volume("data")).uses, known);
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_domain::plugin::Half;
 use berth_domain::volume::CallKind;
+use berth_harness::dirs::Disk;
 use berth_harness::wait;
 use serde_json::json;
 
@@ -114,4 +115,48 @@ async fn the_node_is_reported_though_nothing_changes_and_until_it_is_taken() {
         if last > first { Ok(()) } else { Err("no newer report") }
     })
     .await;
+}
+
+/// Nothing is mounted that cannot be written down first. The agent says so, and goes on by itself
+/// when its disk has room again.
+#[tokio::test]
+async fn a_full_disk_below_the_journal_is_reported_and_heals() {
+    let mut world = World::start().await;
+    world.agent.kill9();
+    let journal = world.dir.join("state/journal");
+    fs::remove_dir_all(&journal).unwrap();
+    let disk = Disk::mount(&journal, 32 << 20);
+    world.replace_agent(&[]);
+    world.healthy_now().await;
+    let context = world.attach(10).await;
+    world.grant("a", 10, &context);
+
+    disk.fill();
+    let refused = wait::until("the journal takes nothing", PATIENCE, async || {
+        // What is unmounted again leaves the journal as it was, and longer.
+        match world.mount("a").await {
+            Err(refused) => Ok(refused),
+            Ok(_) => Err(format!("{:?}", world.detach("a", 10, 11).await)),
+        }
+    })
+    .await;
+    assert!(refused.message.contains("No space left on device"), "{refused}");
+    assert!(refused.retryable, "{refused}");
+    let report = wait::until("it is reported", PATIENCE, async || {
+        let last = world.last_report().ok_or("nothing is reported")?;
+        if last.attributes.contains_key("journal") { Ok(last) } else { Err("it is not") }
+    })
+    .await;
+    let said = &report.attributes["journal"];
+    assert!(said.contains("free its disk"), "{said}");
+    let node = &half(&report, Half::Node)[0].instance;
+    assert!(!node.healthy && node.description.contains("No space left"), "{node:?}");
+    assert!(half(&report, Half::Controller)[0].instance.healthy, "it needs no journal");
+
+    disk.free();
+    let report = world.healthy(true).await;
+    assert!(!report.attributes.contains_key("journal"), "{report:?}");
+    world.grant("b", 20, &context);
+    world.mount("b").await.unwrap();
+    world.detach("b", 20, 21).await.unwrap();
 }
