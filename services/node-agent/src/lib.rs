@@ -35,6 +35,7 @@ pub mod compare;
 pub mod config;
 pub mod controller;
 pub mod docker;
+mod durable;
 pub mod finish;
 pub mod gate;
 pub mod host;

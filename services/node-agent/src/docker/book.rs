@@ -95,7 +95,10 @@ impl Inner {
         name: &str,
         change: impl FnOnce(&mut Record) -> T,
     ) -> Result<T, StoreError> {
-        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(records) = store.open_again()? {
+            *self.names() = records.into_iter().collect();
+        }
         let before = self.names().get(name).cloned().unwrap_or_default();
         let mut record = before.clone();
         let answer = change(&mut record);
@@ -144,5 +147,33 @@ mod tests {
         assert!(book.all().is_empty());
         drop(book);
         assert!(Book::open(dir.path().to_owned()).await.unwrap().all().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_store_whose_disk_was_full_is_written_again() {
+        if !berth_harness::root::or_skip("a disk of its own") {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let disk = berth_harness::dirs::Disk::mount(dir.path().join("docker"), 32 << 20);
+        let book = Book::open(disk.path().to_owned()).await.unwrap();
+        let remember = async |name: &str| {
+            let target = Target::of(Namespace::default(), VolumeId::new("data").unwrap());
+            let session = Session::begin(target, AllocId::new("a").unwrap(), "boot".to_owned());
+            book.change(name, move |record| record.session = Some(session)).await
+        };
+        remember("before").await.unwrap();
+        disk.fill();
+        let mut kept = 0;
+        while remember(&format!("while-{kept}")).await.is_ok() {
+            kept += 1;
+            assert!(kept < 100_000, "a full disk takes everything");
+        }
+        disk.free();
+        remember("after").await.unwrap();
+        let known = book.all();
+        assert!(["before", "after"].iter().all(|name| known.iter().any(|one| one.0 == *name)));
+        drop(book);
+        assert_eq!(Book::open(disk.path().to_owned()).await.unwrap().all(), known);
     }
 }

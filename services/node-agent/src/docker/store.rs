@@ -1,35 +1,24 @@
-//! The names on disk: fjall, synced at each change.
+//! The names on disk.
 //!
 //! **Owns** `<state_dir>/docker`.
 
-use std::fs;
-use std::io;
 use std::path::PathBuf;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use berth_service::process::chain;
 use thiserror::Error;
 
 use super::record::Record;
+use crate::durable::{Durable, DurableError, Entries};
 
 /// The one keyspace.
 const NAMES: &str = "names";
-/// A node has hundreds of names of a few hundred bytes: the engine's defaults are for far more.
-const CACHE_BYTES: u64 = 1024 * 1024;
-const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;
-const LOG_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Why the names cannot be read or kept.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// They cannot be opened or read.
-    #[error("the store of Docker's volumes {} cannot be opened", path.display())]
-    Open {
-        /// Where it is.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: fjall::Error,
-    },
+    /// They cannot be opened, read or written.
+    #[error("the store of Docker's volumes does not work")]
+    Disk(#[from] DurableError),
     /// Something in it is not what this version writes or reads.
     #[error(
         "the store {} holds a name that cannot be read, {name:?}; it is not skipped, because a \
@@ -46,15 +35,9 @@ pub enum StoreError {
         #[source]
         source: serde_json::Error,
     },
-    /// A change is not on the disk; it may be there after a restart.
-    #[error("the store {} cannot be written; the agent must be restarted", path.display())]
-    Write {
-        /// Where it is.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: fjall::Error,
-    },
+    /// A record could not be written as JSON.
+    #[error("a name could not be written")]
+    Json(#[from] serde_json::Error),
     /// The thread that wrote ended.
     #[error("the store's thread ended before it answered")]
     Thread(#[source] tokio::task::JoinError),
@@ -62,47 +45,44 @@ pub enum StoreError {
 
 pub(super) struct Store {
     path: PathBuf,
-    database: Database,
-    names: Keyspace,
+    disk: Durable,
 }
 
 impl Store {
     /// Opens it, made if it is not there, and reads every name.
     pub(super) fn open(path: PathBuf) -> Result<(Self, Vec<(String, Record)>), StoreError> {
-        let failed = |source| StoreError::Open { path: path.clone(), source };
-        fs::create_dir_all(&path).map_err(|error| failed(error.into()))?;
-        let database = Database::builder(&path)
-            .worker_threads(1)
-            .cache_size(CACHE_BYTES)
-            .max_journaling_size(LOG_BYTES_MAX)
-            .open()
-            .map_err(failed)?;
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
-        let names = database.keyspace(NAMES, options).map_err(failed)?;
-        let mut records = Vec::new();
-        for item in names.iter() {
-            let (key, value) = item.into_inner().map_err(failed)?;
-            let name = String::from_utf8_lossy(&key).into_owned();
-            let record = serde_json::from_slice(&value).map_err(|source| StoreError::Entry {
-                path: path.clone(),
-                name: name.clone(),
-                source,
-            })?;
-            records.push((name, record));
+        let (disk, entries) = Durable::open(path.clone(), NAMES)?;
+        let store = Self { path, disk };
+        let records = store.read(entries)?;
+        Ok((store, records))
+    }
+
+    /// After a write that failed: opens it anew, and reads every name; none when it is open.
+    pub(super) fn open_again(&mut self) -> Result<Option<Vec<(String, Record)>>, StoreError> {
+        if self.disk.is_open() {
+            return Ok(None);
         }
-        Ok((Self { path, database, names }, records))
+        let entries = self.disk.open_again()?;
+        self.read(entries).map(Some).inspect_err(|error| self.disk.close(chain(error)))
     }
 
     /// Writes what is known of a name now, synced; a name of which nothing is known is removed.
-    pub(super) fn write(&self, name: &str, record: &Record) -> Result<(), StoreError> {
-        let failed = |source| StoreError::Write { path: self.path.clone(), source };
-        let mut batch = self.database.batch().durability(Some(PersistMode::SyncAll));
-        if record.is_empty() {
-            batch.remove(&self.names, name);
-        } else {
-            let json = |error: serde_json::Error| failed(io::Error::other(error).into());
-            batch.insert(&self.names, name, serde_json::to_vec(record).map_err(json)?);
-        }
-        batch.commit().map_err(failed)
+    pub(super) fn write(&mut self, name: &str, record: &Record) -> Result<(), StoreError> {
+        let value = if record.is_empty() { None } else { Some(serde_json::to_vec(record)?) };
+        Ok(self.disk.write([(name.as_bytes().to_vec(), value)])?)
+    }
+
+    fn read(&self, entries: Entries) -> Result<Vec<(String, Record)>, StoreError> {
+        let read = |(key, value): (Vec<u8>, Vec<u8>)| {
+            let name = String::from_utf8_lossy(&key).into_owned();
+            let record = serde_json::from_slice(&value);
+            let record = record.map_err(|source| StoreError::Entry {
+                path: self.path.clone(),
+                name: name.clone(),
+                source,
+            })?;
+            Ok((name, record))
+        };
+        entries.into_iter().map(read).collect()
     }
 }

@@ -34,6 +34,7 @@ pub use entry::{Detached, Disk, Use, UseState};
 pub use index::VolumeUses;
 pub use options::Options;
 
+use crate::durable::DurableError;
 use entry::{Change, EntryError};
 use index::Index;
 use store::Store;
@@ -49,18 +50,9 @@ const AGAIN: Schedule = Schedule { first: Duration::from_millis(500), max: Durat
 /// Why the journal did not do what it was asked.
 #[derive(Debug, Error)]
 pub enum JournalError {
-    /// Another agent has it.
-    #[error("the journal {} is in use: does another agent run on this directory?", .0.display())]
-    InUse(PathBuf),
-    /// It cannot be opened.
-    #[error("the journal {} cannot be opened", path.display())]
-    Open {
-        /// Where it is.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: fjall::Error,
-    },
+    /// It cannot be opened, read or written.
+    #[error("the journal does not work")]
+    Disk(#[from] DurableError),
     /// Something in it is not what this version writes or reads.
     #[error(
         "the journal {} holds an entry that cannot be read, {key:?}; it is not skipped, because it \
@@ -77,22 +69,9 @@ pub enum JournalError {
         #[source]
         source: EntryError,
     },
-    /// A change is not on the disk; it may be there once the journal is opened again.
-    #[error(
-        "the journal {} cannot be written; free its disk, or mend it: it is tried again every few \
-         seconds",
-        path.display()
-    )]
-    Write {
-        /// Where it is.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: fjall::Error,
-    },
-    /// An earlier write failed.
-    #[error("{0}")]
-    Closed(String),
+    /// An entry could not be written as JSON.
+    #[error("an entry of the journal could not be written")]
+    Json(#[from] serde_json::Error),
     /// Too many allocs were detached in too short a time to remember them all.
     #[error("{DETACHED_MAX} allocs were detached within minutes; no more can be remembered yet")]
     Full,
@@ -108,10 +87,8 @@ pub struct Journal {
 }
 
 struct Inner {
-    path: PathBuf,
-    // Held while a change goes to the disk and then to the index, so that both see one order. None
-    // after a write that failed: the engine takes no other then.
-    store: Mutex<Option<Store>>,
+    // Held while a change goes to the disk and then to the index, so that both see one order.
+    store: Mutex<Store>,
     index: RwLock<Index>,
     fault: watch::Sender<Option<String>>,
 }
@@ -120,10 +97,13 @@ impl Journal {
     /// Opens the journal in this directory, made if it is not there, and reads all of it.
     pub async fn open(path: PathBuf) -> Result<Self, JournalError> {
         let open = tokio::task::spawn_blocking(move || {
-            let (store, entries) = Store::open(path.clone())?;
+            let (store, entries) = Store::open(path)?;
             let index = RwLock::new(Index::of(entries, None));
-            let (store, fault) = (Mutex::new(Some(store)), watch::Sender::new(None));
-            Ok(Inner { path, store, index, fault })
+            Ok::<_, JournalError>(Inner {
+                store: Mutex::new(store),
+                index,
+                fault: watch::Sender::new(None),
+            })
         });
         let inner = open.await.map_err(JournalError::Thread)??;
         Ok(Self { inner: Arc::new(inner) })
@@ -215,10 +195,7 @@ impl Journal {
 
 impl Inner {
     fn write(&self, change: Change, now: Instant) -> Result<(), JournalError> {
-        let mut open = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(store) = &*open else {
-            return Err(JournalError::Closed(self.fault.borrow().clone().unwrap_or_default()));
-        };
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let (change, forgotten) = {
             let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
             let change = index.settle(change);
@@ -226,8 +203,14 @@ impl Inner {
             (change, forgotten.ok_or(JournalError::Full)?)
         };
         if let Err(error) = store.write(&change, &forgotten) {
-            *open = None;
-            self.fault.send_replace(Some(chain(&error)));
+            // What closed it says more than that it is closed.
+            self.fault.send_if_modified(|fault| {
+                let is_news = fault.is_none() && !store.is_open();
+                if is_news {
+                    *fault = Some(chain(&error));
+                }
+                is_news
+            });
             return Err(error);
         }
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
@@ -239,19 +222,14 @@ impl Inner {
     /// Opens the store if it is closed, and tries it out. What it holds then is what counts: the
     /// change that failed may be there.
     fn open_again(&self) -> Result<(), JournalError> {
-        let mut open = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.is_some() {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if store.is_open() {
             return Ok(());
         }
-        let opened = Store::open(self.path.clone()).and_then(|(store, entries)| {
-            store.try_out()?;
-            Ok((store, entries))
-        });
-        match opened {
-            Ok((store, entries)) => {
+        match store.open_again() {
+            Ok(entries) => {
                 let index = Index::of(entries, Some(Instant::now()));
                 *self.index.write().unwrap_or_else(PoisonError::into_inner) = index;
-                *open = Some(store);
                 self.fault.send_replace(None);
                 Ok(())
             }

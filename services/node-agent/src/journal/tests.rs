@@ -96,7 +96,7 @@ async fn a_second_agent_with_the_same_state_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let _first = Journal::open(dir.path().to_owned()).await.unwrap();
     let second = Journal::open(dir.path().to_owned()).await.err().unwrap();
-    assert!(matches!(second, JournalError::InUse(_)), "{second}");
+    assert!(matches!(second, JournalError::Disk(DurableError::InUse(_))), "{second}");
 }
 
 #[tokio::test]

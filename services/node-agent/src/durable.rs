@@ -1,0 +1,155 @@
+//! A few entries on disk: fjall, synced at each change.
+//!
+//! **Owns** one directory. A node has hundreds of entries of a few hundred bytes.
+//!
+//! **Promises** that a change is on the disk, whole, when [`Durable::write`] returns; that after a
+//! write that failed nothing is written until [`Durable::open_again`] has read all entries and
+//! written a trial: the engine takes no write then, and what failed may be on the disk or not.
+
+use std::fs;
+use std::path::PathBuf;
+
+use berth_service::process::chain;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use thiserror::Error;
+
+/// Where it is tried whether anything can be written.
+const TRIALS: &str = "trials";
+/// More than an entry has: a disk that takes this takes the next entry.
+const TRIAL_BYTES: usize = 64 * 1024;
+/// The engine's defaults are for far more than this.
+const CACHE_BYTES: u64 = 1024 * 1024;
+const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;
+const LOG_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Every entry with its key.
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Why it did not do what it was asked.
+#[derive(Debug, Error)]
+pub enum DurableError {
+    /// Another agent has it.
+    #[error("{} is in use: does another agent run on this directory?", .0.display())]
+    InUse(PathBuf),
+    /// It cannot be opened or read.
+    #[error("{} cannot be opened", path.display())]
+    Open {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: fjall::Error,
+    },
+    /// A change is not on the disk; it may be there once it is opened again.
+    #[error("{} cannot be written; free its disk, or mend it: it is tried again", path.display())]
+    Write {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: fjall::Error,
+    },
+    /// An earlier write failed.
+    #[error("{} cannot be written since a write failed: {why}", path.display())]
+    Closed {
+        /// Where it is.
+        path: PathBuf,
+        /// What the write that failed ended with.
+        why: String,
+    },
+}
+
+/// The entries of one directory.
+pub struct Durable {
+    path: PathBuf,
+    name: &'static str,
+    // None after a write that failed, for this reason.
+    open: Option<Open>,
+    why: String,
+}
+
+struct Open {
+    database: Database,
+    entries: Keyspace,
+    trials: Keyspace,
+}
+
+impl Durable {
+    /// Opens the directory, made if it is not there, and reads every entry of this keyspace.
+    pub fn open(path: PathBuf, name: &'static str) -> Result<(Self, Entries), DurableError> {
+        let mut durable = Self { path, name, open: None, why: String::new() };
+        let (open, entries) = durable.read()?;
+        durable.open = Some(open);
+        Ok((durable, entries))
+    }
+
+    /// Whether it can be written, as far as is known.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Opens it once more and tries it out; answers every entry that it has.
+    pub fn open_again(&mut self) -> Result<Entries, DurableError> {
+        let (open, entries) = self.read()?;
+        let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
+        batch.insert(&open.trials, "opened", [0; TRIAL_BYTES]);
+        batch.commit().map_err(|source| self.unwritten(source))?;
+        self.open = Some(open);
+        Ok(entries)
+    }
+
+    /// As after a write that failed: what was read is not what it should be.
+    pub fn close(&mut self, why: String) {
+        (self.open, self.why) = (None, why);
+    }
+
+    /// Writes all of it or nothing, synced; what has no value is removed.
+    pub fn write(
+        &mut self,
+        changes: impl IntoIterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
+    ) -> Result<(), DurableError> {
+        let Some(open) = &self.open else {
+            return Err(DurableError::Closed { path: self.path.clone(), why: self.why.clone() });
+        };
+        let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.insert(&open.entries, key, value),
+                None => batch.remove(&open.entries, key),
+            }
+        }
+        let written = batch.commit();
+        written.map_err(|source| {
+            let error = self.unwritten(source);
+            (self.open, self.why) = (None, chain(&error));
+            error
+        })
+    }
+
+    fn read(&self) -> Result<(Open, Entries), DurableError> {
+        let failed = |source: fjall::Error| match source {
+            fjall::Error::Locked => DurableError::InUse(self.path.clone()),
+            source => DurableError::Open { path: self.path.clone(), source },
+        };
+        fs::create_dir_all(&self.path).map_err(|error| failed(error.into()))?;
+        let database = Database::builder(&self.path)
+            .worker_threads(1)
+            .cache_size(CACHE_BYTES)
+            .max_journaling_size(LOG_BYTES_MAX)
+            .open()
+            .map_err(failed)?;
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
+        let entries = database.keyspace(self.name, options).map_err(failed)?;
+        let trials = database.keyspace(TRIALS, options).map_err(failed)?;
+        let mut all = Entries::new();
+        for item in entries.iter() {
+            let (key, value) = item.into_inner().map_err(failed)?;
+            all.push((key.to_vec(), value.to_vec()));
+        }
+        Ok((Open { database, entries, trials }, all))
+    }
+
+    fn unwritten(&self, source: fjall::Error) -> DurableError {
+        DurableError::Write { path: self.path.clone(), source }
+    }
+}
