@@ -4,7 +4,7 @@
 //! node has undone its mounts. Promises: the fence is lifted at the end, whatever happened. Never:
 //! declares a node gone whose storage is not fenced: that would be a lie no system can see through.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use berth_contract::message::registry::{Declared, NodeStatus, Nodes};
 use berth_contract::problem::Problem;
@@ -13,7 +13,7 @@ use berth_domain::plugin::NodeState;
 use berth_harness::proxy::Proxy;
 use serde_json::json;
 use tokio::task::block_in_place;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Run;
 use super::client::node_id;
@@ -97,7 +97,7 @@ impl Run {
 
     /// Waits until the node is back and has undone its mounts. That it does not is a violation.
     async fn undone(&self, node: usize) {
-        let end = Instant::now() + UNDONE;
+        let end = self.stuck_at(UNDONE);
         loop {
             let mounts = self.site.mounts(Some(node));
             let status = self.status(node).await;

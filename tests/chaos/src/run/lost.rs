@@ -5,7 +5,7 @@
 //! a person removes the mount at the end. Never: loses a claim that another operation looks at.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use berth_bus::Change;
 use berth_contract::code::Code;
@@ -15,7 +15,7 @@ use berth_contract::message::alloc::AllocStatus;
 use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, Namespaced};
 use berth_domain::{Namespace, VolumeKey};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Run;
 use super::client::{self, alloc_id, node_id, volume_id};
@@ -100,7 +100,8 @@ impl Run {
         let (namespace, volume) = (Namespace::default(), volume_id(volume()));
         let body = Unmount { namespace, volume, alloc: Some(alloc_id(alloc)) };
         let again = |problem: &Problem| problem.code != Code::NoSuchClaim;
-        match self.pursue::<Unmounted>(&subject, &body, BY_HAND, again).await {
+        let patience = self.stuck_at(BY_HAND).saturating_duration_since(Instant::now());
+        match self.pursue::<Unmounted>(&subject, &body, patience, again).await {
             Ok(unmounted) => self.ledger.note(format!("{alloc}: {unmounted:?}")),
             Err(problem) if problem.code == Code::NoSuchClaim => {}
             Err(problem) => {

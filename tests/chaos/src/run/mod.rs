@@ -15,7 +15,7 @@ mod volume;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use berth_bus::Bucket;
@@ -36,6 +36,9 @@ const READY: Duration = Duration::from_secs(90);
 /// How long an operation may go on after the last one began: each is patient for less.
 const LAST: Duration = Duration::from_secs(150);
 
+/// How long after the last fault everything is to be well.
+const CALM: Duration = Duration::from_secs(90);
+
 /// Held by a fault while its target suffers.
 type Turn = tokio::sync::Mutex<()>;
 
@@ -50,6 +53,8 @@ pub(crate) struct Run {
     down: Mutex<BTreeSet<Target>>,
     /// One fault at a time strikes a target.
     turns: BTreeMap<Target, Turn>,
+    /// When the last of the plan begins.
+    last: OnceLock<Instant>,
 }
 
 impl Run {
@@ -65,6 +70,7 @@ impl Run {
             books: VOLUMES.iter().map(|_| volume::Book::default()).collect(),
             down: Mutex::new(BTreeSet::new()),
             turns: Target::all(shape).into_iter().map(|one| (one, Turn::default())).collect(),
+            last: OnceLock::new(),
         };
         wait::until("every plugin is healthy everywhere", READY, || run.healthy()).await;
         for volume in 0..VOLUMES.len() {
@@ -93,6 +99,8 @@ impl Run {
     pub(crate) async fn carry_out(self: &Arc<Self>, plan: Vec<Event>) {
         let keeper = Keeper(tokio::spawn(Arc::clone(self).keep_running()));
         let start = Instant::now();
+        let last = plan.last().map_or(Duration::ZERO, |event| event.at);
+        self.last.get_or_init(|| start + last);
         let mut tasks = JoinSet::new();
         for event in plan {
             sleep_until(start + event.at).await;
@@ -131,6 +139,13 @@ impl Run {
             Deed::Look(read) => self.look(*read).await,
         };
         self.ledger.ended(kind, end);
+    }
+
+    /// When something counts as stuck that may take this long. Other faults keep three servers from
+    /// a quorum for minutes on end, so that is not before a while after the last one.
+    fn stuck_at(&self, patience: Duration) -> Instant {
+        let last = self.last.get().copied().unwrap_or_else(Instant::now);
+        (Instant::now() + patience).max(last + CALM)
     }
 
     fn down(&self) -> std::sync::MutexGuard<'_, BTreeSet<Target>> {
