@@ -92,7 +92,7 @@ impl Durable {
     pub fn open_again(&mut self) -> Result<Entries, DurableError> {
         let (open, entries) = self.read()?;
         let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
-        batch.insert(&open.trials, "opened", [0; TRIAL_BYTES]);
+        batch.insert(&open.trials, "opened", vec![0; TRIAL_BYTES]);
         batch.commit().map_err(|source| self.unwritten(source))?;
         self.open = Some(open);
         Ok(entries)

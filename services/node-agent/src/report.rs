@@ -19,11 +19,11 @@ use berth_domain::plugin::Half;
 use berth_domain::retry::Schedule;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::gate::{Gate, Standing};
 use crate::host::Host;
+use crate::journal::JournalFault;
 use crate::lease::Ttl;
 use crate::plugin::{Plugin, Plugins};
 use crate::unaccounted::UnaccountedMounts;
@@ -71,7 +71,7 @@ pub struct Reporter {
     /// Mounts that no claim covers.
     pub unaccounted: UnaccountedMounts,
     /// Why nothing can be journalled, and so nothing be mounted or unmounted.
-    pub journal: watch::Receiver<Option<String>>,
+    pub journal: JournalFault,
 }
 
 impl Reporter {
@@ -80,7 +80,7 @@ impl Reporter {
         let mut plugins = self.plugins.news();
         let mut news = self.gate.news();
         let mut unaccounted = self.unaccounted.subscribe();
-        let mut journal = self.journal.clone();
+        let mut journal = self.journal.follow();
         let (mut tries, mut unsettled) = (0, 0);
         let mut known = None;
         loop {
@@ -138,11 +138,13 @@ impl Reporter {
         let mut attributes = self.host.attributes.clone();
         attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shortened(why))));
         attributes.extend(bad_sources(&self.plugins.faults()));
-        let fault = self.journal.borrow().clone();
+        let fault = self.journal.now();
         let plugins = self.plugins.list();
         let mut instances: Vec<_> = plugins.iter().flat_map(Plugin::instances).collect();
         if let Some(why) = &fault {
-            instances.iter_mut().for_each(|told| hold_back(told, why));
+            for told in &mut instances {
+                hold_back(told, why);
+            }
         }
         attributes.extend(fault.map(|why| (JOURNAL.to_owned(), shortened(why))));
         let report = Report {

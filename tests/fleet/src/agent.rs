@@ -20,6 +20,7 @@ use berth_node_agent::began;
 use berth_node_agent::controller::{self, Hosted, Hosting};
 use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
+use berth_node_agent::journal::JournalFault;
 use berth_node_agent::lane::Lanes;
 use berth_node_agent::lease::{Holder, Tenure, Ttl};
 use berth_node_agent::plugin::declaration::Source;
@@ -124,7 +125,8 @@ impl Place {
         let interval = config.report_interval;
         let ttl = tenure.ttl.clone();
         let unaccounted = UnaccountedMounts::default();
-        let reporter = Reporter { bus, host, plugins, interval, ttl, gate, unaccounted };
+        let journal = JournalFault::default();
+        let reporter = Reporter { bus, host, plugins, interval, ttl, gate, unaccounted, journal };
         tokio::spawn(reporter.run(shutdown.clone()));
         tokio::spawn(async move { tenure.keep(lease, &shutdown).await.map(drop) });
         Ok(Agent { plugin, member, _service: service, _trigger: trigger })

@@ -90,7 +90,28 @@ struct Inner {
     // Held while a change goes to the disk and then to the index, so that both see one order.
     store: Mutex<Store>,
     index: RwLock<Index>,
-    fault: watch::Sender<Option<String>>,
+    fault: JournalFault,
+}
+
+/// Why nothing can be written, from the first write that fails to the first that succeeds; none
+/// while all is well. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct JournalFault(watch::Sender<Option<String>>);
+
+impl JournalFault {
+    /// What it is now.
+    pub fn now(&self) -> Option<String> {
+        self.0.borrow().clone()
+    }
+
+    /// Follows it.
+    pub fn follow(&self) -> watch::Receiver<Option<String>> {
+        self.0.subscribe()
+    }
+
+    fn set(&self, fault: Option<String>) {
+        self.0.send_replace(fault);
+    }
 }
 
 impl Journal {
@@ -102,7 +123,7 @@ impl Journal {
             Ok::<_, JournalError>(Inner {
                 store: Mutex::new(store),
                 index,
-                fault: watch::Sender::new(None),
+                fault: JournalFault::default(),
             })
         });
         let inner = open.await.map_err(JournalError::Thread)??;
@@ -110,13 +131,13 @@ impl Journal {
     }
 
     /// Why nothing can be written, from the first write that fails to the first that succeeds.
-    pub fn fault(&self) -> watch::Receiver<Option<String>> {
-        self.inner.fault.subscribe()
+    pub fn fault(&self) -> JournalFault {
+        self.inner.fault.clone()
     }
 
     /// Opens it again whenever a write has failed, until the shutdown.
     pub async fn keep_open(self, shutdown: Shutdown) {
-        let mut fault = self.fault();
+        let mut fault = self.inner.fault.follow();
         let mut tries = 0;
         loop {
             tries = if fault.borrow_and_update().is_some() { tries + 1 } else { 0 };
@@ -204,13 +225,9 @@ impl Inner {
         };
         if let Err(error) = store.write(&change, &forgotten) {
             // What closed it says more than that it is closed.
-            self.fault.send_if_modified(|fault| {
-                let is_news = fault.is_none() && !store.is_open();
-                if is_news {
-                    *fault = Some(chain(&error));
-                }
-                is_news
-            });
+            if !store.is_open() && self.fault.now().is_none() {
+                self.fault.set(Some(chain(&error)));
+            }
             return Err(error);
         }
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
@@ -230,11 +247,11 @@ impl Inner {
             Ok(entries) => {
                 let index = Index::of(entries, Some(Instant::now()));
                 *self.index.write().unwrap_or_else(PoisonError::into_inner) = index;
-                self.fault.send_replace(None);
+                self.fault.set(None);
                 Ok(())
             }
             Err(error) => {
-                self.fault.send_replace(Some(chain(&error)));
+                self.fault.set(Some(chain(&error)));
                 Err(error)
             }
         }

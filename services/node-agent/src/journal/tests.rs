@@ -182,7 +182,7 @@ async fn a_journal_whose_disk_was_full_is_written_again() {
     };
     write("before").await.unwrap();
     disk.fill();
-    let mut fault = journal.fault();
+    let mut fault = journal.fault().follow();
     let mut refused = 0;
     while write("while").await.is_ok() {
         refused += 1;
