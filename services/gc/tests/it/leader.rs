@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use berth_bus::{Call, EndpointSpec, Request, RequestError, ServiceSpec};
+use berth_contract::message::alloc::Forgotten;
 use berth_contract::message::claim::Released;
 use berth_contract::message::collect::{Force, Sweep};
 use berth_contract::problem::Problem;
@@ -91,6 +92,10 @@ async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
     };
     let endpoint = EndpointSpec::of(verb, verb.all(), 1024);
     let _endpoint = service.endpoint(endpoint, answer).await.unwrap();
+    let verb = Namespaced::AllocForget;
+    let endpoint = EndpointSpec::of(verb, verb.all(), 1024);
+    let no_alloc = |_| async { Ok::<_, Problem>(Forgotten { known: false }) };
+    let _endpoint = service.endpoint(endpoint, no_alloc).await.unwrap();
 
     let first = site.leader().await.unwrap();
     let (bus, subject) = (site.bus.clone(), Global::GcForce.subject());
