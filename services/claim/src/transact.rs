@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_bus::{Change, CommitError, Guard, MirrorError, ReadError, Write as BusWrite};
+use berth_bus::{Change, CommitError, Guard, MirrorError, ReadError, Write as BusWrite, caller};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
@@ -70,6 +70,9 @@ pub enum TransactError {
     /// Others write to the volume all the time, so that it could not be read at one moment.
     #[error("the volume could not be read at one moment")]
     Unsettled,
+    /// Others came before, for as long as the caller waits.
+    #[error("changes of the volume that came before it are still under way")]
+    Queued,
     /// Others were always faster.
     #[error("{RACES_MAX} races in a row were lost")]
     Contended,
@@ -87,7 +90,9 @@ impl TransactError {
             Self::Commit(error) => error.into_problem(step),
             Self::Head(error) => error.into_problem(step),
             Self::Behind(error) => error.into_problem(step),
-            Self::Unsettled | Self::Contended => Problem::new(Code::Overloaded, self).retryable(),
+            Self::Queued | Self::Unsettled | Self::Contended => {
+                Problem::new(Code::Overloaded, self).retryable()
+            }
             Self::Record(error) => Problem::new(Code::Internal, error),
         };
         problem.at(step).volume(volume)
@@ -138,7 +143,9 @@ impl Shared {
         command: impl Fn(&Volume) -> Result<Command, Problem>,
         still: impl Fn() -> Result<(), Problem>,
     ) -> Result<Committed, TransactError> {
-        let _turn = self.locks.lock(volume).await;
+        let _turn = caller::wait_until_deadline(self.locks.lock(volume))
+            .await
+            .ok_or(TransactError::Queued)?;
         let empty = Volume::default();
         let mut heads = Heads::default();
         for _ in 0..RACES_MAX {
@@ -246,7 +253,7 @@ impl Shared {
     /// Applies everything up to the leader's newest revision of all volumes.
     pub async fn catch_up_with_all(&self) -> Result<(), TransactError> {
         let head = self.volumes.head(">").await.map_err(TransactError::Head)?;
-        let deadline = Instant::now() + CATCH_UP;
+        let deadline = caller::earlier_deadline(Instant::now() + CATCH_UP);
         self.volume_mirror.reach(head, deadline).await.map_err(TransactError::Behind)
     }
 
@@ -320,7 +327,7 @@ impl Shared {
             let read = self.volume_mirror.read_again(filter).await;
             return read.map_err(TransactError::Head)?.ok_or(TransactError::Unsettled);
         }
-        let deadline = Instant::now() + CATCH_UP;
+        let deadline = caller::earlier_deadline(Instant::now() + CATCH_UP);
         self.volume_mirror.reach(head, deadline).await.map_err(TransactError::Behind)?;
         Ok(head)
     }
@@ -365,7 +372,9 @@ impl Shared {
         handle: &Handle,
         owner: &VolumeKey,
     ) -> Result<(), TransactError> {
-        let _turn = self.locks.lock(owner).await;
+        let _turn = caller::wait_until_deadline(self.locks.lock(owner))
+            .await
+            .ok_or(TransactError::Queued)?;
         let trace = berth_service::clock::begin_trace();
         let nothing = Batch::default();
         let mut heads = self.heads(owner, &nothing, true).await?;

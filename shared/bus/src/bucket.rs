@@ -26,6 +26,7 @@ use crate::cause::Cause;
 use crate::connect::Bus;
 use crate::group::Group;
 use crate::loss::BucketLoss;
+use crate::store_health::{StoreFault, StoreHealth};
 use crate::stream::{Drift, Opened};
 use crate::version::Version;
 
@@ -112,6 +113,7 @@ pub(crate) struct Shape {
     pub(crate) purged_after: u64,
     /// Whether several servers have it, so that one may be the leader after another.
     pub(crate) has_copies: bool,
+    pub(crate) health: StoreHealth,
     /// The writes that are under way.
     pub(crate) group: Arc<Group>,
     drift: Vec<Drift>,
@@ -164,6 +166,7 @@ impl Bus {
             marker_ttl: number(&opened.config, MARKER_TTL)
                 .map_or(spec.marker_ttl, Duration::from_nanos),
             purged_after: purged_after(&opened.config).unwrap_or(spec.purged_after),
+            health: StoreHealth::default(),
             has_copies: number(&opened.config, REPLICAS).is_some_and(|replicas| replicas > 1),
             group: Group::new(self.clone(), spec.name),
             drift: opened.drift,
@@ -176,6 +179,11 @@ impl Bucket {
     /// The bucket's name.
     pub fn name(&self) -> &str {
         &self.shape.name
+    }
+
+    /// Why writes of this process are not stored; none while they are.
+    pub fn store_fault(&self) -> Option<StoreFault> {
+        self.shape.health.fault()
     }
 
     /// How long the marker of a key that is gone stays.

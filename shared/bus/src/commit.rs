@@ -57,7 +57,7 @@ use crate::group::{Fate, Message};
 use crate::link::Watch;
 use crate::read::chain;
 use crate::resolve::Trace;
-use crate::{filter, headers};
+use crate::{caller, filter, headers};
 
 /// What a write does to its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +126,7 @@ pub enum CommitError {
         source: Cause,
     },
     /// Perhaps stored.
-    #[error("{key}: no acknowledgement within {within:?}; it may or may not be written")]
+    #[error("{key}: the write is not acknowledged within {within:.1?} and may still be stored")]
     Unknown {
         /// The key that was to be written.
         key: String,
@@ -157,13 +157,21 @@ impl CommitError {
             Self::Unavailable { .. } => (Code::BusUnavailable, true),
             Self::Unknown { .. } => (Code::NoAnswer, true),
         };
-        let problem = Problem::new(code, chain(&self)).at(step);
+        let mut problem = Problem::new(code, chain(&self)).at(step);
+        if matches!(self, Self::Unavailable { .. } | Self::Unknown { .. }) {
+            problem = problem.next(CHECK_STORE);
+        }
         if retryable { problem.retryable() } else { problem }
     }
 }
 
+const CHECK_STORE: &str = "ask again; if it happens again, see the log and the disk of \
+                           nats-server, and restart a nats-server whose disk was full";
+
 /// What is told of a write that was stored.
 const STORED: &str = "stored";
+
+const GROUP_IS_SLOW: &str = "the writes before it were not answered in time";
 
 /// How a write was pursued.
 #[derive(Debug, Default)]
@@ -277,34 +285,46 @@ impl Bucket {
         };
         writes.iter().try_for_each(check)?;
         let copy = format!("{:016x}", rand::rng().random::<u64>());
-        let deadline = Instant::now() + within;
+        let began = Instant::now();
+        let deadline = caller::earlier_deadline(began + within);
         // Whether a copy may be stored, and whether one may even be on its way still.
         let (mut doubtful, mut loose) = (false, false);
         loop {
             tries.sent += 1;
             let sent = match (writes, ttl) {
                 // What was not stored with others is pursued alone.
-                ([write], None) if tries.sent == 1 => self.send_in_turn(write, &copy).await,
-                ([write], _) => self.send(write, &copy, ttl).await,
+                ([write], None) if tries.sent == 1 => {
+                    self.send_in_turn(write, &copy, deadline).await
+                }
+                ([write], _) => self.send(write, &copy, ttl, deadline).await,
                 _ => self.send_together(writes, &copy, deadline).await,
             };
             let cause = match sent {
-                Sent::Stored(revision) => return Ok(revision),
+                Sent::Stored(revision) => {
+                    self.shape.health.record_stored_write(&self.shape.name);
+                    caller::clear_blocker();
+                    return Ok(revision);
+                }
                 Sent::Refused(source) if !doubtful => {
                     return Err(CommitError::Refused { key: key(), source });
                 }
-                Sent::Refused(cause) | Sent::NotStored(cause) => cause,
                 Sent::Contradicted(cause) => {
                     doubtful = true;
                     cause
                 }
+                Sent::Refused(cause) | Sent::NotStored(cause) => {
+                    self.is_not_stored(writes[0].key, &cause);
+                    cause
+                }
                 Sent::Lost(cause) => {
+                    self.is_not_stored(writes[0].key, &cause);
                     (doubtful, loose) = (true, true);
                     tries.lost += 1;
                     cause
                 }
             };
-            let unknown = |source| CommitError::Unknown { key: key(), within, source };
+            let unknown =
+                |source| CommitError::Unknown { key: key(), within: began.elapsed(), source };
             if doubtful {
                 let (trace, at) = self.resolve_all(writes, &copy, deadline).await;
                 match trace {
@@ -315,11 +335,16 @@ impl Bucket {
                     // in one instant. And whoever decides anew decides by what stands there now.
                     Trace::Blurred if !loose => return Err(conflict(at)),
                     Trace::Blurred => return Err(unknown(cause)),
-                    Trace::Unread(source) => return Err(unknown(source)),
+                    Trace::Unread(unread) => {
+                        tracing::debug!(key = writes[0].key, %unread, "the write is not resolved");
+                        return Err(unknown(cause));
+                    }
                     Trace::None => {}
                 }
             }
-            if Instant::now() >= deadline || !(doubtful || self.bus.connected()) {
+            let given_up = !(doubtful || self.bus.connected())
+                || timeout_at(deadline, pause(tries.sent)).await.is_err();
+            if given_up {
                 return Err(if doubtful {
                     unknown(cause)
                 } else {
@@ -327,19 +352,30 @@ impl Bucket {
                 });
             }
             tracing::debug!(key = writes[0].key, %cause, "the write is sent again");
-            pause(tries.sent).await;
         }
     }
 
+    fn is_not_stored(&self, key: &str, cause: &Cause) {
+        // That the connection is away is told by itself.
+        if self.bus.connected() {
+            self.shape.health.record_failed_write(&self.shape.name, cause);
+        }
+        caller::set_blocker(|| {
+            format!("the write of {key} in bucket {} is not stored: {cause}", self.shape.name)
+        });
+    }
+
     /// Sends it alone, or with others where many are under way.
-    async fn send_in_turn(&self, write: &Write<'_>, copy: &str) -> Sent {
+    async fn send_in_turn(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> Sent {
         let filter = write.guard.filter;
         if filter.contains('*') {
-            return self.send(write, copy, None).await;
+            return self.send(write, copy, None, deadline).await;
         }
-        match self.shape.group.join(|| self.guarded(write, copy)).await {
-            Fate::Sent(sent) => sent,
-            Fate::Alone(_turn) => self.send(write, copy, None).await,
+        let turn = self.shape.group.join(|| self.guarded(write, copy));
+        match timeout_at(deadline, turn).await {
+            Ok(Fate::Sent(sent)) => sent,
+            Ok(Fate::Alone(_turn)) => self.send(write, copy, None, deadline).await,
+            Err(_) => Sent::Lost(Cause::new(GROUP_IS_SLOW)),
         }
     }
 
@@ -349,7 +385,7 @@ impl Bucket {
         // A batch before it may hang for as long as one exchange may take.
         match timeout_at(deadline, self.shape.group.join_together(messages)).await {
             Ok(sent) => sent,
-            Err(_) => Sent::Lost(Cause::new("the batches before it were not answered in time")),
+            Err(_) => Sent::Lost(Cause::new(GROUP_IS_SLOW)),
         }
     }
 
@@ -359,10 +395,17 @@ impl Bucket {
         Message { subject: self.subject(write.key), scope, headers, body }
     }
 
-    async fn send(&self, write: &Write<'_>, copy: &str, ttl: Option<Duration>) -> Sent {
+    async fn send(
+        &self,
+        write: &Write<'_>,
+        copy: &str,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Sent {
         let (headers, body) = self.compose(write, copy, ttl);
         let mut connection = Watch::new(&self.bus);
-        let within = self.bus.config().request_timeout;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let within = self.bus.config().request_timeout.min(left);
         let answer = tokio::select! {
             // In this order: what finds no connection to begin with was not sent, and is not lost.
             biased;

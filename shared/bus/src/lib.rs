@@ -14,6 +14,7 @@
 //! | a watch falls silent, starts over, or goes deaf after a restore | [`mirror`] |
 //! | a lease over an expired one never expires | [`lease`] |
 //! | a replica that stands still is asked for half a minute | `anyone` |
+//! | what outlasts its caller looks like silence | [`caller`] |
 //! | a line break in an error ends an endpoint | [`serve`] |
 //! | each write costs a sync of the disk | `group` |
 //! | a refused permission looks like an outage | [`connect`] |
@@ -26,6 +27,7 @@
 //! **Never** knows a subject, a key or a record of Berth's: those are `contract`.
 
 pub mod bucket;
+pub mod caller;
 pub mod commit;
 pub mod config;
 pub mod connect;
@@ -53,6 +55,7 @@ mod group;
 mod headers;
 mod pulse;
 mod resolve;
+mod store_health;
 mod stream;
 
 pub use bucket::{Bucket, OpenError};
@@ -69,4 +72,5 @@ pub use purge::{Place, PurgeError};
 pub use read::{Entry, ReadError};
 pub use request::{Call, RequestError};
 pub use serve::{EndpointSpec, Request, Service, ServiceSpec};
+pub use store_health::StoreFault;
 pub use stream::Drift;

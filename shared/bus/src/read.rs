@@ -24,7 +24,7 @@ use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::exchange::pause;
 use crate::loss::BucketLoss;
-use crate::{filter, headers};
+use crate::{caller, filter, headers};
 
 /// A key as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,13 +176,16 @@ impl Bucket {
     where
         F: Future<Output = Result<T, Cause>>,
     {
-        let deadline = Instant::now() + self.bus.config().request_timeout;
+        let deadline = caller::earlier_deadline(Instant::now() + self.bus.config().request_timeout);
         let mut tries = 0;
         let mut last = Cause::new("the bus is not connected");
         loop {
             if self.bus.connected() {
                 match timeout_at(deadline, question()).await {
-                    Ok(Ok(answer)) => return Ok(answer),
+                    Ok(Ok(answer)) => {
+                        caller::clear_blocker();
+                        return Ok(answer);
+                    }
                     Ok(Err(cause)) => last = cause,
                     Err(_) => last = Cause::new("the stream's leader does not answer"),
                 }
@@ -190,6 +193,9 @@ impl Bucket {
                     return Err(loss.into());
                 }
             }
+            caller::set_blocker(|| {
+                format!("bucket {} cannot be read now: {last}", self.shape.name)
+            });
             tries += 1;
             if timeout_at(deadline, pause(tries)).await.is_err() {
                 let bucket = self.shape.name.clone();

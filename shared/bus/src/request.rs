@@ -29,8 +29,8 @@ use tokio::time::Instant;
 use crate::cause::Cause;
 use crate::connect::Bus;
 use crate::exchange::ExchangeError;
-use crate::headers;
 use crate::read::chain;
+use crate::{caller, headers};
 
 /// What goes with a request.
 #[derive(Debug, Clone, Copy)]
@@ -175,8 +175,10 @@ impl Bus {
     ) -> Result<T, RequestError> {
         let told = Asked::begin(subject, call);
         let trace = told.span.as_ref().map_or(call.trace, Span::context);
-        let call = Call { trace, ..*call };
+        let call = Call { trace, deadline: caller::earlier_deadline(call.deadline), ..*call };
+        caller::set_blocker(|| format!("{subject} has not answered yet"));
         let answer = self.ask(subject, body, &call).await;
+        caller::clear_blocker();
         told.end(answer.as_ref().err());
         answer
     }

@@ -43,8 +43,10 @@ impl<K: Clone + Eq + Hash> KeyedLocks<K> {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(locks.entry(key.clone()).or_default())
         };
-        let guard = lock.lock_owned().await;
-        KeyGuard { key: key.clone(), guard: Some(guard), locks: self.clone() }
+        // There before the wait: who gives it up leaves nothing either.
+        let mut turn = KeyGuard { key: key.clone(), guard: None, locks: self.clone() };
+        turn.guard = Some(lock.lock_owned().await);
+        turn
     }
 
     /// Takes the key if nobody has it.
@@ -88,6 +90,17 @@ mod tests {
         while let Some(task) = tasks.join_next().await {
             task.unwrap();
         }
+        assert!(locks.locks.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_the_wait_leaves_nothing() {
+        let locks = KeyedLocks::default();
+        let held = locks.lock(&1).await;
+        let mut waiting = Box::pin(locks.lock(&1));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        drop(held);
+        drop(waiting);
         assert!(locks.locks.lock().unwrap().is_empty());
     }
 

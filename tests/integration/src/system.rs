@@ -28,6 +28,8 @@ pub struct Options {
     pub nodes: usize,
     /// NATS servers: 1 or 3.
     pub servers: usize,
+    /// The size of the disk below the only server's store, where it has one of its own. Needs root.
+    pub disk_bytes: Option<u64>,
     /// Whether the driver has a controller that attaches.
     pub attach: bool,
     /// Whether the driver stages.
@@ -76,6 +78,7 @@ impl Default for Options {
         Self {
             nodes: 2,
             servers: 1,
+            disk_bytes: None,
             attach: true,
             stage: true,
             controller: true,
@@ -221,7 +224,10 @@ impl System {
     pub async fn start(options: Options) -> Self {
         let dir = Dir::new("flow");
         let servers = if options.servers == 1 {
-            Servers::One(Server::start().await)
+            Servers::One(match options.disk_bytes {
+                Some(bytes) => Server::start_on_disk(bytes).await,
+                None => Server::start().await,
+            })
         } else if options.cables {
             Servers::Three(Cluster::start_unadvertised(options.servers).await)
         } else {

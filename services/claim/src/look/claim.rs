@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+use berth_bus::StoreFault;
+use berth_contract::bucket;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::claim::{ClaimStatus, Claims, Status};
 use berth_contract::problem::Problem;
@@ -208,6 +210,13 @@ fn shown(
             .map_or_else(|| around.waits_for(), |record| Some(record.to_string()));
         (waits_for, hint(state, subtree, &around))
     };
+    let (waits_for, hint) = match (waits_for, state.volumes.store_fault()) {
+        (Some(_), Some(fault)) => {
+            let (waits_for, hint) = waits_for_store(&fault);
+            (Some(waits_for), Some(hint))
+        }
+        (waits_for, _) => (waits_for, hint),
+    };
     ClaimStatus {
         namespace: key.namespace.clone(),
         volume: key.volume.clone(),
@@ -231,6 +240,19 @@ fn shown(
         epoch: claim.epoch,
         trace: subtree.trace(alloc),
     }
+}
+
+/// What a claim waits for, and the hint, while the server stores no writes.
+fn waits_for_store(fault: &StoreFault) -> (String, String) {
+    let waits_for = format!(
+        "the server to store the next write to bucket {}; since {} it stores none: {}",
+        bucket::VOLUMES.name,
+        fault.since,
+        fault.reason
+    );
+    let hint = "see the log and the disk of nats-server; a server whose disk was full stores \
+                nothing until it is restarted";
+    (waits_for, hint.to_owned())
 }
 
 /// Of a claim whose volume is registered under another name, too: the claim there that keeps the

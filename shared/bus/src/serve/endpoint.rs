@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,9 +25,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{EndpointSpec, Request, ServeError, listen};
+use crate::caller::Caller;
 use crate::connect::Bus;
 use crate::headers;
 use crate::request::{Failure, now};
+
+/// How long before the caller's deadline a handler must end, so that the answer arrives in time.
+const MARGIN_MAX: Duration = Duration::from_millis(100);
 
 /// What clients of the services API share work in when no group is named.
 const QUEUE_GROUP: &str = "q";
@@ -201,35 +206,57 @@ impl Answering {
         R: Serialize,
     {
         let began = Instant::now();
-        let mut span = self.span();
+        let span = self.span();
         let trace = span.context();
         // What is in memory may be of records that are gone: nothing is answered from it.
         let step = self.running.spec.name.replace('-', ".");
         let lost = self.bus.losses().any();
         let lost = lost.map(|loss| loss.problem().at(step).trace(trace.trace_id()));
         let request = lost.map_or_else(|| self.request(trace), Err);
-        let outcome = match request {
-            Err(problem) => Err(problem),
-            Ok(request) => {
-                let trace = request.trace.trace_id();
-                // A panic is ours to answer for: the caller must not wait for its deadline.
-                let answer = AssertUnwindSafe(async { handler(request).await });
-                match answer.catch_unwind().await {
-                    Ok(Ok(result)) => {
-                        serde_json::to_vec(&result).map(Bytes::from).map_err(|error| {
-                            Problem::new(Code::Internal, format!("the answer is no JSON: {error}"))
-                        })
-                    }
-                    Ok(Err(problem)) => Err(problem),
-                    Err(_) => {
-                        let endpoint = &self.running.spec.name;
-                        tracing::error!(endpoint, trace, "a handler panicked");
-                        Err(Problem::new(Code::Internal, format!("{endpoint} panicked")))
-                    }
-                }
-                .map_err(|problem| problem.trace(trace))
+        let (request, answer_by) = match request {
+            Ok(request) => request,
+            Err(problem) => return self.end(span, Err(problem), began).await,
+        };
+        let (id, caller) = (request.trace.trace_id(), Caller::with_deadline(request.deadline));
+        // A panic is ours to answer for: the caller must not wait for its deadline.
+        let work = AssertUnwindSafe(async { handler(request).await }).catch_unwind();
+        let mut work = pin!(caller.run(work));
+        let Ok(worked) = timeout_at(answer_by, &mut work).await else {
+            let problem = self.unfinished(caller.blocker()).trace(id);
+            self.end(span, Err(problem), began).await;
+            // The handler ends by itself: dropped in the middle, it could leave a flow half done.
+            // It keeps its slot, so that the number of running handlers stays bounded.
+            drop(work.await);
+            return;
+        };
+        let outcome = match worked {
+            Ok(Ok(result)) => serde_json::to_vec(&result).map(Bytes::from).map_err(|error| {
+                Problem::new(Code::Internal, format!("the answer is no JSON: {error}"))
+            }),
+            Ok(Err(problem)) => Err(problem),
+            Err(_) => {
+                let endpoint = &self.running.spec.name;
+                tracing::error!(endpoint, trace = id, "a handler panicked");
+                Err(Problem::new(Code::Internal, format!("{endpoint} panicked")))
             }
         };
+        self.end(span, outcome.map_err(|problem| problem.trace(id)), began).await;
+        drop(slot);
+    }
+
+    /// The answer to a caller whose deadline comes before the handler has ended. What was asked for
+    /// may be done, or done later.
+    fn unfinished(&self, blocker: Option<String>) -> Problem {
+        let step = self.running.spec.name.replace('-', ".");
+        let reason = blocker
+            .unwrap_or_else(|| "the request takes longer than its deadline allows".to_owned());
+        let message = format!("{reason}; the service goes on with the request, so ask again");
+        Problem::new(Code::NoAnswer, message).retryable().at(step)
+    }
+
+    /// Answers, and tells of it.
+    async fn end(&self, mut span: Span, outcome: Result<Bytes, Problem>, began: Instant) {
+        let trace = span.context();
         if let Err(problem) = &outcome {
             span.set(attribute::ERROR_TYPE, problem.code.as_str());
             span.fail(problem.code.as_str());
@@ -237,7 +264,6 @@ impl Answering {
         // Ended before the answer: whoever has the answer may look for the span.
         span.end();
         self.answer(outcome, began.elapsed(), trace).await;
-        drop(slot);
     }
 
     /// What is told of the request: a step of its caller's trace, or of a new one.
@@ -255,8 +281,8 @@ impl Answering {
             .with(attribute::MESSAGING_BODY_SIZE, self.message.payload.len())
     }
 
-    /// The request, unless it comes too late.
-    fn request(&self, trace: TraceContext) -> Result<Request, Problem> {
+    /// The request, and when it is answered though its work goes on; unless it comes too late.
+    fn request(&self, trace: TraceContext) -> Result<(Request, Instant), Problem> {
         let empty = HeaderMap::new();
         let all = self.message.headers.as_ref().unwrap_or(&empty);
         let now = now();
@@ -280,14 +306,16 @@ impl Answering {
             let problem = Problem::new(Code::Late, "the request came after its deadline");
             return Err(problem.retryable().trace(trace.trace_id()));
         }
-        Ok(Request {
+        let (deadline, margin) = (Instant::now() + within, (within / 10).min(MARGIN_MAX));
+        let request = Request {
             subject: self.message.subject.to_string(),
             body: self.message.payload.clone(),
             trace,
-            deadline: Instant::now() + within,
+            deadline: deadline - margin,
             contract: headers::number(all, header::CONTRACT).and_then(|of| u32::try_from(of).ok()),
             unknown: self.running.spec.unknown,
-        })
+        };
+        Ok((request, deadline - margin / 2))
     }
 
     async fn answer(&self, outcome: Result<Bytes, Problem>, busy: Duration, trace: TraceContext) {

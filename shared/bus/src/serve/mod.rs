@@ -10,7 +10,8 @@
 //! answered "late" and not begun (safety rule 8), unless the endpoint is for [any
 //! clock](EndpointSpec::any_clock). [`Service::stop`] takes nothing new and lets what is under way
 //! finish; a request that the server is sending at that very moment may get no answer, because the
-//! client library forgets a subscription before the server does.
+//! client library forgets a subscription before the server does. A request whose work outlasts its
+//! deadline is answered before that with what holds it up, and its work goes on to its end.
 //!
 //! **Never** ends because one answer could not be sent, or because the connection was away.
 
@@ -144,7 +145,8 @@ pub struct Request {
     pub body: Bytes,
     /// The trace it belongs to; a new one when it carried none.
     pub trace: TraceContext,
-    /// When its caller stops waiting: five seconds from its arrival when it does not say.
+    /// When it is to be answered: shortly before its caller stops waiting, which is five seconds
+    /// from its arrival when it does not say.
     pub deadline: Instant,
     /// The version of the contract that its caller speaks, if it says so.
     pub contract: Option<u32>,

@@ -1,5 +1,6 @@
 //! Services: an answer to every request, whatever the handler does.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::request::{endpoint, service};
-use crate::support::{PATIENCE, connect, one, trace};
+use crate::support::{PATIENCE, connect, one, silent_subscriber, trace};
 
 async fn ask(bus: &Bus, subject: &str) -> Result<Value, RequestError> {
     bus.request(subject, &(), &Call::within(trace(), PATIENCE)).await
@@ -272,7 +273,7 @@ async fn a_stop_gives_up_at_its_deadline() {
     let service = bus.service(service("hangs")).await.unwrap();
     service
         .endpoint(endpoint("hangs", "hangs"), |_| async {
-            std::future::pending::<()>().await;
+            pending::<()>().await;
             Ok(())
         })
         .await
@@ -422,4 +423,32 @@ async fn what_tools_would_not_take_is_refused() {
         let spec = endpoint(name, subject);
         assert!(service.endpoint(spec, |_| async { Ok(()) }).await.is_err(), "{name} {subject}");
     }
+}
+
+/// A caller with one second asks a handler that would wait for a minute.
+#[tokio::test]
+async fn a_handlers_waits_end_with_its_callers_deadline() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (server, bus) = one().await;
+    let service = bus.service(service("waits")).await.unwrap();
+    let _silent = silent_subscriber(&server, "silent").await;
+    let hangs = endpoint("hangs", "hangs");
+    service.endpoint(hangs, |_| pending::<Result<bool, Problem>>()).await.unwrap();
+    let inner = bus.clone();
+    let handler = move |request: Request| {
+        let bus = inner.clone();
+        async move {
+            let call = Call::within(request.trace, MINUTE);
+            let asked = bus.request::<bool>("silent", &(), &call).await;
+            asked.map_err(|error| error.into_problem("inner"))
+        }
+    };
+    service.endpoint(endpoint("waits", "waits"), handler).await.unwrap();
+    let second = || Call::within(trace(), Duration::from_secs(1));
+    let refused = problem(bus.request::<Value>("waits", &(), &second()).await);
+    assert_eq!((refused.code, refused.step.as_deref()), (Code::NoAnswer, Some("inner")));
+    assert_eq!(service.in_flight(), 0, "the handler has ended too");
+    let hung = problem(bus.request::<Value>("hangs", &(), &second()).await);
+    assert!(hung.message.contains("takes longer than its deadline allows"), "{hung}");
+    assert!(hung.retryable, "{hung}");
 }

@@ -14,6 +14,7 @@ use berth_contract::trace::TraceContext;
 use berth_harness::nats::Server;
 use berth_harness::wait;
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 
 /// A patience that only a broken run uses up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,6 +37,16 @@ pub const FLEETING: BucketSpec =
 /// A bucket for leases.
 pub const LEASES: BucketSpec =
     BucketSpec { name: "leases", history: 1, marker_ttl: Duration::from_secs(60), ..STATE };
+
+/// Takes the requests on a subject, and sends no reply.
+pub async fn silent_subscriber(server: &Server, subject: &'static str) -> async_nats::Subscriber {
+    let client = async_nats::connect(&server.url()).await.unwrap();
+    let mut requests = client.subscribe(subject).await.unwrap();
+    // Its own message shows that the server has the subscription.
+    client.publish(subject, Bytes::new()).await.unwrap();
+    requests.next().await.unwrap();
+    requests
+}
 
 /// One server and one bus on it.
 pub async fn one() -> (Server, Bus) {

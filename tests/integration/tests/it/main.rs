@@ -11,6 +11,7 @@ mod anydriver;
 mod config;
 mod failing;
 mod faults;
+mod full;
 mod gone;
 mod held;
 mod in_use;

@@ -1,0 +1,76 @@
+//! The disk below the bus is full, and has room again.
+
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::subject::Namespaced;
+use berth_domain::Namespace;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, RECOVERY, System};
+use serde_json::{Value, json};
+
+/// Room for the 256 MiB that the event stream reserves.
+const DISK_BYTES: u64 = 1 << 30;
+
+/// nats-server keeps its error after space is freed. Whoever asks meanwhile is told why, in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_store_is_told_to_callers_and_in_the_status() {
+    if !or_skip("a disk of its own") {
+        return;
+    }
+    let system =
+        System::start(Options { disk_bytes: Some(DISK_BYTES), ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    let server = &system.servers()[0];
+    let disk = server.disk().unwrap();
+    disk.fill();
+    let register = Namespaced::AllocRegister.subject(&Namespace::default());
+    let stop = Namespaced::AllocStop.subject(&Namespace::default());
+    let mut number = 0;
+    let refused: Problem = wait::until("the store is full", RECOVERY, || {
+        number += 1;
+        let alloc = json!({"id": format!("full{number}"), "node": "n1"});
+        let (system, register) = (&system, &register);
+        async move {
+            match system.ask::<Value>(register, &alloc).await {
+                Err(problem) => Ok(problem),
+                Ok(_) => Err("it stores"),
+            }
+        }
+    })
+    .await;
+    // The server does not answer such a write at all: it may be stored.
+    assert_eq!(refused.code, Code::NoAnswer, "{refused}");
+    assert!(refused.retryable && refused.message.contains("not acknowledged"), "{refused}");
+    assert!(refused.next.contains("disk of nats-server"), "{refused}");
+    assert_eq!(refused.step.as_deref(), Some("alloc.register"), "{refused}");
+
+    // The claim service still has room for a write or two: the claim begins to go, and then waits.
+    let release = Namespaced::ClaimRelease.subject(&Namespace::default());
+    let body = json!({"alloc": "a", "volume": "data"});
+    let _: Result<Value, Problem> = system.ask(&release, &body).await;
+    wait::until("the claim's status names the store", RECOVERY, || async {
+        let claim = system.claims("data").await.claims.into_iter().next().ok_or("it is gone")?;
+        let waits_for = claim.waits_for.unwrap_or_default();
+        let named = waits_for.contains("the server to store the next write to bucket");
+        if named { Ok(()) } else { Err(waits_for) }
+    })
+    .await;
+    let log = system.daemon(Part::Claim).log();
+    assert!(log.contains("the server stores no writes"), "it is not in the log");
+
+    disk.free();
+    server.daemon().kill9();
+    server.daemon().restart();
+    server.ready().await;
+    system.persist::<Value>(&stop, &json!({"id": "a"})).await.unwrap();
+    system.settle("data").await;
+    wait::until("it is told that it stores again", Duration::from_secs(30), || async {
+        let log = system.daemon(Part::Claim).log();
+        if log.contains("the server stores writes again") { Ok(()) } else { Err("it is not") }
+    })
+    .await;
+}
