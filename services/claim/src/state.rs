@@ -74,14 +74,16 @@ impl State {
                 tracing::warn!(bucket = opened.name(), %drift, "the bucket is not as it should be");
             }
         }
+        volumes.watch_clock();
         let events = bus.events(&stream::EVENTS, replicas).await?;
         let options = MirrorOptions::default();
+        let projection = Volumes::default().with_call_timeout(config.policy.call_timeout);
         Ok(Self(Arc::new(Shared {
             bus: bus.clone(),
             events,
             policy: config.policy,
             worker: process.worker.clone(),
-            volume_mirror: Mirror::start(&volumes, ">", Volumes::default(), options).await?,
+            volume_mirror: Mirror::start(&volumes, ">", projection, options).await?,
             alloc_mirror: Mirror::start(&allocs, ">", Allocs::default(), options).await?,
             plugins: Mirror::start(&plugins, ">", Instances::default(), options).await?,
             nodes: Mirror::start(&nodes, ">", Nodes::default(), options).await?,

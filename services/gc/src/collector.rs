@@ -48,6 +48,7 @@ impl Collector {
                 tracing::warn!(bucket = opened.name(), %drift, "the bucket is not as it should be");
             }
         }
+        nodes.watch_clock();
         Ok(Self(Arc::new(Shared {
             bus,
             config,

@@ -216,7 +216,7 @@ async fn drain(
 ) {
     // Every plugin is seen as unhealthy now, which also ends what is hosted.
     let mut hosted = (&mut running.roster).await.unwrap_or_default();
-    if let Err(error) = reporter.report(LAST_REPORT).await {
+    if let Err(error) = reporter.report_once(LAST_REPORT).await {
         let why = berth_service::process::chain(&error);
         tracing::warn!(why, "the registry was not told that the agent is stopping");
     }

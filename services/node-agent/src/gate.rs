@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     fn reported(state: NodeState, gone: Option<Proof>) -> Reported {
-        Reported { clock_skew_ms: 0, state, gone, pace_s: 0 }
+        Reported { clock_skew_ms: 0, clock: None, state, gone, pace_s: 0 }
     }
 
     fn proof(at: u64) -> Proof {

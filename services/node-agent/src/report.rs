@@ -13,10 +13,10 @@ use berth_contract::message::plugin::SourceFault;
 use berth_contract::message::registry::{Report, Reported, ReportedInstance};
 use berth_contract::subject::Global;
 use berth_csi::failure::one_line;
-use berth_domain::Timestamp;
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::plugin::Half;
 use berth_domain::retry::Schedule;
+use berth_domain::{ClockOffset, Timestamp};
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep};
@@ -51,6 +51,11 @@ const BAD_SOURCES: &str = "plugin-faults";
 const SAID_CHARS_MAX: usize = 240;
 /// A clock that is off by more is worth a warning.
 const SKEW_MAX_MS: u64 = 1_000;
+/// The registry rewrites a skew that changes by more, in milliseconds.
+const SKEW_TOLERANCE_MS: u64 = 100;
+/// How often a wrong skew is reported again at once. Replicas of the registry whose clocks differ
+/// would otherwise be sent reports without end.
+const SKEW_RETRIES_MAX: u32 = 5;
 
 /// Reports this node.
 #[derive(Debug, Clone)]
@@ -81,8 +86,8 @@ impl Reporter {
         let mut news = self.gate.news();
         let mut unaccounted = self.unaccounted.subscribe();
         let mut journal = self.journal.follow();
-        let (mut tries, mut unsettled) = (0, 0);
-        let mut known = None;
+        let (mut tries, mut unsettled, mut skew_retries) = (0, 0, 0);
+        let (mut known, mut clock_offset) = (None, None);
         loop {
             // Seen before it is reported, so that what changes meanwhile is reported again.
             plugins.mark_unchanged();
@@ -90,11 +95,18 @@ impl Reporter {
             unaccounted.mark_unchanged();
             journal.mark_unchanged();
             let reading = Reading::now();
-            let pause = match self.report(REQUEST_TIMEOUT).await {
-                Ok(reported) => {
+            let pause = match self.report(clock_offset, REQUEST_TIMEOUT).await {
+                Ok(Exchange { reported, clock_offset: measured }) => {
+                    clock_offset = measured;
                     self.note(tries, &reported);
                     tries = 0;
-                    if self.gate.standing() == Standing::Unknown {
+                    // The registry may have taken a delay for a skew: it gets this measurement.
+                    let is_skew_wrong = measured.is_some_and(|offset| {
+                        !offset.allows(reported.clock_skew_ms, SKEW_TOLERANCE_MS)
+                    });
+                    skew_retries = if is_skew_wrong { skew_retries + 1 } else { 0 };
+                    let measures_again = (1..=SKEW_RETRIES_MAX).contains(&skew_retries);
+                    if self.gate.standing() == Standing::Unknown || measures_again {
                         unsettled += 1;
                         SETTLED.wait(unsettled, clock::jitter()).min(self.interval)
                     } else {
@@ -124,14 +136,23 @@ impl Reporter {
                 _ = news.changed() => {}
                 _ = unaccounted.changed() => {}
                 _ = journal.changed() => {}
-                () = reading.was_set() => {}
+                () = reading.was_set() => clock_offset = None,
                 () = shutdown.requested() => return,
             }
         }
     }
 
-    /// Reports once.
-    pub async fn report(&self, within: Duration) -> Result<Reported, RequestError> {
+    /// Reports once, without a measurement of the clock.
+    pub async fn report_once(&self, within: Duration) -> Result<(), RequestError> {
+        self.report(None, within).await.map(drop)
+    }
+
+    /// Reports once, with the previous measurement of the clock.
+    async fn report(
+        &self,
+        clock_offset: Option<ClockOffset>,
+        within: Duration,
+    ) -> Result<Exchange, RequestError> {
         // Noted before it is asked: an answer from before the lease was regained is worth nothing.
         let tenure = self.gate.tenure();
         let (undone, kept_by) = self.gate.progress();
@@ -152,18 +173,24 @@ impl Reporter {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             boot_id: self.host.boot_id.clone(),
             clock: clock::now(),
+            clock_offset,
             attributes,
             instances,
             undone,
             unaccounted: self.unaccounted.list(),
         };
         let call = Call::within(clock::begin_trace(), within);
-        let reported = self.bus.request(&Global::NodeReport.subject(), &report, &call).await?;
+        let began = Instant::now();
+        let reported: Reported =
+            self.bus.request(&Global::NodeReport.subject(), &report, &call).await?;
         if let Some(tenure) = tenure {
             self.gate.told(tenure, &reported);
         }
         self.ttl.at_least(pace(&reported));
-        Ok(reported)
+        let clock_offset = reported
+            .clock
+            .map(|registry| ClockOffset::from_exchange(report.clock, registry, began.elapsed()));
+        Ok(Exchange { reported, clock_offset })
     }
 
     fn note(&self, tries: u32, reported: &Reported) {
@@ -177,6 +204,13 @@ impl Reporter {
             );
         }
     }
+}
+
+/// A report that the registry took.
+struct Exchange {
+    reported: Reported,
+    /// How far this host's clock is ahead of the registry's; none from an older registry.
+    clock_offset: Option<ClockOffset>,
 }
 
 /// The clock as it was read once.

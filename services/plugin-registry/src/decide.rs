@@ -14,7 +14,7 @@ use std::time::Duration;
 use berth_contract::decode::Fault;
 use berth_contract::message::registry::{Report, ReportedInstance};
 use berth_domain::plugin::{Half, Instance, Node, NodeState};
-use berth_domain::{PluginId, Timestamp, limits};
+use berth_domain::{ClockOffset, PluginId, Timestamp, limits};
 
 /// A clock that differs by less from the one on the record is the same: the time that reports are
 /// on their way varies, and each difference would be a write.
@@ -69,14 +69,21 @@ pub enum Write {
 
 impl Arrived {
     /// How far the node's clock is ahead of ours, in milliseconds; negative when it is behind.
+    /// `known` is the skew on the node's record, 0 without a record.
     ///
-    /// What is measured is the clock in the report less ours when the report came: the true
-    /// difference less the time the report was on its way. So a slow report makes its node look
-    /// behind by that time, and never ahead.
-    pub fn skew_ms(&self) -> i64 {
-        let (sent, came) = (self.report.clock.unix_ms(), self.at.unix_ms());
-        let ms = i64::try_from(sent.abs_diff(came)).unwrap_or(i64::MAX);
-        if sent < came { -ms } else { ms }
+    /// The report alone gives a lower bound: its clock less ours when it came is the true skew less
+    /// the report's delay. The agent's own measurement bounds the skew from both sides, so a
+    /// delayed report changes nothing. Without a measurement the lower bound counts; the agent
+    /// then reports again at once, with one.
+    pub fn skew_ms(&self, known: i64) -> i64 {
+        let least = self.report.clock.ms_ahead_of(self.at);
+        match self.report.clock_offset {
+            // Otherwise the clock was set after the measurement.
+            Some(ClockOffset { min_ms, max_ms }) if least <= max_ms => {
+                ClockOffset { min_ms: min_ms.max(least), max_ms }.nearest(known)
+            }
+            _ => least,
+        }
     }
 }
 
@@ -155,12 +162,11 @@ fn instance(known: Option<&Instance>, told: &Instance, at: Timestamp) -> Instanc
 /// The node as it is to stand. Its state is no report's to change: that is the lease's.
 fn node(known: Option<&Node>, arrived: &Arrived) -> Node {
     let Report { version, boot_id, clock, attributes, unaccounted, .. } = &arrived.report;
-    let skew_ms = arrived.skew_ms();
+    let known_skew_ms = known.map(|known| known.clock_skew_ms);
+    let skew_ms = arrived.skew_ms(known_skew_ms.unwrap_or(0));
     let (state, since) =
         known.map_or((NodeState::Down, arrived.at), |known| (known.state, known.since));
-    let as_before = known
-        .map(|known| known.clock_skew_ms)
-        .filter(|before| before.abs_diff(skew_ms) <= SKEW_STEP_MS);
+    let as_before = known_skew_ms.filter(|before| before.abs_diff(skew_ms) <= SKEW_STEP_MS);
     let was_gone = known.and_then(|known| known.gone.clone());
     // What was undone before the node was told of this proof does not count.
     let gone = was_gone.clone().filter(|proof| arrived.report.undone != Some(proof.at));

@@ -123,7 +123,8 @@ fn shared_id(
 /// What the agent is told of its node as it stands.
 fn reported(state: &State, arrived: &Arrived, stands: Option<&Node>) -> Reported {
     Reported {
-        clock_skew_ms: arrived.skew_ms(),
+        clock_skew_ms: arrived.skew_ms(stands.map_or(0, |node| node.clock_skew_ms)),
+        clock: Some(arrived.at),
         state: stands.map_or(NodeState::Down, |node| node.state),
         gone: stands.and_then(|node| node.gone.clone()),
         pace_s: state.pace.of(state.lease_mirror.read(Leases::many)),

@@ -68,6 +68,7 @@ impl State {
                 tracing::warn!(bucket = opened.name(), %drift, "the bucket is not as it should be");
             }
         }
+        nodes.watch_clock();
         let options = MirrorOptions::default();
         Ok(Self(Arc::new(Shared {
             plugin_mirror: Mirror::start(&plugins, ">", Instances::default(), options).await?,

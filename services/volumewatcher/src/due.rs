@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use berth_domain::volume::{Claim, State, Volume};
+use berth_domain::volume::{Attempt, Claim, State, Volume};
 use berth_domain::{AllocId, NodeId, PluginId, Timestamp, limits};
 
 /// Who executes a call, and so what calls wait for.
@@ -61,12 +61,12 @@ impl<'a> Look<'a> {
             Some((alloc, claim, attempt))
         });
         // The latest deadline comes first: what comes after one that has passed has passed too.
-        let live = attempts.take_while(|(_, _, attempt)| attempt.deadline >= now);
+        let live = attempts.take_while(|(_, _, attempt)| attempt.ends() >= now);
         for (alloc, claim, attempt) in live {
             if attempt.call.is_controller() {
-                look.controller.get_or_insert((alloc, attempt.deadline));
+                look.controller.get_or_insert((alloc, attempt.ends()));
             } else {
-                look.nodes.entry(&claim.node).or_insert((alloc, attempt.deadline));
+                look.nodes.entry(&claim.node).or_insert((alloc, attempt.ends()));
             }
         }
         Some(look)
@@ -102,7 +102,7 @@ impl<'a> Look<'a> {
             }
             // Undone when nobody comes back for it: when, the claim service says.
             State::Publishing if wanted => {
-                let deadline = claim.attempt.as_ref().map(|attempt| attempt.deadline);
+                let deadline = claim.attempt.as_ref().map(Attempt::ends);
                 let signs = [deadline, claim.next_try].into_iter().flatten();
                 let last = signs.fold(claim.since, Ord::max).after(limits::CLOCK_MARGIN);
                 self.from(last, || self.controller())

@@ -75,6 +75,7 @@ async fn follow(
     let plugins = bus.bucket(&bucket::PLUGINS, replicas).await?;
     let nodes = bus.bucket(&bucket::NODES, replicas).await?;
     let volumes = bus.bucket(&bucket::VOLUMES, replicas).await?;
+    volumes.watch_clock();
     let options = MirrorOptions::default();
     let watched = watch::WatchedAllocs { allocs: Allocs::default(), changes: changes() };
     let allocs = Mirror::start(&allocs, ">", watched, options).await?;

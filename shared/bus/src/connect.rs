@@ -26,6 +26,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cause::Cause;
+use crate::clock::ClockSkew;
 use crate::config::{Config, Credentials};
 use crate::exchange::ExchangeError;
 use crate::link::{Counts, Link};
@@ -104,6 +105,7 @@ struct Inner {
     jetstream: jetstream::Context,
     link: Arc<Link>,
     losses: Losses,
+    clock_skew: ClockSkew,
     config: Config,
 }
 
@@ -130,6 +132,7 @@ impl Bus {
                 client,
                 link,
                 losses: Losses::default(),
+                clock_skew: ClockSkew::default(),
                 config,
             }),
         };
@@ -142,7 +145,7 @@ impl Bus {
             });
         }
         bus.check_version()?;
-        tokio::spawn(pulse::feel(Unheld(Arc::downgrade(&bus.inner))));
+        tokio::spawn(pulse::feel(bus.unheld()));
         Ok(bus)
     }
 
@@ -216,6 +219,15 @@ impl Bus {
 
     pub(crate) fn link(&self) -> &Link {
         &self.inner.link
+    }
+
+    /// A handle for a task that ends when nobody else has the bus.
+    pub(crate) fn unheld(&self) -> Unheld {
+        Unheld(Arc::downgrade(&self.inner))
+    }
+
+    pub(crate) fn clock_skew(&self) -> &ClockSkew {
+        &self.inner.clock_skew
     }
 
     pub(crate) fn losses(&self) -> &Losses {

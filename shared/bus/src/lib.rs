@@ -48,6 +48,7 @@ mod anyone;
 mod batch;
 mod birth;
 mod cause;
+mod clock;
 mod exchange;
 mod feed;
 mod filter;

@@ -53,7 +53,8 @@ codes! {
         "mend the fields listed; nothing was written";
     /// The request came after its deadline, and nothing was done.
     Late = "BERTH0002", "the request arrived after its deadline, so nothing was done",
-        "ask again; if it keeps happening compare the hosts' clocks with `berth node status`";
+        "ask again; if it happens again, a clock is wrong: see SKEW in `berth node status`, and \
+         `clock_skew_ms` in `nats micro info berth-claim`";
     /// No one listens on the subject.
     NoResponder = "BERTH0003", "no service answers there",
         "start the service, or look with `nats micro ls` for what runs";

@@ -13,6 +13,7 @@
 
 pub mod access;
 pub mod alloc;
+pub mod clock_offset;
 pub mod id;
 pub mod limits;
 pub mod placement;
@@ -22,6 +23,7 @@ pub mod retry;
 pub mod timestamp;
 pub mod volume;
 
+pub use clock_offset::ClockOffset;
 pub use id::{
     AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey,
     WorkerId,

@@ -49,6 +49,12 @@ impl Timestamp {
         Self(self.0.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
 
+    /// How far this is ahead of another time, in milliseconds; negative when it is behind.
+    pub fn ms_ahead_of(self, other: Self) -> i64 {
+        let ms = i64::try_from(self.0.abs_diff(other.0)).unwrap_or(i64::MAX);
+        if self < other { -ms } else { ms }
+    }
+
     /// How long from `earlier` to this; zero when `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

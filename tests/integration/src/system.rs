@@ -9,7 +9,7 @@ use berth_bus::Bus;
 use berth_contract::bucket::{self, BucketSpec};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::{Cluster, Server};
-use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::process::{Daemon, Program, binary, clock};
 use berth_harness::proxy::{Proxy, Wire};
 use berth_harness::wait;
 
@@ -28,6 +28,9 @@ pub struct Options {
     pub nodes: usize,
     /// NATS servers: 1 or 3.
     pub servers: usize,
+    /// Processes with a wall clock of their own, and how far ahead it is at the start, in
+    /// milliseconds. Needs `faketime`.
+    pub clocks: &'static [(&'static str, i64)],
     /// The size of the disk below the only server's store, where it has one of its own. Needs root.
     pub disk_bytes: Option<u64>,
     /// Whether the driver has a controller that attaches.
@@ -78,6 +81,7 @@ impl Default for Options {
         Self {
             nodes: 2,
             servers: 1,
+            clocks: &[],
             disk_bytes: None,
             attach: true,
             stage: true,
@@ -410,6 +414,11 @@ impl System {
         assert!(done.status.success(), "{done:?}");
     }
 
+    /// Sets the clock of one of [`Options::clocks`] so many milliseconds ahead of the machine's.
+    pub fn set_clock(&self, process: &str, ahead_ms: i64) {
+        clock::set(&clock_file(&self.dir, process), ahead_ms);
+    }
+
     /// The call logs of all drivers.
     pub fn call_logs(&self) -> Vec<PathBuf> {
         (0..self.options.nodes).map(|at| self.dir.join(format!("calls-{}", at + 1))).collect()
@@ -455,6 +464,10 @@ fn docker_socket(dir: &Dir, node: usize) -> PathBuf {
 
 fn engine_socket(dir: &Dir, node: usize) -> PathBuf {
     dir.join(format!("engine-{}.sock", node + 1))
+}
+
+fn clock_file(dir: &Dir, process: &str) -> PathBuf {
+    dir.join(format!("{process}.clock"))
 }
 
 struct Start<'a> {
@@ -543,6 +556,11 @@ impl Start<'_> {
                 .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"))
                 .env("OTEL_BSP_SCHEDULE_DELAY", "200")
                 .env("OTEL_METRIC_EXPORT_INTERVAL", "500");
+        }
+        if let Some((_, ahead_ms)) = self.options.clocks.iter().find(|(own, _)| *own == name) {
+            let file = clock_file(self.dir, name);
+            clock::set(&file, *ahead_ms);
+            program = program.envs(clock::settable(&file));
         }
         program.start()
     }

@@ -104,6 +104,7 @@ impl Translation {
             call: attempt.kind,
             worker: self.worker.clone(),
             deadline: ticks_from_now(attempt.left),
+            bound: None,
         });
         let is_granted = matches!(claim.state, State::Taken | State::Unpublishing);
         DomainClaim {

@@ -75,8 +75,8 @@ impl Around<'_> {
         let Self { now, claim, .. } = self;
         if let Some(attempt) = &claim.attempt {
             let who = &attempt.worker;
-            return Some(if *now <= attempt.deadline {
-                format!("{} by {who}, until {}", attempt.call, attempt.deadline)
+            return Some(if *now <= attempt.ends() {
+                format!("{} by {who}, until {}", attempt.call, attempt.ends())
             } else {
                 format!("another try: {} by {who} was not answered", attempt.call)
             });

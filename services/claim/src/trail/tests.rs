@@ -26,6 +26,7 @@ fn attempt(id: &str, call: CallKind) -> Attempt {
         call,
         worker: WorkerId::new("w").unwrap(),
         deadline: at(5_000),
+        bound: None,
     }
 }
 

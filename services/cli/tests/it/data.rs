@@ -86,6 +86,7 @@ pub fn stuck(alloc: &str) -> ClaimStatus {
             call: CallKind::NodeDetach,
             worker: WorkerId::new("volumewatcher/host/1").unwrap(),
             deadline: NOW,
+            bound: None,
         }),
         ..taken(alloc)
     }

@@ -21,7 +21,7 @@ fn drawn(tree: &Tree) -> String {
 
 fn under_way(id: &str, call: CallKind, worker: &str, deadline_ms: u64) -> Attempt {
     let (id, worker) = (attempt(id), WorkerId::new(worker).unwrap());
-    Attempt { id, call, worker, deadline: at(deadline_ms) }
+    Attempt { id, call, worker, deadline: at(deadline_ms), bound: None }
 }
 
 /// A claim on whose release two tries fail, and whose watcher is killed over the third.

@@ -100,7 +100,13 @@ impl World {
         let dir = Dir::new("agent");
         let bus = Bus::connect(Config::new([server.url()], "test")).await.unwrap();
         let (grants, reports, stopped) = (Grants::default(), Arc::default(), Arc::default());
-        let ready = Reported { clock_skew_ms: 0, state: NodeState::Ready, gone: None, pace_s: 0 };
+        let ready = Reported {
+            clock_skew_ms: 0,
+            clock: None,
+            state: NodeState::Ready,
+            gone: None,
+            pace_s: 0,
+        };
         let answer = Arc::new(Mutex::new(ready));
         let others = others(&bus, &grants, &reports, &answer, &stopped).await;
         provision(&dir);
@@ -172,7 +178,8 @@ impl World {
 
     /// From now on the registry answers so.
     pub fn answer_report(&self, state: NodeState, gone: Option<Proof>) {
-        *self.answer.lock().unwrap() = Reported { clock_skew_ms: 0, state, gone, pace_s: 0 };
+        *self.answer.lock().unwrap() =
+            Reported { clock_skew_ms: 0, clock: None, state, gone, pace_s: 0 };
     }
 
     /// The allocs that the agent said have ended, with its words.

@@ -33,6 +33,7 @@ fn arrived(clock: u64, instances: &[(&str, Half, Instance)]) -> Arrived {
         instance: instance.clone(),
     });
     let report = Report {
+        clock_offset: None,
         node: NodeId::new("n1").unwrap(),
         version: "1".to_owned(),
         boot_id: "boot".to_owned(),
@@ -142,8 +143,8 @@ fn the_skew_is_rewritten_when_it_changes_by_more_than_50_ms() {
         let sent = arrived(clock, &[]);
         Arrived { at: at(clock.checked_add_signed(-ms).unwrap()), ..sent }
     };
-    assert_eq!(skewed(700, 10_000).skew_ms(), 700);
-    assert_eq!(skewed(-700, 10_000).skew_ms(), -700);
+    assert_eq!(skewed(700, 10_000).skew_ms(0), 700);
+    assert_eq!(skewed(-700, 10_000).skew_ms(0), -700);
     let standing = after(&Standing::default(), &skewed(700, 10_000));
     assert_eq!(standing.node.as_ref().unwrap().clock_skew_ms, 700);
     for (ms, written) in
@@ -157,7 +158,28 @@ fn the_skew_is_rewritten_when_it_changes_by_more_than_50_ms() {
         assert_eq!(rewritten, written, "{ms}");
     }
     let far = Arrived { at: at(0), ..arrived(u64::MAX / 2, &[]) };
-    assert!(far.skew_ms() > 0);
+    assert!(far.skew_ms(0) > 0);
+}
+
+/// The registry was paused: a report whose node's clock is right comes 3.5 s late.
+#[test]
+fn a_delay_is_no_skew_where_the_agent_measured_the_clock() {
+    let late = |clock_offset| {
+        let mut late = Arrived { at: at(23_500), ..arrived(20_000, &[]) };
+        late.report.clock_offset = clock_offset;
+        late
+    };
+    let measured = |min_ms, max_ms| Some(ClockOffset { min_ms, max_ms });
+    let standing = after(&Standing::default(), &arrived(10_000, &[]));
+    let skew = |report: &Arrived| after(&standing, report).node.unwrap().clock_skew_ms;
+    assert_eq!(skew(&late(None)), -3_500, "an older agent measures nothing");
+    assert_eq!(writes(&standing, &late(measured(-1, 1))), []);
+    assert_eq!(skew(&late(measured(-3_500, 1))), 0, "the same delay, measured by the agent");
+    assert_eq!(skew(&late(measured(-600, -598))), -598, "a clock that is behind indeed");
+    assert_eq!(skew(&late(measured(700, 720))), 700, "a clock that is ahead");
+    // The clock was set ahead after the measurement.
+    let set_ahead = Arrived { at: at(10_000), ..late(measured(-1, 1)) };
+    assert_eq!(skew(&set_ahead), 10_000);
 }
 
 #[test]

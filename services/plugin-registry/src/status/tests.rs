@@ -83,6 +83,7 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Ar
         instance: instance(*healthy),
     });
     let report = Report {
+        clock_offset: None,
         node: node.clone(),
         version: "1".to_owned(),
         boot_id: "boot".to_owned(),

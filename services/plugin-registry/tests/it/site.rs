@@ -296,6 +296,7 @@ pub fn report(node: &str, instances: &[(&str, Half, Instance)]) -> Report {
         instances: instances.collect(),
         undone: None,
         unaccounted: Vec::new(),
+        clock_offset: None,
     }
 }
 

@@ -116,7 +116,7 @@ impl Site {
 /// A publish that was begun.
 fn attempt(deadline: Timestamp) -> Attempt {
     let (id, worker) = (AttemptId::new("publish").unwrap(), WorkerId::new("claim").unwrap());
-    Attempt { id, call: CallKind::ControllerPublish, worker, deadline }
+    Attempt { id, call: CallKind::ControllerPublish, worker, deadline, bound: None }
 }
 
 fn on_node(at: usize) -> Due {

@@ -192,6 +192,17 @@ impl Running {
     }
 }
 
+/// With both clocks: when they differ by far more than a request takes, one of them is wrong.
+fn late_message(headers: &HeaderMap, now: Timestamp) -> String {
+    let deadline = headers::number(headers, header::DEADLINE).map(Timestamp::from_unix_ms);
+    deadline.map_or_else(String::new, |deadline| {
+        format!(
+            "the request came after its deadline: its caller's clock set {deadline}, and the \
+             clock here says {now}"
+        )
+    })
+}
+
 /// One request on its way to an answer.
 struct Answering {
     bus: Bus,
@@ -303,7 +314,7 @@ impl Answering {
             within
         };
         if within.is_zero() {
-            let problem = Problem::new(Code::Late, "the request came after its deadline");
+            let problem = Problem::new(Code::Late, late_message(all, now));
             return Err(problem.retryable().trace(trace.trace_id()));
         }
         let (deadline, margin) = (Instant::now() + within, (within / 10).min(MARGIN_MAX));

@@ -50,7 +50,8 @@ pub(super) async fn start(bus: &Bus, state: &Arc<State>) -> Result<JoinHandle<()
     let (bus, state) = (bus.clone(), Arc::clone(state));
     Ok(tokio::spawn(async move {
         while let Some((verb, question)) = questions.next().await {
-            reply(&bus, question, state.describe(verb)).await;
+            let skew_ms = bus.clock_skew().newest_ms();
+            reply(&bus, question, state.describe(verb, skew_ms)).await;
         }
     }))
 }
@@ -64,7 +65,7 @@ async fn reply(bus: &Bus, question: Message, answer: Value) {
 }
 
 impl State {
-    fn describe(&self, verb: Verb) -> Value {
+    fn describe(&self, verb: Verb, skew_ms: Option<i64>) -> Value {
         let kind = verb.name().to_lowercase();
         let mut answer = json!({
             "type": format!("io.nats.micro.v1.{kind}_response"),
@@ -73,6 +74,9 @@ impl State {
             "version": self.spec.version,
             "metadata": self.spec.metadata,
         });
+        if let Some(skew_ms) = skew_ms {
+            answer["metadata"]["clock_skew_ms"] = skew_ms.to_string().into();
+        }
         if verb == Verb::Info {
             answer["description"] = self.spec.description.clone().into();
             answer["endpoints"] = self.endpoint_infos();

@@ -6,7 +6,7 @@ use berth_domain::plugin::{
     ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState, UnaccountedMount,
 };
 use berth_domain::proof::{Proof, ProofKind};
-use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
+use berth_domain::{ClockOffset, JobId, Namespace, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::query::{Newer, Page};
@@ -37,7 +37,12 @@ pub struct Report {
     /// Mounts on the node that no claim covers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unaccounted: Vec<UnaccountedMount>,
+    /// How far the node's clock is ahead of the registry's, as the agent's previous report and its
+    /// response bound it. None in the first report, and after the node's clock was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_offset: Option<ClockOffset>,
 }
+decode_struct!(ClockOffset { min_ms, max_ms });
 decode_struct!(Report {
     node,
     version,
@@ -47,6 +52,7 @@ decode_struct!(Report {
     instances,
     undone,
     unaccounted,
+    clock_offset,
 });
 decode_struct!(UnaccountedMount { namespace, volume, alloc, path });
 
@@ -100,6 +106,9 @@ decode_struct!(NodeAbilities {
 pub struct Reported {
     /// How far the node's clock is from the registry's, in milliseconds.
     pub clock_skew_ms: i64,
+    /// The registry's clock when the report came; none from an older registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Timestamp>,
     /// Whether the node counts as there. Once it does, and for as long as its agent holds its
     /// lease from then on, nobody can say that it is gone.
     pub state: NodeState,

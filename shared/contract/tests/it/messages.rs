@@ -10,6 +10,7 @@ use berth_contract::message::secret::{self, Envelope, Sealed, Secrets};
 use berth_contract::message::{agent, alloc, call, claim, collect, registry, volume};
 use berth_contract::problem::Problem;
 use berth_contract::service;
+use berth_domain::ClockOffset;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::alloc::{AllocState, TaskDriverMounts};
 use berth_domain::plugin::{Half, NodeState};
@@ -413,6 +414,7 @@ fn registry_agents_and_collection() {
             clock: sample::at(0),
             attributes: sample::map("hostname", "host"),
             unaccounted: vec![sample::unaccounted()],
+            clock_offset: Some(ClockOffset { min_ms: -4, max_ms: 1 }),
             instances: vec![registry::ReportedInstance {
                 plugin: sample::plugin(),
                 half: Half::Node,

@@ -129,7 +129,13 @@ pub fn leader() -> Leader {
 }
 
 pub fn attempt() -> Attempt {
-    Attempt { id: attempt_id(), call: CallKind::NodeDetach, worker: worker(), deadline: at(60) }
+    Attempt {
+        id: attempt_id(),
+        call: CallKind::NodeDetach,
+        worker: worker(),
+        deadline: at(60),
+        bound: None,
+    }
 }
 
 pub fn claim(state: State) -> Claim {

@@ -182,7 +182,9 @@ fn plugins_and_nodes() {
         },
     );
     let (state, gone) = (NodeState::Down, Some(sample::proof()));
-    reply("reply-node-report", &registry::Reported { clock_skew_ms: -3, state, gone, pace_s: 30 });
+    let clock = Some(sample::at(60_000));
+    let reported = registry::Reported { clock_skew_ms: -3, clock, state, gone, pace_s: 30 };
+    reply("reply-node-report", &reported);
     reply("reply-node-leave", &registry::Left { known: true, instances: 2, gone: true });
     reply("reply-node-gone", &registry::Declared { proof: sample::proof() });
 }

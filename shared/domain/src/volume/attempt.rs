@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::command::Context;
-use crate::{AttemptId, Timestamp, WorkerId};
+use crate::{AttemptId, Timestamp, WorkerId, limits};
 
 /// Which call an attempt makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -56,6 +56,10 @@ pub struct Attempt {
     pub worker: WorkerId,
     /// An executor does nothing past this.
     pub deadline: Timestamp,
+    /// When a reader stops to wait for the call although the deadline is later: so long a deadline
+    /// comes from a clock that was wrong. Set when the record is read, and not stored.
+    #[serde(skip)]
+    pub bound: Option<Timestamp>,
 }
 
 impl Attempt {
@@ -66,11 +70,24 @@ impl Attempt {
             call,
             worker: worker.clone(),
             deadline: context.now.after(context.policy.call_timeout),
+            bound: None,
         }
+    }
+
+    /// Bounds a deadline that is further ahead of the reader's clock than any call may take, give
+    /// or take the clock margin. The call may have begun just before the record was read.
+    pub fn bound_deadline(&mut self, read_at: Timestamp, call_timeout: Duration) {
+        let longest = read_at.after(call_timeout + limits::CLOCK_MARGIN);
+        self.bound = (self.deadline > longest).then_some(longest);
+    }
+
+    /// When the call has ended or been given up by its executor.
+    pub fn ends(&self) -> Timestamp {
+        self.bound.unwrap_or(self.deadline)
     }
 
     /// Whether the call may still begin, or be at work, somewhere (rule 3).
     pub fn may_still_act(&self, now: Timestamp, clock_margin: Duration) -> bool {
-        now <= self.deadline.after(clock_margin)
+        now <= self.ends().after(clock_margin)
     }
 }

@@ -1,6 +1,7 @@
 //! Whether a claim's release may go on now: rules 6, 12 and 14. How it goes on is in
 //! [`leave`](super::leave).
 
+use super::attempt::Attempt;
 use super::claim::{Claim, State};
 use super::command::{Context, Step, Write};
 use super::refusal::Refusal;
@@ -98,7 +99,7 @@ fn go_on(
         return not_due(Some(context.now.after(context.policy.retry.wait(1, context.jitter))));
     }
     // Nothing may start yet: an attempt of this claim or of another may still act.
-    not_due(in_the_way.map(|(_, attempt)| attempt.deadline.after(context.policy.clock_margin)))
+    not_due(in_the_way.map(|(_, attempt)| attempt.ends().after(context.policy.clock_margin)))
 }
 
 /// Why most claims go.
@@ -111,7 +112,7 @@ fn is_of(proven: &Proven, claim: &Claim) -> bool {
 
 /// When a reservation counts as given up by its caller, who would have asked again by then.
 fn abandoned_at(claim: &Claim, context: &Context) -> Timestamp {
-    let deadline = claim.attempt.as_ref().map(|attempt| attempt.deadline);
+    let deadline = claim.attempt.as_ref().map(Attempt::ends);
     let last_sign = [deadline, claim.next_try].into_iter().flatten().fold(claim.since, Ord::max);
     last_sign.after(context.policy.clock_margin).after(context.policy.abandoned_after)
 }

@@ -31,7 +31,7 @@ pub(super) fn confirm(
         return not_due(claim.next_try);
     }
     match volume.busy(context.now, &context.policy) {
-        Some((_, attempt)) => not_due(Some(attempt.deadline.after(context.policy.clock_margin))),
+        Some((_, attempt)) => not_due(Some(attempt.ends().after(context.policy.clock_margin))),
         None => Ok(Step::free(alloc)),
     }
 }

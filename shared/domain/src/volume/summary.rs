@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::attempt::Attempt;
 use super::claim::{Claim, State};
 use super::external::ExternalNodes;
 use crate::access::{Capability, Mode, admit};
@@ -74,7 +75,7 @@ impl Summary {
             Some(attempt) => (!attempt.call.is_controller(), attempt.call.is_controller()),
             None => (false, false),
         };
-        let deadline = claim.attempt.as_ref().map(|attempt| attempt.deadline).unwrap_or_default();
+        let deadline = claim.attempt.as_ref().map(Attempt::ends).unwrap_or_default();
         let call = || (deadline, alloc.clone());
         change.member_if(at_node || at_controller, &mut self.calls, call);
         change.member_if(at_controller, &mut self.controller_calls, call);

@@ -82,7 +82,7 @@ fn take_anew(
         return Err(Refusal::Busy {
             alloc: alloc.clone(),
             call: attempt.call,
-            until: attempt.deadline.after(context.policy.clock_margin),
+            until: attempt.ends().after(context.policy.clock_margin),
             error: None,
         });
     }
@@ -229,7 +229,7 @@ fn publish_again(
         return Err(Refusal::Busy {
             alloc: alloc.clone(),
             call: attempt.call,
-            until: attempt.deadline.after(context.policy.clock_margin),
+            until: attempt.ends().after(context.policy.clock_margin),
             error: own.error.clone(),
         });
     }

@@ -67,8 +67,9 @@ fn state() -> impl Strategy<Value = State> {
 }
 
 fn attempt() -> impl Strategy<Value = Attempt> {
-    (name('t', 3), call(), name('w', 2), any_time())
-        .prop_map(|(id, call, worker, deadline)| Attempt { id, call, worker, deadline })
+    (name('t', 3), call(), name('w', 2), any_time()).prop_map(|(id, call, worker, deadline)| {
+        Attempt { id, call, worker, deadline, bound: None }
+    })
 }
 
 pub fn text() -> impl Strategy<Value = String> {

@@ -51,7 +51,13 @@ pub fn claim(access: AccessMode, state: State, node: &str) -> Claim {
 
 /// An attempt that may still act.
 pub fn live(call: CallKind) -> Attempt {
-    Attempt { id: AttemptId::new("live").unwrap(), call, worker: worker(), deadline: NOW }
+    Attempt {
+        id: AttemptId::new("live").unwrap(),
+        call,
+        worker: worker(),
+        deadline: NOW,
+        bound: None,
+    }
 }
 
 /// An attempt that nobody answered, and whose deadline has passed by more than the margin.

@@ -1,6 +1,7 @@
 //! The volumes bucket, as volumes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use berth_bus::Fold;
 use berth_contract::key::{VolumeEntry, parse_volume};
@@ -11,6 +12,7 @@ use berth_domain::{AllocId, NodeId, PluginId, VolumeKey, limits};
 
 use super::handles::Handles;
 use super::load::{Load, Moved};
+use crate::clock;
 
 /// All volumes. Each is boxed: a hash table has room for more than it holds, and is copied when it
 /// grows.
@@ -19,6 +21,7 @@ pub struct Volumes {
     subtrees: HashMap<VolumeKey, Box<Subtree>>,
     load: Load,
     handles: Handles,
+    call_timeout: Option<Duration>,
 }
 
 /// One volume's subtree.
@@ -82,6 +85,13 @@ impl Volumes {
         HandleUse { others: named.collect(), claims: claims.collect() }
     }
 
+    /// Bounds the deadlines of attempts by this; by [`limits::CALL_TIMEOUT`] without it.
+    #[must_use]
+    pub fn with_call_timeout(mut self, call_timeout: Duration) -> Self {
+        self.call_timeout = Some(call_timeout);
+        self
+    }
+
     /// How many volumes there are.
     pub fn len(&self) -> usize {
         self.subtrees.len()
@@ -136,6 +146,7 @@ impl Fold for Volumes {
             }
             Some(VolumeEntry::Claim(volume, alloc)) => {
                 let read = record::read::<Claim>(value);
+                let call_timeout = self.call_timeout.unwrap_or(limits::CALL_TIMEOUT);
                 self.change(volume, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return Moved::default();
@@ -145,6 +156,9 @@ impl Fold for Volumes {
                         claim.epoch = revision;
                     }
                     located(&mut claim, &alloc);
+                    if let Some(attempt) = &mut claim.attempt {
+                        attempt.bound_deadline(clock::now(), call_timeout);
+                    }
                     let trail = record.trail.map(Traced::Trail);
                     match trail.or(record.trace.map(Traced::Change)) {
                         Some(traced) => subtree.traces.insert(alloc.clone(), Box::new(traced)),

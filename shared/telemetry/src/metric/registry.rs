@@ -64,6 +64,10 @@ registry! {
     /// Deleted keys that were purged, with their history, once their markers were old.
     Counter KEYS_PURGED = "berth.keys.purged", "{key}", [bucket];
 
+    /// How far the process's clock is from nats-server's, in milliseconds, ahead or behind.
+    /// Services measure it; agents measure theirs against the registry's.
+    Gauge CLOCK_SKEW = "berth.clock.skew", "{ms}", [];
+
     /// Whether the bus is connected: 0 or 1.
     Gauge BUS_CONNECTED = "berth.bus.connected", "{connection}", [];
     /// Connections to the bus that were made, the first included.

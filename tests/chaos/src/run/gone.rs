@@ -40,13 +40,7 @@ impl Run {
             Absence::Stopped => block_in_place(|| self.site.daemon(agent).pause()),
             Absence::CutOff => each(cables, Proxy::half_open),
         }
-        let declared = match self.noticed(node).await {
-            Ok(seen) => {
-                self.site.fence(node, true);
-                self.declared(node, seen).await
-            }
-            Err(seen) => Err(seen),
-        };
+        let declared = self.fence_and_declare(node).await;
         self.ledger.note(format!("{agent} declared gone: {declared:?}"));
         sleep(lasts).await;
         match absence {
@@ -54,10 +48,39 @@ impl Run {
             Absence::Stopped => self.site.daemon(agent).resume(),
             Absence::CutOff => each(cables, Proxy::heal),
         }
-        if declared.is_ok() {
-            self.undone(node).await;
+        match declared {
+            Ok(()) => self.undone(node).await,
+            Err(_) => self.unmounted(node).await,
         }
         self.site.fence(node, false);
+    }
+
+    /// Fences the node and declares it gone. When its record has changed since it was seen to be
+    /// down, a person looks again, and so does this.
+    async fn fence_and_declare(&self, node: usize) -> Result<(), String> {
+        let end = Instant::now() + DECLARED;
+        loop {
+            let seen = self.noticed(node).await?;
+            self.site.fence(node, true);
+            let declared = self.declared(node, seen).await;
+            let is_old = declared.as_ref().is_err_and(|said| said.contains("BERTH0009"));
+            if !is_old || Instant::now() > end {
+                return declared;
+            }
+        }
+    }
+
+    /// Waits until nothing is mounted on a node that was fenced and does not count as gone: its
+    /// workloads end, and it mounts nothing new while it is fenced.
+    async fn unmounted(&self, node: usize) {
+        let end = Instant::now() + UNDONE;
+        while !self.site.mounts(Some(node)).is_empty() {
+            if Instant::now() > end {
+                let left = self.site.mounts(Some(node));
+                return self.ledger.note(format!("n{} is fenced and keeps {left:?}", node + 1));
+            }
+            sleep(Duration::from_millis(300)).await;
+        }
     }
 
     async fn status(&self, node: usize) -> Result<NodeStatus, String> {

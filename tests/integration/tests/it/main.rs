@@ -8,6 +8,7 @@
 )]
 
 mod anydriver;
+mod clocks;
 mod config;
 mod failing;
 mod faults;
