@@ -82,9 +82,17 @@ async fn elected(collector: &Collector, process: &Process) -> KeptLease {
     let holder = json!(Leader { holder: process.worker.clone(), since: clock::now() }).to_string();
     let key = key::leader_lease("gc");
     loop {
-        let asked =
-            collector.leases.acquire(&key, holder.clone().into(), ttl, clock::begin_trace());
-        match asked.await {
+        let leases = &collector.leases;
+        let (value, trace) = (|| holder.clone().into(), clock::begin_trace());
+        let acquired = match leases.acquire(&key, value(), ttl, trace).await {
+            // Written by hand: it would stand for ever.
+            Err(LeaseError::Held { holder, .. }) if !holder.has_ttl => {
+                tracing::warn!(key, "a value without a TTL is no lease; it is written over");
+                leases.inherit(&holder, value(), ttl, trace).await
+            }
+            acquired => acquired,
+        };
+        match acquired {
             Ok(lease) => return lease.keep(),
             Err(LeaseError::Held { .. } | LeaseError::Lost { .. }) => {}
             Err(error) => tracing::warn!(error = chain(&error), "the lease cannot be had now"),

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use berth_contract::decode::{Decode, Decoder};
 use berth_domain::NodeId;
+use berth_domain::limits;
 use serde_json::{Map, Value};
 
 use crate::docker::{self, DockerConfig};
@@ -93,7 +94,8 @@ impl Decode for Config {
         let plugins = decoder.field::<Vec<Declaration>>(&mut object, "plugin");
         let plugins_dir = decoder.field::<Option<String>>(&mut object, "plugins_dir");
         let sockets_dir = decoder.field::<Option<String>>(&mut object, "sockets_dir");
-        let lease_ttl = seconds(decoder, &mut object, "lease_ttl_s", 10, 2..=3600);
+        let lease_ttl =
+            seconds(decoder, &mut object, "lease_ttl_s", 10, 2..=limits::LEASE_TTL_MAX.as_secs());
         let mut ms =
             |name, default, range| milliseconds(decoder, &mut object, name, default, range);
         let probe_interval = ms("probe_interval_ms", 2_000, 10..=3_600_000);

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use berth_bus::LeaseHold;
 use berth_contract::code::Code;
 use berth_contract::message::registry::Reported;
 use berth_contract::problem::Problem;
@@ -43,8 +44,8 @@ pub struct Gate {
 
 #[derive(Debug)]
 struct Known {
-    /// Whether the lease is held.
-    held: bool,
+    /// The lease, until it is lost.
+    lease: Option<LeaseHold>,
     /// How often it was gained.
     tenure: u64,
     /// How often the gate opened.
@@ -66,11 +67,18 @@ pub struct Entered {
     _entering: OwnedRwLockReadGuard<()>,
 }
 
+impl Known {
+    /// Asked each time: after a suspend the lease has ended before anybody noticed.
+    fn is_held(&self) -> bool {
+        self.lease.as_ref().is_some_and(LeaseHold::is_held)
+    }
+}
+
 impl Default for Gate {
     fn default() -> Self {
-        let (held, tenure, opened) = (false, 0, 0);
+        let (lease, tenure, opened) = (None, 0, 0);
         let standing = Standing::Unknown;
-        let known = Known { held, tenure, opened, standing, undone: None, kept_by: None };
+        let known = Known { lease, tenure, opened, standing, undone: None, kept_by: None };
         Self {
             known: watch::Sender::new(known),
             news: watch::Sender::new(0),
@@ -81,9 +89,9 @@ impl Default for Gate {
 
 impl Gate {
     /// The lease is held from now on.
-    pub fn lease_gained(&self) {
+    pub fn lease_gained(&self, lease: LeaseHold) {
         self.known.send_modify(|known| {
-            known.held = true;
+            known.lease = Some(lease);
             known.tenure += 1;
             known.standing = Standing::Unknown;
         });
@@ -93,7 +101,7 @@ impl Gate {
     /// The lease is lost: from now on somebody may say that the node is gone.
     pub fn lease_lost(&self) {
         self.known.send_modify(|known| {
-            known.held = false;
+            known.lease = None;
             known.standing = Standing::Unknown;
         });
     }
@@ -101,7 +109,7 @@ impl Gate {
     /// Which time the lease is held, to be noted before the registry is asked; none when it is not.
     pub fn tenure(&self) -> Option<u64> {
         let known = self.known.borrow();
-        known.held.then_some(known.tenure)
+        known.is_held().then_some(known.tenure)
     }
 
     /// The registry answered, to a report that was sent in this tenure.
@@ -112,7 +120,7 @@ impl Gate {
             (None, NodeState::Down) => Standing::Unknown,
         };
         self.known.send_if_modified(|known| {
-            if !known.held || known.tenure != tenure || known.standing == standing {
+            if !known.is_held() || known.tenure != tenure || known.standing == standing {
                 return false;
             }
             if standing == Standing::There {
@@ -182,7 +190,7 @@ impl Gate {
     pub fn pass(&self) -> Result<Pass, Problem> {
         let known = self.known.borrow();
         match &known.standing {
-            Standing::There => Ok(Pass(known.opened)),
+            Standing::There if known.is_held() => Ok(Pass(known.opened)),
             Standing::Gone(proof) => {
                 let message = format!(
                     "the node counts as gone ({proof}); it takes nothing new before it has undone \
@@ -191,11 +199,11 @@ impl Gate {
                 );
                 Err(Problem::new(Code::NodeReturning, message).retryable())
             }
-            Standing::Unknown if known.held => {
+            _ if known.is_held() => {
                 let message = "the registry has not said yet that the node counts as there";
                 Err(Problem::new(Code::NodeReturning, message).retryable())
             }
-            Standing::Unknown => {
+            _ => {
                 let message = "the node's lease is lost, and asked for again";
                 Err(Problem::new(Code::NodeReturning, message).retryable())
             }
@@ -236,9 +244,13 @@ mod tests {
         Proof { kind: ProofKind::Confirmed, by: "ada".to_owned(), at, note: String::new() }
     }
 
+    fn lease() -> LeaseHold {
+        LeaseHold::lasting(Duration::from_secs(60))
+    }
+
     fn open() -> Gate {
         let gate = Gate::default();
-        gate.lease_gained();
+        gate.lease_gained(lease());
         gate.told(1, &reported(NodeState::Ready, None));
         gate
     }
@@ -251,7 +263,7 @@ mod tests {
         assert_eq!(gate.tenure(), None);
         gate.told(0, &ready);
         assert!(gate.pass().is_err(), "without a lease nobody's word counts");
-        gate.lease_gained();
+        gate.lease_gained(lease());
         assert!(gate.pass().is_err(), "nobody has answered yet");
         gate.told(1, &reported(NodeState::Down, None));
         assert!(gate.pass().is_err(), "it does not count as there yet");
@@ -259,7 +271,7 @@ mod tests {
         gate.pass().unwrap();
         gate.lease_lost();
         assert!(gate.pass().unwrap_err().message.contains("lease is lost"));
-        gate.lease_gained();
+        gate.lease_gained(lease());
         gate.told(1, &ready);
         assert!(gate.pass().is_err(), "an answer of an earlier tenure is old");
         gate.told(2, &ready);
@@ -269,6 +281,16 @@ mod tests {
         assert!(refused.retryable && refused.message.contains("confirmed, says ada"), "{refused}");
     }
 
+    /// As after a suspend: nobody has told the gate that the lease is lost.
+    #[test]
+    fn it_is_closed_once_the_lease_has_ended() {
+        let gate = Gate::default();
+        gate.lease_gained(LeaseHold::lasting(Duration::ZERO));
+        gate.told(1, &reported(NodeState::Ready, None));
+        assert!(gate.pass().unwrap_err().message.contains("lease is lost"));
+        assert_eq!(gate.tenure(), None);
+    }
+
     #[tokio::test]
     async fn leave_from_before_it_closed_is_worth_nothing_once_it_opened_again() {
         let gate = open();
@@ -276,7 +298,7 @@ mod tests {
         drop(gate.enter(pass).await.unwrap());
         gate.lease_lost();
         assert!(gate.enter(pass).await.is_err());
-        gate.lease_gained();
+        gate.lease_gained(lease());
         gate.told(2, &reported(NodeState::Ready, None));
         assert!(gate.enter(pass).await.is_err());
         gate.enter(gate.pass().unwrap()).await.unwrap();
@@ -298,7 +320,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_undone_is_of_one_proof() {
         let gate = Gate::default();
-        gate.lease_gained();
+        gate.lease_gained(lease());
         gate.told(1, &reported(NodeState::Down, Some(proof(7))));
         let first = gate.gone(None).await;
         assert_eq!(first, proof(7));

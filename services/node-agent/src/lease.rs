@@ -11,16 +11,17 @@
 
 use std::time::Duration;
 
-use berth_bus::{Bucket, KeptLease, LeaseError};
+use berth_bus::{Bucket, Entry, KeptLease, LeaseError};
 use berth_contract::key;
 pub use berth_contract::lease::Holder;
 use berth_domain::NodeId;
 use berth_domain::retry::Schedule;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
+use serde_json::json;
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::gate::Gate;
 
@@ -85,6 +86,8 @@ enum Asked {
     Held(KeptLease),
     /// By another agent.
     Other(String),
+    /// By nobody: somebody wrote the key by hand.
+    Junk(Box<Entry>),
     /// The bus did not answer, or the key changed meanwhile.
     NotNow(LeaseError),
 }
@@ -93,12 +96,27 @@ impl Tenure {
     /// Waits until the lease is held; none when the shutdown comes first.
     pub async fn begin(&self, shutdown: &Shutdown) -> Option<KeptLease> {
         let mut tries = 0;
+        let mut junk: Option<(u64, Instant)> = None;
         loop {
             tries += 1;
-            match self.ask().await {
+            let mut asked = self.ask().await;
+            if let Asked::Junk(entry) = &asked {
+                let seen = junk.filter(|(revision, _)| *revision == entry.revision);
+                let (_, since) = *junk.insert(seen.unwrap_or((entry.revision, Instant::now())));
+                // An agent whose lease it overwrote notices within the TTL.
+                if since.elapsed() > 2 * self.ttl.now() {
+                    asked = self.inherit(entry).await;
+                }
+            }
+            match asked {
                 Asked::Held(lease) => {
-                    self.gate.lease_gained();
+                    self.gate.lease_gained(lease.hold());
                     return Some(lease);
+                }
+                Asked::Junk(entry) => {
+                    let node = &self.holder.node;
+                    let key = &entry.key;
+                    tracing::warn!(%node, key, "the lease's value is no agent's; waiting");
                 }
                 Asked::Other(other) => {
                     let node = &self.holder.node;
@@ -141,11 +159,17 @@ impl Tenure {
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.ask().await {
+            let asked = match self.ask().await {
+                // It overwrote our own lease.
+                Asked::Junk(entry) => self.inherit(&entry).await,
+                asked => asked,
+            };
+            match asked {
                 Asked::Held(lease) => {
-                    self.gate.lease_gained();
+                    self.gate.lease_gained(lease.hold());
                     return Ok(Some(lease));
                 }
+                Asked::Junk(_) => {}
                 Asked::Other(other) => return Err(Taken { node: self.holder.node.clone(), other }),
                 Asked::NotNow(error) => self.log(tries, &error),
             }
@@ -157,37 +181,39 @@ impl Tenure {
     }
 
     async fn ask(&self) -> Asked {
-        let value = match serde_json::to_vec(&self.holder) {
-            Ok(value) => value,
-            Err(error) => {
-                let key = key::node_lease(&self.holder.node);
-                return Asked::NotNow(LeaseError::Refused { key, why: error.to_string() });
-            }
-        };
         let key = key::node_lease(&self.holder.node);
-        let (ttl, trace) = (self.ttl.now(), clock::begin_trace());
-        match self.bucket.acquire(&key, value.clone().into(), ttl, trace).await {
+        let trace = clock::begin_trace();
+        match self.bucket.acquire(&key, self.value().into(), self.ttl.now(), trace).await {
             Ok(lease) => Asked::Held(lease.keep_for(self.ttl.follow())),
-            Err(LeaseError::Held { holder, .. }) if self.is_ours(&holder) => {
-                match self.bucket.inherit(&holder, value.into(), ttl, trace).await {
-                    Ok(lease) => Asked::Held(lease.keep_for(self.ttl.follow())),
-                    Err(error) => Asked::NotNow(error),
-                }
-            }
-            Err(LeaseError::Held { holder, .. }) => {
-                let said = holder.value.unwrap_or_default();
-                Asked::Other(String::from_utf8_lossy(&said).into_owned())
-            }
+            Err(LeaseError::Held { holder: entry, .. }) => self.held_by(entry).await,
             Err(error) => Asked::NotNow(error),
         }
     }
 
-    /// Whether it is held by an earlier life of this agent.
-    fn is_ours(&self, entry: &berth_bus::Entry) -> bool {
-        let holder = entry.value.as_ref().and_then(|said| serde_json::from_slice(said).ok());
-        holder.is_some_and(|holder: Holder| {
-            holder.agent == self.holder.agent && holder.boot_id == self.holder.boot_id
-        })
+    async fn held_by(&self, entry: Box<Entry>) -> Asked {
+        let value = entry.value.clone().unwrap_or_default();
+        match serde_json::from_slice::<Holder>(&value) {
+            Ok(holder) if entry.has_ttl => {
+                // An earlier life of this agent.
+                if holder.agent == self.holder.agent && holder.boot_id == self.holder.boot_id {
+                    return self.inherit(&entry).await;
+                }
+                Asked::Other(String::from_utf8_lossy(&value).into_owned())
+            }
+            _ => Asked::Junk(entry),
+        }
+    }
+
+    async fn inherit(&self, entry: &Entry) -> Asked {
+        let trace = clock::begin_trace();
+        match self.bucket.inherit(entry, self.value().into(), self.ttl.now(), trace).await {
+            Ok(lease) => Asked::Held(lease.keep_for(self.ttl.follow())),
+            Err(error) => Asked::NotNow(error),
+        }
+    }
+
+    fn value(&self) -> String {
+        json!(self.holder).to_string()
     }
 
     /// Gives it up: the node is gone at once, and not only when the lease would have ended.

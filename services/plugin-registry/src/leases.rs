@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use berth_bus::Fold;
 use berth_contract::key;
+use berth_contract::lease::Holder;
 use berth_domain::NodeId;
 use berth_telemetry::metric::LEASES;
 
@@ -11,6 +12,7 @@ use berth_telemetry::metric::LEASES;
 #[derive(Debug, Default)]
 pub struct Leases {
     held: BTreeSet<NodeId>,
+    junk: BTreeSet<NodeId>,
     changes: u64,
 }
 
@@ -29,6 +31,12 @@ impl Leases {
         self.held.len()
     }
 
+    /// Whether the node's lease was written by somebody else than an agent of that node. It counts
+    /// as held: the agent whose lease was overwritten has not noticed yet.
+    pub fn is_junk(&self, node: &NodeId) -> bool {
+        self.junk.contains(node)
+    }
+
     fn changed(&mut self) {
         self.changes += 1;
         LEASES.set(self.held.len() as u64, ["node".into()]);
@@ -41,14 +49,23 @@ impl Leases {
 }
 
 impl Fold for Leases {
-    fn put(&mut self, key: &str, _revision: u64, _value: &[u8]) {
-        if key::parse_node_lease(key).is_some_and(|node| self.held.insert(node)) {
+    fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
+        let Some(node) = key::parse_node_lease(key) else { return };
+        let holder = serde_json::from_slice::<Holder>(value);
+        if holder.is_ok_and(|holder| holder.node == node) {
+            self.junk.remove(&node);
+        } else if self.junk.insert(node.clone()) {
+            tracing::warn!(key, "the value was not written by this node's agent");
+        }
+        if self.held.insert(node) {
             self.changed();
         }
     }
 
     fn delete(&mut self, key: &str, _revision: u64) {
-        if key::parse_node_lease(key).is_some_and(|node| self.held.remove(&node)) {
+        let Some(node) = key::parse_node_lease(key) else { return };
+        self.junk.remove(&node);
+        if self.held.remove(&node) {
             self.changed();
         }
     }

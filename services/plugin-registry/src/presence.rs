@@ -9,9 +9,10 @@
 
 use std::time::Duration;
 
+use berth_bus::Entry;
 use berth_contract::{key, trace::TraceContext};
 use berth_domain::plugin::{Node, NodeState};
-use berth_domain::{NodeId, Timestamp};
+use berth_domain::{NodeId, Timestamp, limits};
 use berth_service::projection::Nodes;
 use berth_service::reconcile::{self, Next, Options, Waker};
 use berth_service::{Shutdown, clock, process};
@@ -69,7 +70,9 @@ async fn look(state: &State, rescan: Duration, waker: &Waker<NodeId>) {
 }
 
 fn unsettled(nodes: &Nodes, leases: &Leases) -> Vec<NodeId> {
-    let wrong = |(id, node): &(&NodeId, &Node)| node.state != demanded(node, leases.is_held(id));
+    let wrong = |(id, node): &(&NodeId, &Node)| {
+        node.state != demanded(node, leases.is_held(id)) || leases.is_junk(id)
+    };
     nodes.iter().filter(wrong).map(|(id, _)| id.clone()).collect()
 }
 
@@ -98,11 +101,30 @@ async fn work(state: &State, node: &NodeId) -> Next {
     }
 }
 
+/// A value without a TTL would stand for ever. With one it ends, later than the lease that it may
+/// have overwritten.
+async fn bound_junk(state: &State, junk: &Entry, trace: TraceContext) {
+    let value = junk.value.clone().unwrap_or_default();
+    let bounded = state.leases.inherit(junk, value, limits::LEASE_TTL_MAX, trace).await;
+    match bounded {
+        Ok(_) => {
+            tracing::warn!(key = junk.key, "a value without a TTL is no lease; it has one now");
+        }
+        // An agent has written over it, or the next look tries again.
+        Err(error) => {
+            tracing::debug!(key = junk.key, error = process::chain(&error), "not bounded");
+        }
+    }
+}
+
 /// Looks at the leader and writes what differs. The lease is read first: if it changes after that,
 /// the change wakes this node once more.
 async fn settle(state: &State, node: &NodeId, trace: TraceContext) -> Result<(), StoreError> {
     let lease = state.leases.get(&key::node_lease(node)).await?;
-    let held = lease.is_some_and(|lease| lease.value.is_some());
+    let held = lease.as_ref().is_some_and(|lease| lease.value.is_some());
+    if let Some(lease) = lease.filter(|lease| held && !lease.has_ttl) {
+        bound_junk(state, &lease, trace).await;
+    }
     let seen = state.look(node, std::collections::BTreeSet::new()).await?;
     let now = clock::now();
     let Some(next) = seen.standing.node.as_ref().and_then(|known| settled(known, held, now)) else {
@@ -120,6 +142,7 @@ mod tests {
     use berth_bus::Fold;
     use berth_contract::record;
     use berth_domain::proof::{Proof, ProofKind};
+    use serde_json::json;
 
     use super::*;
 
@@ -168,20 +191,33 @@ mod tests {
         assert_eq!(settled(&ready, true, now), Some(Node { since: now, ..down }));
     }
 
+    fn holder(node: &str) -> Vec<u8> {
+        let since = Timestamp::from_unix_ms(1);
+        let holder = json!({"node": node, "agent": "a", "pid": 1, "since": since});
+        serde_json::to_vec(&holder).unwrap()
+    }
+
     #[test]
     fn only_leases_that_are_gained_or_have_ended_are_changes() {
         let mut leases = Leases::default();
         let key = key::node_lease(&NodeId::new("n1").unwrap());
         leases.delete(&key, 1);
-        leases.put(&key, 2, b"{}");
+        leases.put(&key, 2, &holder("n1"));
         assert_eq!(leases.changes(), 1);
         for renewal in 3..9 {
-            leases.put(&key, renewal, b"{}");
+            leases.put(&key, renewal, &holder("n1"));
         }
         assert_eq!(leases.changes(), 1);
         leases.delete(&key, 9);
-        leases.put(&key, 10, b"{}");
+        leases.put(&key, 10, &holder("n1"));
         assert_eq!(leases.changes(), 3);
+        let node = NodeId::new("n1").unwrap();
+        for junk in [&b"junk"[..], &holder("n2")] {
+            leases.put(&key, 11, junk);
+            assert!(leases.is_held(&node) && leases.is_junk(&node));
+        }
+        leases.put(&key, 12, &holder("n1"));
+        assert!(leases.is_held(&node) && !leases.is_junk(&node));
     }
 
     #[test]
@@ -195,14 +231,14 @@ mod tests {
         ] {
             let id = NodeId::new(id).unwrap();
             nodes.put(&key::node(&id), 1, &record::write(node(state), None).unwrap());
-            leases.put(&key::node_lease(&id), 1, b"{}");
+            leases.put(&key::node_lease(&id), 1, &holder(id.as_str()));
             if !held {
                 leases.delete(&key::node_lease(&id), 2);
             }
         }
         // A lease without a node, and a key that is none of ours.
-        leases.put("node.other", 3, b"{}");
-        leases.put("node.a.b", 4, b"{}");
+        leases.put("node.other", 3, &holder("other"));
+        leases.put("node.a.b", 4, &holder("a.b"));
         let named: Vec<String> =
             unsettled(&nodes, &leases).iter().map(ToString::to_string).collect();
         assert_eq!(named, ["down.held", "ready-ended"]);

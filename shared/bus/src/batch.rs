@@ -82,6 +82,7 @@ impl Bucket {
             revision: headers::number(all, headers::SEQUENCE)?,
             value: value(all, &answer.payload),
             operation: headers::get(all, header::OPERATION).map(str::to_owned),
+            has_ttl: headers::get(all, headers::TTL).is_some(),
             created: created.and_then(|time| time.try_into().ok()).unwrap_or_default(),
         })
     }

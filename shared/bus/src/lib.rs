@@ -65,7 +65,7 @@ pub use commit::{Change, CommitError, Guard, Write};
 pub use config::{Config, Credentials};
 pub use connect::{Bus, ConnectError};
 pub use event::Events;
-pub use lease::{KeptLease, Lease, LeaseError};
+pub use lease::{KeptLease, Lease, LeaseError, LeaseHold};
 pub use link::Counts;
 pub use list::List;
 pub use mirror::{Fold, Mirror, MirrorError, MirrorOptions, NoPicture};

@@ -151,6 +151,7 @@ impl Bucket {
             revision: message.sequence,
             value: value(&message.headers, &message.payload),
             operation: headers::get(&message.headers, header::OPERATION).map(str::to_owned),
+            has_ttl: headers::get(&message.headers, headers::TTL).is_some(),
             created: Timestamp::from_unix_ms(message.unix_nanos / 1_000_000),
         })
     }

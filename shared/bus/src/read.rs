@@ -37,6 +37,8 @@ pub struct Entry {
     pub value: Option<Bytes>,
     /// The operation that wrote it, when it was written by [`Bucket::commit`].
     pub operation: Option<String>,
+    /// Whether it was written with a TTL, so that the server removes it by itself.
+    pub has_ttl: bool,
     /// When the server stored it, by the server's clock.
     pub created: Timestamp,
 }
@@ -211,6 +213,7 @@ impl Bucket {
             revision: message.sequence,
             value: value(&message.headers, &message.payload),
             operation: headers::get(&message.headers, header::OPERATION).map(str::to_owned),
+            has_ttl: headers::get(&message.headers, headers::TTL).is_some(),
             created: Timestamp::from_unix_ms(u64::try_from(millis).unwrap_or(0)),
         })
     }

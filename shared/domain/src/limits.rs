@@ -40,6 +40,8 @@ pub const PATH_BYTES_MAX: usize = 128;
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// What may be configured at most: so long an agent that was started anew remembers when it began.
 pub const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+/// The longest TTL that a node's lease may have.
+pub const LEASE_TTL_MAX: Duration = Duration::from_secs(3600);
 /// What is added to a deadline before a call that negates the first may be sent (safety rule 8);
 /// the clocks of hosts must differ by less.
 pub const CLOCK_MARGIN: Duration = Duration::from_secs(2);

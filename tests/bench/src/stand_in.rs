@@ -12,7 +12,6 @@ use berth_contract::problem::Problem;
 use berth_contract::subject::{AgentVerb, ControllerRpc, Global, controller_queue};
 use berth_contract::{bucket, key};
 use berth_domain::{NodeId, PluginId, Timestamp};
-use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::Fatal;
@@ -41,8 +40,10 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
     let name = format!("stand-in/bench/{}", std::process::id());
     let bus = Bus::connect(Config::new([args.nats], &name)).await?;
     let leases = bus.bucket(&bucket::LEASES, args.replicas).await?;
-    let holder = Bytes::from(json!({"holder": name}).to_string());
-    let lease = leases.acquire(&key::node_lease(&node), holder, LEASE, ask::trace()).await?;
+    let since = Timestamp::from_unix_ms(0);
+    let pid = std::process::id();
+    let holder = json!({"node": node, "agent": name, "pid": pid, "since": since}).to_string();
+    let lease = leases.acquire(&key::node_lease(&node), holder.into(), LEASE, ask::trace()).await?;
     let lease = lease.keep();
     let spec = ServiceSpec {
         name: "bench-stand-in".to_owned(),

@@ -52,7 +52,8 @@ async fn one_of_three_servers_lost_costs_time_and_nothing_else() {
             site.bus.bucket(&bucket::LEASES, 3).await.map_err(|error| error.to_string())?;
         let key = berth_contract::key::node_lease(&crate::site::node_id("n2"));
         let ttl = Duration::from_secs(60);
-        leases.acquire(&key, "{}".into(), ttl, trace()).await.map_err(|error| error.to_string())
+        let holder = crate::site::holder("n2").into();
+        leases.acquire(&key, holder, ttl, trace()).await.map_err(|error| error.to_string())
     })
     .await;
     site.node_is("n2", "ready", 2 * PATIENCE).await;

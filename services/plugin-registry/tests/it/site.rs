@@ -22,6 +22,7 @@ use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::wait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 /// A patience that only a broken run uses up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -196,7 +197,7 @@ impl Site {
     pub async fn lease(&self, node: &str, ttl: Duration) -> Lease {
         let leases = self.bucket(&bucket::LEASES).await;
         let key = key::node_lease(&node_id(node));
-        leases.acquire(&key, "{}".into(), ttl, trace()).await.unwrap()
+        leases.acquire(&key, holder(node).into(), ttl, trace()).await.unwrap()
     }
 
     /// The names of the events so far, with the instance or node they are about, in order.
@@ -311,4 +312,10 @@ pub fn instance(healthy: bool) -> Instance {
         node: None,
         id_since: None,
     }
+}
+
+/// What an agent writes into its node's lease.
+pub fn holder(node: &str) -> String {
+    let since = Timestamp::from_unix_ms(1);
+    json!({"node": node, "agent": "a", "pid": 1, "since": since}).to_string()
 }

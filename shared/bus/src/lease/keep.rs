@@ -5,17 +5,36 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{sleep, timeout};
 
-use super::{Lease, LeaseError};
+use super::{BootTime, Lease, LeaseError};
 use crate::exchange::pause;
 use crate::read::chain;
 
 /// Until when a kept lease is surely held; none once it is lost.
 #[derive(Debug, Clone, Copy)]
 struct Holding {
-    until: Option<Instant>,
+    until: Option<BootTime>,
 }
+
+/// Whether a kept lease is held. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct LeaseHold(watch::Receiver<Holding>);
+
+impl LeaseHold {
+    /// The hold of a lease that nobody renews, for tests.
+    pub fn lasting(ttl: Duration) -> Self {
+        Self(watch::channel(Holding { until: Some(BootTime::now().after(ttl)) }).1)
+    }
+
+    /// Whether it is surely held now. True also while a renewal is late but in time.
+    pub fn is_held(&self) -> bool {
+        self.0.borrow().until.is_some_and(|until| !until.left().is_zero())
+    }
+}
+
+/// How often a lease is compared with the clock. A timer does not go on in suspend.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// A lease that is renewed in the background. Dropped without [`release`](Self::release), it ends
 /// by itself.
@@ -23,7 +42,7 @@ struct Holding {
 pub struct KeptLease {
     key: String,
     fence: u64,
-    held: watch::Receiver<Holding>,
+    hold: LeaseHold,
     stop: watch::Sender<bool>,
     task: Option<JoinHandle<Option<Lease>>>,
 }
@@ -31,10 +50,10 @@ pub struct KeptLease {
 impl KeptLease {
     pub(super) fn new(lease: Lease, ttl: watch::Receiver<Duration>) -> Self {
         let (key, fence) = (lease.key.clone(), lease.fence);
-        let (state, held) = watch::channel(Holding { until: Some(lease.ends) });
+        let (state, holding) = watch::channel(Holding { until: Some(lease.ends) });
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(keep(lease, ttl, state, stopped));
-        Self { key, fence, held, stop, task: Some(task) }
+        Self { key, fence, hold: LeaseHold(holding), stop, task: Some(task) }
     }
 
     /// The key.
@@ -47,20 +66,26 @@ impl KeptLease {
         self.fence
     }
 
-    /// Whether it is surely held now. True also while a renewal is late but in time.
+    /// See [`LeaseHold::is_held`].
     pub fn is_held(&self) -> bool {
-        self.held.borrow().until.is_some_and(|until| Instant::now() < until)
+        self.hold.is_held()
+    }
+
+    /// Whether it is held, for others than its keeper.
+    pub fn hold(&self) -> LeaseHold {
+        self.hold.clone()
     }
 
     /// Returns when it is lost. May be dropped while it waits.
     pub async fn lost(&self) {
-        let mut held = self.held.clone();
+        let mut holding = self.hold.0.clone();
         loop {
-            let Some(until) = held.borrow_and_update().until else { return };
-            tokio::select! {
-                // Also when the task that renews did not run in time.
-                () = sleep_until(until) => if !self.is_held() { return },
-                changed = held.changed() => if changed.is_err() { return },
+            let Some(until) = holding.borrow_and_update().until else { return };
+            // Also when the task that renews did not run in time.
+            match timeout(until.left().min(CHECK_EVERY), holding.changed()).await {
+                Ok(Err(_)) => return,
+                Err(_) if !self.is_held() => return,
+                _ => {}
             }
         }
     }
@@ -108,9 +133,9 @@ async fn keep(
     let mut tries = 0;
     loop {
         let spread = 0.9 + 0.2 * rand::rng().random::<f64>();
-        let due = Instant::now() + renewed_after(lease.ttl).mul_f64(spread);
+        let due = renewed_after(lease.ttl).mul_f64(spread);
         tokio::select! {
-            () = sleep_until(due), if tries == 0 => {}
+            () = sleep(due), if tries == 0 => {}
             () = pause(tries), if tries > 0 => {}
             _ = stop.wait_for(|stop| *stop) => return Some(lease),
         }

@@ -5,13 +5,15 @@
 //! of a lease would hold it for ever; here every write carries it.
 //!
 //! **Promises** that a holder counts itself out before the server can: the lease ends, by this
-//! host's monotonic clock, a TTL after the last renewal was *sent*, less a tenth for the clocks'
-//! rates.
+//! host's clock since boot, which goes on in suspend, a TTL after the last renewal was *sent*, less
+//! a tenth for the clocks' rates. A value without a TTL ([`Entry::has_ttl`]) is no lease, since it
+//! would stand for ever: whoever finds one may [take it over](Bucket::inherit).
 //!
 //! **Never** fences anything: a process that was stopped for a minute believes for an instant that
 //! it still holds. Put [`Lease::fence`] into what the lease guards, and let the guard of that write
 //! decide. The bucket must keep one value per key: with more, the server raises every TTL.
 
+mod boot_time;
 mod keep;
 
 use std::time::Duration;
@@ -21,14 +23,14 @@ use berth_contract::{code::Code, problem::Problem};
 use bytes::Bytes;
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::commit::{Change, CommitError, Guard, Write};
 use crate::read::{Entry, ReadError, chain};
 
-pub use keep::KeptLease;
+use boot_time::BootTime;
+pub use keep::{KeptLease, LeaseHold};
 
 /// The shortest TTL, which is also the server's.
 const TTL_MIN: Duration = Duration::from_secs(1);
@@ -91,7 +93,7 @@ pub struct Lease {
     trace: TraceContext,
     fence: u64,
     revision: u64,
-    ends: Instant,
+    ends: BootTime,
 }
 
 impl Bucket {
@@ -113,7 +115,8 @@ impl Bucket {
     }
 
     /// Takes over the lease of a holder that is known to have ended, as [`LeaseError::Held`] showed
-    /// it: for a process that finds the lease of its own earlier life. No one sees it unheld.
+    /// it: for a process that finds the lease of its own earlier life, or a value that somebody
+    /// wrote by hand. No one sees it unheld.
     pub async fn inherit(
         &self,
         holder: &Entry,
@@ -148,7 +151,7 @@ impl Bucket {
             trace,
             fence: 0,
             revision,
-            ends: Instant::now() + ttl,
+            ends: BootTime::now(),
         };
         match lease.write(ttl).await {
             Ok(()) => {
@@ -183,14 +186,9 @@ impl Lease {
         self.revision
     }
 
-    /// Until when it is surely held, by this host's monotonic clock.
-    pub fn held_until(&self) -> Instant {
-        self.ends
-    }
-
     /// Whether it is surely held now.
     pub fn is_held(&self) -> bool {
-        Instant::now() < self.ends
+        !self.ends.left().is_zero()
     }
 
     /// Holds it for another TTL from now, which may be another than before.
@@ -201,7 +199,7 @@ impl Lease {
 
     /// Holds it for another TTL from now.
     pub async fn renew(&mut self) -> Result<(), LeaseError> {
-        let left = self.ends.saturating_duration_since(Instant::now());
+        let left = self.ends.left();
         if left.is_zero() {
             return Err(LeaseError::Lost { key: self.key.clone() });
         }
@@ -238,7 +236,7 @@ impl Lease {
 
     async fn write(&mut self, within: Duration) -> Result<(), LeaseError> {
         // Counted from before the write is sent: the server's count begins later.
-        let ends = Instant::now() + self.ttl - self.ttl / 10;
+        let ends = BootTime::now().after(self.ttl * 9 / 10);
         let write = Write {
             key: &self.key,
             change: Change::Put(self.value.clone()),

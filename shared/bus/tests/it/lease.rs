@@ -205,3 +205,23 @@ async fn what_cannot_be_a_lease_is_refused() {
     let bucket = bus.bucket(&STATE, 1).await.unwrap();
     assert!(matches!(acquire(&bucket, "first", TTL).await, Err(LeaseError::Refused { .. })));
 }
+
+/// Somebody wrote the key by hand; no such value ends by itself.
+#[tokio::test]
+async fn a_value_without_a_ttl_is_told_and_taken_over() {
+    let (_server, _bus, bucket) = one_bucket(&LEASES).await;
+    bucket.commit(put("leader", "junk", "leader", 0)).await.unwrap();
+    let Err(LeaseError::Held { holder, .. }) = acquire(&bucket, "first", TTL).await else {
+        panic!("it looks held");
+    };
+    assert!(!holder.has_ttl);
+    let lease = bucket.inherit(&holder, "first".into(), TTL, trace()).await.unwrap();
+    let Err(LeaseError::Held { holder, .. }) = acquire(&bucket, "second", TTL).await else {
+        panic!("it is held");
+    };
+    assert!(holder.has_ttl && lease.is_held());
+    bucket.commit(put("leader", "junk", "leader", lease.revision())).await.unwrap();
+    let kept = lease.keep();
+    timeout(PATIENCE, kept.lost()).await.unwrap();
+    assert!(!kept.is_held());
+}

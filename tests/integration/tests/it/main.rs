@@ -18,6 +18,7 @@ mod held;
 mod in_use;
 mod input;
 mod inspect;
+mod junk_lease;
 mod kills;
 mod life;
 mod lists;
