@@ -2,16 +2,18 @@
 //!
 //! **Owns** every reading of the kernel's mount tables ([`table`]) and of `/proc/PID`
 //! ([`process`]), the identity of a mount ([`identity`]), and which processes have one
-//! ([`holders`]); whose a path is ([`trust`]), and the file of a socket ([`socket`]).
+//! ([`holders`]); whose a path is ([`trust`]), and the file of a socket ([`socket`]); and the
+//! threads of operations that may hang ([`pool`]).
 //!
 //! **Promises** that what cannot be read is an error, never an absence.
 //!
-//! **Never** changes anything on the host but the file of a socket that it serves, and knows
-//! nothing of volumes, claims or the bus.
+//! **Never** changes anything on the host but the file of a socket that it serves, and what its
+//! caller has it signal; and knows nothing of volumes, claims or the bus.
 
 pub mod holders;
 pub mod identity;
 pub mod mount;
+pub mod pool;
 pub mod process;
 mod readings;
 pub mod socket;
@@ -21,4 +23,6 @@ pub mod trust;
 pub use holders::{Holder, HostMounts};
 pub use identity::MountId;
 pub use mount::{DeviceNumber, Mount, MountContent};
+pub use pool::{HostOperation, HostPool, HostPoolError, HungOperations};
+pub use process::ProcessHandle;
 pub use table::{MountPlace, MountTable, MountTableError};
