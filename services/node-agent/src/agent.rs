@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use berth_bus::{Bucket, Events, Service};
 use berth_contract::{bucket, stream};
+use berth_host::HostPool;
 use berth_host::trust::{self, TrustError, TrustedUsers};
 use berth_service::clock;
 use berth_service::process::{Fatal, Process};
@@ -25,6 +26,7 @@ use crate::docker;
 use crate::finish;
 use crate::gate::Gate;
 use crate::host::Host;
+use crate::host_pool::HungReport;
 use crate::identity::identity;
 use crate::journal::Journal;
 use crate::lane::Lanes;
@@ -133,8 +135,10 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let controllers = hosting.lanes;
     let mut running = Running { roster, lanes: vec![controllers.clone()] };
     let unaccounted = UnaccountedMounts::default();
+    let (pool, hung) = (HostPool::of_process(), HungReport::default());
     let reporter = Reporter {
         journal: journal.fault(),
+        hung: hung.clone(),
         bus: process.bus.clone(),
         host: host.clone(),
         plugins: plugins.clone(),
@@ -147,7 +151,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     running.lanes.push(lanes.clone());
     let bus = process.bus.clone();
     let at_gate = gate.clone();
-    let binds = Binds::new(&paths, &host.boot_id, &config.bind_below);
+    let binds = Binds::new(&pool, &paths, &host.boot_id, &config.bind_below);
     let mounter = Mounter::new(Parts {
         bus,
         host,
@@ -160,7 +164,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         controllers,
         tell,
         gate,
-        looks: Looks::default(),
+        looks: Looks::new(&pool),
+        pool: pool.clone(),
         since: clock::now(),
         runs: runs.clone(),
         unaccounted,
@@ -173,6 +178,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     berth_service::notify::ready();
 
     let keeping = tokio::spawn(journal.clone().keep_open(shutdown.clone()));
+    let counting = tokio::spawn(hung.keep(pool, shutdown.clone()));
     let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
     let _looking = mounter.keep_looking(config.look_interval, &shutdown);
     let watching = tokio::spawn(runs::watch(runs, process.bus.clone(), shutdown.clone()));
@@ -182,6 +188,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     end.abort();
     reporting.abort();
     keeping.abort();
+    counting.abort();
     coming_back.abort();
     watching.abort();
     drain(service, running, &reporter, &events, config.drain).await;

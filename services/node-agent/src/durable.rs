@@ -2,16 +2,20 @@
 //!
 //! **Owns** one directory. A node has hundreds of entries of a few hundred bytes.
 //!
-//! **Promises** that a change is on the disk, whole, when [`Durable::write`] returns; that after a
+//! **Promises** that changes are made one at a time, on one thread ([`in_turn`]): a disk that hangs
+//! holds one of tokio's threads for blocking calls. That a change is on the disk, whole, when [`Durable::write`] returns; that after a
 //! write that failed nothing is written until [`Durable::open_again`] has read all entries and
 //! written a trial: the engine takes no write then, and what failed may be on the disk or not.
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use berth_service::process::chain;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use thiserror::Error;
+use tokio::sync::Mutex;
+use tokio::task::{JoinError, spawn_blocking};
 
 /// Where it is tried whether anything can be written.
 const TRIALS: &str = "trials";
@@ -57,6 +61,20 @@ pub enum DurableError {
         /// What the write that failed ended with.
         why: String,
     },
+}
+
+/// Makes a change of a store after those that came before it, off the async thread. It is made also
+/// when its caller stops waiting.
+pub async fn in_turn<S: Send + 'static, T: Send + 'static>(
+    store: &Arc<Mutex<S>>,
+    change: impl FnOnce(&mut S) -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    let turn = Arc::clone(store).lock_owned();
+    let made = tokio::spawn(async move {
+        let mut store = turn.await;
+        spawn_blocking(move || change(&mut store)).await
+    });
+    made.await.flatten()
 }
 
 /// The entries of one directory.

@@ -213,10 +213,7 @@ fn tell(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Failure>)
     PLUGIN_CALLS_DURATION.record(elapsed, [rpc.name().into()]);
 }
 
-async fn connect(
-    socket: Arc<Path>,
-    users: Arc<TrustedUsers>,
-) -> io::Result<TokioIo<UnixStream>> {
+async fn connect(socket: Arc<Path>, users: Arc<TrustedUsers>) -> io::Result<TokioIo<UnixStream>> {
     let stream = connect_trusted(socket, users).await.map_err(explain)?;
     Ok(TokioIo::new(UnixStream::from_std(stream)?))
 }

@@ -23,6 +23,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -62,8 +64,6 @@ pub struct HungOperations {
     pub oldest: HostOperation,
     /// When the oldest began, by the host's clock.
     pub since: SystemTime,
-    /// How long the oldest has run.
-    pub age: Duration,
 }
 
 impl fmt::Display for HungOperations {
@@ -71,7 +71,9 @@ impl fmt::Display for HungOperations {
         let HostOperation { what, share, place } = &self.oldest;
         let (noun, verb) =
             if self.count == 1 { ("operation", "hangs") } else { ("operations", "hang") };
-        write!(f, "{} host {noun} {verb}, the oldest for {} s: ", self.count, self.age.as_secs())?;
+        let since = OffsetDateTime::from(self.since).truncate_to_second();
+        let since = since.format(&Rfc3339).map_err(|_| fmt::Error)?;
+        write!(f, "{} host {noun} {verb}, the oldest since {since}: ", self.count)?;
         write!(f, "{what} at {} ({share})", place.display())
     }
 }
@@ -232,7 +234,7 @@ impl HostPool {
     /// The operations that have run past their deadlines; `None` when there are none.
     pub fn hung(&self) -> Option<HungOperations> {
         let (all, now) = (self.lock(), Instant::now());
-        HungOperations::among(all.running.values().filter(|one| one.deadline <= now), now)
+        HungOperations::among(all.running.values().filter(|one| one.deadline <= now))
     }
 
     /// Waits until the operation may begin.
@@ -350,7 +352,7 @@ impl Operations {
         let (now, operation) = (Instant::now(), operation.clone());
         let in_the_way = self.in_the_way(&operation);
         let hung = in_the_way.iter().filter(|one| one.deadline <= now).copied();
-        match HungOperations::among(hung, now) {
+        match HungOperations::among(hung) {
             Some(hung) => HostPoolError::Hung { operation, hung },
             None => HostPoolError::Busy { running: in_the_way.len(), operation, within },
         }
@@ -373,15 +375,10 @@ impl Operations {
 }
 
 impl HungOperations {
-    fn among<'a>(hung: impl Iterator<Item = &'a Running>, now: Instant) -> Option<Self> {
+    fn among<'a>(hung: impl Iterator<Item = &'a Running>) -> Option<Self> {
         let hung: Vec<&Running> = hung.collect();
         let oldest = hung.iter().min_by_key(|one| one.began)?;
-        Some(Self {
-            count: hung.len(),
-            oldest: oldest.operation.clone(),
-            since: oldest.since,
-            age: now.duration_since(oldest.began),
-        })
+        Some(Self { count: hung.len(), oldest: oldest.operation.clone(), since: oldest.since })
     }
 }
 

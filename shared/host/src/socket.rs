@@ -178,7 +178,10 @@ pub async fn connect_trusted(
 
 /// Connects to the socket at `path`, once the path is known to be trusted, and answers the
 /// connection once the process behind it is.
-pub fn connect_trusted_blocking(path: &Path, users: &TrustedUsers) -> Result<UnixStream, ConnectError> {
+pub fn connect_trusted_blocking(
+    path: &Path,
+    users: &TrustedUsers,
+) -> Result<UnixStream, ConnectError> {
     let trusted = trust::open(path, users)?;
     if trusted.kind != FileType::Socket {
         return Err(ConnectError::NotASocket(in_words(trusted.kind)));

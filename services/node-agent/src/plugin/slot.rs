@@ -84,6 +84,9 @@ impl Slot {
         let mut members = self.members();
         members.all.retain(|member| member.key != key);
         let is_last = members.all.is_empty();
+        if let [alone] = &members.all[..] {
+            alone.forget_volumes();
+        }
         drop(members);
         if !is_last {
             self.fold();
@@ -100,12 +103,24 @@ impl Slot {
         }
     }
 
-    /// Notes that an instance mounts a volume, in its record while it has company: alone it has
-    /// mounted all that there is.
+    /// Notes that an instance mounts a volume, while it has company: alone it has mounted all that
+    /// there is. Before another one joins, [`Self::settle`] takes that from the journal.
     pub(super) async fn attribute(&self, member: &Arc<Member>, volume: &str) {
-        let is_new = member.mounts(volume);
-        if is_new && self.members().all.len() > 1 {
+        let has_company = self.members().all.len() > 1;
+        if has_company && member.mounts(volume) {
             member.save().await;
+        }
+    }
+
+    /// Whether an instance has volumes on record that may be gone.
+    pub(super) fn has_old_volumes(&self) -> bool {
+        self.members().all.iter().any(|member| member.has_old_volumes())
+    }
+
+    /// Forgets the volumes of which nothing is mounted here any more.
+    pub(super) fn keep_volumes(&self, mounted: &BTreeSet<String>) {
+        for member in &self.members().all {
+            member.keep_volumes(mounted);
         }
     }
 
