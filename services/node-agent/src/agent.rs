@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use berth_bus::{Bucket, Events, Service};
 use berth_contract::{bucket, stream};
-use berth_host::HostPool;
+use berth_domain::NodeId;
+use berth_host::pool::directory_share;
 use berth_host::trust::{self, TrustError, TrustedUsers};
+use berth_host::{HostOperation, HostPool};
 use berth_service::clock;
 use berth_service::process::{Fatal, Process};
 use berth_service::runs::Runs;
@@ -26,7 +28,7 @@ use crate::docker;
 use crate::finish;
 use crate::gate::Gate;
 use crate::host::Host;
-use crate::host_pool::HungReport;
+use crate::host_pool::{CHANGE_MAX, HungReport};
 use crate::identity::identity;
 use crate::journal::Journal;
 use crate::lane::Lanes;
@@ -76,20 +78,22 @@ enum StateDirError {
 /// Runs until told to end.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
-    let state_dir = open_state_dir(&config.state_dir)?;
+    let (pool, hung) = (HostPool::of_process(), HungReport::default());
+    let State { dir: state_dir, runs, host, id } = {
+        let (dir, node) = (config.state_dir.clone(), config.node.clone());
+        let operation = HostOperation::new("open", directory_share(&dir), dir.clone());
+        pool.run(operation, CHANGE_MAX, move || State::open(&dir, node)).await??
+    };
     // Opening it also makes sure that no other agent works here.
     let journal = Journal::open(state_dir.join("journal")).await?;
     let paths = Paths::new(&state_dir);
-    let runs = Runs::below(&state_dir);
-    runs.make()?;
-    let host = Host::read(config.node.clone());
     let (node, boot_id) = (host.node.clone(), host.boot_id.clone());
     node::log_what_is_here(&journal, &paths, &host.boot_id).await?;
     let gate = Gate::default();
     let (leases, events, volumes) = process.prepare(open(&process)).await?;
     let tenure = Tenure {
         bucket: leases,
-        holder: holder(&host, identity(&state_dir, rand::random())?),
+        holder: holder(&host, id),
         ttl: Ttl::new(config.lease_ttl),
         gate: gate.clone(),
     };
@@ -135,7 +139,6 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let controllers = hosting.lanes;
     let mut running = Running { roster, lanes: vec![controllers.clone()] };
     let unaccounted = UnaccountedMounts::default();
-    let (pool, hung) = (HostPool::of_process(), HungReport::default());
     let reporter = Reporter {
         journal: journal.fault(),
         hung: hung.clone(),
@@ -262,6 +265,26 @@ fn holder(host: &Host, agent: String) -> Holder {
         hostname: host.attributes.get("hostname").cloned().unwrap_or_default(),
         pid: std::process::id(),
         since: clock::now(),
+    }
+}
+
+/// What the agent reads before it does anything.
+struct State {
+    /// The state directory.
+    dir: PathBuf,
+    runs: Runs,
+    host: Host,
+    /// Which agent it is.
+    id: String,
+}
+
+impl State {
+    fn open(dir: &Path, node: NodeId) -> Result<Self, Fatal> {
+        let dir = open_state_dir(dir)?;
+        let runs = Runs::below(&dir);
+        runs.make()?;
+        let id = identity(&dir, rand::random())?;
+        Ok(Self { dir, runs, host: Host::read(node), id })
     }
 }
 

@@ -219,6 +219,9 @@ pub async fn ask(
 
 #[cfg(test)]
 mod tests {
+    use berth_contract::code::Code;
+    use berth_contract::key::claim;
+    use berth_contract::message::query::UnreadableRecord;
     use berth_domain::access::{AccessMode, Mode};
     use berth_domain::{PluginId, Timestamp, VolumeId};
 
@@ -261,5 +264,25 @@ mod tests {
         let older = Claimed { index: 5, ..claimed };
         assert_eq!(certain(&older), []);
         assert_eq!(certain(&Claimed::default()), [], "what is not known is in use");
+    }
+
+    #[test]
+    fn of_a_long_list_only_the_claims_of_uses_that_are_here_are_kept() {
+        let (volume, alloc, _) = used("a", 5);
+        let here = BTreeSet::from([(volume.clone(), alloc.clone())]);
+        let unreadable = |alloc: AllocId| UnreadableRecord {
+            key: claim(&volume, &alloc),
+            code: Code::DamagedRecord,
+            error: "damaged".to_owned(),
+        };
+        let mut claimed = Claimed { index: u64::MAX, keys: BTreeSet::new() };
+        for page in 0..PAGES_MAX {
+            let others = (0..100).map(|at| AllocId::new(format!("other-{page}-{at}")).unwrap());
+            let next = Some(page.to_string());
+            let unreadable = others.chain([alloc.clone()]).map(unreadable).collect();
+            let page = Claims { index: 9, claims: Vec::new(), next: next.clone(), unreadable };
+            assert_eq!(claimed.take_in(page, &here), next);
+        }
+        assert_eq!(claimed, Claimed { index: 9, keys: here });
     }
 }

@@ -47,6 +47,8 @@ struct State {
     record: Record,
     /// More volumes on record than this are worth a look at which of them are still here.
     volumes_max: usize,
+    /// The last write of the record failed.
+    is_unsaved: bool,
     /// Why its process does not run, of one that the agent runs.
     down: Option<String>,
     /// Its source is gone; how many mounts need it.
@@ -78,6 +80,7 @@ impl Member {
                 view,
                 record,
                 volumes_max: VOLUMES_MAX,
+                is_unsaved: false,
                 down: None,
                 leaving: None,
                 spared: None,
@@ -171,10 +174,18 @@ impl Member {
         let _writing = self.writing.lock().await;
         let (record, place) = (self.record(), records.file(&self.key));
         let write = move || records.write(&record);
-        if let Err(error) = with_agent_file("write a record", &place, write).await {
+        let written = with_agent_file("write a record", &place, write).await;
+        let was_unsaved = std::mem::replace(&mut self.state().is_unsaved, written.is_err());
+        // It is tried again each time that the roster looks.
+        if let (Err(error), false) = (written, was_unsaved) {
             let (plugin, instance) = (&self.said.id, &self.key);
             tracing::error!(%plugin, instance, %error, "what is kept of a plugin was not written");
         }
+    }
+
+    /// Whether the record on the disk is older than what is known.
+    pub(super) fn is_unsaved(&self) -> bool {
+        self.state().is_unsaved
     }
 
     /// A call begins, until what is returned is dropped.

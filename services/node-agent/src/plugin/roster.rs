@@ -18,6 +18,7 @@
 //! agent was killed is here when it is back, by its records.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +28,8 @@ use berth_contract::event::EventName;
 use berth_contract::message::plugin::SourceFault;
 use berth_domain::limits::LIST_MAX;
 use berth_domain::{NodeId, PluginId};
+use berth_host::pool::directory_share;
+use berth_host::{HostOperation, HostPool};
 use berth_service::clock;
 use berth_service::shutdown::{Shutdown, Trigger};
 use tokio::sync::{mpsc, watch};
@@ -42,7 +45,7 @@ use super::serve::Asked;
 use super::{Member, Plugin, Plugins, Supervision, supervise};
 use crate::controller::{self, Hosting};
 use crate::finish;
-use crate::host_pool::with_agent_file;
+use crate::host_pool::{CHANGE_MAX, with_agent_file};
 use crate::journal::Journal;
 
 /// How often it is looked who is here.
@@ -167,7 +170,10 @@ impl Roster {
         };
         let records = roster.parts.records.clone();
         let dir = records.root().to_owned();
-        match with_agent_file("read records", &dir, move || records.load()).await {
+        let operation = HostOperation::new("read records", directory_share(&dir), dir);
+        let pool = HostPool::of_process();
+        let read = pool.run(operation, CHANGE_MAX, move || records.load()).await;
+        match read.map_err(io::Error::from).flatten() {
             Ok((records, faults)) => {
                 roster.record_faults = faults;
                 roster.remember(&records);
@@ -251,6 +257,9 @@ impl Roster {
         }
         self.tell_faults(&faults);
         self.forget_volumes();
+        for seat in self.seats.values().filter(|seat| seat.member.is_unsaved()) {
+            seat.member.save().await;
+        }
         self.part(&keys).await;
     }
 

@@ -104,9 +104,10 @@ async fn find_running(
     loop {
         let (known, socket) = (member.record().process, member.socket.clone());
         let boot_id = running.boot_id.clone();
-        let find = move || match known {
-            Some(known) => Process::adopt(known, &boot_id),
-            None => Process::find(&socket, &boot_id),
+        // The record may be older than the process: what was written last may not be on the disk.
+        let find = move || match known.map(|known| Process::adopt(known, &boot_id)).transpose()? {
+            Some(Some(process)) => Ok(Some(process)),
+            _ => Process::find(&socket, &boot_id),
         };
         let error = match with_processes("look for a plugin", &member.socket, find).await {
             Ok(process) => return Some(process),

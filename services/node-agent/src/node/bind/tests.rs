@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use berth_domain::{AllocId, Namespace, PluginId, VolumeId, VolumeKey};
 use berth_harness::root;
+use berth_host::pool::SHARE_MAX;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tokio::net::lookup_host;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::journal::Journal;
@@ -81,14 +82,34 @@ async fn inspections_that_hang_delay_neither_the_journal_nor_the_way_to_the_bus(
             binds.put(&host, from, spot, &place, AttachmentMode::FileSystem).await
         });
     }
-    sleep(Duration::from_millis(200)).await;
-
+    while pool.hung().is_none() {
+        sleep(Duration::from_millis(10)).await;
+    }
     let written = timeout(PATIENCE, journal.begin_detach(&volume(0), &alloc, 7)).await;
     assert!(written.is_ok_and(|written| written.is_ok()), "the journal waits for inspections");
     let found = timeout(PATIENCE, lookup_host("localhost:4222")).await;
     assert!(found.is_ok_and(|found| found.is_ok()), "the bus is not looked for");
+    // Each caller has its answer, though none of the inspections ends.
+    let mut refused = 0;
+    while let Some(put) = timeout(PATIENCE, puts.join_next()).await.unwrap() {
+        let problem = put.unwrap().unwrap_err();
+        let names_them = problem.message.contains("32 host operations hang, the oldest since")
+            && problem.message.contains(&below.display().to_string());
+        refused += usize::from(problem.retryable && names_them);
+    }
+    assert_eq!(refused, INSPECTIONS - SHARE_MAX, "{:?}", pool.hung());
+    let asked = Instant::now();
+    binds.look(below.join("0").to_str().unwrap()).await.unwrap_err();
+    assert!(asked.elapsed() < INSPECT_MAX / 2, "a caller waits for what hangs");
+    // Other paths are looked at meanwhile.
+    let well = dir.join("well");
+    fs::create_dir(&well).unwrap();
+    let others = Binds::new(&pool, &paths, "boot", std::slice::from_ref(&dir));
+    others.look(well.to_str().unwrap()).await.unwrap();
     drop(hung);
-    while let Some(put) = puts.join_next().await {
-        put.unwrap().unwrap_err();
+    let end = Instant::now() + PATIENCE;
+    while pool.hung().is_some() {
+        assert!(Instant::now() < end, "{:?}", pool.hung());
+        sleep(Duration::from_millis(10)).await;
     }
 }
