@@ -171,3 +171,51 @@ impl Durable {
         DurableError::Write { path: self.path.clone(), source }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::task::JoinSet;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// More than the threads that tokio has for blocking calls.
+    const CHANGES: u32 = 600;
+
+    #[tokio::test]
+    async fn changes_that_wait_for_a_disk_hold_one_thread_and_are_made_in_order() {
+        let store = Arc::new(Mutex::new(Vec::new()));
+        let (go_on, waits) = mpsc::channel::<()>();
+        let begun = Arc::new(AtomicU32::new(0));
+        let mut changes = JoinSet::new();
+        let hangs = Arc::clone(&store);
+        changes.spawn(async move {
+            // As a write to a disk that hangs.
+            in_turn(&hangs, move |_| drop(waits.recv())).await
+        });
+        tokio::task::yield_now().await;
+        for number in 0..CHANGES {
+            let (store, begun) = (Arc::clone(&store), Arc::clone(&begun));
+            changes.spawn(async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                in_turn(&store, move |made| made.push(number)).await
+            });
+        }
+        while begun.load(Ordering::SeqCst) < CHANGES {
+            tokio::task::yield_now().await;
+        }
+        let others = timeout(Duration::from_secs(20), spawn_blocking(|| ())).await;
+        others.expect("no thread is left for others").unwrap();
+        assert!(changes.try_join_next().is_none(), "a change was made before the one that hangs");
+        // A change is made also when its caller stops waiting.
+        changes.abort_all();
+        go_on.send(()).unwrap();
+        in_turn(&store, |_| ()).await.unwrap();
+        let expected: Vec<u32> = (0..CHANGES).collect();
+        assert_eq!(*store.lock().await, expected);
+    }
+}

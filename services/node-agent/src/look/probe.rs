@@ -25,7 +25,7 @@ use nix::sys::statvfs::statvfs;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::host_pool::look_at_mount;
+use crate::host_pool::{INSPECT_MAX, look_at_mount};
 use crate::journal::Disk;
 
 /// What the kernel says of its block devices.
@@ -99,7 +99,7 @@ impl Probes {
         patience: Duration,
         look: impl FnOnce() -> Found + Send + 'static,
     ) -> Found {
-        let mut under_way = self.join_or_begin(operation, patience, look);
+        let mut under_way = self.join_or_begin(operation, look);
         // What an earlier look waited for is not waited for once more.
         let until = under_way.began + patience;
         match timeout_at(until, under_way.found.wait_for(Option::is_some)).await {
@@ -113,7 +113,6 @@ impl Probes {
     fn join_or_begin(
         &self,
         operation: HostOperation,
-        patience: Duration,
         look: impl FnOnce() -> Found + Send + 'static,
     ) -> Look {
         let path = operation.place.clone();
@@ -130,7 +129,8 @@ impl Probes {
         };
         let probes = self.clone();
         tokio::spawn(async move {
-            match probes.pool.run(operation, patience, work).await {
+            // However soon its first caller is to be answered: others join it, and it hangs later.
+            match probes.pool.run(operation, INSPECT_MAX, work).await {
                 // One that is late ends the look itself, whenever it returns.
                 Ok(()) | Err(HostPoolError::Late { .. }) => {}
                 Err(error) => probes.end(&path, &answer, Found::Unknown(error.to_string())),

@@ -10,6 +10,7 @@ use futures_util::future::join_all;
 use nix::mount::{MntFlags, umount2};
 
 use crate::dead::{fuse, fuse_or_skip};
+use crate::plugins::{Plant, well};
 use crate::world::{PATIENCE, World, lease};
 
 /// The node's attribute.
@@ -78,4 +79,37 @@ async fn a_caller_directory_that_hangs_is_shown_and_delays_neither_mounts_nor_th
     })
     .await;
     world.judge();
+}
+
+/// The disk with what the agent keeps of a plugin hangs: its record, its socket, and what it says.
+#[tokio::test]
+async fn plugin_files_that_hang_delay_neither_the_answers_of_the_agent_nor_its_lease() {
+    if !root::or_skip("mounts a file system that hangs") || !fuse_or_skip("a disk that hangs") {
+        return;
+    }
+    let plant = Plant::start().await;
+    plant.write("dev", &plant.command("a.example", "1.0", ""));
+    let one = plant.one("dev", well).await;
+    let holder = lease(&plant.bus).await.expect("the lease is held");
+    let dir = plant.dir.join("state/plugins").join(&one.instance);
+    let server = fuse(&dir);
+    let begun = Instant::now();
+    let shown = wait::until("it is reported what hangs", PATIENCE, async || {
+        // Within the time of one request.
+        plant.here().await.map_err(|problem| problem.to_string())?;
+        reported(&plant).ok_or("nothing is reported".to_owned())
+    })
+    .await;
+    assert!(shown.contains("read what a plugin says at ") && shown.contains("output.log"));
+    // For longer than a lease lives that is not renewed.
+    tokio::time::sleep(Duration::from_secs(4).saturating_sub(begun.elapsed())).await;
+    assert_eq!(lease(&plant.bus).await, Some(holder), "the lease was lost");
+    assert!(plant.one("dev", well).await.pid == one.pid, "it is left alone");
+
+    drop(server);
+    umount2(&dir, MntFlags::MNT_DETACH).unwrap();
+    wait::until("it is reported that nothing hangs", PATIENCE, async || {
+        reported(&plant).map_or(Ok(()), Err)
+    })
+    .await;
 }
