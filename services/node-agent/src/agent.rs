@@ -79,11 +79,7 @@ enum StateDirError {
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     let (pool, hung) = (HostPool::of_process(), HungReport::default());
-    let State { dir: state_dir, runs, host, id } = {
-        let (dir, node) = (config.state_dir.clone(), config.node.clone());
-        let operation = HostOperation::new("open", directory_share(&dir), dir.clone());
-        pool.run(operation, CHANGE_MAX, move || State::open(&dir, node)).await??
-    };
+    let State { dir: state_dir, runs, host, id } = State::read(&config, &pool).await?;
     // Opening it also makes sure that no other agent works here.
     let journal = Journal::open(state_dir.join("journal")).await?;
     let paths = Paths::new(&state_dir);
@@ -279,6 +275,12 @@ struct State {
 }
 
 impl State {
+    async fn read(config: &Config, pool: &HostPool) -> Result<Self, Fatal> {
+        let (dir, node) = (config.state_dir.clone(), config.node.clone());
+        let operation = HostOperation::new("open", directory_share(&dir), dir.clone());
+        pool.run(operation, CHANGE_MAX, move || Self::open(&dir, node)).await?
+    }
+
     fn open(dir: &Path, node: NodeId) -> Result<Self, Fatal> {
         let dir = open_state_dir(dir)?;
         let runs = Runs::below(&dir);

@@ -2,10 +2,13 @@
 //!
 //! **Owns** one directory. A node has hundreds of entries of a few hundred bytes.
 //!
-//! **Promises** that changes are made one at a time, on one thread ([`in_turn`]): a disk that hangs
-//! holds one of tokio's threads for blocking calls. That a change is on the disk, whole, when [`Durable::write`] returns; that after a
-//! write that failed nothing is written until [`Durable::open_again`] has read all entries and
-//! written a trial: the engine takes no write then, and what failed may be on the disk or not.
+//! **Promises**
+//! - that a change is on the disk, whole, when [`Durable::write`] returns;
+//! - that changes of a store are made one at a time ([`in_turn`]), so that a disk that hangs holds
+//!   one of tokio's threads for blocking calls;
+//! - that after a write that failed nothing is written until [`Durable::open_again`] has read all
+//!   entries and written a trial: the engine takes no write then, and what failed may be on the
+//!   disk or not.
 
 use std::fs;
 use std::path::PathBuf;
@@ -195,7 +198,7 @@ mod tests {
         let hangs = Arc::clone(&store);
         changes.spawn(async move {
             // As a write to a disk that hangs.
-            in_turn(&hangs, move |_| drop(waits.recv())).await
+            in_turn(&hangs, move |_| waits.recv().unwrap()).await
         });
         tokio::task::yield_now().await;
         for number in 0..CHANGES {

@@ -71,8 +71,8 @@ impl Looks {
         Self { probes: Probes::new(pool), ..Self::default() }
     }
 
-    /// Looks at what the plugin has published at `target`, as the mount table has it; answers within
-    /// `patience`. It is dead when another disk is behind it than was, where that is known.
+    /// Looks at what the plugin has published at `target`, as the mount table has it. Answers
+    /// within `patience`. It is dead when another disk is behind it than was, where that is known.
     pub async fn look(
         &self,
         (plugin, target): (&PluginId, &Path),

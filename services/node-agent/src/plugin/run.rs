@@ -94,7 +94,6 @@ pub(super) async fn run(
 
 /// The process of an earlier life of the agent, if there is one. Without knowing that, no other is
 /// started: it is looked for until it is known. `None` at the shutdown.
-#[expect(clippy::option_option, reason = "shut down, no process, and a process are three answers")]
 async fn find_running(
     member: &Member,
     running: &Running,
