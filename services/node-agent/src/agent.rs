@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use berth_bus::{Bucket, Events, Service};
 use berth_contract::{bucket, stream};
+use berth_domain::NodeId;
+use berth_host::pool::directory_share;
 use berth_host::trust::{self, TrustError, TrustedUsers};
+use berth_host::{HostOperation, HostPool};
 use berth_service::clock;
 use berth_service::process::{Fatal, Process};
 use berth_service::runs::Runs;
@@ -25,6 +28,7 @@ use crate::docker;
 use crate::finish;
 use crate::gate::Gate;
 use crate::host::Host;
+use crate::host_pool::{CHANGE_MAX, HungReport};
 use crate::identity::identity;
 use crate::journal::Journal;
 use crate::lane::Lanes;
@@ -74,20 +78,18 @@ enum StateDirError {
 /// Runs until told to end.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
-    let state_dir = open_state_dir(&config.state_dir)?;
+    let (pool, hung) = (HostPool::of_process(), HungReport::default());
+    let State { dir: state_dir, runs, host, id } = State::read(&config, &pool).await?;
     // Opening it also makes sure that no other agent works here.
     let journal = Journal::open(state_dir.join("journal")).await?;
     let paths = Paths::new(&state_dir);
-    let runs = Runs::below(&state_dir);
-    runs.make()?;
-    let host = Host::read(config.node.clone());
     let (node, boot_id) = (host.node.clone(), host.boot_id.clone());
     node::log_what_is_here(&journal, &paths, &host.boot_id).await?;
     let gate = Gate::default();
     let (leases, events, volumes) = process.prepare(open(&process)).await?;
     let tenure = Tenure {
         bucket: leases,
-        holder: holder(&host, identity(&state_dir, rand::random())?),
+        holder: holder(&host, id),
         ttl: Ttl::new(config.lease_ttl),
         gate: gate.clone(),
     };
@@ -135,6 +137,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let unaccounted = UnaccountedMounts::default();
     let reporter = Reporter {
         journal: journal.fault(),
+        hung: hung.clone(),
         bus: process.bus.clone(),
         host: host.clone(),
         plugins: plugins.clone(),
@@ -147,7 +150,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     running.lanes.push(lanes.clone());
     let bus = process.bus.clone();
     let at_gate = gate.clone();
-    let binds = Binds::new(&paths, &host.boot_id, &config.bind_below);
+    let binds = Binds::new(&pool, &paths, &host.boot_id, &config.bind_below);
     let mounter = Mounter::new(Parts {
         bus,
         host,
@@ -160,7 +163,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         controllers,
         tell,
         gate,
-        looks: Looks::default(),
+        looks: Looks::new(&pool),
+        pool: pool.clone(),
         since: clock::now(),
         runs: runs.clone(),
         unaccounted,
@@ -173,6 +177,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     berth_service::notify::ready();
 
     let keeping = tokio::spawn(journal.clone().keep_open(shutdown.clone()));
+    let counting = tokio::spawn(hung.keep(pool, shutdown.clone()));
     let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
     let _looking = mounter.keep_looking(config.look_interval, &shutdown);
     let watching = tokio::spawn(runs::watch(runs, process.bus.clone(), shutdown.clone()));
@@ -182,6 +187,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     end.abort();
     reporting.abort();
     keeping.abort();
+    counting.abort();
     coming_back.abort();
     watching.abort();
     drain(service, running, &reporter, &events, config.drain).await;
@@ -255,6 +261,32 @@ fn holder(host: &Host, agent: String) -> Holder {
         hostname: host.attributes.get("hostname").cloned().unwrap_or_default(),
         pid: std::process::id(),
         since: clock::now(),
+    }
+}
+
+/// What the agent reads before it does anything.
+struct State {
+    /// The state directory.
+    dir: PathBuf,
+    runs: Runs,
+    host: Host,
+    /// Which agent it is.
+    id: String,
+}
+
+impl State {
+    async fn read(config: &Config, pool: &HostPool) -> Result<Self, Fatal> {
+        let (dir, node) = (config.state_dir.clone(), config.node.clone());
+        let operation = HostOperation::new("open", directory_share(&dir), dir.clone());
+        pool.run(operation, CHANGE_MAX, move || Self::open(&dir, node)).await?
+    }
+
+    fn open(dir: &Path, node: NodeId) -> Result<Self, Fatal> {
+        let dir = open_state_dir(dir)?;
+        let runs = Runs::below(&dir);
+        runs.make()?;
+        let id = identity(&dir, rand::random())?;
+        Ok(Self { dir, runs, host: Host::read(node), id })
     }
 }
 

@@ -46,12 +46,12 @@ const ALL: &str = "*";
 /// One use of a volume by an alloc.
 pub type Key = (VolumeKey, AllocId);
 
-/// What is claimed for the node.
+/// Which uses of this node are claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Claimed {
     /// The list shows all claims that were there at this revision.
     index: u64,
-    /// Whose.
+    /// Those that are claimed. Claims without a use here are not kept: there may be any number.
     keys: BTreeSet<Key>,
 }
 
@@ -64,6 +64,21 @@ impl Claimed {
     /// Whether the use's claim was made before the list: if the list lacks it, it is gone.
     pub fn is_younger_than(&self, entry: &Use) -> bool {
         entry.epoch <= self.index
+    }
+
+    /// Takes in a page of the list, as far as it is of uses that are here; answers where the next
+    /// page begins.
+    fn take_in(&mut self, page: Claims, here: &BTreeSet<Key>) -> Option<String> {
+        self.index = self.index.min(page.index);
+        let claims = page.claims.into_iter();
+        let read = claims.map(|claim| (VolumeKey::new(claim.namespace, claim.volume), claim.alloc));
+        // A claim that cannot be read may be for any node, and stands.
+        let unread = page.unreadable.iter().filter_map(|record| {
+            let VolumeEntry::Claim(volume, alloc) = parse_volume(&record.key)? else { return None };
+            Some((volume, alloc))
+        });
+        self.keys.extend(read.chain(unread).filter(|key| here.contains(key)));
+        page.next
     }
 }
 
@@ -105,14 +120,21 @@ async fn look(all: &Comparing, before: &BTreeSet<Key>) -> BTreeSet<Key> {
     let Comparing { mounter, journal, bus, node, .. } = all;
     // Read before the claims: what comes meanwhile is not held against an older list.
     let uses = journal.uses();
-    let claimed = match ask(bus, node, ANSWER).await {
-        _ if uses.is_empty() => Claimed::default(),
+    if uses.is_empty() {
+        mounter.tell_unaccounted(Vec::new());
+        return BTreeSet::new();
+    }
+    let here = uses.iter().map(|(volume, alloc, _)| (volume.clone(), alloc.clone()));
+    let here: BTreeSet<Key> = here.collect();
+    let claimed = match ask(bus, node, &here, ANSWER).await {
         Ok(Some(claimed)) => claimed,
-        Ok(None) => return before.clone(),
-        Err(error) => {
-            let why = chain(&error);
-            tracing::debug!(why, "nobody says what is claimed here");
-            return before.clone();
+        unknown => {
+            if let Err(error) = unknown {
+                let why = chain(&error);
+                tracing::debug!(why, "nobody says what is claimed here");
+            }
+            // Of those that were missing, what is gone by now is forgotten.
+            return before.intersection(&here).cloned().collect();
         }
     };
     let mut missing = BTreeSet::new();
@@ -170,10 +192,12 @@ fn unclaimed(
     uses.into_iter().filter(is_missing).collect()
 }
 
-/// Every claim of the node, asked for within that time; none when not all of them are known.
+/// Which of these uses are claimed for the node, asked for within that time; `None` when not all
+/// claims of the node are known.
 pub async fn ask(
     bus: &Bus,
     node: &NodeId,
+    here: &BTreeSet<Key>,
     within: Duration,
 ) -> Result<Option<Claimed>, RequestError> {
     let end = Instant::now() + within;
@@ -185,16 +209,7 @@ pub async fn ask(
         let call =
             Call::within(clock::begin_trace(), end.saturating_duration_since(Instant::now()));
         let page: Claims = bus.request(&subject, &question, &call).await?;
-        claimed.index = claimed.index.min(page.index);
-        let keys = page.claims.into_iter();
-        let keys = keys.map(|claim| (VolumeKey::new(claim.namespace, claim.volume), claim.alloc));
-        claimed.keys.extend(keys);
-        // A claim that cannot be read may be for any node, and stands.
-        claimed.keys.extend(page.unreadable.iter().filter_map(|record| {
-            let VolumeEntry::Claim(volume, alloc) = parse_volume(&record.key)? else { return None };
-            Some((volume, alloc))
-        }));
-        match page.next {
+        match claimed.take_in(page, here) {
             Some(next) => question.page.after = Some(next),
             None => return Ok(Some(claimed)),
         }
@@ -204,6 +219,9 @@ pub async fn ask(
 
 #[cfg(test)]
 mod tests {
+    use berth_contract::code::Code;
+    use berth_contract::key::claim;
+    use berth_contract::message::query::UnreadableRecord;
     use berth_domain::access::{AccessMode, Mode};
     use berth_domain::{PluginId, Timestamp, VolumeId};
 
@@ -246,5 +264,25 @@ mod tests {
         let older = Claimed { index: 5, ..claimed };
         assert_eq!(certain(&older), []);
         assert_eq!(certain(&Claimed::default()), [], "what is not known is in use");
+    }
+
+    #[test]
+    fn of_a_long_list_only_the_claims_of_uses_that_are_here_are_kept() {
+        let (volume, alloc, _) = used("a", 5);
+        let here = BTreeSet::from([(volume.clone(), alloc.clone())]);
+        let unreadable = |alloc: AllocId| UnreadableRecord {
+            key: claim(&volume, &alloc),
+            code: Code::DamagedRecord,
+            error: "damaged".to_owned(),
+        };
+        let mut claimed = Claimed { index: u64::MAX, keys: BTreeSet::new() };
+        for page in 0..PAGES_MAX {
+            let others = (0..100).map(|at| AllocId::new(format!("other-{page}-{at}")).unwrap());
+            let next = Some(page.to_string());
+            let unreadable = others.chain([alloc.clone()]).map(unreadable).collect();
+            let page = Claims { index: 9, claims: Vec::new(), next: next.clone(), unreadable };
+            assert_eq!(claimed.take_in(page, &here), next);
+        }
+        assert_eq!(claimed, Claimed { index: 9, keys: here });
     }
 }

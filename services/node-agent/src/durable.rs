@@ -2,16 +2,23 @@
 //!
 //! **Owns** one directory. A node has hundreds of entries of a few hundred bytes.
 //!
-//! **Promises** that a change is on the disk, whole, when [`Durable::write`] returns; that after a
-//! write that failed nothing is written until [`Durable::open_again`] has read all entries and
-//! written a trial: the engine takes no write then, and what failed may be on the disk or not.
+//! **Promises**
+//! - that a change is on the disk, whole, when [`Durable::write`] returns;
+//! - that changes of a store are made one at a time ([`in_turn`]), so that a disk that hangs holds
+//!   one of tokio's threads for blocking calls;
+//! - that after a write that failed nothing is written until [`Durable::open_again`] has read all
+//!   entries and written a trial: the engine takes no write then, and what failed may be on the
+//!   disk or not.
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use berth_service::process::chain;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use thiserror::Error;
+use tokio::sync::Mutex;
+use tokio::task::{JoinError, spawn_blocking};
 
 /// Where it is tried whether anything can be written.
 const TRIALS: &str = "trials";
@@ -57,6 +64,20 @@ pub enum DurableError {
         /// What the write that failed ended with.
         why: String,
     },
+}
+
+/// Makes a change of a store after those that came before it, off the async thread. It is made also
+/// when its caller stops waiting.
+pub async fn in_turn<S: Send + 'static, T: Send + 'static>(
+    store: &Arc<Mutex<S>>,
+    change: impl FnOnce(&mut S) -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    let turn = Arc::clone(store).lock_owned();
+    let made = tokio::spawn(async move {
+        let mut store = turn.await;
+        spawn_blocking(move || change(&mut store)).await
+    });
+    made.await.flatten()
 }
 
 /// The entries of one directory.
@@ -151,5 +172,53 @@ impl Durable {
 
     fn unwritten(&self, source: fjall::Error) -> DurableError {
         DurableError::Write { path: self.path.clone(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::task::JoinSet;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// More than the threads that tokio has for blocking calls.
+    const CHANGES: u32 = 600;
+
+    #[tokio::test]
+    async fn changes_that_wait_for_a_disk_hold_one_thread_and_are_made_in_order() {
+        let store = Arc::new(Mutex::new(Vec::new()));
+        let (go_on, waits) = mpsc::channel::<()>();
+        let begun = Arc::new(AtomicU32::new(0));
+        let mut changes = JoinSet::new();
+        let hangs = Arc::clone(&store);
+        changes.spawn(async move {
+            // As a write to a disk that hangs.
+            in_turn(&hangs, move |_| waits.recv().unwrap()).await
+        });
+        tokio::task::yield_now().await;
+        for number in 0..CHANGES {
+            let (store, begun) = (Arc::clone(&store), Arc::clone(&begun));
+            changes.spawn(async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                in_turn(&store, move |made| made.push(number)).await
+            });
+        }
+        while begun.load(Ordering::SeqCst) < CHANGES {
+            tokio::task::yield_now().await;
+        }
+        let others = timeout(Duration::from_secs(20), spawn_blocking(|| ())).await;
+        others.expect("no thread is left for others").unwrap();
+        assert!(changes.try_join_next().is_none(), "a change was made before the one that hangs");
+        // A change is made also when its caller stops waiting.
+        changes.abort_all();
+        go_on.send(()).unwrap();
+        in_turn(&store, |_| ()).await.unwrap();
+        let expected: Vec<u32> = (0..CHANGES).collect();
+        assert_eq!(*store.lock().await, expected);
     }
 }

@@ -25,6 +25,7 @@
 //! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
 //! | [`runs`] | commands that use what is mounted, watched to their end |
 //! | [`docker`] | Docker's volumes |
+//! | [`host_pool`] | operations that may hang |
 //! | [`secret`] | the secrets of a call |
 //! | [`tell`] | events |
 
@@ -39,6 +40,7 @@ mod durable;
 pub mod finish;
 pub mod gate;
 pub mod host;
+pub mod host_pool;
 pub mod identity;
 pub mod journal;
 pub mod lane;

@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::gate::{Gate, Standing};
 use crate::host::Host;
+use crate::host_pool::HungReport;
 use crate::journal::JournalFault;
 use crate::lease::Ttl;
 use crate::plugin::{Plugin, Plugins};
@@ -47,7 +48,9 @@ const RETURNING: &str = "returning";
 const JOURNAL: &str = "journal";
 /// The attribute that says which files and sockets are no plugin.
 const BAD_SOURCES: &str = "plugin-faults";
-/// How much of either is said, in characters.
+/// The attribute that says how many host operations hang, since when and where.
+const HUNG: &str = "hung";
+/// How much of each is said, in characters.
 const SAID_CHARS_MAX: usize = 240;
 /// A clock that is off by more is worth a warning.
 const SKEW_MAX_MS: u64 = 1_000;
@@ -77,6 +80,8 @@ pub struct Reporter {
     pub unaccounted: UnaccountedMounts,
     /// Why nothing can be journalled, and so nothing be mounted or unmounted.
     pub journal: JournalFault,
+    /// Which host operations hang.
+    pub hung: HungReport,
 }
 
 impl Reporter {
@@ -86,6 +91,7 @@ impl Reporter {
         let mut news = self.gate.news();
         let mut unaccounted = self.unaccounted.subscribe();
         let mut journal = self.journal.follow();
+        let mut hung = self.hung.follow();
         let (mut tries, mut unsettled, mut skew_retries) = (0, 0, 0);
         let (mut known, mut clock_offset) = (None, None);
         loop {
@@ -94,6 +100,7 @@ impl Reporter {
             news.mark_unchanged();
             unaccounted.mark_unchanged();
             journal.mark_unchanged();
+            hung.mark_unchanged();
             let reading = Reading::now();
             let pause = match self.report(clock_offset, REQUEST_TIMEOUT).await {
                 Ok(Exchange { reported, clock_offset: measured }) => {
@@ -136,6 +143,7 @@ impl Reporter {
                 _ = news.changed() => {}
                 _ = unaccounted.changed() => {}
                 _ = journal.changed() => {}
+                _ = hung.changed() => {}
                 () = reading.was_set() => clock_offset = None,
                 () = shutdown.requested() => return,
             }
@@ -168,6 +176,7 @@ impl Reporter {
             }
         }
         attributes.extend(fault.map(|why| (JOURNAL.to_owned(), shortened(why))));
+        attributes.extend(self.hung.now().map(|hung| (HUNG.to_owned(), shortened(hung))));
         let report = Report {
             node: self.host.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -13,6 +13,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use berth_bus::{Bus, Call};
@@ -23,14 +24,15 @@ use berth_contract::subject::Namespaced;
 use berth_domain::alloc::AllocState;
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::{AllocId, VolumeKey};
+use berth_host::ProcessHandle;
+use berth_host::process::{Signal, list_pids};
 use berth_service::Shutdown;
 use berth_service::clock;
 use berth_service::process::chain;
-use berth_service::runs::{Ended, Runs, Seen, is_inherited, is_of};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tokio::task::spawn_blocking;
+use berth_service::runs::{Ended, Runs, Seen, Unread, is_inherited, is_of};
 use tokio::time::sleep;
+
+use crate::host_pool::with_processes;
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(500);
@@ -41,6 +43,8 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 const LATE: Duration = Duration::from_secs(60);
 /// Processes that a message names.
 const NAMED: usize = 5;
+/// Processes of a run that are ended in one go. Each is held open meanwhile.
+const PROCESSES_MAX: usize = 256;
 
 /// Watches until told to end.
 pub async fn watch(runs: Runs, bus: Bus, shutdown: Shutdown) {
@@ -62,18 +66,17 @@ pub async fn watch(runs: Runs, bus: Bus, shutdown: Shutdown) {
 }
 
 async fn look(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
-    let (seen, unread) = blocking(runs, Runs::all).await?;
+    let (seen, unread) = all(runs).await?;
     for (name, error) in unread {
         tracing::warn!(name, %error, "the file of a run cannot be read; its claims stay");
     }
     for one in seen.into_iter().filter(|one| !one.has_runner) {
         if one.run.ended.is_none() {
-            let name = one.name.clone();
-            let left = blocking(runs, move |_| processes(&name)).await?;
-            for pid in &left {
+            let left = processes_of(runs, &one.name).await?;
+            for process in &left {
+                let pid = process.pid();
                 tracing::warn!(run = one.name, pid, "its `berth run` is gone; it is ended too");
-                // It may just have ended by itself.
-                let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+                kill(process);
             }
             if one.is_held || !left.is_empty() {
                 continue;
@@ -102,13 +105,14 @@ async fn finish(runs: &Runs, bus: &Bus, over: Seen) -> Result<(), Problem> {
         _ => {}
     }
     tracing::info!(namespace = %run.namespace, alloc = %run.alloc, note, "a run is over");
-    blocking(runs, move |runs| runs.forget(&name)).await
+    on_host(runs, &name.clone(), move |runs| runs.forget(&name)).await
 }
 
 /// Refuses while a command of the alloc may use its volumes.
 pub async fn check(runs: &Runs, volume: &VolumeKey, alloc: &AllocId) -> Result<(), Problem> {
     let (namespace, id) = (volume.namespace.clone(), alloc.clone());
-    let still = blocking(runs, move |runs| {
+    let for_whom = format!("{volume}/{alloc}");
+    let still = on_host(runs, &for_whom, move |runs| {
         let Some(seen) = runs.of(&namespace, &id)? else { return Ok(None) };
         if seen.run.ended.is_some() {
             return Ok(None);
@@ -122,7 +126,7 @@ pub async fn check(runs: &Runs, volume: &VolumeKey, alloc: &AllocId) -> Result<(
     } else {
         String::new()
     };
-    let pids: Vec<String> = left.iter().take(NAMED).map(ToString::to_string).collect();
+    let pids: Vec<String> = left.iter().take(NAMED).map(|one| one.pid().to_string()).collect();
     let processes =
         if left.is_empty() { String::new() } else { format!(": processes {}", pids.join(", ")) };
     let message = format!("the command of alloc {alloc} still runs{runner}{processes}");
@@ -133,26 +137,42 @@ pub async fn check(runs: &Runs, volume: &VolumeKey, alloc: &AllocId) -> Result<(
 /// Ends every run of this node, runners too: the node counted as gone, and whoever has its volumes
 /// since then must not find others writing to them.
 pub async fn end_all(runs: &Runs) -> Result<(), Problem> {
-    let (seen, _) = blocking(runs, Runs::all).await?;
+    let (seen, _) = all(runs).await?;
     for one in seen.into_iter().filter(|one| one.run.ended.is_none()) {
-        let name = one.name.clone();
-        for pid in blocking(runs, move |_| processes(&name)).await? {
+        for process in processes_of(runs, &one.name).await? {
+            let pid = process.pid();
             tracing::warn!(run = one.name, pid, "killed: its node counted as gone");
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            kill(&process);
         }
     }
     Ok(())
 }
 
+/// Ends a process, which may just have ended by itself.
+fn kill(process: &ProcessHandle) {
+    if let Err(error) = process.signal(Signal::KILL) {
+        tracing::warn!(pid = process.pid(), %error, "a process cannot be ended");
+    }
+}
+
+async fn all(runs: &Runs) -> Result<(Vec<Seen>, Vec<Unread>), Problem> {
+    on_host(runs, "", Runs::all).await
+}
+
+async fn processes_of(runs: &Runs, name: &str) -> Result<Vec<ProcessHandle>, Problem> {
+    let owned = name.to_owned();
+    on_host(runs, name, move |_| processes(&owned)).await
+}
+
 /// The processes that belong to a run: they have open what the command inherited, or are in a mount
-/// namespace with the run's mark.
-fn processes(name: &str) -> io::Result<Vec<i32>> {
+/// namespace with the run's mark. At most [`PROCESSES_MAX`].
+fn processes(name: &str) -> io::Result<Vec<ProcessHandle>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let path = entry?.path();
-        let Some(pid) = path.file_name().and_then(|pid| pid.to_str()?.parse().ok()) else {
-            continue;
-        };
+    for pid in list_pids()? {
+        if found.len() >= PROCESSES_MAX {
+            break;
+        }
+        let path = Path::new("/proc").join(pid.to_string());
         // A process that ends meanwhile, or is nobody's business, has nothing to read.
         let marked = || fs::read(path.join("mountinfo")).is_ok_and(|mounts| is_of(name, &mounts));
         let inherited = || {
@@ -160,20 +180,23 @@ fn processes(name: &str) -> io::Result<Vec<i32>> {
             let mut files = files.filter_map(|file| fs::read_link(file.path()).ok());
             files.any(|file| is_inherited(name, &file))
         };
-        if inherited() || marked() {
-            found.push(pid);
+        let belongs = || inherited() || marked();
+        // Looked at twice: another process may have the id by the time that it is opened.
+        if belongs() {
+            found.extend(ProcessHandle::open_if(pid, || Ok(belongs()))?);
         }
     }
     Ok(found)
 }
 
-/// Files and `/proc` are read where waiting for them keeps nobody.
-async fn blocking<T: Send + 'static>(
+/// Files and `/proc` are read on a thread that may hang. `for_whom` tells two readings apart.
+async fn on_host<T: Send + 'static>(
     runs: &Runs,
+    for_whom: &str,
     work: impl FnOnce(&Runs) -> io::Result<T> + Send + 'static,
 ) -> Result<T, Problem> {
-    let runs = runs.clone();
-    let done = spawn_blocking(move || work(&runs)).await.map_err(io::Error::other).flatten();
+    let (runs, place) = (runs.clone(), runs.dir().join(for_whom));
+    let done = with_processes("look for a command", &place, move || work(&runs)).await;
     done.map_err(|error| {
         let message = format!("what runs here cannot be looked up: {}", chain(&error));
         Problem::new(Code::UnmountFailed, message).retryable()

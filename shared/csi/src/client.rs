@@ -77,7 +77,7 @@ impl Client {
             let (path, users) = (Arc::clone(&path), Arc::clone(&users));
             let opened = Arc::clone(&opened);
             async move {
-                let stream = connect(&path, &users)?;
+                let stream = connect(path, users).await?;
                 opened.fetch_add(1, Ordering::Relaxed);
                 Ok::<_, io::Error>(stream)
             }
@@ -213,8 +213,8 @@ fn tell(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Failure>)
     PLUGIN_CALLS_DURATION.record(elapsed, [rpc.name().into()]);
 }
 
-fn connect(socket: &Path, users: &TrustedUsers) -> io::Result<TokioIo<UnixStream>> {
-    let stream = connect_trusted(socket, users).map_err(explain)?;
+async fn connect(socket: Arc<Path>, users: Arc<TrustedUsers>) -> io::Result<TokioIo<UnixStream>> {
+    let stream = connect_trusted(socket, users).await.map_err(explain)?;
     Ok(TokioIo::new(UnixStream::from_std(stream)?))
 }
 

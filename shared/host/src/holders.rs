@@ -27,7 +27,7 @@ const LISTINGS_MAX: usize = 4;
 /// Processes of one namespace that are named.
 const PROCESSES_NAMED_MAX: usize = 4;
 
-static READINGS: SharedReadings<HostMounts> = SharedReadings::new();
+static READINGS: SharedReadings<HostMounts> = SharedReadings::new("/proc");
 
 /// What tells one view of the mounts from another: the namespace, and the root directory in it.
 type ViewKey = (PathBuf, PathBuf);

@@ -2,23 +2,29 @@
 //!
 //! **Owns** every reading of the kernel's mount tables ([`table`]) and of `/proc/PID`
 //! ([`process`]), the identity of a mount ([`identity`]), and which processes have one
-//! ([`holders`]); whose a path is ([`trust`]), and the file of a socket ([`socket`]).
+//! ([`holders`]); whose a path is ([`trust`]), and the file of a socket ([`socket`]); and the
+//! threads of operations that may hang ([`pool`]); and the clock since boot ([`boot_time`]).
 //!
 //! **Promises** that what cannot be read is an error, never an absence.
 //!
-//! **Never** changes anything on the host but the file of a socket that it serves, and knows
-//! nothing of volumes, claims or the bus.
+//! **Never** changes anything on the host but the file of a socket that it serves, and what its
+//! caller has it signal; and knows nothing of volumes, claims or the bus.
 
+pub mod boot_time;
 pub mod holders;
 pub mod identity;
 pub mod mount;
+pub mod pool;
 pub mod process;
 mod readings;
 pub mod socket;
 pub mod table;
 pub mod trust;
 
+pub use boot_time::BootTime;
 pub use holders::{Holder, HostMounts};
 pub use identity::MountId;
 pub use mount::{DeviceNumber, Mount, MountContent};
+pub use pool::{HostOperation, HostPool, HostPoolError, HungOperations};
+pub use process::ProcessHandle;
 pub use table::{MountPlace, MountTable, MountTableError};

@@ -1,13 +1,11 @@
 //! Processes, as `/proc` shows them.
 //!
-//! **Owns** the reading of `/proc/PID/stat`, of a process's mount namespace and of its mount table,
-//! and waiting for the end of a process.
+//! **Owns** the reading of `/proc/PID/stat`, of a process's mount namespace and of its mount table;
+//! waiting for the end of a process; and signals to it ([`ProcessHandle`]).
 //!
 //! **Promises** that a process which ended meanwhile is `None`, and that anything else which cannot
-//! be read is an error. A process id may be reused: compare [`Stat::starttime`] before you believe
-//! that it is the same process.
-//!
-//! **Never** ends a process.
+//! be read is an error. The kernel reuses process ids: a [`ProcessHandle`] stays with the process
+//! that it was opened for, so no other process is signalled in its place.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -16,8 +14,67 @@ use std::path::PathBuf;
 
 pub use procfs::process::Stat;
 use procfs::{FromRead as _, ProcError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
+
+/// One process, whatever becomes of its process id: a pidfd.
+#[derive(Debug)]
+pub struct ProcessHandle {
+    pid: u32,
+    fd: OwnedFd,
+}
+
+impl ProcessHandle {
+    /// Opens the process that has this id now, if `is_meant` says that it is the one that is meant.
+    /// `None` when it is not, or when it has ended.
+    ///
+    /// What `is_meant` reads below `/proc/PID` is of the process that is opened: while that process
+    /// has not ended, its id is nobody else's.
+    pub fn open_if(
+        pid: u32,
+        is_meant: impl FnOnce() -> io::Result<bool>,
+    ) -> io::Result<Option<Self>> {
+        let Some(fd) = open_pidfd(pid)? else { return Ok(None) };
+        let handle = Self { pid, fd };
+        Ok((is_meant()? && !handle.has_ended()?).then_some(handle))
+    }
+
+    /// Opens the process that has this id and was started at this time, in clock ticks since boot
+    /// ([`Stat::starttime`]).
+    pub fn open(pid: u32, starttime: u64) -> io::Result<Option<Self>> {
+        let is_meant = || Ok(read_stat(pid)?.is_some_and(|stat| stat.starttime == starttime));
+        Self::open_if(pid, is_meant)
+    }
+
+    /// Its process id, for people and for `/proc`. Another process may have it once this one has
+    /// ended.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether the process has ended. One that its parent has not waited for has ended, too.
+    pub fn has_ended(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        loop {
+            match poll(&mut fds, Some(&at_once)) {
+                Err(Errno::INTR) => {}
+                ready => return Ok(ready? > 0),
+            }
+        }
+    }
+
+    /// Sends a signal to this process and to no other; false when it has ended.
+    pub fn signal(&self, signal: Signal) -> io::Result<bool> {
+        match pidfd_send_signal(&self.fd, signal) {
+            Ok(()) => Ok(true),
+            Err(Errno::SRCH) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
 
 /// The ids of all processes, each once. Threads of the kernel are among them.
 pub fn list_pids() -> io::Result<Vec<u32>> {
@@ -86,6 +143,56 @@ mod tests {
         assert_eq!((stat.pid, stat.comm.as_str(), stat.state), (7, "a) b", 'S'));
         assert_eq!((stat.ppid, stat.pgrp, stat.tpgid, stat.starttime), (1, 42, 44, 777));
         assert!(parse_stat(b"7 (a").is_err());
+    }
+
+    #[test]
+    fn a_handle_stays_with_its_process_when_the_id_is_reused() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id();
+        let starttime = read_stat(pid).unwrap().unwrap().starttime;
+        assert!(ProcessHandle::open(pid, starttime + 1).unwrap().is_none());
+        assert!(ProcessHandle::open_if(pid, || Ok(false)).unwrap().is_none());
+        let handle = ProcessHandle::open(pid, starttime).unwrap().unwrap();
+        assert_eq!((handle.pid(), handle.has_ended().unwrap()), (pid, false));
+        assert!(handle.signal(Signal::KILL).unwrap());
+        child.wait().unwrap();
+        assert!(handle.has_ended().unwrap());
+        // Reaped: from here on the kernel may give the id to any new process. A later one: times of
+        // start are counted in ticks of 10 ms, so they alone do not tell two processes apart.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let Some(_other) = reuse(pid) else {
+            println!("SKIPPED (needs root): gives a process id to another process");
+            return;
+        };
+        assert!(read_stat(pid).unwrap().is_some(), "another process has the id");
+        assert!(handle.has_ended().unwrap());
+        assert!(!handle.signal(Signal::KILL).unwrap(), "the other process was signalled");
+        assert!(read_stat(pid).unwrap().is_some_and(|stat| stat.state != 'Z'));
+        assert!(ProcessHandle::open(pid, starttime).unwrap().is_none());
+    }
+
+    /// A process that has this id; ended when dropped.
+    struct Sleeper(std::process::Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            // It may have ended.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Has the kernel give the id to another process. Others start processes meanwhile: it takes
+    /// several tries.
+    fn reuse(pid: u32) -> Option<Sleeper> {
+        for _ in 0..1000 {
+            fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
+            let other = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
+            if other.0.id() == pid {
+                return Some(other);
+            }
+        }
+        panic!("process id {pid} was not given again");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! A reading that its callers share.
 //!
 //! **Promises** that a caller is given a reading that began after the caller asked, that readings
-//! run off the async threads one at a time, and that there is a rest between two of them.
+//! run off the async threads one at a time, and that there is a rest between two of them. A reading
+//! that hangs holds one thread: callers are told so within [`READING_MAX`], and at once when they
+//! ask after that.
 
 use std::error::Error;
 use std::io;
@@ -12,14 +14,23 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
+use crate::pool::{HostOperation, HostPool};
+
 /// The rest after a reading is this many times as long as the reading took.
 const REST_FACTOR: u32 = 8;
 /// The longest rest: shorter than a caller that unmounts one volume would notice.
 const REST_MAX: Duration = Duration::from_millis(25);
 
+/// How long a reading may take.
+const READING_MAX: Duration = Duration::from_secs(10);
+/// Readings are counted together.
+const SHARE: &str = "mount tables";
+
 /// Readings of one kind.
 #[derive(Debug)]
 pub(crate) struct SharedReadings<T> {
+    /// What is read: a file or a directory of `/proc`.
+    source: &'static str,
     /// How many callers have asked.
     pub(crate) asked: AtomicU64,
     pub(crate) last: Mutex<Option<SharedReading<T>>>,
@@ -36,8 +47,8 @@ pub(crate) struct SharedReading<T> {
 }
 
 impl<T: Send + Sync + 'static> SharedReadings<T> {
-    pub(crate) const fn new() -> Self {
-        Self { asked: AtomicU64::new(0), last: Mutex::const_new(None) }
+    pub(crate) const fn new(source: &'static str) -> Self {
+        Self { source, asked: AtomicU64::new(0), last: Mutex::const_new(None) }
     }
 
     /// What `read` reads, at some moment after this was called.
@@ -54,7 +65,9 @@ impl<T: Send + Sync + 'static> SharedReadings<T> {
             sleep_until(reading.rest_until).await;
         }
         let (asked, began) = (self.asked.load(Ordering::SeqCst), Instant::now());
-        let value = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
+        let operation = HostOperation::new("read", SHARE, self.source);
+        let value = HostPool::of_process().run(operation, READING_MAX, read).await;
+        let value = value.map_err(io::Error::from)??;
         let value = Arc::new(value);
         let rest_until = Instant::now() + (began.elapsed() * REST_FACTOR).min(REST_MAX);
         *last = Some(SharedReading { asked, value: Arc::clone(&value), rest_until });

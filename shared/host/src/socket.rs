@@ -15,6 +15,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 pub use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -22,7 +24,11 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use thiserror::Error;
 
+use crate::pool::{HostOperation, HostPool, directory_share};
 use crate::trust::{self, TrustError, TrustedUsers};
+
+/// How long the way to a socket may take to be opened.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// A socket that this process serves. Dropping it removes the file, if it is still the same.
 #[derive(Debug)]
@@ -158,9 +164,24 @@ impl Drop for Socket {
     }
 }
 
+/// The same as [`connect_trusted_blocking`], off the async threads: each component of the path is
+/// opened, and may lie in a file system that hangs.
+pub async fn connect_trusted(
+    path: Arc<Path>,
+    users: Arc<TrustedUsers>,
+) -> Result<UnixStream, ConnectError> {
+    let share = directory_share(path.parent().unwrap_or(&path));
+    let operation = HostOperation::new("connect", share, &*path);
+    let connect = move || connect_trusted_blocking(&path, &users);
+    HostPool::of_process().run(operation, CONNECT_MAX, connect).await.map_err(io::Error::from)?
+}
+
 /// Connects to the socket at `path`, once the path is known to be trusted, and answers the
 /// connection once the process behind it is.
-pub fn connect_trusted(path: &Path, users: &TrustedUsers) -> Result<UnixStream, ConnectError> {
+pub fn connect_trusted_blocking(
+    path: &Path,
+    users: &TrustedUsers,
+) -> Result<UnixStream, ConnectError> {
     let trusted = trust::open(path, users)?;
     if trusted.kind != FileType::Socket {
         return Err(ConnectError::NotASocket(in_words(trusted.kind)));
@@ -268,14 +289,14 @@ mod tests {
         let path = dir.path().join("a.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let own = TrustedUsers::own();
-        connect_trusted(&path, &own).unwrap();
+        connect_trusted_blocking(&path, &own).unwrap();
         let (stream, _) = listener.accept().unwrap();
         assert_eq!(socket_peercred(&stream).unwrap().uid, rustix::process::geteuid());
         if chown(&path, Some(4711), None).is_ok() {
-            assert!(matches!(connect_trusted(&path, &own), Err(ConnectError::Path(_))));
-            connect_trusted(&path, &own.clone().and(Some(4711))).unwrap();
+            assert!(matches!(connect_trusted_blocking(&path, &own), Err(ConnectError::Path(_))));
+            connect_trusted_blocking(&path, &own.clone().and(Some(4711))).unwrap();
         }
-        let refused = connect_trusted(dir.path(), &own).unwrap_err();
+        let refused = connect_trusted_blocking(dir.path(), &own).unwrap_err();
         assert!(matches!(refused, ConnectError::NotASocket("a directory")), "{refused}");
     }
 
@@ -298,8 +319,8 @@ mod tests {
             server
         });
         let _server = listens.join().unwrap();
-        let refused = connect_trusted(&path, &own).unwrap_err();
+        let refused = connect_trusted_blocking(&path, &own).unwrap_err();
         assert!(matches!(refused, ConnectError::Peer { user: 4711 }), "{refused}");
-        connect_trusted(&path, &own.and(Some(4711))).unwrap();
+        connect_trusted_blocking(&path, &own.and(Some(4711))).unwrap();
     }
 }

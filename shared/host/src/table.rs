@@ -43,7 +43,7 @@ pub enum MountTableError {
     Line(String),
 }
 
-static READINGS: SharedReadings<MountTable> = SharedReadings::new();
+static READINGS: SharedReadings<MountTable> = SharedReadings::new(TABLE);
 /// Whether one reading is enough.
 static MISSES_NO_MOUNT: LazyLock<bool> = LazyLock::new(|| {
     fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| misses_no_mount(&release))

@@ -20,6 +20,7 @@ use berth_node_agent::began;
 use berth_node_agent::controller::{self, Hosted, Hosting};
 use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
+use berth_node_agent::host_pool::HungReport;
 use berth_node_agent::journal::JournalFault;
 use berth_node_agent::lane::Lanes;
 use berth_node_agent::lease::{Holder, Tenure, Ttl};
@@ -126,7 +127,9 @@ impl Place {
         let ttl = tenure.ttl.clone();
         let unaccounted = UnaccountedMounts::default();
         let journal = JournalFault::default();
-        let reporter = Reporter { bus, host, plugins, interval, ttl, gate, unaccounted, journal };
+        let hung = HungReport::default();
+        let reporter =
+            Reporter { bus, host, plugins, interval, ttl, gate, unaccounted, journal, hung };
         tokio::spawn(reporter.run(shutdown.clone()));
         tokio::spawn(async move { tenure.keep(lease, &shutdown).await.map(drop) });
         Ok(Agent { plugin, member, _service: service, _trigger: trigger })

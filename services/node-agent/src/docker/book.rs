@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::record::{Record, Trust};
 use super::store::{Store, StoreError};
+use crate::durable::in_turn;
 
 /// Names that one node remembers.
 const NAMES_MAX: usize = 65_536;
@@ -19,11 +20,11 @@ const NAMES_MAX: usize = 65_536;
 #[derive(Clone)]
 pub(super) struct Book {
     inner: Arc<Inner>,
+    // Held while a change goes to the disk and then to the table, so that both see one order.
+    store: Arc<tokio::sync::Mutex<Store>>,
 }
 
 struct Inner {
-    // Held while a change goes to the disk and then to the table, so that both see one order.
-    store: Mutex<Store>,
     names: Mutex<BTreeMap<String, Record>>,
     changed: watch::Sender<u64>,
 }
@@ -35,7 +36,8 @@ impl Book {
         let (store, records) = open.await.map_err(StoreError::Thread)??;
         let names = Mutex::new(records.into_iter().collect());
         let (changed, _) = watch::channel(0);
-        Ok(Self { inner: Arc::new(Inner { store: Mutex::new(store), names, changed }) })
+        let inner = Arc::new(Inner { names, changed });
+        Ok(Self { inner, store: Arc::new(tokio::sync::Mutex::new(store)) })
     }
 
     /// What is known of a name.
@@ -65,8 +67,8 @@ impl Book {
         change: impl FnOnce(&mut Record) -> T + Send + 'static,
     ) -> Result<T, StoreError> {
         let (inner, name) = (Arc::clone(&self.inner), name.to_owned());
-        let write = tokio::task::spawn_blocking(move || inner.change(&name, change));
-        write.await.map_err(StoreError::Thread)?
+        let write = move |store: &mut Store| inner.change(store, &name, change);
+        in_turn(&self.store, write).await.map_err(StoreError::Thread)?
     }
 
     /// Doubts every reference there is.
@@ -92,10 +94,10 @@ impl Inner {
 
     fn change<T>(
         &self,
+        store: &mut Store,
         name: &str,
         change: impl FnOnce(&mut Record) -> T,
     ) -> Result<T, StoreError> {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(records) = store.open_again()? {
             *self.names() = records.into_iter().collect();
         }

@@ -3,6 +3,7 @@
 //! **Never** changes anything there.
 
 use std::fmt::Write as _;
+use std::os::unix::net;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
+
+use crate::host_pool::with_agent_file;
 
 /// How long the engine may take; one that starts answers nothing for a while.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -74,7 +77,13 @@ pub(super) async fn users(engine: &Path, volume: &str) -> Result<Vec<String>, En
 }
 
 async fn list(engine: &Path, volume: &str) -> Result<Vec<Container>, EngineError> {
-    let stream = UnixStream::connect(engine).await.map_err(EngineError::Connect)?;
+    let path = engine.to_owned();
+    let connect = move || {
+        let stream = net::UnixStream::connect(path)?;
+        stream.set_nonblocking(true).map(|()| stream)
+    };
+    let stream = with_agent_file("connect", engine, connect).await;
+    let stream = stream.and_then(UnixStream::from_std).map_err(EngineError::Connect)?;
     let (mut ask, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(EngineError::Http)?;
     // It ends with the question: nothing is sent after it.

@@ -19,6 +19,7 @@ use super::adapter::Adapter;
 use super::engine;
 use super::holders::{self, Use};
 use super::record::{Phase, Session, Trust};
+use crate::host_pool::with_processes;
 
 /// How often every session is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -140,12 +141,12 @@ impl Adapter {
             },
         };
         let away = trust == Some(Trust::AgentWasAway);
-        let shown = tokio::task::spawn_blocking(move || holders::of(&path, away)).await;
-        let shown = match shown {
-            Ok(Ok(shown)) => shown,
-            Ok(Err(error)) => return Err(format!("who uses it cannot be read: {error}")),
-            Err(error) => return Err(format!("who uses it was not read: {error}")),
+        let look = {
+            let path = path.clone();
+            move || holders::of(&path, away)
         };
+        let shown = with_processes("look for users", &path, look).await;
+        let shown = shown.map_err(|error| format!("who uses it cannot be read: {error}"))?;
         match (shown, trust) {
             (Use::By(holders), _) => Err(format!("in use: {}", holders.join(", "))),
             // An engine that is not there starts nothing, and what runs without it was looked for.

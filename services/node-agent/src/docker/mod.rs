@@ -128,6 +128,7 @@ pub async fn serve(
         mount_timeout: config.mount_timeout,
     });
     let socket = Listening::at(&config.socket)
+        .await
         .map_err(|source| DockerError::Socket { path: config.socket.clone(), source })?;
     tracing::info!(socket = %config.socket.display(), "serving Docker");
     let driver = Driver::new(adapter.clone(), listing.clone());

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use tokio::time::{sleep, timeout};
 use super::delivery::Delivery;
 use super::driver::Driver;
 use super::protocol::{self, Answer, Endpoint, Question};
+use crate::host_pool::with_agent_file;
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 256;
@@ -67,7 +69,16 @@ pub(super) struct Listening {
 
 impl Listening {
     /// Listens. A socket that an earlier life left is replaced, and anything else left alone.
-    pub(super) fn at(path: &Path) -> Result<Self, ListenError> {
+    pub(super) async fn at(path: &Path) -> Result<Self, ListenError> {
+        let failed = |source| ServeError::Io { path: path.to_owned(), source };
+        let owned = path.to_owned();
+        let open = with_agent_file("listen", path, move || Ok(Self::open(&owned)));
+        let (listener, file) = open.await.map_err(failed)??;
+        let listener = UnixListener::from_std(listener).map_err(failed)?;
+        Ok(Self { listener, _file: file })
+    }
+
+    fn open(path: &Path) -> Result<(net::UnixListener, Socket), ListenError> {
         if let Some(dir) = path.parent() {
             let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
             made.map_err(|error| ListenError::Directory(dir.to_owned(), error))?;
@@ -77,8 +88,7 @@ impl Listening {
         let (listener, mut file) = socket::listen(path)?;
         file.set_mode(0o600).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        let listener = UnixListener::from_std(listener).map_err(failed)?;
-        Ok(Self { listener, _file: file })
+        Ok((listener, file))
     }
 }
 
@@ -231,20 +241,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("berth.sock");
         fs::write(&path, "somebody's data").unwrap();
-        let refused = Listening::at(&path).unwrap_err().to_string();
+        let refused = Listening::at(&path).await.unwrap_err().to_string();
         assert!(refused.contains("berth.sock is a file, not a socket"), "{refused}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's data");
         fs::remove_file(&path).unwrap();
 
-        let listening = Listening::at(&path).unwrap();
+        let listening = Listening::at(&path).await.unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let served = Listening::at(&path).unwrap_err().to_string();
+        let served = Listening::at(&path).await.unwrap_err().to_string();
         assert!(served.contains("another process"), "{served}");
         drop(listening);
         assert!(!path.exists());
 
         fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
-        let refused = Listening::at(&path).unwrap_err().to_string();
+        let refused = Listening::at(&path).await.unwrap_err().to_string();
         assert!(refused.contains("writable by others"), "{refused}");
     }
 }

@@ -18,7 +18,7 @@ mod options;
 mod store;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use berth_domain::retry::Schedule;
@@ -27,14 +27,14 @@ use berth_service::clock;
 use berth_service::process::chain;
 use berth_service::shutdown::Shutdown;
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep};
 
 pub use entry::{Detached, Disk, Use, UseState};
 pub use index::VolumeUses;
 pub use options::Options;
 
-use crate::durable::DurableError;
+use crate::durable::{DurableError, in_turn};
 use entry::{Change, EntryError};
 use index::Index;
 use store::Store;
@@ -84,11 +84,11 @@ pub enum JournalError {
 #[derive(Clone)]
 pub struct Journal {
     inner: Arc<Inner>,
+    // Held while a change goes to the disk and then to the index, so that both see one order.
+    store: Arc<Mutex<Store>>,
 }
 
 struct Inner {
-    // Held while a change goes to the disk and then to the index, so that both see one order.
-    store: Mutex<Store>,
     index: RwLock<Index>,
     fault: JournalFault,
 }
@@ -120,14 +120,10 @@ impl Journal {
         let open = tokio::task::spawn_blocking(move || {
             let (store, entries) = Store::open(path)?;
             let index = RwLock::new(Index::of(entries, None));
-            Ok::<_, JournalError>(Inner {
-                store: Mutex::new(store),
-                index,
-                fault: JournalFault::default(),
-            })
+            Ok::<_, JournalError>((store, Inner { index, fault: JournalFault::default() }))
         });
-        let inner = open.await.map_err(JournalError::Thread)??;
-        Ok(Self { inner: Arc::new(inner) })
+        let (store, inner) = open.await.map_err(JournalError::Thread)??;
+        Ok(Self { inner: Arc::new(inner), store: Arc::new(Mutex::new(store)) })
     }
 
     /// Why nothing can be written, from the first write that fails to the first that succeeds.
@@ -152,7 +148,7 @@ impl Journal {
                 () = shutdown.requested() => return,
             }
             let inner = Arc::clone(&self.inner);
-            let opened = tokio::task::spawn_blocking(move || inner.open_again()).await;
+            let opened = in_turn(&self.store, move |store| inner.open_again(store)).await;
             match opened.map_err(JournalError::Thread).and_then(|opened| opened) {
                 Ok(()) if tries > 0 => tracing::info!(tries, "the journal is written again"),
                 Ok(()) => {}
@@ -209,14 +205,13 @@ impl Journal {
 
     async fn change(&self, change: Change) -> Result<(), JournalError> {
         let inner = Arc::clone(&self.inner);
-        let write = tokio::task::spawn_blocking(move || inner.write(change, Instant::now()));
-        write.await.map_err(JournalError::Thread)?
+        let write = move |store: &mut Store| inner.write(store, change, Instant::now());
+        in_turn(&self.store, write).await.map_err(JournalError::Thread)?
     }
 }
 
 impl Inner {
-    fn write(&self, change: Change, now: Instant) -> Result<(), JournalError> {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+    fn write(&self, store: &mut Store, change: Change, now: Instant) -> Result<(), JournalError> {
         let (change, forgotten) = {
             let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
             let change = index.settle(change);
@@ -238,8 +233,7 @@ impl Inner {
 
     /// Opens the store if it is closed, and tries it out. What it holds then is what counts: the
     /// change that failed may be there.
-    fn open_again(&self) -> Result<(), JournalError> {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+    fn open_again(&self, store: &mut Store) -> Result<(), JournalError> {
         if store.is_open() {
             return Ok(());
         }

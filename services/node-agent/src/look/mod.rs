@@ -17,21 +17,22 @@ use std::time::Duration;
 
 use berth_contract::message::agent::MountHealth;
 use berth_domain::access::AttachmentMode;
-use berth_domain::{AllocId, Timestamp, VolumeKey};
-use berth_host::MountTable;
+use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
+use berth_host::{HostPool, MountTable};
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use crate::host_pool::INSPECT_MAX;
 use crate::journal::{Disk, Journal, Use, UseState};
 use crate::tell::Teller;
 pub use probe::Found;
 use probe::Probes;
 
 /// How long one mount may take to answer.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = INSPECT_MAX;
 /// Mounts that are looked at side by side.
 const SIDE_BY_SIDE: usize = 16;
 
@@ -65,20 +66,27 @@ impl Looks {
         seen.get(&(volume.clone(), alloc.clone())).filter(|seen| seen.epoch == epoch).cloned()
     }
 
-    /// Looks at what is published at `target`, as the mount table has it; answers within
-    /// `patience`. It is dead when another disk is behind it than was, where that is known.
+    /// Looks on threads of this pool.
+    pub fn new(pool: &HostPool) -> Self {
+        Self { probes: Probes::new(pool), ..Self::default() }
+    }
+
+    /// Looks at what the plugin has published at `target`, as the mount table has it. Answers
+    /// within `patience`. It is dead when another disk is behind it than was, where that is known.
     pub async fn look(
         &self,
-        target: &Path,
+        (plugin, target): (&PluginId, &Path),
         attachment: AttachmentMode,
         table: &MountTable,
         was: Option<&Disk>,
         patience: Duration,
     ) -> Found {
         let found = match attachment {
-            AttachmentMode::BlockDevice => self.probes.look_at_device(target, patience).await,
+            AttachmentMode::BlockDevice => {
+                self.probes.look_at_device(plugin, target, patience).await
+            }
             AttachmentMode::FileSystem if table.has(target) => {
-                self.probes.look(target, patience).await
+                self.probes.look(plugin, target, patience).await
             }
             AttachmentMode::FileSystem => Found::Missing,
         };
@@ -189,7 +197,10 @@ impl Looker {
     async fn look_at(&self, table: &MountTable, key: &Key, entry: &Use) {
         // Disks are counted anew with each boot.
         let was = entry.disk.as_ref().filter(|_| entry.boot_id == self.boot_id);
-        let found = self.looks.look(&entry.target, entry.attachment, table, was, PATIENCE).await;
+        let found = {
+            let at = (&entry.plugin, entry.target.as_path());
+            self.looks.look(at, entry.attachment, table, was, PATIENCE).await
+        };
         let found = match found {
             Found::Well(_) => (MountHealth::Well, None),
             Found::Dead(why) => (MountHealth::Dead, Some(why)),

@@ -1,8 +1,8 @@
 //! One look at one mount, which may never come back.
 //!
 //! **Promises** that whoever asks is answered in time though the mount never answers, and that a
-//! mount which hangs holds one thread and not one more with each look: who asks meanwhile waits for
-//! the same answer.
+//! mount which hangs holds one thread of the [`HostPool`] and not one more with each look: callers
+//! that ask meanwhile wait for the same answer.
 //!
 //! **Never** reads or writes what is in the mount: that a file system whose device hangs is asked
 //! for data would hold this process beyond its own end. Its root's attributes and its figures are
@@ -14,10 +14,10 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
-use berth_domain::Timestamp;
+use berth_domain::{PluginId, Timestamp};
+use berth_host::{HostOperation, HostPool, HostPoolError};
 use berth_service::clock;
 use nix::errno::Errno;
 use nix::sys::stat::{major, minor};
@@ -25,10 +25,9 @@ use nix::sys::statvfs::statvfs;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use crate::host_pool::{INSPECT_MAX, look_at_mount};
 use crate::journal::Disk;
 
-/// Looks that hang at once. Beyond it nothing new is looked at: each holds a thread.
-const STUCK_MAX: usize = 64;
 /// What the kernel says of its block devices.
 const DEVICES: &str = "/sys/dev/block";
 
@@ -51,6 +50,7 @@ pub enum Found {
 /// Looks, and those of them that hang. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Probes {
+    pool: HostPool,
     under_way: Arc<Mutex<BTreeMap<PathBuf, Look>>>,
 }
 
@@ -64,14 +64,25 @@ struct Look {
 }
 
 impl Probes {
-    /// Looks at the file system that is mounted at `path`; answers within `patience`.
-    pub async fn look(&self, path: &Path, patience: Duration) -> Found {
-        let owned = path.to_owned();
-        self.look_by(path, patience, move || ask(&owned, Path::new(DEVICES))).await
+    /// Looks on threads of this pool.
+    pub fn new(pool: &HostPool) -> Self {
+        Self { pool: pool.clone(), under_way: Arc::default() }
     }
 
-    /// Looks at the block device at `path`; answers within `patience`.
-    pub async fn look_at_device(&self, path: &Path, patience: Duration) -> Found {
+    /// Looks at the file system that the plugin has mounted at `path`; answers within `patience`.
+    pub async fn look(&self, plugin: &PluginId, path: &Path, patience: Duration) -> Found {
+        let owned = path.to_owned();
+        let look = move || ask(&owned, Path::new(DEVICES));
+        self.look_by(look_at_mount(plugin, path), patience, look).await
+    }
+
+    /// Looks at the plugin's block device at `path`; answers within `patience`.
+    pub async fn look_at_device(
+        &self,
+        plugin: &PluginId,
+        path: &Path,
+        patience: Duration,
+    ) -> Found {
         let owned = path.to_owned();
         let look = move || match fs::metadata(&owned) {
             Ok(seen) if seen.file_type().is_block_device() => ask(&owned, Path::new(DEVICES)),
@@ -79,19 +90,16 @@ impl Probes {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,
             Err(error) => failed(&error),
         };
-        self.look_by(path, patience, look).await
+        self.look_by(look_at_mount(plugin, path), patience, look).await
     }
 
     async fn look_by(
         &self,
-        path: &Path,
+        operation: HostOperation,
         patience: Duration,
         look: impl FnOnce() -> Found + Send + 'static,
     ) -> Found {
-        let mut under_way = match self.join_or_begin(path, look) {
-            Ok(under_way) => under_way,
-            Err(why) => return Found::Unknown(why),
-        };
+        let mut under_way = self.join_or_begin(operation, look);
         // What an earlier look waited for is not waited for once more.
         let until = under_way.began + patience;
         match timeout_at(until, under_way.found.wait_for(Option::is_some)).await {
@@ -101,32 +109,39 @@ impl Probes {
         }
     }
 
-    /// The look that is under way at the path, or this one; or why there is none.
+    /// The look that is under way at the path, or this one.
     fn join_or_begin(
         &self,
-        path: &Path,
+        operation: HostOperation,
         look: impl FnOnce() -> Found + Send + 'static,
-    ) -> Result<Look, String> {
+    ) -> Look {
+        let path = operation.place.clone();
         let mut all = self.lock();
-        if let Some(under_way) = all.get(path) {
-            return Ok(under_way.clone());
-        }
-        if all.len() >= STUCK_MAX {
-            return Err(format!("{STUCK_MAX} other mounts do not answer, and hold a thread each"));
+        if let Some(under_way) = all.get(&path) {
+            return under_way.clone();
         }
         let (answer, found) = watch::channel(None);
-        let (probes, looked_at) = (self.clone(), path.to_owned());
-        // A thread of its own: the runtime waits for its own threads when it ends.
-        let thread = thread::Builder::new().name("look".to_owned()).spawn(move || {
-            let found = look();
-            probes.lock().remove(&looked_at);
-            // Nobody may wait for it any more.
-            let _ = answer.send(Some(found));
-        });
-        thread.map_err(|error| format!("no thread can be started to look: {error}"))?;
         let under_way = Look { since: clock::now(), began: Instant::now(), found };
-        all.insert(path.to_owned(), under_way.clone());
-        Ok(under_way)
+        all.insert(path.clone(), under_way.clone());
+        let work = {
+            let (probes, path, answer) = (self.clone(), path.clone(), answer.clone());
+            move || probes.end(&path, &answer, look())
+        };
+        let probes = self.clone();
+        tokio::spawn(async move {
+            // However soon its first caller is to be answered: others join it, and it hangs later.
+            match probes.pool.run(operation, INSPECT_MAX, work).await {
+                // One that is late ends the look itself, whenever it returns.
+                Ok(()) | Err(HostPoolError::Late { .. }) => {}
+                Err(error) => probes.end(&path, &answer, Found::Unknown(error.to_string())),
+            }
+        });
+        under_way
+    }
+
+    fn end(&self, path: &Path, answer: &watch::Sender<Option<Found>>, found: Found) {
+        self.lock().remove(path);
+        answer.send_replace(Some(found));
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Look>> {
@@ -193,10 +208,20 @@ fn failed(error: &io::Error) -> Found {
 mod tests {
     use std::sync::mpsc;
 
+    use berth_host::pool::SHARE_MAX;
+
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(20);
     const SHORT: Duration = Duration::from_millis(20);
+
+    fn plugin() -> PluginId {
+        PluginId::new("p").unwrap()
+    }
+
+    fn at(path: &str) -> HostOperation {
+        look_at_mount(&plugin(), Path::new(path))
+    }
 
     #[tokio::test]
     async fn a_look_that_hangs_holds_one_thread_and_is_answered_for() {
@@ -206,19 +231,19 @@ mod tests {
             let _ = waits.recv();
             Found::Well(None)
         };
-        let path = Path::new("/hangs");
-        let first = probes.look_by(path, SHORT, hang).await;
+        let path = "/hangs";
+        let first = probes.look_by(at(path), SHORT, hang).await;
         let Found::Hung(since) = first else { panic!("{first:?}") };
         let never = || panic!("it looked twice");
-        assert_eq!(probes.look_by(path, SHORT, never).await, Found::Hung(since));
+        assert_eq!(probes.look_by(at(path), SHORT, never).await, Found::Hung(since));
         // Others are looked at meanwhile.
         assert_eq!(
-            probes.look_by(Path::new("/b"), PATIENCE, || Found::Well(None)).await,
+            probes.look_by(at("/b"), PATIENCE, || Found::Well(None)).await,
             Found::Well(None)
         );
         go_on.send(()).unwrap();
         let mut tries = 0;
-        while probes.look_by(path, PATIENCE, || Found::Well(None)).await != Found::Well(None) {
+        while probes.look_by(at(path), PATIENCE, || Found::Well(None)).await != Found::Well(None) {
             tries += 1;
             assert!(tries < 1_000, "it came back and is not looked at again");
             tokio::time::sleep(SHORT).await;
@@ -234,12 +259,12 @@ mod tests {
             let _ = waits.recv();
             Found::Missing
         };
-        let path = Path::new("/slow");
+        let path = "/slow";
         let never = || panic!("it looked twice");
         // In this order at first: one begins, one joins it, and then it may go on.
         let (first, second, sent) = tokio::join!(
-            probes.look_by(path, PATIENCE, slow),
-            probes.look_by(path, PATIENCE, never),
+            probes.look_by(at(path), PATIENCE, slow),
+            probes.look_by(at(path), PATIENCE, never),
             async { go_on.send(()) }
         );
         sent.unwrap();
@@ -251,31 +276,36 @@ mod tests {
         let probes = Probes::default();
         let (go_on, waits) = mpsc::channel::<()>();
         let waits = Arc::new(Mutex::new(waits));
-        for at in 0..STUCK_MAX {
+        for number in 0..SHARE_MAX {
             let waits = Arc::clone(&waits);
             let hang = move || {
                 let _ = waits.lock().map(|waits| waits.recv());
                 Found::Well(None)
             };
-            let path = format!("/hangs/{at}");
-            let found = probes.look_by(Path::new(&path), Duration::ZERO, hang).await;
+            let path = format!("/hangs/{number}");
+            let found = probes.look_by(at(&path), Duration::ZERO, hang).await;
             assert!(matches!(found, Found::Hung(_)), "{found:?}");
         }
-        let found = probes.look_by(Path::new("/one-more"), PATIENCE, || Found::Well(None)).await;
-        assert!(matches!(found, Found::Unknown(_)), "{found:?}");
+        let found = probes.look_by(at("/one-more"), PATIENCE, || Found::Well(None)).await;
+        let Found::Unknown(why) = found else { panic!("{found:?}") };
+        assert!(why.contains("32 host operations hang") && why.contains("/hangs/"), "{why}");
+        // Those of another plugin answer.
+        let other = look_at_mount(&PluginId::new("q").unwrap(), Path::new("/well"));
+        let found = probes.look_by(other, PATIENCE, || Found::Well(None)).await;
+        assert_eq!(found, Found::Well(None));
         drop(go_on);
     }
 
     #[tokio::test]
     async fn the_root_is_well_and_what_is_not_there_is_not() {
         let probes = Probes::default();
-        let root = probes.look(Path::new("/"), PATIENCE).await;
+        let root = probes.look(&plugin(), Path::new("/"), PATIENCE).await;
         assert!(matches!(root, Found::Well(_)), "{root:?}");
         let nowhere = Path::new("/is/not/there");
-        let found = probes.look(nowhere, PATIENCE).await;
+        let found = probes.look(&plugin(), nowhere, PATIENCE).await;
         assert!(matches!(found, Found::Dead(_)), "{found:?}");
         for other in [nowhere, Path::new("/dev/null"), Path::new("/proc/self/mountinfo")] {
-            assert_eq!(probes.look_at_device(other, PATIENCE).await, Found::Missing);
+            assert_eq!(probes.look_at_device(&plugin(), other, PATIENCE).await, Found::Missing);
         }
     }
 

@@ -32,7 +32,10 @@ impl Mounter {
         let table = mounts(Code::MountFailed).await?;
         let left = deadline.since(clock::now()).saturating_sub(TO_ANSWER);
         let patience = look::PATIENCE.min(left);
-        let looked = self.parts.looks.look(&place.target, grant.attachment, &table, was, patience);
+        let looked = {
+            let at = (&grant.plugin, place.target.as_path());
+            self.parts.looks.look(at, grant.attachment, &table, was, patience)
+        };
         let (why, is_final) = match looked.await {
             Found::Well(disk) => return Ok(disk),
             Found::Unknown(_) => return Ok(None),

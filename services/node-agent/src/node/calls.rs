@@ -15,6 +15,7 @@ use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 
 use super::{dirs, local, mounts};
+use crate::host_pool::VolumeHost;
 use crate::journal::{Journal, Use};
 use crate::lane::check_time;
 use crate::plan::NodeCall;
@@ -42,6 +43,8 @@ pub(super) struct Using {
 pub(super) struct Caller {
     pub(super) plugin: Plugin,
     pub(super) external_id: String,
+    /// The volume on this host.
+    pub(super) host: VolumeHost,
     /// No call begins past this.
     pub(super) deadline: Timestamp,
 }
@@ -119,7 +122,7 @@ impl Caller {
     async fn stage(&self, staging: &Path, using: &Using) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at("node.stage");
         check_time(self.deadline).map_err(at)?;
-        dirs::make(staging).await.map_err(local(Code::MountFailed)).map_err(at)?;
+        dirs::make(&self.host, staging).await.map_err(local(Code::MountFailed)).map_err(at)?;
         let request = v1::NodeStageVolumeRequest {
             volume_id: self.external_id.clone(),
             publish_context: using.publish_context.clone(),
@@ -142,7 +145,7 @@ impl Caller {
         check_time(self.deadline).map_err(at)?;
         // The target itself is the plugin's to make (CSI, NodePublishVolume).
         let parent = target.parent().unwrap_or(target);
-        dirs::make(parent).await.map_err(local(Code::MountFailed)).map_err(at)?;
+        dirs::make(&self.host, parent).await.map_err(local(Code::MountFailed)).map_err(at)?;
         let request = v1::NodePublishVolumeRequest {
             volume_id: self.external_id.clone(),
             publish_context: using.publish_context.clone(),
@@ -167,7 +170,8 @@ impl Caller {
                 (!table.has(target)).then_some("nothing is mounted")
             }
             AttachmentMode::BlockDevice => {
-                let found = dirs::is_block_device(target).await;
+                let found = dirs::is_block_device(&self.host, target).await;
+                let found = found.map_err(local(Code::MountFailed)).map_err(at)?;
                 (!found).then_some("there is no block device")
             }
         };
@@ -212,7 +216,7 @@ impl Caller {
                     let next = "unmount it by hand, once nothing uses it";
                     return Err(lost(&error, path, "the volume is still mounted at", next));
                 }
-                if !is_bare(path).await {
+                if !dirs::is_bare(&self.host, path).await {
                     let next = "see what it is, and take it away by hand";
                     return Err(lost(&error, path, "something lies at", next));
                 }
@@ -232,7 +236,7 @@ impl Caller {
             );
             return Err(Problem::new(Code::UnmountFailed, message).retryable());
         }
-        dirs::remove(path).await.map_err(local(Code::UnmountFailed))
+        dirs::remove(&self.host, path).await.map_err(local(Code::UnmountFailed))
     }
 
     fn capability(&self, using: &Using) -> v1::VolumeCapability {
@@ -264,15 +268,6 @@ impl From<NotPublished> for Problem {
         match error {
             NotPublished::Unstaged(problem) | NotPublished::Failed(problem) => problem,
         }
-    }
-}
-
-/// Whether nothing is at the path but a directory with nothing in it and nothing upon it, which is
-/// removed: the kernel refuses all else.
-async fn is_bare(path: &Path) -> bool {
-    match tokio::fs::remove_dir(path).await {
-        Ok(()) => true,
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
 

@@ -142,14 +142,18 @@ impl Mounter {
         let noted = known.uses.get(alloc);
         let noted = noted.filter(|entry| entry.boot_id == self.parts.host.boot_id);
         check_not_foreign(&calls, noted, &table)?;
-        let departing = self.depart(volume, alloc, &place, &known, &table).await?;
+        let host = self.host(plugin_id, &place);
+        let departing = self.depart(&host, volume, alloc, &place, &known, &table).await?;
         self.check_before(&departing).await?;
         let (external_id, began) = (external_id.clone(), Instant::now());
-        self.parts.binds.undo(&place).await?;
-        Caller { plugin, external_id, deadline }.take_down(&calls).await?;
+        self.parts.binds.undo(&host, &place).await?;
+        let caller = Caller { plugin, external_id, host, deadline };
+        caller.take_down(&calls).await?;
         self.check_after(&departing).await?;
-        dirs::remove(&place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;
-        dirs::remove_if_empty(&place.volume_dir).await.map_err(local(Code::UnmountFailed))?;
+        dirs::remove(&caller.host, &place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;
+        dirs::remove_if_empty(&caller.host, &place.volume_dir)
+            .await
+            .map_err(local(Code::UnmountFailed))?;
         let gone = journal.end_detach(volume, alloc, epoch).await;
         gone.map_err(local(Code::UnmountFailed))?;
         // The calls are told with the call of the protocol that they were made for.

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::host_pool::VolumeHost;
+
 /// Others on the host have no business with the paths themselves.
 const MODE: u32 = 0o700;
 
@@ -37,17 +39,17 @@ pub(super) enum DirError {
 }
 
 /// Makes the directory and those above it, where missing.
-pub(super) async fn make(path: &Path) -> Result<(), DirError> {
+pub(super) async fn make(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
     let owned = path.to_owned();
-    let made = off_thread(move || DirBuilder::new().recursive(true).mode(MODE).create(owned)).await;
+    let work = move || DirBuilder::new().recursive(true).mode(MODE).create(owned);
+    let made = run(host, "make a directory", work).await;
     made.map_err(|source| DirError::Make { path: path.to_owned(), source })
 }
 
 /// Removes the directory if it is there and empty. What a plugin or a workload left in it stays,
 /// and is logged: it is not mounted, so it keeps no volume from going elsewhere.
-pub(super) async fn remove(path: &Path) -> Result<(), DirError> {
-    let owned = path.to_owned();
-    match off_thread(move || fs::remove_dir(owned)).await {
+pub(super) async fn remove(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
+    match remove_dir(host, path).await {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error)
@@ -61,9 +63,8 @@ pub(super) async fn remove(path: &Path) -> Result<(), DirError> {
 }
 
 /// Removes the directory if nothing is in it any more.
-pub(super) async fn remove_if_empty(path: &Path) -> Result<(), DirError> {
-    let owned = path.to_owned();
-    match off_thread(move || fs::remove_dir(owned)).await {
+pub(super) async fn remove_if_empty(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
+    match remove_dir(host, path).await {
         Err(error)
             if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) =>
         {
@@ -73,57 +74,83 @@ pub(super) async fn remove_if_empty(path: &Path) -> Result<(), DirError> {
     }
 }
 
-/// Whether a block device is there, itself or by a link.
-pub(super) async fn is_block_device(path: &Path) -> bool {
-    let owned = path.to_owned();
-    off_thread(move || {
-        let kind = fs::metadata(owned)?.file_type();
-        if kind.is_block_device() { Ok(()) } else { Err(io::Error::other("another kind")) }
-    })
-    .await
-    .is_ok()
+/// Whether nothing is at the path but a directory with nothing in it and nothing upon it, which is
+/// removed: the kernel refuses all else.
+pub(super) async fn is_bare(host: &VolumeHost, path: &Path) -> bool {
+    match remove_dir(host, path).await {
+        Ok(()) => true,
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
 }
 
-async fn off_thread(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+/// Whether a block device is there, itself or by a link.
+pub(super) async fn is_block_device(host: &VolumeHost, path: &Path) -> io::Result<bool> {
+    let owned = path.to_owned();
+    let look = move || fs::metadata(owned).is_ok_and(|seen| seen.file_type().is_block_device());
+    run(host, "look at a device", move || Ok(look())).await
+}
+
+async fn remove_dir(host: &VolumeHost, path: &Path) -> io::Result<()> {
+    let owned = path.to_owned();
+    run(host, "remove a directory", move || fs::remove_dir(owned)).await
+}
+
+async fn run<T: Send + 'static>(
+    host: &VolumeHost,
+    what: &'static str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    host.run(what, work).await?
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use berth_domain::{AllocId, Namespace, PluginId, VolumeId, VolumeKey};
+    use berth_host::HostPool;
+
     use super::*;
+    use crate::paths::Paths;
+
+    fn host() -> VolumeHost {
+        let plugin = PluginId::new("p").unwrap();
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("v").unwrap());
+        let place =
+            Paths::new(Path::new("/s")).place(&plugin, &volume, &AllocId::new("a").unwrap());
+        VolumeHost::new(&HostPool::default(), &plugin, &place)
+    }
 
     #[tokio::test]
     async fn a_device_is_told_from_all_else() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "x").unwrap();
         for path in [dir.path(), &dir.path().join("file"), Path::new("/dev/null")] {
-            assert!(!is_block_device(path).await, "{}", path.display());
+            assert!(!is_block_device(&host(), path).await.unwrap(), "{}", path.display());
         }
         // Not every machine has one; tests that bind loop devices need root.
         if Path::new("/dev/loop0").exists() {
-            assert!(is_block_device(Path::new("/dev/loop0")).await);
+            assert!(is_block_device(&host(), Path::new("/dev/loop0")).await.unwrap());
         }
     }
 
     #[tokio::test]
     async fn made_for_the_agent_alone_and_removed_only_when_empty() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, host) = (tempfile::tempdir().unwrap(), host());
         let (parent, path) = (dir.path().join("volume"), dir.path().join("volume/alloc"));
-        make(&path).await.unwrap();
-        make(&path).await.unwrap();
+        make(&host, &path).await.unwrap();
+        make(&host, &path).await.unwrap();
         for made in [&parent, &path] {
             assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, MODE);
         }
         fs::write(path.join("data"), "kept").unwrap();
-        remove(&path).await.unwrap();
-        remove_if_empty(&parent).await.unwrap();
+        remove(&host, &path).await.unwrap();
+        remove_if_empty(&host, &parent).await.unwrap();
         assert_eq!(fs::read_to_string(path.join("data")).unwrap(), "kept");
         fs::remove_file(path.join("data")).unwrap();
-        remove(&path).await.unwrap();
-        remove(&path).await.unwrap();
-        remove_if_empty(&parent).await.unwrap();
+        remove(&host, &path).await.unwrap();
+        remove(&host, &path).await.unwrap();
+        remove_if_empty(&host, &parent).await.unwrap();
         assert!(!parent.exists());
     }
 }

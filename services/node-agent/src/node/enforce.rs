@@ -19,11 +19,11 @@ use berth_domain::volume::MountOptions;
 use berth_host::table::MountTable;
 use berth_host::{DeviceNumber, Mount};
 use nix::mount::{MsFlags, mount};
-use tokio::task::spawn_blocking;
 
 use super::bind::flags::{self, Flags};
 use super::calls::Caller;
 use super::local;
+use crate::host_pool::VolumeHost;
 use crate::paths::Place;
 use crate::plan::NodeCall;
 
@@ -43,7 +43,11 @@ struct Wanted {
 
 /// Checks what is published for a grant, and sets what the plugin left out. Answers what it left
 /// out, in words.
-pub(super) async fn check(grant: &Grant, place: &Place) -> Result<Vec<String>, Problem> {
+pub(super) async fn check(
+    host: &VolumeHost,
+    grant: &Grant,
+    place: &Place,
+) -> Result<Vec<String>, Problem> {
     let options = grant.mount.clone();
     let wanted = Wanted {
         is_device: grant.attachment == AttachmentMode::BlockDevice,
@@ -51,8 +55,8 @@ pub(super) async fn check(grant: &Grant, place: &Place) -> Result<Vec<String>, P
         options,
     };
     let (plugin, target) = (grant.plugin.clone(), place.target.clone());
-    let checked = spawn_blocking(move || wanted.check(&target));
-    checked.await.map_err(local(Code::Internal))?.map_err(|why| {
+    let checked = host.run("set mount flags", move || wanted.check(&target));
+    checked.await.map_err(local(Code::MountFailed))?.map_err(|why| {
         let said = format!(
             "plugin {plugin} answered NodePublishVolume with OK, but at {} {why}",
             place.target.display()
@@ -67,7 +71,7 @@ pub(super) async fn check_published(
     grant: &Grant,
     place: &Place,
 ) -> Result<Vec<String>, Problem> {
-    let problem = match check(grant, place).await {
+    let problem = match check(&caller.host, grant, place).await {
         Ok(left_out) => {
             for remark in &left_out {
                 let (volume, alloc, plugin) = (&grant.volume, &grant.alloc, &grant.plugin);

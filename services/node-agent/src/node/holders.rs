@@ -20,6 +20,7 @@ use berth_host::{DeviceNumber, Holder, HostMounts, MountContent, MountPlace, Mou
 use tokio::time::{sleep, timeout};
 
 use super::{Mounter, local};
+use crate::host_pool::VolumeHost;
 use crate::journal::{Use, VolumeUses};
 use crate::paths::Place;
 
@@ -65,6 +66,7 @@ impl Mounter {
     /// once our mounts are gone, nothing else tells.
     pub(super) async fn depart<'a>(
         &self,
+        host: &VolumeHost,
         volume: &'a VolumeKey,
         alloc: &AllocId,
         place: &'a Place,
@@ -101,7 +103,7 @@ impl Mounter {
         };
         let ours = table.mounts().iter().filter(|mount| is_ours(&mount.point));
         let mut places: Vec<MountPlace> = ours.filter_map(|one| table.place_of(one)).collect();
-        let binds = self.parts.binds.of_volume(place).await?;
+        let binds = self.parts.binds.of_volume(host, place).await?;
         let own = binds.iter().filter_map(|path| table.top_at(path));
         places.extend(own.filter_map(|one| table.place_of(one)));
         let points = table.mounts().iter().map(|mount| &mount.point);

@@ -37,14 +37,15 @@ use berth_domain::{PluginId, Timestamp, VolumeKey};
 use crate::controller::Hosted;
 use crate::gate::Gate;
 use crate::host::Host;
+use crate::host_pool::VolumeHost;
 use crate::journal::Journal;
 use crate::lane::Lanes;
 use crate::look::Looks;
-use crate::paths::Paths;
+use crate::paths::{Paths, Place};
 use crate::plugin::{Plugin, Plugins};
 use crate::tell::Teller;
 use crate::unaccounted::UnaccountedMounts;
-use berth_host::MountTable;
+use berth_host::{HostPool, MountTable};
 use berth_service::runs::Runs;
 
 pub use bind::Binds;
@@ -63,6 +64,8 @@ pub struct Parts {
     pub bus: Bus,
     /// The node.
     pub host: Host,
+    /// What runs operations that may hang.
+    pub pool: HostPool,
     /// Where volumes are.
     pub paths: Paths,
     /// What makes them seen elsewhere, too.
@@ -99,6 +102,11 @@ impl Mounter {
 
     fn plugin(&self, id: &PluginId) -> Result<Plugin, Problem> {
         self.parts.plugins.get(id).ok_or_else(|| no_plugin(id))
+    }
+
+    /// A volume on this host.
+    fn host(&self, plugin: &PluginId, place: &Place) -> VolumeHost {
+        VolumeHost::new(&self.parts.pool, plugin, place)
     }
 
     /// Names what every problem of this node has in common.

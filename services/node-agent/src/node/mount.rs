@@ -120,6 +120,7 @@ impl Mounter {
             options: &grant.mount,
         };
         let calls = plan::mount(scene, arrival).map_err(no_call)?;
+        let host = self.host(&plugin.id, &place);
         if calls.is_empty() {
             // Whoever undoes what is here finds it in the journal.
             drop(entered);
@@ -128,7 +129,7 @@ impl Mounter {
             let was = entry.and_then(|entry| entry.disk.as_ref());
             self.check_alive(grant, &place, was, deadline).await?;
             // An earlier version of the agent may have mounted it.
-            enforce::check(grant, &place).await?;
+            enforce::check(&host, grant, &place).await?;
         } else {
             let secrets = self.secrets(volume, grant, deadline, trace).await?;
             let entry = self.intent(grant, &place, &calls);
@@ -145,9 +146,10 @@ impl Mounter {
                 secrets,
             };
             let (external_id, began) = (grant.external_id.clone(), Instant::now());
-            let caller = Caller { plugin: plugin.clone(), external_id, deadline };
+            let caller =
+                Caller { plugin: plugin.clone(), external_id, host: host.clone(), deadline };
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
-                self.parts.binds.undo(&place).await?;
+                self.parts.binds.undo(&host, &place).await?;
             }
             let record = Intent { journal: &self.parts.journal, volume, alloc: &grant.alloc };
             let brought = caller.bring(&calls, &using, &record).await;
@@ -171,7 +173,7 @@ impl Mounter {
                 "mounted"
             );
         }
-        let seen = self.parts.binds.show(grant, &place, spot).await?;
+        let seen = self.parts.binds.show(&host, grant, &place, spot).await?;
         let mode = grant.view.as_ref().map_or(grant.mode, |view| view.mode);
         Ok(Mounted {
             path: seen.to_string_lossy().into_owned(),

@@ -150,10 +150,12 @@ impl Mounter {
         }
         drop(entered);
         let (external_id, began) = (first.external_id.clone(), Instant::now());
-        let caller = Caller { plugin: plugin.clone(), external_id, deadline };
+        let host = self.host(&plugin.id, &place);
+        let caller = Caller { plugin: plugin.clone(), external_id, host, deadline };
         for (alloc, ..) in &allocs {
             let place = self.parts.paths.place(&plugin.id, volume, alloc);
-            self.parts.binds.undo(&place).await.map_err(|problem| held(problem, &plan.down))?;
+            let undone = self.parts.binds.undo(&caller.host, &place).await;
+            undone.map_err(|problem| held(problem, &plan.down))?;
         }
         caller.take_down(&plan.down).await.map_err(|problem| held(problem, &plan.down))?;
         let mut mounts = Vec::new();

@@ -33,7 +33,8 @@ impl Mounter {
         if uses.is_empty() {
             return Err(told(nothing_due(&volume, None)));
         }
-        let claimed = compare::ask(&self.parts.bus, node, left_until(deadline)).await;
+        let here = uses.keys().map(|alloc| (volume.clone(), alloc.clone())).collect();
+        let claimed = compare::ask(&self.parts.bus, node, &here, left_until(deadline)).await;
         let claimed = claimed.map_err(|error| told(error.into_problem("claim.status")))?;
         let claimed = claimed.ok_or_else(|| {
             let message = format!("not all claims of node {node} could be read");

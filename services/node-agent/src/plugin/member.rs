@@ -15,6 +15,10 @@ use super::declaration::Declaration;
 use super::fold::Candidate;
 use super::process::ProcessId;
 use super::record::{Record, Records};
+use crate::host_pool::with_agent_file;
+
+/// Volumes that an instance has on record at least before those that are gone are forgotten.
+const VOLUMES_MAX: usize = 256;
 
 /// One instance of a plugin on this node.
 #[derive(Debug)]
@@ -41,6 +45,10 @@ pub struct Member {
 struct State {
     view: View,
     record: Record,
+    /// More volumes on record than this are worth a look at which of them are still here.
+    volumes_max: usize,
+    /// The last write of the record failed.
+    is_unsaved: bool,
     /// Why its process does not run, of one that the agent runs.
     down: Option<String>,
     /// Its source is gone; how many mounts need it.
@@ -68,7 +76,15 @@ impl Member {
             client: Client::trusting(&socket, TrustedUsers::own().and(record.said.owner)),
             said: record.said.clone(),
             since: record.since,
-            state: Mutex::new(State { view, record, down: None, leaving: None, spared: None }),
+            state: Mutex::new(State {
+                view,
+                record,
+                volumes_max: VOLUMES_MAX,
+                is_unsaved: false,
+                down: None,
+                leaving: None,
+                spared: None,
+            }),
             key,
             socket,
             look: Notify::new(),
@@ -133,21 +149,43 @@ impl Member {
         self.state().record.volumes.contains(volume)
     }
 
+    /// Whether it has so many volumes on record that those that are gone are to be forgotten.
+    pub(super) fn has_old_volumes(&self) -> bool {
+        let state = self.state();
+        state.record.volumes.len() > state.volumes_max
+    }
+
     /// Forgets the volumes of which nothing is here any more.
     pub(super) fn keep_volumes(&self, here: &BTreeSet<String>) {
-        self.state().record.volumes.retain(|volume| here.contains(volume));
+        let mut state = self.state();
+        state.record.volumes.retain(|volume| here.contains(volume));
+        // Not at each volume from here on, where a node has many.
+        state.volumes_max = VOLUMES_MAX.max(2 * state.record.volumes.len());
+    }
+
+    /// It has no company: it has mounted all that there is, and need not say so.
+    pub(super) fn forget_volumes(&self) {
+        self.state().record.volumes.clear();
     }
 
     /// Writes down what is to be kept of it.
     pub(super) async fn save(self: &Arc<Self>) {
         let Some(records) = self.records.clone() else { return };
         let _writing = self.writing.lock().await;
-        let record = self.record();
-        let written = tokio::task::spawn_blocking(move || records.write(&record)).await;
-        if let Ok(Err(error)) = written {
+        let (record, place) = (self.record(), records.file(&self.key));
+        let write = move || records.write(&record);
+        let written = with_agent_file("write a record", &place, write).await;
+        let was_unsaved = std::mem::replace(&mut self.state().is_unsaved, written.is_err());
+        // It is tried again each time that the roster looks.
+        if let (Err(error), false) = (written, was_unsaved) {
             let (plugin, instance) = (&self.said.id, &self.key);
             tracing::error!(%plugin, instance, %error, "what is kept of a plugin was not written");
         }
+    }
+
+    /// Whether the record on the disk is older than what is known.
+    pub(super) fn is_unsaved(&self) -> bool {
+        self.state().is_unsaved
     }
 
     /// A call begins, until what is returned is dropped.

@@ -24,7 +24,8 @@ const LINE_CHARS_MAX: usize = 1000;
 pub struct Output {
     path: PathBuf,
     mark: PathBuf,
-    at: u64,
+    /// How far it was read, in bytes; not known before the first look.
+    at: Option<u64>,
 }
 
 /// What was said since it was last looked.
@@ -37,33 +38,31 @@ pub struct Said {
 }
 
 impl Output {
-    /// Goes on where an earlier life of this agent stopped reading.
+    /// Goes on where an earlier life of this agent stopped reading. Reads nothing yet.
     pub fn follow(path: &Path) -> Self {
-        let mark = path.with_extension("read");
-        let at = fs::read_to_string(&mark).ok().and_then(|at| at.trim().parse().ok()).unwrap_or(0);
-        Self { path: path.to_owned(), mark, at }
+        Self { path: path.to_owned(), mark: path.with_extension("read"), at: None }
     }
 
     /// What was said since. The end of a line that is still being written waits for the rest,
-    /// unless it is `last`.
+    /// unless it is `last`. Waits for the disk.
     pub fn look(&mut self, last: bool) -> io::Result<Said> {
         let mut file = match OpenOptions::new().read(true).write(true).open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Said::default()),
             file => file?,
         };
         let length = file.metadata()?.len();
-        if length < self.at {
-            self.at = 0;
-        }
-        if length == self.at {
+        let marked = || fs::read_to_string(&self.mark).ok()?.trim().parse().ok();
+        let mut at = self.at.or_else(marked).filter(|at| *at <= length).unwrap_or(0);
+        self.at = Some(at);
+        if length == at {
             return Ok(Said::default());
         }
         let mut said = Said::default();
-        if length - self.at > READ_BYTES_MAX {
-            said.left_out = length - self.at - READ_BYTES_MAX;
-            self.at = length - READ_BYTES_MAX;
+        if length - at > READ_BYTES_MAX {
+            said.left_out = length - at - READ_BYTES_MAX;
+            at = length - READ_BYTES_MAX;
         }
-        let read = self.read(&mut file)?;
+        let read = read(&mut file, at)?;
         let whole = match read.iter().rposition(|byte| *byte == b'\n') {
             _ if last => read.len(),
             Some(end) => end + 1,
@@ -71,7 +70,7 @@ impl Output {
             None if read.len() as u64 >= READ_BYTES_MAX => read.len(),
             None => 0,
         };
-        self.at += whole as u64;
+        at += whole as u64;
         let text = String::from_utf8_lossy(&read[..whole]);
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             if said.lines.len() < LINES_MAX {
@@ -80,21 +79,22 @@ impl Output {
                 said.left_out += line.len() as u64;
             }
         }
-        if self.at == length && length > FILE_BYTES_MAX {
+        if at == length && length > FILE_BYTES_MAX {
             // What is written between the reading and this is lost: it is a log.
             file.set_len(0)?;
-            self.at = 0;
+            at = 0;
         }
-        fs::write(&self.mark, self.at.to_string())?;
+        self.at = Some(at);
+        fs::write(&self.mark, at.to_string())?;
         Ok(said)
     }
+}
 
-    fn read(&self, file: &mut File) -> io::Result<Vec<u8>> {
-        let mut read = Vec::new();
-        file.seek(SeekFrom::Start(self.at))?;
-        file.take(READ_BYTES_MAX).read_to_end(&mut read)?;
-        Ok(read)
-    }
+fn read(file: &mut File, at: u64) -> io::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    file.seek(SeekFrom::Start(at))?;
+    file.take(READ_BYTES_MAX).read_to_end(&mut read)?;
+    Ok(read)
 }
 
 /// Without control characters, and not too long.

@@ -4,8 +4,9 @@
 //! process group of its own, and its output goes to a file: neither a signal to the agent's group
 //! nor the end of a pipe ends it when the agent ends.
 //!
-//! **Promises** that a process is known by its pid *and* the time it was started, in this boot of
-//! the host: a pid is soon another's.
+//! **Promises** that no other process is signalled in its place: while the agent runs it holds a
+//! [`ProcessHandle`], and after a restart it takes a process for the one on record only by its pid
+//! *and* the time it was started, in this boot of the host. The kernel reuses pids.
 //!
 //! **Never** signals what the process has started: a FUSE daemon may carry mounts, and is its
 //! parent's to end.
@@ -17,9 +18,9 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
 
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use berth_host::ProcessHandle;
+use berth_host::process::{Signal, list_pids, read_stat};
+use nix::sys::signal::Signal as Named;
 use serde::{Deserialize, Serialize};
 
 use super::declaration::{CSI_ENDPOINT, Command};
@@ -43,8 +44,32 @@ pub struct ProcessId {
 pub struct Process {
     /// Which.
     pub id: ProcessId,
+    // None of a child that ended at once.
+    handle: Option<ProcessHandle>,
     // None of one that an earlier life of this agent started.
     child: Option<Child>,
+}
+
+/// A process that was just started; killed when dropped before it was taken.
+#[derive(Debug)]
+pub struct Started(Option<Process>);
+
+impl Started {
+    /// The process, which is the caller's to end from now on.
+    pub fn take(mut self) -> Option<Process> {
+        self.0.take()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Whoever started it gave up: it would run beside the one that is started next.
+        if let Some(mut process) = self.0.take()
+            && let Err(error) = process.kill()
+        {
+            tracing::warn!(pid = process.id.pid, %error, "a plugin's process cannot be killed");
+        }
+    }
 }
 
 impl Process {
@@ -54,7 +79,7 @@ impl Process {
         socket: &Path,
         output: &Path,
         boot_id: &str,
-    ) -> io::Result<Self> {
+    ) -> io::Result<Started> {
         let mut options = OpenOptions::new();
         let log = options.create(true).append(true).mode(0o600).open(output)?;
         let same = log.try_clone()?;
@@ -69,69 +94,74 @@ impl Process {
         run.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| PATH.into()));
         run.envs(&command.env).env(CSI_ENDPOINT, endpoint(socket));
         run.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(same).process_group(0);
-        let child = run.spawn()?;
+        let mut child = run.spawn()?;
         let pid = child.id();
-        // Also of one that has ended already: it is ours, and still to be waited for.
-        let started = stat(pid).map_or(0, |stat| stat.started);
+        // A child that has ended keeps its id until it is waited for.
+        let known = || Ok((ProcessHandle::open_if(pid, || Ok(true))?, read_stat(pid)?));
+        let (handle, stat) = known().inspect_err(|_: &io::Error| {
+            // It would be nobody's: why it is not known is what is answered.
+            let _ = child.kill().and_then(|()| child.wait());
+        })?;
+        let started = stat.map_or(0, |stat| stat.starttime);
         let id = ProcessId { pid, started, boot_id: boot_id.to_owned() };
-        Ok(Self { id, child: Some(child) })
+        Ok(Started(Some(Self { id, handle, child: Some(child) })))
     }
 
     /// The process that an earlier life of this agent started, if it still runs.
-    pub fn adopt(id: ProcessId, boot_id: &str) -> Option<Self> {
-        (id.boot_id == boot_id && runs(&id)).then_some(Self { id, child: None })
+    pub fn adopt(id: ProcessId, boot_id: &str) -> io::Result<Option<Self>> {
+        if id.boot_id != boot_id {
+            return Ok(None);
+        }
+        let handle = ProcessHandle::open(id.pid, id.started)?;
+        Ok(handle.map(|handle| Self { id, handle: Some(handle), child: None }))
     }
 
     /// A process that was started to serve `socket`, of which no record was written: the agent was
     /// killed at that very moment.
-    pub fn find(socket: &Path, boot_id: &str) -> Option<Self> {
+    pub fn find(socket: &Path, boot_id: &str) -> io::Result<Option<Self>> {
         let wanted = format!("{CSI_ENDPOINT}={}", endpoint(socket));
-        let pids = fs::read_dir("/proc").ok()?.flatten();
-        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        for pid in pids {
+        for pid in list_pids()? {
+            // The environment of a process of others may not be read.
             let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { continue };
             let serves = environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes());
-            let Some(stat) = stat(pid).filter(|_| serves) else { continue };
+            let Some(stat) = serves.then(|| read_stat(pid)).transpose()?.flatten() else {
+                continue;
+            };
             // What it has started bears its environment too, and is in its group.
-            if stat.group == pid {
-                let id = ProcessId { pid, started: stat.started, boot_id: boot_id.to_owned() };
-                return Self::adopt(id, boot_id);
+            if u32::try_from(stat.pgrp).is_ok_and(|group| group == pid) {
+                let (started, boot_id) = (stat.starttime, boot_id.to_owned());
+                return Self::adopt(ProcessId { pid, started, boot_id: boot_id.clone() }, &boot_id);
             }
         }
-        None
+        Ok(None)
     }
 
     /// How it ended, in words; none while it runs.
     pub fn ended(&mut self) -> Option<String> {
-        match &mut self.child {
-            Some(child) => match child.try_wait() {
-                Ok(status) => status.map(in_words),
-                Err(error) => Some(format!("it cannot be waited for: {error}")),
-            },
-            None => (!runs(&self.id)).then(|| "it ended, nobody saw how".to_owned()),
+        let Some(child) = &mut self.child else {
+            let ended = self.handle.as_ref().map_or(Ok(true), ProcessHandle::has_ended);
+            // What cannot be asked for counts as running.
+            return ended.unwrap_or(false).then(|| "it ended, nobody saw how".to_owned());
+        };
+        match child.try_wait() {
+            Ok(status) => status.map(in_words),
+            Err(error) => Some(format!("it cannot be waited for: {error}")),
         }
     }
 
     /// Tells it to end.
     pub fn terminate(&mut self) -> io::Result<()> {
-        self.signal(Signal::SIGTERM)
+        self.signal(Signal::TERM)
     }
 
     /// Ends it.
     pub fn kill(&mut self) -> io::Result<()> {
-        self.signal(Signal::SIGKILL)
+        self.signal(Signal::KILL)
     }
 
     fn signal(&mut self, signal: Signal) -> io::Result<()> {
-        // A child that was not waited for keeps its pid; of another it is looked.
-        if self.ended().is_some() {
-            return Ok(());
-        }
-        let Ok(pid) = i32::try_from(self.id.pid) else { return Ok(()) };
-        match kill(Pid::from_raw(pid), signal) {
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        // One that has ended needs none.
+        self.handle.as_ref().map_or(Ok(false), |handle| handle.signal(signal)).map(drop)
     }
 }
 
@@ -143,32 +173,11 @@ fn in_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("it exited with status {code}"),
         (None, Some(signal)) => {
-            let name = Signal::try_from(signal).map_or("", Signal::as_str);
+            let name = Named::try_from(signal).map_or("", Named::as_str);
             format!("it was ended by signal {signal} {name}").trim_end().to_owned()
         }
         (None, None) => "it ended".to_owned(),
     }
-}
-
-fn runs(id: &ProcessId) -> bool {
-    stat(id.pid).is_some_and(|stat| stat.started == id.started && stat.state != 'Z')
-}
-
-struct Stat {
-    state: char,
-    group: u32,
-    started: u64,
-}
-
-/// `/proc/<pid>/stat`: the fields after the name, which stands in brackets and may hold any byte.
-fn stat(pid: u32) -> Option<Stat> {
-    let text = String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?).into_owned();
-    let mut fields = text.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?.chars().next()?;
-    // Third and fifth: the process group; the 22nd: the time of its start (proc(5)).
-    let group = fields.nth(1)?.parse().ok()?;
-    let started = fields.nth(16)?.parse().ok()?;
-    Some(Stat { state, group, started })
 }
 
 #[cfg(test)]
@@ -206,21 +215,33 @@ mod tests {
     fn a_process_is_known_again_until_it_ended() {
         let dir = tempfile::tempdir().unwrap();
         let (socket, output) = (dir.path().join("csi.sock"), dir.path().join("out"));
-        let mut ours = Process::start(&sleeper(), &socket, &output, "this").unwrap();
+        let mut ours =
+            Process::start(&sleeper(), &socket, &output, "this").unwrap().take().unwrap();
         let id = ours.id.clone();
-        let mut again = Process::adopt(id.clone(), "this").unwrap();
+        let mut again = Process::adopt(id.clone(), "this").unwrap().unwrap();
         assert_eq!(again.ended(), None);
         // Its environment can be read a moment after its starter goes on.
-        assert_eq!(until("it is found", || Process::find(&socket, "this")).id, id);
-        assert!(Process::adopt(id.clone(), "another boot").is_none());
+        assert_eq!(until("it is found", || Process::find(&socket, "this").unwrap()).id, id);
+        assert!(Process::adopt(id.clone(), "another boot").unwrap().is_none());
         let other = ProcessId { started: id.started + 1, ..id.clone() };
-        assert!(Process::adopt(other, "this").is_none(), "its pid was given to another");
+        assert!(Process::adopt(other, "this").unwrap().is_none(), "its pid was given to another");
         again.terminate().unwrap();
         assert_eq!(until_ended(&mut ours), "it was ended by signal 15 SIGTERM");
         assert!(until_ended(&mut again).contains("nobody saw"));
-        assert!(Process::adopt(id, "this").is_none());
-        assert!(Process::find(&socket, "this").is_none());
+        assert!(Process::adopt(id, "this").unwrap().is_none());
+        assert!(Process::find(&socket, "this").unwrap().is_none());
         again.kill().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_was_started_for_a_caller_that_gave_up_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, output) = (dir.path().join("csi.sock"), dir.path().join("out"));
+        let started = Process::start(&sleeper(), &socket, &output, "this").unwrap();
+        let id = started.0.as_ref().unwrap().id.clone();
+        let mut seen = Process::adopt(id, "this").unwrap().unwrap();
+        drop(started);
+        assert!(until_ended(&mut seen).contains("nobody saw"));
     }
 
     #[test]

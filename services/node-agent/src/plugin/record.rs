@@ -84,8 +84,18 @@ impl Records {
         Self { root: state_dir.join("plugins") }
     }
 
+    /// The directory of all records.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     fn dir(&self, key: &str) -> PathBuf {
         self.root.join(key)
+    }
+
+    /// Where the record of an instance is.
+    pub fn file(&self, key: &str) -> PathBuf {
+        self.dir(key).join(FILE)
     }
 
     /// The socket of an instance.

@@ -18,7 +18,9 @@
 //! agent was killed is here when it is back, by its records.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_bus::Bus;
@@ -26,6 +28,8 @@ use berth_contract::event::EventName;
 use berth_contract::message::plugin::SourceFault;
 use berth_domain::limits::LIST_MAX;
 use berth_domain::{NodeId, PluginId};
+use berth_host::pool::directory_share;
+use berth_host::{HostOperation, HostPool};
 use berth_service::clock;
 use berth_service::shutdown::{Shutdown, Trigger};
 use tokio::sync::{mpsc, watch};
@@ -41,6 +45,7 @@ use super::serve::Asked;
 use super::{Member, Plugin, Plugins, Supervision, supervise};
 use crate::controller::{self, Hosting};
 use crate::finish;
+use crate::host_pool::{CHANGE_MAX, with_agent_file};
 use crate::journal::Journal;
 
 /// How often it is looked who is here.
@@ -83,16 +88,17 @@ pub struct Places {
     /// In the configuration.
     pub configured: Vec<Declaration>,
     /// As files in a directory.
-    pub plugins_dir: Option<std::path::PathBuf>,
+    pub plugins_dir: Option<PathBuf>,
     /// As sockets in a directory.
-    pub sockets_dir: Option<std::path::PathBuf>,
+    pub sockets_dir: Option<PathBuf>,
 }
 
 /// Keeps who is here.
 pub struct Roster {
     parts: Parts,
     running: Running,
-    scanner: Option<Scanner>,
+    // Locked by the thread that looks, and before there is one.
+    scanner: Arc<Mutex<Scanner>>,
     seats: BTreeMap<String, Seat>,
     hosts: BTreeMap<PluginId, Trigger>,
     record_faults: Vec<SourceFault>,
@@ -154,7 +160,7 @@ impl Roster {
         let mut roster = Self {
             parts,
             running,
-            scanner: Some(Scanner::new(configured, plugins_dir, sockets_dir)),
+            scanner: Arc::new(Mutex::new(Scanner::new(configured, plugins_dir, sockets_dir))),
             seats: BTreeMap::new(),
             hosts: BTreeMap::new(),
             record_faults: Vec::new(),
@@ -163,19 +169,22 @@ impl Roster {
             shutdown,
         };
         let records = roster.parts.records.clone();
-        match tokio::task::spawn_blocking(move || records.load()).await {
-            Ok(Ok((records, faults))) => {
+        let dir = records.root().to_owned();
+        let operation = HostOperation::new("read records", directory_share(&dir), dir);
+        let pool = HostPool::of_process();
+        let read = pool.run(operation, CHANGE_MAX, move || records.load()).await;
+        match read.map_err(io::Error::from).flatten() {
+            Ok((records, faults)) => {
                 roster.record_faults = faults;
                 roster.remember(&records);
                 for record in records {
                     roster.seat(record).await;
                 }
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 let (source, problem) = ("what is kept of plugins".to_owned(), error.to_string());
                 roster.record_faults = vec![SourceFault { source, problem }];
             }
-            Err(error) => tracing::error!(%error, "what is kept of plugins was not read"),
         }
         roster.look().await;
         roster
@@ -186,9 +195,8 @@ impl Roster {
         let mut records: Vec<&Record> = records.iter().collect();
         records.sort_by_key(|record| record.since);
         for record in records {
-            if let Some(scanner) = &mut self.scanner {
-                scanner.remember(record.source.clone(), &record.said);
-            }
+            let mut scanner = self.scanner.lock().unwrap_or_else(PoisonError::into_inner);
+            scanner.remember(record.source.clone(), &record.said);
         }
     }
 
@@ -208,14 +216,19 @@ impl Roster {
 
     /// Looks once who is here.
     async fn look(&mut self) {
-        let Some(mut scanner) = self.scanner.take() else { return };
-        let looking = tokio::task::spawn_blocking(move || {
-            let scan = scanner.look();
-            (scanner, scan)
-        });
-        let Ok((scanner, scan)) = looking.await else { return };
-        self.scanner = Some(scanner);
-        let Scan { found, mut faults } = scan;
+        let scanner = Arc::clone(&self.scanner);
+        let scan = move || Ok(scanner.lock().unwrap_or_else(PoisonError::into_inner).look());
+        let Places { plugins_dir, sockets_dir, .. } = &self.parts.places;
+        let dir = plugins_dir.as_ref().or(sockets_dir.as_ref()).map_or(Path::new("."), |dir| dir);
+        let Scan { found, mut faults } = match with_agent_file("look for plugins", dir, scan).await
+        {
+            Ok(scan) => scan,
+            // Nobody leaves by that.
+            Err(error) => {
+                let (source, problem) = (dir.display().to_string(), error.to_string());
+                return self.tell_faults(&[SourceFault { source, problem }]);
+            }
+        };
         let keys: BTreeSet<String> = found.iter().map(|(source, said)| said.key(source)).collect();
         let mut too_many = 0;
         for (source, said) in found {
@@ -243,6 +256,10 @@ impl Roster {
             faults.push(SourceFault { source, problem });
         }
         self.tell_faults(&faults);
+        self.forget_volumes();
+        for seat in self.seats.values().filter(|seat| seat.member.is_unsaved()) {
+            seat.member.save().await;
+        }
         self.part(&keys).await;
     }
 
@@ -256,12 +273,26 @@ impl Roster {
         }
     }
 
+    /// Forgets which instance has mounted the volumes that are gone.
+    fn forget_volumes(&self) {
+        let plugins = self.parts.plugins.list();
+        for plugin in plugins.iter().filter(|plugin| plugin.slot.has_old_volumes()) {
+            plugin.slot.keep_volumes(&self.mounted_by(&plugin.id));
+        }
+    }
+
+    /// The volumes of a plugin of which something is, or may be, mounted here. A volume is in the
+    /// journal before its plugin is called for it.
+    fn mounted_by(&self, plugin: &PluginId) -> BTreeSet<String> {
+        let uses = self.parts.journal.uses().into_iter();
+        let mounted = uses.filter(|(.., entry)| entry.plugin == *plugin);
+        mounted.map(|(.., entry)| entry.external_id).collect()
+    }
+
     /// Takes an instance in.
     async fn seat(&mut self, record: Record) {
         if let Some(plugin) = self.parts.plugins.get(&record.said.id) {
-            let uses = self.parts.journal.uses().into_iter();
-            let mounted = uses.filter(|(.., entry)| entry.plugin == plugin.id);
-            plugin.slot.settle(&mounted.map(|(.., entry)| entry.external_id).collect()).await;
+            plugin.slot.settle(&self.mounted_by(&plugin.id)).await;
         }
         let order = if record.stopped_by.is_some() { Order::Stop } else { Order::Run };
         let member = Member::new(record, Some(self.parts.records.clone()), clock::now());
@@ -314,7 +345,7 @@ impl Roster {
         }
         for key in leaving {
             if self.may_end(&key).await {
-                self.end(&key);
+                self.end(&key).await;
             }
         }
     }
@@ -370,7 +401,7 @@ impl Roster {
     }
 
     /// Ends an instance that leaves: its process first, if it has one.
-    fn end(&mut self, key: &str) {
+    async fn end(&mut self, key: &str) {
         let Some(seat) = self.seats.get(key) else { return };
         seat.order(Order::End);
         if seat.command.as_ref().is_some_and(|command| !command.task.is_finished()) {
@@ -381,7 +412,10 @@ impl Roster {
         if self.parts.plugins.leave(&seat.member) {
             self.hosts.remove(id);
         }
-        if let Err(error) = self.parts.records.remove(key) {
+        let (records, file) = (self.parts.records.clone(), self.parts.records.file(key));
+        let owned = key.to_owned();
+        let remove = move || records.remove(&owned);
+        if let Err(error) = with_agent_file("remove a record", &file, remove).await {
             tracing::warn!(plugin = %id, instance = key, %error, "what was kept of it is left");
         }
         tracing::info!(plugin = %id, instance = key, "a plugin has left");

@@ -7,11 +7,13 @@
 //! its `health_timeout_ms`; and not to end it for its health while mounts need it: those of a FUSE
 //! driver would end with it.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_contract::event::EventName;
 use berth_domain::retry::Schedule;
+use berth_host::{HostOperation, HostPool};
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use tokio::sync::watch;
@@ -20,9 +22,10 @@ use tokio::time::{Instant, sleep};
 use super::declaration::Command;
 use super::member::need;
 use super::output::Output;
-use super::process::Process;
+use super::process::{Process, Started};
 use super::record::Records;
 use super::{Member, Plugin};
+use crate::host_pool::{CHANGE_MAX, with_agent_file, with_processes};
 use crate::journal::Journal;
 use crate::tell::Teller;
 
@@ -73,7 +76,8 @@ pub(super) async fn run(
     shutdown: Shutdown,
 ) {
     let Some(command) = member.said.command().cloned() else { return };
-    let mut runner = Runner::new(member, plugin, running, command).await;
+    let Some(process) = find_running(&member, &running, &shutdown).await else { return };
+    let mut runner = Runner::new(member, plugin, running, command, process).await;
     loop {
         let order = orders.borrow_and_update().clone();
         runner.tick(&order).await;
@@ -88,12 +92,43 @@ pub(super) async fn run(
     }
 }
 
+/// The process of an earlier life of the agent, if there is one. Without knowing that, no other is
+/// started: it is looked for until it is known. `None` at the shutdown.
+async fn find_running(
+    member: &Member,
+    running: &Running,
+    shutdown: &Shutdown,
+) -> Option<Option<Process>> {
+    let mut tries = 0;
+    loop {
+        let (known, socket) = (member.record().process, member.socket.clone());
+        let boot_id = running.boot_id.clone();
+        // The record may be older than the process: what was written last may not be on the disk.
+        let find = move || match known.map(|known| Process::adopt(known, &boot_id)).transpose()? {
+            Some(Some(process)) => Ok(Some(process)),
+            _ => Process::find(&socket, &boot_id),
+        };
+        let error = match with_processes("look for a plugin", &member.socket, find).await {
+            Ok(process) => return Some(process),
+            Err(error) => error,
+        };
+        tries += 1;
+        let instance = &member.key;
+        tracing::warn!(instance, %error, tries, "it is not known whether a plugin's process runs");
+        tokio::select! {
+            () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+            () = shutdown.requested() => return None,
+        }
+    }
+}
+
 struct Runner {
     member: Arc<Member>,
     plugin: Plugin,
     running: Running,
     command: Command,
-    output: Output,
+    // Locked by the thread that reads it, and by nothing else.
+    output: Arc<Mutex<Output>>,
     process: Option<Process>,
     /// It was told to end; and is killed then.
     ending: Option<Instant>,
@@ -104,15 +139,13 @@ struct Runner {
 }
 
 impl Runner {
-    /// Finds the process of an earlier life of the agent, if there is one.
-    async fn new(member: Arc<Member>, plugin: Plugin, running: Running, command: Command) -> Self {
-        let (known, socket) = (member.record().process, member.socket.clone());
-        let boot_id = running.boot_id.clone();
-        let find = move || match known {
-            Some(known) => Process::adopt(known, &boot_id),
-            None => Process::find(&socket, &boot_id),
-        };
-        let process = tokio::task::spawn_blocking(find).await.ok().flatten();
+    async fn new(
+        member: Arc<Member>,
+        plugin: Plugin,
+        running: Running,
+        command: Command,
+        process: Option<Process>,
+    ) -> Self {
         let (id, instance) = (&plugin.id, &member.key);
         if let Some(process) = &process {
             let pid = process.id.pid;
@@ -123,6 +156,7 @@ impl Runner {
         member.save().await;
         let now = Instant::now();
         let output = Output::follow(&running.records.output(&member.key));
+        let output = Arc::new(Mutex::new(output));
         let (ending, last_well, started, tries, next_start) = (None, now, now, 0, now);
         Self {
             member,
@@ -143,7 +177,7 @@ impl Runner {
         if let Some(how) = self.process.as_mut().and_then(Process::ended) {
             self.ended(&how, order).await;
         }
-        self.tell_output(false);
+        self.tell_output(false).await;
         match order {
             Order::Run if self.process.is_none() => {
                 if Instant::now() >= self.next_start {
@@ -160,15 +194,15 @@ impl Runner {
         let (command, socket) = (self.command.clone(), self.member.socket.clone());
         let output = self.running.records.output(&self.member.key);
         let boot_id = self.running.boot_id.clone();
+        let operation =
+            HostOperation::new("start a plugin", "starts of plugins", self.member.socket.clone());
         let start = move || Process::start(&command, &socket, &output, &boot_id);
-        let started = match tokio::task::spawn_blocking(start).await {
-            Ok(Ok(process)) => Ok(process),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
+        let started = HostPool::of_process().run(operation, CHANGE_MAX, start).await;
+        let started = started.map_err(io::Error::from).flatten().map(Started::take);
         let again = self.tries > 0;
         match started {
-            Ok(process) => {
+            Ok(None) => {}
+            Ok(Some(process)) => {
                 if again {
                     self.member.count_restart();
                 }
@@ -194,7 +228,7 @@ impl Runner {
 
     async fn ended(&mut self, how: &str, order: &Order) {
         self.process = None;
-        self.tell_output(true);
+        self.tell_output(true).await;
         let was_told = self.ending.take().is_some();
         if *order == Order::Run {
             if self.started.elapsed() >= SETTLED && self.last_well.elapsed() < SETTLED {
@@ -293,9 +327,12 @@ impl Runner {
         }
     }
 
-    fn tell_output(&mut self, last: bool) {
+    async fn tell_output(&self, last: bool) {
+        let output = Arc::clone(&self.output);
+        let look = move || output.lock().unwrap_or_else(PoisonError::into_inner).look(last);
+        let path = self.running.records.output(&self.member.key);
         let (plugin, instance) = (&self.plugin.id, &self.member.key);
-        match self.output.look(last) {
+        match with_agent_file("read what a plugin says", &path, look).await {
             Ok(said) => {
                 for line in said.lines {
                     tracing::info!(%plugin, instance, "{line}");

@@ -84,6 +84,9 @@ impl Slot {
         let mut members = self.members();
         members.all.retain(|member| member.key != key);
         let is_last = members.all.is_empty();
+        if let [alone] = &members.all[..] {
+            alone.forget_volumes();
+        }
         drop(members);
         if !is_last {
             self.fold();
@@ -100,12 +103,24 @@ impl Slot {
         }
     }
 
-    /// Notes that an instance mounts a volume, in its record while it has company: alone it has
-    /// mounted all that there is.
+    /// Notes that an instance mounts a volume, while it has company: alone it has mounted all that
+    /// there is. Before another one joins, [`Self::settle`] takes that from the journal.
     pub(super) async fn attribute(&self, member: &Arc<Member>, volume: &str) {
-        let is_new = member.mounts(volume);
-        if is_new && self.members().all.len() > 1 {
+        let has_company = self.members().all.len() > 1;
+        if has_company && member.mounts(volume) {
             member.save().await;
+        }
+    }
+
+    /// Whether an instance has volumes on record that may be gone.
+    pub(super) fn has_old_volumes(&self) -> bool {
+        self.members().all.iter().any(|member| member.has_old_volumes())
+    }
+
+    /// Forgets the volumes of which nothing is mounted here any more.
+    pub(super) fn keep_volumes(&self, mounted: &BTreeSet<String>) {
+        for member in &self.members().all {
+            member.keep_volumes(mounted);
         }
     }
 
@@ -178,5 +193,67 @@ impl Slot {
             let detail = format!("calls go to instance {instance} {version}, of {source}");
             tell.plugin(EventName::PluginMoved, plugin, detail);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::{PluginId, Timestamp};
+
+    use super::*;
+    use crate::plugin::declaration::{Declaration, Source};
+    use crate::plugin::record::Record;
+
+    const VOLUMES: usize = 10_000;
+
+    fn member(socket: &str) -> Arc<Member> {
+        let said = Declaration::socket(PluginId::new("p").unwrap(), socket);
+        let now = Timestamp::from_unix_ms(7);
+        Member::new(Record::new(Source::Socket(socket.into()), said, now), None, now)
+    }
+
+    fn set(volumes: &[&str]) -> BTreeSet<String> {
+        volumes.iter().map(ToString::to_string).collect()
+    }
+
+    #[tokio::test]
+    async fn an_instance_that_is_alone_keeps_no_list_of_what_it_mounted() {
+        let first = member("/run/a.sock");
+        let slot = Slot::new(Arc::clone(&first), watch::Sender::new(0), None);
+        for number in 0..VOLUMES {
+            slot.attribute(&first, &format!("v{number}")).await;
+        }
+        assert_eq!(first.record().volumes, set(&[]));
+        // What is mounted when another one joins is the work of the first.
+        slot.settle(&set(&["v1"])).await;
+        let second = member("/run/b.sock");
+        slot.join(Arc::clone(&second));
+        slot.attribute(&second, "w").await;
+        let mounted = ["v1", "w"];
+        assert_eq!((slot.needs(&first, mounted), slot.needs(&second, mounted)), (1, 1));
+        // The one that stays answers for all that is left.
+        assert!(!slot.leave(&first.key));
+        assert_eq!(second.record().volumes, set(&[]));
+        assert_eq!(slot.needs(&second, mounted), 2);
+    }
+
+    #[tokio::test]
+    async fn an_instance_in_company_forgets_volumes_that_are_gone() {
+        let (first, second) = (member("/run/a.sock"), member("/run/b.sock"));
+        let slot = Slot::new(Arc::clone(&first), watch::Sender::new(0), None);
+        slot.join(Arc::clone(&second));
+        slot.attribute(&first, "stays").await;
+        let mut most = 0;
+        for number in 0..VOLUMES {
+            slot.attribute(&second, &format!("v{number}")).await;
+            most = most.max(second.record().volumes.len());
+            // As the roster does each time that it looks; nothing but this is mounted.
+            if slot.has_old_volumes() {
+                slot.keep_volumes(&set(&["stays", "v0"]));
+            }
+        }
+        assert!(most < 1_000, "{most} volumes are on record, and 2 are mounted");
+        let mounted = ["stays", "v0"];
+        assert_eq!((slot.needs(&first, mounted), slot.needs(&second, mounted)), (1, 1));
     }
 }

@@ -214,12 +214,12 @@ async fn a_mount_that_hangs_and_then_dies_delays_nobody() {
 }
 
 /// Whether there is FUSE here.
-fn fuse_or_skip(why: &str) -> bool {
+pub fn fuse_or_skip(why: &str) -> bool {
     root::has_or_skip(Path::new(FUSE).exists(), FUSE, why)
 }
 
 /// A FUSE file system that nobody serves for as long as the file lives, and that is dead then.
-fn fuse(path: &Path) -> File {
+pub fn fuse(path: &Path) -> File {
     let device = OpenOptions::new().read(true).write(true).open(FUSE).unwrap();
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;

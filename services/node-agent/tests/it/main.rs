@@ -16,6 +16,7 @@ mod executor;
 mod foreign;
 mod health;
 mod holders;
+mod hung;
 mod journal;
 mod life;
 mod mounting;

@@ -13,13 +13,13 @@
 //! it still holds. Put [`Lease::fence`] into what the lease guards, and let the guard of that write
 //! decide. The bucket must keep one value per key: with more, the server raises every TTL.
 
-mod boot_time;
 mod keep;
 
 use std::time::Duration;
 
 use berth_contract::trace::TraceContext;
 use berth_contract::{code::Code, problem::Problem};
+use berth_host::BootTime;
 use bytes::Bytes;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -29,7 +29,6 @@ use crate::cause::Cause;
 use crate::commit::{Change, CommitError, Guard, Write};
 use crate::read::{Entry, ReadError, chain};
 
-use boot_time::BootTime;
 pub use keep::{KeptLease, LeaseHold};
 
 /// The shortest TTL, which is also the server's.

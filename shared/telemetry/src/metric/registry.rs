@@ -81,6 +81,10 @@ registry! {
     /// From a call to the plugin's answer, or to giving up.
     Histogram PLUGIN_CALLS_DURATION = "berth.plugin.calls.duration", "s", [rpc], SHORT;
 
+    /// Operations of a node's agent on its host (mounts, looks, readings of `/proc`) that have run
+    /// past their deadlines, and hold a thread each.
+    Gauge HOST_OPERATIONS_HUNG = "berth.host.operations_hung", "{operation}", [];
+
     /// Keys that wait to be worked on, those that wait for their time included.
     Gauge RECONCILE_QUEUED = "berth.reconcile.queued", "{key}", [];
     /// Keys that are due and wait for room: as much as may be under way of their kind is. In the

@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (HOST, &[]),
     ("berth-contract", &["berth-domain"]),
     ("berth-telemetry", &["berth-domain", "berth-contract"]),
-    ("berth-bus", &["berth-domain", "berth-contract", "berth-telemetry"]),
+    ("berth-bus", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
     ("berth-csi", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
     ("berth-service", &["berth-domain", "berth-contract", "berth-telemetry", "berth-bus"]),
     ("berth-claim", ALL_SHARED),

@@ -16,7 +16,17 @@ const NOT_THERE: &[(&str, &str, &str)] = &[
     ("shared/domain/src/", concat!("async", " fn"), "decisions wait for nothing"),
     ("shared/domain/src/", concat!("std::", "fs"), "decisions touch nothing"),
     ("shared/domain/src/", concat!("std::", "env"), "decisions depend on their input alone"),
+    ("services/node-agent/src/node/", concat!("spawn", "_blocking"), HANGS),
+    ("services/node-agent/src/plugin/", concat!("spawn", "_blocking"), HANGS),
+    ("services/node-agent/src/look/", concat!("spawn", "_blocking"), HANGS),
+    ("services/node-agent/src/docker/keeper", concat!("spawn", "_blocking"), HANGS),
+    ("services/node-agent/src/runs", concat!("spawn", "_blocking"), HANGS),
+    ("services/node-agent/src/", concat!("tokio::", "fs"), HANGS),
+    ("shared/host/src/", concat!("spawn", "_blocking"), HANGS),
 ];
+
+/// Tokio's threads for blocking calls are the journal's, and the resolver's.
+const HANGS: &str = "what may hang runs in the HostPool";
 
 /// Which registry serves a machine is the machine's own affair.
 const REGISTRY: &str = "clients know their registries; naming a host breaks mirrors";

@@ -22,25 +22,19 @@ mod spot;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::claim::{Grant, View};
 use berth_contract::problem::Problem;
 use berth_domain::access::AttachmentMode;
+use berth_host::{HostOperation, HostPool, HostPoolError};
 use berth_service::locks::KeyedLocks;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::local;
+use super::{local, mounts};
+use crate::host_pool::{CHANGE_MAX, INSPECT_MAX, VolumeHost};
 use crate::paths::{Paths, Place};
 pub(super) use spot::Spot;
-
-/// How long a caller's path may take to be looked at: it may lead across a dead mount.
-const LOOK: Duration = Duration::from_secs(5);
-/// Paths that are looked at at once. A look that hangs keeps its thread.
-const LOOKS_MAX: usize = 16;
 
 /// Makes bind mounts, and takes them away. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -48,70 +42,84 @@ pub struct Binds {
     paths: Paths,
     boot_id: Arc<str>,
     below: Arc<[PathBuf]>,
-    looks: Arc<Semaphore>,
+    pool: HostPool,
     turns: KeyedLocks<PathBuf>,
 }
 
 impl Binds {
     /// For volumes that lie so, at paths of callers below one of these directories only, in this
     /// boot of the host.
-    pub fn new(paths: &Paths, boot_id: &str, below: &[PathBuf]) -> Self {
+    pub fn new(pool: &HostPool, paths: &Paths, boot_id: &str, below: &[PathBuf]) -> Self {
         Self {
             paths: paths.clone(),
             boot_id: boot_id.into(),
             below: below.into(),
-            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
+            pool: pool.clone(),
             turns: KeyedLocks::default(),
         }
     }
 
     /// Looks whether a volume can be put at a caller's path, before it is asked for.
     pub(super) async fn look(&self, path: &str) -> Result<Spot, Problem> {
-        let Ok(permit) = Arc::clone(&self.looks).try_acquire_owned() else {
-            let said = "as many paths are being looked at as may be; some lead across dead mounts";
-            return Err(Problem::new(Code::Overloaded, said).retryable());
-        };
         let (paths, below, asked) = (self.paths.clone(), Arc::clone(&self.below), path.to_owned());
-        let look = spawn_blocking(move || {
-            let _permit = permit;
-            Spot::look(&asked, &below, &paths)
-        });
-        match timeout(LOOK, look).await {
-            Ok(Ok(Ok(spot))) => Ok(spot),
-            Ok(Ok(Err(error))) => Err(refused(error)),
-            Ok(Err(defect)) => Err(local(Code::Internal)(defect)),
-            Err(_) => {
-                let said =
-                    format!("{path} does not answer within {LOOK:?}: is it on a dead mount?");
+        self.inspect(path.as_ref(), move || Spot::look(&asked, &below, &paths)).await
+    }
+
+    /// Looks at a caller's path: it may lead across a dead mount. Paths share threads with those
+    /// below the same mount point.
+    async fn inspect(
+        &self,
+        path: &Path,
+        look: impl FnOnce() -> Result<Spot, spot::SpotError> + Send + 'static,
+    ) -> Result<Spot, Problem> {
+        let table = mounts(Code::PathRefused).await?;
+        let above = path.ancestors().find(|above| table.has(above)).unwrap_or(Path::new("/"));
+        let share = format!("callers' paths below {}", above.display());
+        let looked = self.pool.run(HostOperation::new("look", share, path), INSPECT_MAX, look);
+        match looked.await {
+            Ok(spot) => spot.map_err(refused),
+            Err(HostPoolError::Late { .. }) => {
+                let said = format!(
+                    "{} does not answer within {INSPECT_MAX:?}: is it on a dead mount?",
+                    path.display()
+                );
                 Err(Problem::new(Code::PathRefused, said))
             }
+            Err(error) => Err(local(Code::Overloaded)(error)),
         }
     }
 
     /// Shows a published volume where it was asked for; the path is what the workload is given.
     pub(super) async fn show(
         &self,
+        host: &VolumeHost,
         grant: &Grant,
         place: &Place,
         spot: Option<Spot>,
     ) -> Result<PathBuf, Problem> {
         let from = match &grant.view {
             None => place.target.clone(),
-            Some(view) => self.view(grant, view, place).await?,
+            Some(view) => self.view(host, grant, view, place).await?,
         };
         match spot {
             None => Ok(from),
-            Some(spot) => self.put(from, spot, place, grant.attachment).await,
+            Some(spot) => self.put(host, from, spot, place, grant.attachment).await,
         }
     }
 
     /// Mounts the volume under another name of the alloc's. Again is the same.
-    async fn view(&self, grant: &Grant, view: &View, place: &Place) -> Result<PathBuf, Problem> {
+    async fn view(
+        &self,
+        host: &VolumeHost,
+        grant: &Grant,
+        view: &View,
+        place: &Place,
+    ) -> Result<PathBuf, Problem> {
         let flags = check_view(grant, view)?;
         let (from, to) = (place.target.clone(), place.view(view.place));
         let (path, boot_id) = (to.clone(), Arc::clone(&self.boot_id));
-        let made = spawn_blocking(move || place::view(&from, &to, flags, &boot_id)).await;
-        made.map_err(local(Code::Internal))?.map_err(|error| match error {
+        let made = host.run("bind mount", move || place::view(&from, &to, flags, &boot_id)).await;
+        made.map_err(local(Code::MountFailed))?.map_err(|error| match error {
             place::PutError::Foreign(_) => local(Code::ForeignMount)(error),
             error => local(Code::MountFailed)(error),
         })?;
@@ -121,21 +129,28 @@ impl Binds {
     /// Puts what is mounted at `from` at a caller's path. Again is the same.
     async fn put(
         &self,
+        host: &VolumeHost,
         from: PathBuf,
         spot: Spot,
         place: &Place,
         attachment: AttachmentMode,
     ) -> Result<PathBuf, Problem> {
         spot.fits(attachment).map_err(refused)?;
-        let _turn = self.turns.lock(&spot.path().to_owned()).await;
-        let (paths, below, place) = (self.paths.clone(), Arc::clone(&self.below), place.clone());
-        let boot_id = Arc::clone(&self.boot_id);
-        let put = spawn_blocking(move || {
-            // Looked at anew: minutes may have passed.
-            let spot = spot.again(&below, &paths)?;
+        let path = spot.path().to_owned();
+        let turn = timeout(CHANGE_MAX, self.turns.lock(&path)).await.map_err(|_| {
+            let said = format!("another volume is being mounted at {}", path.display());
+            Problem::new(Code::Overloaded, said).retryable()
+        })?;
+        // Looked at anew: minutes may have passed.
+        let (paths, below) = (self.paths.clone(), Arc::clone(&self.below));
+        let spot = self.inspect(&path, move || spot.again(&below, &paths)).await?;
+        let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));
+        let put = host.run("bind mount", move || {
+            // Kept to the end of the mount, also when its caller has given up.
+            let _turn = turn;
             place::put(&from, &spot, &place, &boot_id).map(|()| spot.path().to_owned())
         });
-        match put.await.map_err(local(Code::Internal))? {
+        match put.await.map_err(local(Code::MountFailed))? {
             Ok(path) => Ok(path),
             Err(error @ place::PutError::Spot(_)) => Err(refused(error)),
             Err(error) => Err(local(Code::MountFailed)(error)),
@@ -143,17 +158,21 @@ impl Binds {
     }
 
     /// Every caller's path at which this volume is, or is to be, seen on the node, for any alloc.
-    pub(super) async fn of_volume(&self, place: &Place) -> Result<Vec<PathBuf>, Problem> {
+    pub(super) async fn of_volume(
+        &self,
+        host: &VolumeHost,
+        place: &Place,
+    ) -> Result<Vec<PathBuf>, Problem> {
         let volume_dir = place.volume_dir.clone();
-        let found = spawn_blocking(move || spot::links_of_volume(&volume_dir)).await;
-        found.map_err(local(Code::Internal))?.map_err(local(Code::UnmountFailed))
+        let found = host.run("read links", move || spot::links_of_volume(&volume_dir)).await;
+        found.map_err(local(Code::UnmountFailed))?.map_err(local(Code::UnmountFailed))
     }
 
     /// Takes away every view and every bind of this use.
-    pub(super) async fn undo(&self, place: &Place) -> Result<(), Problem> {
+    pub(super) async fn undo(&self, host: &VolumeHost, place: &Place) -> Result<(), Problem> {
         let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));
-        let undone = spawn_blocking(move || place::undo(&place, &boot_id)).await;
-        undone.map_err(local(Code::Internal))?.map_err(|error| match error {
+        let undone = host.run("unmount", move || place::undo(&place, &boot_id)).await;
+        undone.map_err(local(Code::UnmountFailed))?.map_err(|error| match error {
             place::UndoError::Foreign(_) => local(Code::ForeignMount)(error),
             error => local(Code::UnmountFailed)(error),
         })
@@ -183,3 +202,6 @@ fn link(place: &Place, from: &Path, path: &Path) -> PathBuf {
 
 /// How the names of links begin.
 const LINK: &str = "bind-";
+
+#[cfg(test)]
+mod tests;

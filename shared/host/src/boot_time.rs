@@ -1,4 +1,4 @@
-//! A clock that goes on while the host is suspended, as the server's count of a lease's TTL does.
+//! A clock that goes on while the host is suspended, as the count of a TTL elsewhere does.
 //!
 //! `Instant` is `CLOCK_MONOTONIC`, which stands still in suspend: after a resume it would say that
 //! a lease is held whose TTL ended long ago.
@@ -9,21 +9,24 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The time since the host's boot, suspend included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BootTime(Duration);
+pub struct BootTime(Duration);
 
 impl BootTime {
-    pub(crate) fn now() -> Self {
+    /// Now.
+    pub fn now() -> Self {
         let time = clock_gettime(ClockId::Boottime);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         Self(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
     }
 
-    pub(crate) fn after(self, span: Duration) -> Self {
+    /// This moment plus a span.
+    #[must_use]
+    pub fn after(self, span: Duration) -> Self {
         Self(self.0 + span)
     }
 
     /// How long from now until then; zero when it has passed.
-    pub(crate) fn left(self) -> Duration {
+    pub fn left(self) -> Duration {
         self.0.saturating_sub(Self::now().0)
     }
 }
