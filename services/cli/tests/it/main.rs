@@ -14,6 +14,7 @@ mod exit_codes;
 mod failures;
 mod help;
 mod inspect;
+mod lists;
 mod run;
 mod run_ends;
 mod story;
