@@ -17,6 +17,7 @@ mod inspect;
 mod lists;
 mod run;
 mod run_ends;
+mod samples;
 mod story;
 mod system;
 mod tables;

@@ -60,7 +60,8 @@ impl System {
         .await;
     }
 
-    fn url(&self) -> String {
+    /// Where its bus is.
+    pub fn url(&self) -> String {
         fs::read_to_string(self.dir.join("ready")).unwrap().trim().to_owned()
     }
 
