@@ -198,8 +198,9 @@ async fn a_run_ends_as_soon_as_its_volume_is_free() {
         let ended = Timestamp::from_unix_ms(unix_ms());
         assert_eq!(ran.code, 0, "{ran:?}");
         let events = system.berth(&["events", "--alloc", alloc, "--kind", "claim", "--json"]);
-        let events = events.out.lines().map(|line| serde_json::from_str::<Event>(line).unwrap());
-        let freed = events.filter(|event| event.event == EventName::ClaimFreed).next_back();
+        let mut events =
+            events.out.lines().map(|line| serde_json::from_str::<Event>(line).unwrap());
+        let freed = events.rfind(|event| event.event == EventName::ClaimFreed);
         ended.since(freed.unwrap().at).as_millis()
     };
     // The fastest of several: a busy machine delays any one of them.

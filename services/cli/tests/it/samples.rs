@@ -12,7 +12,6 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, Config};
-use berth_harness::process::binary;
 use berth_harness::{root, wait};
 use berth_service::clock;
 use nix::sys::signal::Signal;

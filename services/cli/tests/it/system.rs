@@ -43,7 +43,7 @@ impl System {
             .arg(&state)
             .arg("--ready-file")
             .arg(dir.join("ready"))
-            .args(&more(&dir).iter().map(String::as_str).collect::<Vec<_>>())
+            .args(more(&dir))
             .env("BERTH_NATS_SERVER", nats::program())
             .start();
         let system = Self { daemon, dir, nodes };

@@ -93,8 +93,8 @@ async fn an_agent_that_is_killed_between_copy_and_container_loses_nothing() {
     engine.ok(&["rm", "one"]).await;
 }
 
-/// The engine does not say whether it mounts for its copy or for the container, so the copy fails in
-/// Docker's own words; `docs/docker.md` names the remedy.
+/// The engine does not say whether it mounts for its copy or for the container, so the copy fails
+/// in Docker's own words; `docs/docker.md` names the remedy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_into_what_is_only_read_fails_and_nocopy_is_the_remedy() {
     if !engine_or_skip() {

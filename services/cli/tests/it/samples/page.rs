@@ -1,6 +1,7 @@
 //! The samples of the page, and how one is held against what was printed.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -21,10 +22,8 @@ pub fn samples() -> Vec<Sample> {
             if let Some(command) = line.strip_prefix("$ ") {
                 let command = command.split(" #").next().unwrap_or_default().trim().to_owned();
                 all.push(Sample { command, lines: Vec::new() });
-            } else if line.starts_with(|c: char| !c.is_whitespace()) || !line.trim().is_empty() {
-                if let Some(sample) = all.last_mut() {
-                    sample.lines.push(line);
-                }
+            } else if let Some(sample) = all.last_mut().filter(|_| !line.trim().is_empty()) {
+                sample.lines.push(line);
             }
         }
     }
@@ -40,8 +39,8 @@ pub fn block(begins: &str) -> Sample {
 
 /// The JSON on the page that begins so, which may go on in further lines.
 pub fn json(begins: &str) -> Value {
-    let block = blocks().into_iter().map(|lines| lines.join(" "));
-    let found = block.filter_map(|text| Some(text.get(text.find(begins)?..)?.to_owned())).next();
+    let mut block = blocks().into_iter().map(|lines| lines.join(" "));
+    let found = block.find_map(|text| Some(text.get(text.find(begins)?..)?.to_owned()));
     let found = found.unwrap_or_else(|| panic!("the page has no {begins:?}"));
     let mut values = serde_json::Deserializer::from_str(&found).into_iter::<Value>();
     values.next().unwrap().unwrap()
@@ -101,7 +100,7 @@ fn normal_word(word: &str) -> String {
     if is_hex {
         return format!("#{tail}");
     }
-    if bare.ends_with(".sock") {
+    if Path::new(bare).extension().is_some_and(|extension| extension == "sock") {
         return format!("{}{tail}", bare.rsplit('/').next().unwrap_or_default());
     }
     for service in ["volumewatcher/", "claim/"] {
@@ -118,9 +117,8 @@ fn normal_word(word: &str) -> String {
         let in_number = plain.ends_with('#');
         let in_name = plain.ends_with(|c: char| c.is_alphanumeric());
         match c {
-            '0'..='9' if in_number => {}
+            '0'..='9' | '.' | ':' | '-' if in_number => {}
             '0'..='9' if !in_name => plain.push('#'),
-            '.' | ':' | '-' if in_number => {}
             c => plain.push(c),
         }
     }
