@@ -157,6 +157,8 @@ impl Adapter {
     /// Drops one reference; the last one ends the session.
     pub(super) async fn unmount(&self, name: &str, id: &str) -> Result<(), String> {
         let mut changes = self.book().changes();
+        // Nothing is closed while the engine is asked whether this was its copy.
+        self.remember(name, |memory| memory.linger = Some(Instant::now() + KEPT_AFTER_COPY));
         let counted = id.to_owned();
         let drop = self.book().change(name, move |record| {
             let session = record.session.as_mut()?;
