@@ -103,6 +103,13 @@ impl OwnPlugin {
         Ok(Self { id, number, file })
     }
 
+    /// Whether it has a command that learns its endpoint by the variable alone. Many drivers read
+    /// none.
+    pub fn reads_only_the_variable(&self) -> bool {
+        let mut words = self.file.command.iter().chain(self.file.env.values());
+        !self.file.command.is_empty() && !words.any(|word| word.contains(ENDPOINT_PLACEHOLDER))
+    }
+
     /// What a node's agent is told of it.
     pub fn declaration(&self, layout: &Layout, node: &str) -> Value {
         let socket = match &self.file.socket {
@@ -157,6 +164,8 @@ mod tests {
         assert_eq!(command.env["CSI_ENDPOINT"], "unix:///d/run/n2-p1.sock");
         let said = json!({ "id": "p", "socket": "/d/run/n2-p1.sock" });
         assert_eq!(own[0].declaration(&layout, "n2"), said);
+        assert!(!own[0].reads_only_the_variable());
+        assert!(read("id = 'p'\ncommand = ['/p']").unwrap()[0].reads_only_the_variable());
         let served = read("id = 'p'\nsocket = '/run/${NODE}.sock'\nowner = 7").unwrap();
         assert_eq!(served[0].command(&layout, "n1"), None);
         let said = json!({ "id": "p", "socket": "/run/n1.sock", "owner": 7 });

@@ -50,7 +50,13 @@ pub fn summary(layout: &Layout, nodes: &[String], url: &str, after: Duration) ->
 /// A driver of the user's own was started, or is waited for; how to see how it is.
 pub fn own_plugin(plugin: &OwnPlugin) -> String {
     let id = &plugin.id;
-    format!("plugin {id} is added on each node; see how it is: berth plugin status {id}")
+    let hint = if plugin.reads_only_the_variable() {
+        "\n  it is told its endpoint by CSI_ENDPOINT; where it takes an argument, add that to \
+         `command`, such as \"--endpoint=${CSI_ENDPOINT}\""
+    } else {
+        ""
+    };
+    format!("plugin {id} is added on each node; see how it is: berth plugin status {id}{hint}")
 }
 
 /// The file to source in a shell.
