@@ -4,6 +4,7 @@
 //! is asked, and that claims come and go meanwhile as ever: the write is of the spec alone, decided
 //! on what is so then.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_bus::{Call, Request, RequestError};
@@ -15,6 +16,7 @@ use berth_contract::problem::Problem;
 use berth_contract::subject::ControllerRpc;
 use berth_contract::trace::TraceContext;
 use berth_domain::limits::LIST_MAX;
+use berth_domain::placement::reaches;
 use berth_domain::plugin::Half;
 use berth_domain::volume::{Command, Context, Volume, VolumeSpec, step};
 use berth_domain::{Namespace, NodeId, PluginId, SecretsId, VolumeKey};
@@ -214,24 +216,30 @@ async fn validate(
         parameters: spec.parameters.clone(),
         secrets: spec.secrets.clone(),
     };
-    let Asked::Unknown(mut said) = ask(state, &question, None, trace, deadline).await? else {
-        return Ok(());
-    };
     // Its controllers may each know the volumes of their own node only.
-    let others = state.nodes.read(|nodes| {
-        let able = |plugins: &Instances| {
-            let plugin = plugins.get(&spec.plugin)?;
-            Some(plugin.controllers(&spec.topologies, |node| nodes.is_ready(node)))
-        };
-        state.plugins.read(able).unwrap_or_default()
-    });
+    let others = controllers(state, spec);
+    let mut said = String::new();
+    // A topology is held against which node's controller knows the volume, so each is asked by its
+    // node then.
+    if spec.topologies.is_empty() || others.len() < 2 {
+        match ask(state, &question, None, trace, deadline).await? {
+            Asked::Confirmed => return Ok(()),
+            Asked::Unknown(first) => said = first,
+        }
+    }
     let asked = others.len().min(LIST_MAX);
-    for node in others.iter().filter(|_| others.len() > 1).take(LIST_MAX) {
-        match ask(state, &question, Some(node), trace, deadline).await {
-            Ok(Asked::Confirmed) => return Ok(()),
-            Ok(Asked::Unknown(again)) => said = again,
+    let mut found = Found::default();
+    for controller in others.iter().filter(|_| others.len() > 1).take(LIST_MAX) {
+        match ask(state, &question, Some(&controller.node), trace, deadline).await {
+            Ok(Asked::Confirmed) => return found.check(controller, spec),
+            Ok(Asked::Unknown(again)) => {
+                said = again;
+                found.unknown.push(controller);
+            }
             // It was one of many, and it is not there.
-            Err(problem) if problem.code == Code::PluginUnhealthy => {}
+            Err(problem) if problem.code == Code::PluginUnhealthy => {
+                found.is_complete &= !controller.is_within;
+            }
             Err(problem) => return Err(problem),
         }
     }
@@ -243,6 +251,77 @@ async fn validate(
         "check that the volume's id at the plugin is right and that it still exists; where each of \
          the plugin's controllers has volumes of its own, name the volume's topology",
     ))
+}
+
+/// A controller that can be asked.
+struct Controller {
+    node: NodeId,
+    /// Where the plugin says that the node is.
+    topology: BTreeMap<String, String>,
+    /// Whether that is within the volume's topology.
+    is_within: bool,
+}
+
+/// The plugin's controllers that can be asked, those within the volume's topology first.
+fn controllers(state: &State, spec: &VolumeSpec) -> Vec<Controller> {
+    let able = |plugins: &Instances| {
+        let plugin = plugins.get(&spec.plugin)?;
+        let nodes = state
+            .nodes
+            .read(|nodes| plugin.controllers(&spec.topologies, |node| nodes.is_ready(node)));
+        let controller = |node: NodeId| {
+            let instance = plugin.instances.get(&(node.clone(), Half::Node));
+            let abilities = instance.and_then(|instance| instance.node.as_ref());
+            let topology = abilities.map(|abilities| abilities.topology.clone());
+            let topology = topology.unwrap_or_default();
+            Controller { is_within: reaches(&spec.topologies, &topology), node, topology }
+        };
+        Some(nodes.into_iter().map(controller).collect())
+    };
+    state.plugins.read(able).unwrap_or_default()
+}
+
+/// What the controllers that were asked by their node said of a volume.
+struct Found<'a> {
+    /// Those that do not know it.
+    unknown: Vec<&'a Controller>,
+    /// Whether each within the volume's topology has answered.
+    is_complete: bool,
+}
+
+impl Default for Found<'_> {
+    fn default() -> Self {
+        Self { unknown: Vec::new(), is_complete: true }
+    }
+}
+
+impl Found<'_> {
+    /// Refuses a topology that contradicts the plugin: a controller outside of it knows the volume,
+    /// and none within it does. Such a plugin has the volume where that controller is, so claims
+    /// within the topology would fail and all others would be refused. A controller that serves
+    /// every node knows the volume within the topology, too, and is asked there first.
+    fn check(&self, knows: &Controller, spec: &VolumeSpec) -> Result<(), Problem> {
+        let within: Vec<&str> = self
+            .unknown
+            .iter()
+            .filter(|controller| controller.is_within)
+            .map(|controller| controller.node.as_str())
+            .collect();
+        let contradicts = !spec.topologies.is_empty() && !knows.is_within && self.is_complete;
+        if !contradicts || within.is_empty() || knows.topology.is_empty() {
+            return Ok(());
+        }
+        let place = knows.topology.iter().map(|(segment, at)| format!("{segment}={at}"));
+        let problem = format!(
+            "contradicts the plugin: it has the volume on node {} ({}), and does not know it on \
+             node {}; name the topology where the volume is, or none",
+            knows.node,
+            place.collect::<Vec<_>>().join(", "),
+            within.join(", ")
+        );
+        let fault = Fault { path: "topology".to_owned(), problem, line: None };
+        Err(Problem::bad_input(REGISTER, vec![fault]))
+    }
 }
 
 /// What a controller said of a volume.

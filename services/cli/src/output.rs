@@ -36,6 +36,26 @@ impl Output {
         }
     }
 
+    /// Prints a reply once more, after `before`: as a table, or in one line of JSON. Says when the
+    /// reader went away.
+    pub fn again<T: Serialize>(
+        self,
+        before: &str,
+        reply: &T,
+        table: impl FnOnce(&T) -> String,
+    ) -> io::Result<()> {
+        if self.json {
+            let text = serde_json::to_string(reply).unwrap_or_else(|error| error.to_string());
+            line(&text)?;
+        } else {
+            line(&format!("{before}{}", table(reply).trim_end()))?;
+        }
+        for record in unreadable(reply) {
+            say(format_args!("not in the answer, since it cannot be read: {record}"));
+        }
+        Ok(())
+    }
+
     /// Prints a failure: for people on stderr, and for programs on stdout.
     pub fn failure(self, failure: &Failure) {
         if self.json {

@@ -220,13 +220,12 @@ impl Session {
             if problem.code == Code::NoAnswer {
                 unanswered = Some(problem.clone());
             }
-            // A place in line changes, and whoever waits wants to see it do so.
-            let place = (problem.code == Code::Waiting).then(|| problem.message.clone());
-            let news = Some((problem.code, place));
-            if started.elapsed() + wait >= SILENCE && told != news {
+            // A place in line is told by whoever waits for it (`run::place`), sooner than here.
+            let is_news = told != Some(problem.code) && problem.code != Code::Waiting;
+            if started.elapsed() + wait >= SILENCE && is_news {
                 let after = span::short(started.elapsed());
                 say(format_args!("  {after}: {problem}; asking again"));
-                told = news;
+                told = Some(problem.code);
             }
             sleep(wait).await;
         }

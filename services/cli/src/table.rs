@@ -5,7 +5,13 @@
 //! **Promises** that what a stranger wrote into a name or an error cannot break the lines, nor
 //! speak to the terminal: control characters are shown, not sent.
 
+use std::cmp::Ordering;
 use std::fmt;
+
+/// Where a column stands, by its heading in any case.
+pub fn column_index(columns: &[&str], name: &str) -> Option<usize> {
+    columns.iter().position(|column| column.eq_ignore_ascii_case(name))
+}
 
 /// Rows under a heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +30,70 @@ impl Table {
         self.rows.push(cells.map(|cell| plain(&cell)).to_vec());
     }
 
+    /// Sorts the rows by a column: numbers, counts and spans of time by their size, other text by
+    /// its letters, with the numbers in it by their size. Empty cells come last. Without a column,
+    /// or with one that the table lacks, it is sorted by the first, which is the name.
+    pub fn sort(&mut self, column: Option<&str>) {
+        let Some((heading, rows)) = self.rows.split_first_mut() else { return };
+        let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
+        let at = column.and_then(|name| column_index(&heading, name)).unwrap_or(0);
+        rows.sort_by(|one, other| compare_cells(&one[at], &other[at]));
+    }
+
     /// Whether there is no row under the heading.
     pub fn is_empty(&self) -> bool {
         self.rows.len() == 1
     }
+}
+
+fn compare_cells(one: &str, other: &str) -> Ordering {
+    match (one == "-", other == "-") {
+        (false, false) => {}
+        (one, other) => return one.cmp(&other),
+    }
+    match (quantity(one), quantity(other)) {
+        (Some(one), Some(other)) => one.total_cmp(&other),
+        _ => text_key(one).cmp(&text_key(other)),
+    }
+}
+
+/// The size of `7`, `+12 ms`, `1/2`, `5.9s`, `in 10m` or `now`; none for other text.
+fn quantity(cell: &str) -> Option<f64> {
+    let cell = cell.strip_prefix("in ").unwrap_or(cell);
+    if cell == "now" {
+        return Some(0.0);
+    }
+    let is_number = |c: char| c.is_ascii_digit() || "+-.".contains(c);
+    let end = cell.find(|c| !is_number(c)).unwrap_or(cell.len());
+    let (number, unit) = cell.split_at(end);
+    let scale = match unit.trim() {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        "d" => 86_400.0,
+        of if of.starts_with('/') => 1.0,
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|number| number * scale)
+}
+
+/// Text with the numbers in it apart, so that `n2` comes before `n10`.
+fn text_key(text: &str) -> Vec<(String, u64)> {
+    let mut parts: Vec<(String, u64)> = vec![(String::new(), 0)];
+    let mut in_number = false;
+    for c in text.chars() {
+        let digit = c.to_digit(10).map(u64::from);
+        if let Some((letters, number)) = parts.last_mut() {
+            match digit {
+                Some(digit) => *number = number.saturating_mul(10).saturating_add(digit),
+                None if in_number => parts.push((c.to_string(), 0)),
+                None => letters.push(c),
+            }
+        }
+        in_number = digit.is_some();
+    }
+    parts
 }
 
 /// Text in one line, without control characters; `-` for nothing.
@@ -82,6 +148,28 @@ mod tests {
                         data  taken         -\n\
                         データ   unpublishing  x\n";
         assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn rows_are_sorted_by_size_where_a_column_has_one() {
+        let mut table = Table::new(["ID", "SINCE", "NODES", "NEXT TRY"]);
+        for (id, since, nodes, next) in [
+            ("n10", "9d", "10/12", "in 5.0s"),
+            ("n2", "105s", "9/9", ""),
+            ("a", "10m", "0/1", "now"),
+        ] {
+            table.row([id, since, nodes, next].map(str::to_owned));
+        }
+        let mut sorted = |column: Option<&str>| {
+            table.sort(column);
+            let ids = table.rows.iter().skip(1).map(|row| row[0].as_str());
+            ids.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(sorted(None), "a n2 n10");
+        assert_eq!(sorted(Some("since")), "n2 a n10");
+        assert_eq!(sorted(Some("NODES")), "a n2 n10");
+        assert_eq!(sorted(Some("next try")), "a n10 n2", "an empty cell comes last");
+        assert_eq!(sorted(Some("elsewhere")), "a n2 n10");
     }
 
     #[test]

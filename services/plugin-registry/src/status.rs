@@ -18,8 +18,9 @@ pub fn plugin(
     instances: Vec<InstanceStatus>,
 ) -> PluginStatus {
     let count = |half| plugin.count(half, |node| nodes.is_ready(node));
-    let versions: BTreeSet<&String> =
-        plugin.instances.values().map(|instance| &instance.version).collect();
+    // One that has not answered yet has said no version.
+    let versions = plugin.instances.values().map(|instance| &instance.version);
+    let versions: BTreeSet<&String> = versions.filter(|version| !version.is_empty()).collect();
     PluginStatus {
         id: id.clone(),
         provider: provider(plugin).to_owned(),

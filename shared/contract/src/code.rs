@@ -248,6 +248,11 @@ codes! {
 }
 
 impl Code {
+    /// Whether the answer only says to wait: nothing has failed, and the caller asks again.
+    pub const fn is_wait(self) -> bool {
+        matches!(self, Self::Busy | Self::Releasing | Self::NotDue | Self::Waiting)
+    }
+
     /// Whether the same request may succeed later without anybody changing it. Where it is false, a
     /// place that knows better may still say so in its reply.
     pub const fn retryable(self) -> bool {

@@ -18,6 +18,8 @@ use nix::unistd::Pid;
 /// How long an engine may take to start.
 const START: Duration = Duration::from_secs(120);
 const IMAGE: &str = "busybox";
+/// What [`Engine::import_with_data`] makes.
+pub const IMAGE_WITH_DATA: &str = "busybox-data";
 
 /// A `dockerd` without network and a containerd, as two processes like where users are: containers
 /// outlive a killed engine.
@@ -84,10 +86,22 @@ impl Engine {
         for applet in ["sh", "cat", "sleep", "touch", "ls"] {
             std::os::unix::fs::symlink("busybox", bin.join(applet)).expect("a link");
         }
-        let tar = Command::new("tar").arg("-C").arg(&root).args(["-c", "."]).output();
+        self.import_as(&root, IMAGE);
+    }
+
+    /// An image that has `/data/seed` besides, which Docker copies into a volume mounted there.
+    pub fn import_with_data(&self) {
+        let root = self.dir.join("image");
+        fs::create_dir_all(root.join("data")).expect("a directory for the image");
+        fs::write(root.join("data/seed"), "from the image").expect("a file for the image");
+        self.import_as(&root, IMAGE_WITH_DATA);
+    }
+
+    fn import_as(&self, root: &Path, image: &str) {
+        let tar = Command::new("tar").arg("-C").arg(root).args(["-c", "."]).output();
         let tar = tar.expect("tar runs").stdout;
         let mut import = self
-            .command(&["import", "-", IMAGE])
+            .command(&["import", "-", image])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()

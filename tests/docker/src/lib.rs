@@ -14,6 +14,6 @@ mod plugin;
 mod site;
 mod truth;
 
-pub use engine::{Engine, compose_or_skip, engine_or_skip};
+pub use engine::{Engine, IMAGE_WITH_DATA, compose_or_skip, engine_or_skip};
 pub use plugin::{Answer, Plugin, request};
 pub use site::{PATIENCE, Site};

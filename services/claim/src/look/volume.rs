@@ -4,12 +4,12 @@ use berth_contract::code::Code;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::query::Page;
 use berth_contract::message::volume::{
-    Health, List, Status, VolumeStatus, VolumeStub, Volumes as Listed,
+    Health, List, Status, VolumeHolder, VolumeStatus, VolumeStub, Volumes as Listed,
 };
 use berth_contract::problem::Problem;
 use berth_domain::access::Mode;
 use berth_domain::plugin::Half;
-use berth_domain::volume::{Claim, HandleUse, State as ClaimState, VolumeSpec};
+use berth_domain::volume::{Claim, HandleUse, State as ClaimState, Volume, VolumeSpec};
 use berth_domain::{Namespace, PluginId, VolumeKey};
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Nodes, Subtree, Volumes};
@@ -23,6 +23,8 @@ use crate::state::State;
 
 /// Mounts without a claim that one answer names.
 const UNACCOUNTED_MAX: usize = 16;
+/// Holders of one volume that a list of volumes names.
+const HOLDERS_LISTED_MAX: usize = 8;
 
 /// One volume with its claims and its health.
 pub async fn volume(
@@ -226,11 +228,20 @@ fn stub(
         writers: held(Mode::Write),
         releasing: releasing.into_iter().map(|state| now.claims.count(state)).sum(),
         waiting: now.claims.count(ClaimState::Waiting),
+        holders: holders(now),
         healthy: health(state, &spec.plugin).healthy,
         registered_twice: !handle::current_use(volumes, key).others.is_empty(),
         fs_type: spec.mount.fs_type.clone(),
         modify_index: subtree.head,
     }
+}
+
+/// The first few who hold the volume, by their ids.
+fn holders(now: &Volume) -> Vec<VolumeHolder> {
+    let held = now.claims.iter().filter(|(_, claim)| claim.is_held());
+    let named =
+        held.map(|(alloc, claim)| VolumeHolder { alloc: alloc.clone(), node: claim.node.clone() });
+    named.take(HOLDERS_LISTED_MAX).collect()
 }
 
 /// Derived from the plugin's instances each time (A6).

@@ -24,6 +24,11 @@ pub struct Dev {
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
 
+    /// A driver of your own, which each node gets beside the development driver: a file as the
+    /// agent takes it (docs/plugins.md), with ${NODE} for the node's name; may be repeated
+    #[arg(long = "plugin", value_name = "FILE.toml")]
+    pub plugins: Vec<PathBuf>,
+
     /// How long one plugin call may take before its outcome counts as unknown
     #[arg(long, value_name = "SPAN", default_value = "4s", value_parser = span::parse)]
     pub volume_timeout: Duration,
@@ -32,6 +37,7 @@ pub struct Dev {
 const EXAMPLES: &str = "EXAMPLES
     berth dev
     berth dev --nodes 3 --dir /tmp/b
+    berth dev --plugin hostpath.toml
 
     # in another shell
     source .berth/env

@@ -19,6 +19,17 @@ pub struct Page {
     pub after: Option<String>,
 }
 
+/// How a list is shown.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ListView {
+    /// Sort the table by this column, named by its heading [default: the first, the name]
+    #[arg(long, value_name = "COLUMN", conflicts_with = "json")]
+    pub sort: Option<String>,
+    /// Show it again on each change, until Ctrl-C; with --json one line for each
+    #[arg(long)]
+    pub watch: bool,
+}
+
 impl From<&Page> for query::Page {
     fn from(Page { limit, after }: &Page) -> Self {
         Self { limit: *limit, after: after.clone() }

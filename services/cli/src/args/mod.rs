@@ -28,7 +28,7 @@ use clap_complete::Shell;
 pub use collect::Gc;
 pub use dev::Dev;
 pub use events::{Events, Kind, Trace};
-pub use list::Page;
+pub use list::{ListView, Page};
 pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus, NodeUnmount};
 pub use plugin::{PluginDelete, PluginExpect, PluginInstances, PluginStart, PluginStop};
 pub use run::Run;
@@ -149,7 +149,7 @@ pub enum Command {
     /// service, the plugin registry, the volume watcher, the collector, and for each node n1, n2, …
     /// an agent with its own instance of the development CSI driver (directories with real mounts).
     /// A process that dies is started again. State, configuration and logs are in one directory and
-    /// survive a restart.
+    /// survive a restart. With --plugin each node also runs a driver of your own.
     ///
     /// Mounting needs root; an ordinary user is taken into a user and mount namespace of its own,
     /// which `berth run` must then join: how is printed at the start. Ctrl-C stops everything in
@@ -196,6 +196,9 @@ const COMPLETIONS: &str = "EXAMPLES
     # fish, for good
     berth completions fish > ~/.config/fish/completions/berth.fish";
 
+/// What `status` is called besides, of everything that can be listed.
+pub(crate) const LISTS: [&str; 2] = ["list", "ls"];
+
 /// `berth plugin …`
 #[derive(Debug, Subcommand)]
 pub enum PluginCommand {
@@ -204,10 +207,11 @@ pub enum PluginCommand {
     /// A plugin is what its instances on the nodes add up to: how many controllers and node
     /// services are healthy of how many there are, whether volumes are attached by the controller,
     /// and what each instance said when it was last probed.
-    #[command(after_long_help = "EXAMPLES
-    berth plugin status
+    #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
+    berth plugin list
     berth plugin status ebs.csi.aws.com
     berth plugin status --type controller
+    berth plugin list --sort nodes
     berth plugin status --json | jq '.plugins[].nodes'")]
     Status(PluginStatus),
     /// Say how many instances of a plugin a job is to have
@@ -258,7 +262,7 @@ pub enum PluginCommand {
 #[derive(Debug, Args)]
 pub struct PluginStatus {
     /// Only this one, in detail
-    #[arg(conflicts_with = "prefix")]
+    #[arg(conflicts_with_all = ["prefix", "sort"])]
     pub id: Option<PluginId>,
     /// Only plugins whose id begins so
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -273,6 +277,9 @@ pub struct PluginStatus {
     /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
+    /// How it is shown.
+    #[command(flatten)]
+    pub view: ListView,
 }
 
 /// `berth alloc …`
@@ -282,9 +289,12 @@ pub enum AllocCommand {
     ///
     /// An alloc is one placed run of a workload on one node; it is what holds claims. `berth run`
     /// registers one for its command, a scheduler one for each of its placements.
-    #[command(after_long_help = "EXAMPLES
-    berth alloc status
-    berth alloc status --node n1
+    ///
+    /// A list shows live allocs; --all adds those that have ended and whose records are still kept.
+    #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
+    berth alloc list
+    berth alloc list --node n1 --all
+    berth alloc list --watch
     berth alloc status run-7f3a91c2")]
     Status(AllocStatus),
     /// Say that an alloc has ended, so that its volumes are released
@@ -303,7 +313,7 @@ pub enum AllocCommand {
 #[derive(Debug, Args)]
 pub struct AllocStatus {
     /// Only this one, in detail
-    #[arg(conflicts_with_all = ["prefix", "node", "state", "limit", "after"])]
+    #[arg(conflicts_with_all = ["prefix", "node", "state", "all", "limit", "after", "sort"])]
     pub id: Option<AllocId>,
     /// Only allocs whose id begins so
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -311,12 +321,18 @@ pub struct AllocStatus {
     /// Only allocs on this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<NodeId>,
-    /// Only allocs in this state
+    /// Only allocs in this state [default: live]
     #[arg(long, value_name = "STATE", value_parser = list::alloc_state())]
     pub state: Option<AllocState>,
+    /// Allocs in every state, also those that have ended
+    #[arg(long, conflicts_with = "state")]
+    pub all: bool,
     /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
+    /// How it is shown.
+    #[command(flatten)]
+    pub view: ListView,
 }
 
 /// `berth alloc stop`
@@ -340,9 +356,10 @@ pub enum ClaimCommand {
     /// A claim is an alloc's right to use a volume. One that is being released says which step it
     /// is at, what it waits for, how often the step has been tried, what the last try said, when
     /// the next comes and what can be done about it. One in line says who is ahead of it.
-    #[command(after_long_help = "EXAMPLES
-    berth claim status
-    berth claim status --volume data
+    #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
+    berth claim list
+    berth claim status --volume data --watch
+    berth claim list --sort since
     berth claim status --prefix 'shard['
     berth claim status --alloc run-7f3a91c2 --json
     berth claim status --node n7 --state unpublishing -n '*'")]
@@ -373,6 +390,9 @@ pub struct ClaimStatus {
     /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
+    /// How it is shown.
+    #[command(flatten)]
+    pub view: ListView,
 }
 
 /// `berth explain`

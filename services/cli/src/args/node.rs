@@ -5,7 +5,8 @@ use berth_domain::proof::ProofKind;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 use clap::{Args, Subcommand};
 
-use super::list::{self, Page};
+use super::LISTS;
+use super::list::{self, ListView, Page};
 
 /// `berth node …`
 #[derive(Debug, Subcommand)]
@@ -19,8 +20,9 @@ pub enum NodeCommand {
     /// Of one node it is also shown what its agent has mounted, for whom, whether the mount table
     /// shows it and it answers, what is under way or hangs and since when, what failed last and
     /// when it is tried again, and which claims stand behind it.
-    #[command(after_long_help = "EXAMPLES
-    berth node status
+    #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
+    berth node list
+    berth node list --sort skew --watch
     berth node status n1")]
     Status(NodeStatus),
     /// Say that nothing on a node can write any more, so that its volumes can go elsewhere
@@ -71,7 +73,7 @@ pub enum NodeCommand {
 #[derive(Debug, Args)]
 pub struct NodeStatus {
     /// Only this one, in detail
-    #[arg(conflicts_with_all = ["prefix", "plugin", "state", "limit", "after"])]
+    #[arg(conflicts_with_all = ["prefix", "plugin", "state", "limit", "after", "sort"])]
     pub id: Option<NodeId>,
     /// Only nodes whose id begins so
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -85,6 +87,9 @@ pub struct NodeStatus {
     /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
+    /// How it is shown.
+    #[command(flatten)]
+    pub view: ListView,
 }
 
 /// `berth node gone`

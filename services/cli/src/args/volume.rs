@@ -7,7 +7,8 @@ use berth_domain::volume::State;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 use clap::{Args, Subcommand};
 
-use super::list::{self, Page};
+use super::LISTS;
+use super::list::{self, ListView, Page};
 use crate::run::VolumeArg;
 
 /// `berth volume …`
@@ -36,9 +37,13 @@ pub enum VolumeCommand {
     ///
     /// Shows each volume's health (derived from its plugin now, not stored), how it is in use, and
     /// for each claim its state, what it waits for, tries, the last error and the next try.
-    #[command(after_long_help = "EXAMPLES
-    berth volume status
-    berth volume status --plugin ebs.csi.aws.com --node n1
+    ///
+    /// In a list, HOLDERS are the allocs with a claim that is not in line, and NODES where those
+    /// claims are for; of many the first few are named.
+    #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
+    berth volume list
+    berth volume list --plugin ebs.csi.aws.com --node n1
+    berth volume list --sort waiting --watch
     berth volume status data
     berth volume status data --json | jq '.claims[].state'")]
     Status(List),
@@ -112,7 +117,7 @@ pub struct Register {
 #[derive(Debug, Args)]
 pub struct List {
     /// Only this one, in detail
-    #[arg(conflicts_with_all = ["prefix", "plugin", "node", "state", "limit", "after"])]
+    #[arg(conflicts_with_all = ["prefix", "plugin", "node", "state", "limit", "after", "sort"])]
     pub id: Option<VolumeId>,
     /// Only volumes whose id begins so
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -129,6 +134,9 @@ pub struct List {
     /// Which part of the list.
     #[command(flatten)]
     pub page: Page,
+    /// How it is shown.
+    #[command(flatten)]
+    pub view: ListView,
 }
 
 /// `berth volume placement`

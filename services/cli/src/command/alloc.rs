@@ -8,9 +8,10 @@ use berth_domain::alloc::AllocState;
 use berth_service::clock;
 use tokio::time::Instant;
 
+use super::listing::{self, Answer, ask_newer};
 use crate::args::{AllocStatus, AllocStop};
 use crate::failure::Failure;
-use crate::output::{more, say};
+use crate::output::say;
 use crate::release::{Follow, unfinished};
 use crate::session::Session;
 use crate::show;
@@ -21,23 +22,37 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(300);
 /// Lists allocs, or shows one.
 pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
-        let body = message::Status::of(id.clone());
-        let alloc: message::AllocStatus =
-            session.ask(&session.about(Namespaced::AllocStatus), &body).await?;
-        session.output.reply(&alloc, |alloc| show::alloc(alloc, clock::now()));
-        return Ok(());
+        let question = session.about(Namespaced::AllocStatus);
+        let ask = async |newer| {
+            let body = message::Status { newer, ..message::Status::of(id.clone()) };
+            let shown: message::AllocStatus = ask_newer(session, &question, &body, newer).await?;
+            Ok(Answer { index: shown.modify_index, shown, next: None })
+        };
+        let table = |alloc: &message::AllocStatus| show::alloc(alloc, clock::now());
+        return listing::show(session, args.view.watch, ask, table).await;
     }
-    let body = message::List {
-        prefix: args.prefix.clone(),
-        node: args.node.clone(),
-        state: args.state,
-        page: (&args.page).into(),
-        ..message::List::default()
+    listing::check_sort(&args.view, &show::ALLOC_COLUMNS)?;
+    // Records of allocs that have ended are kept for a while, and soon outnumber the others.
+    let only_live = args.state.is_none() && !args.all;
+    let question = session.about(Namespaced::AllocList);
+    let ask = async |newer| {
+        let body = message::List {
+            prefix: args.prefix.clone(),
+            node: args.node.clone(),
+            state: if only_live { Some(AllocState::Live) } else { args.state },
+            page: (&args.page).into(),
+            newer,
+        };
+        let shown: Allocs = ask_newer(session, &question, &body, newer).await?;
+        Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
     };
-    let allocs: Allocs = session.ask(&session.about(Namespaced::AllocList), &body).await?;
-    session.output.reply(&allocs, |allocs| show::allocs(allocs, clock::now()));
-    more(allocs.next.as_ref());
-    Ok(())
+    let table = |allocs: &Allocs| {
+        if only_live && allocs.allocs.is_empty() {
+            return "no live allocs; --all shows also those that have ended\n".to_owned();
+        }
+        show::allocs(allocs, args.view.sort.as_deref(), clock::now())
+    };
+    listing::show(session, args.view.watch, ask, table).await
 }
 
 /// Stops an alloc, and with `--wait` tells each step of the release.

@@ -4,26 +4,31 @@ use berth_contract::message::claim::{Claims, Status};
 use berth_contract::subject::Namespaced;
 use berth_service::clock;
 
+use super::listing::{self, Answer, ask_newer};
 use crate::args::ClaimStatus;
 use crate::failure::Failure;
-use crate::output::more;
 use crate::session::Session;
 use crate::show;
 
 /// Lists claims.
 pub async fn status(args: &ClaimStatus, session: &Session) -> Result<(), Failure> {
-    let body = Status {
-        prefix: args.prefix.clone(),
-        volume: args.volume.clone(),
-        alloc: args.alloc.clone(),
-        node: args.node.clone(),
-        plugin: args.plugin.clone(),
-        state: args.state,
-        page: (&args.page).into(),
-        ..Status::default()
+    listing::check_sort(&args.view, &show::CLAIM_COLUMNS)?;
+    let question = session.about(Namespaced::ClaimStatus);
+    let ask = async |newer| {
+        let body = Status {
+            prefix: args.prefix.clone(),
+            volume: args.volume.clone(),
+            alloc: args.alloc.clone(),
+            node: args.node.clone(),
+            plugin: args.plugin.clone(),
+            state: args.state,
+            page: (&args.page).into(),
+            newer,
+        };
+        let shown: Claims = ask_newer(session, &question, &body, newer).await?;
+        Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
     };
-    let claims: Claims = session.ask(&session.about(Namespaced::ClaimStatus), &body).await?;
-    session.output.reply(&claims, |claims| show::claims(&claims.claims, clock::now()));
-    more(claims.next.as_ref());
-    Ok(())
+    let sort = args.view.sort.as_deref();
+    let table = |claims: &Claims| show::sorted_claims(&claims.claims, sort, clock::now());
+    listing::show(session, args.view.watch, ask, table).await
 }

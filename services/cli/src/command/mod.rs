@@ -10,6 +10,7 @@ pub mod events;
 pub mod explain;
 pub mod gc;
 pub mod keygen;
+pub mod listing;
 pub mod node;
 pub mod plugin;
 pub mod plugin_here;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::message::agent::{self, AgentStatus};
 use berth_contract::message::claim::{self, ClaimStatus, Claims};
+use berth_contract::message::query::Newer;
 use berth_contract::message::registry::{
     Declared, Gone, Leave, Left, NodeQuery, NodeStatus, Nodes,
 };
@@ -13,16 +14,19 @@ use berth_contract::record::UnreadableRecord;
 use berth_contract::subject::{AgentVerb, Global as Verb, Namespaced};
 use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
+use super::listing::{self, Answer, ask_newer};
 use crate::args;
 use crate::failure::Failure;
-use crate::output::{more, say};
+use crate::output::say;
 use crate::session::{Question, Session};
 use crate::show::{self, NodeTruth};
 
 /// How long a node's agent may take to say what is mounted.
 const AGENT: Duration = Duration::from_secs(3);
+/// How often a node that is watched is asked about.
+const TRUTH_POLL: Duration = Duration::from_secs(2);
 /// How long a plugin may take to unpublish and unstage.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(60);
 /// Whoever asks there is told of all namespaces.
@@ -33,28 +37,40 @@ const PAGES_MAX: usize = 100;
 /// Lists nodes, or shows one.
 pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
-        let known = truth(session, id).await?;
-        session.output.reply(&known, |known| show::truth(known, clock::now()));
-        return Ok(());
+        let ask = async |newer: Newer| {
+            if newer.than.is_some() {
+                // What its agent has mounted is under no revision: it is asked now and then.
+                sleep(TRUTH_POLL).await;
+            }
+            let shown = truth(session, id).await?;
+            Ok(Answer { index: shown.node.revision, shown, next: None })
+        };
+        let table = |known: &NodeTruth| show::truth(known, clock::now());
+        return listing::show(session, args.view.watch, ask, table).await;
     }
-    let body = NodeQuery {
+    listing::check_sort(&args.view, &show::NODE_COLUMNS)?;
+    let question = Question::global(Verb::NodeStatus);
+    let query = NodeQuery {
         prefix: args.prefix.clone(),
         plugin: args.plugin.clone(),
         state: args.state,
         page: (&args.page).into(),
         ..NodeQuery::default()
     };
-    let nodes: Nodes = session.ask(&Question::global(Verb::NodeStatus), &body).await?;
-    let none = nodes.nodes.is_empty() && body != NodeQuery::default();
-    session.output.reply(&nodes, |nodes| {
-        if none {
+    let filtered = query != NodeQuery::default();
+    let ask = async |newer| {
+        let body = NodeQuery { newer, ..query.clone() };
+        let shown: Nodes = ask_newer(session, &question, &body, newer).await?;
+        Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
+    };
+    let table = |nodes: &Nodes| {
+        if filtered && nodes.nodes.is_empty() {
             "no such nodes; without a filter all are listed\n".to_owned()
         } else {
-            show::nodes(nodes, clock::now())
+            show::nodes(nodes, args.view.sort.as_deref(), clock::now())
         }
-    });
-    more(nodes.next.as_ref());
-    Ok(())
+    };
+    listing::show(session, args.view.watch, ask, table).await
 }
 
 /// All that is known of a node: by the registry, by its agent, and by the claims. Each is asked at

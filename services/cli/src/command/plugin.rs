@@ -6,15 +6,17 @@ use berth_contract::problem::Problem;
 use berth_contract::subject::Global as Verb;
 use berth_service::clock;
 
+use super::listing::{self, Answer, ask_newer};
 use crate::args::{PluginDelete, PluginExpect, PluginStatus};
 use crate::failure::Failure;
-use crate::output::more;
 use crate::session::{Question, Session};
 use crate::show;
 
 /// Lists plugins, or shows one.
 pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failure> {
-    let body = PluginQuery {
+    listing::check_sort(&args.view, &show::PLUGIN_COLUMNS)?;
+    let question = Question::global(Verb::PluginStatus);
+    let query = PluginQuery {
         id: args.id.clone(),
         prefix: args.prefix.clone(),
         node: args.node.clone(),
@@ -22,30 +24,36 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
         page: (&args.page).into(),
         ..PluginQuery::default()
     };
-    let plugins: Plugins = session.ask(&Question::global(Verb::PluginStatus), &body).await?;
+    let ask = async |newer| {
+        let body = PluginQuery { newer, ..query.clone() };
+        ask_newer::<Plugins>(session, &question, &body, newer).await
+    };
+    let watch = args.view.watch;
     let Some(id) = &args.id else {
-        let none = plugins.plugins.is_empty() && body != PluginQuery::default();
-        session.output.reply(&plugins, |plugins| {
-            if none {
+        let filtered = query != PluginQuery::default();
+        let ask = async |newer| {
+            let shown: Plugins = ask(newer).await?;
+            Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
+        };
+        let table = |plugins: &Plugins| {
+            if filtered && plugins.plugins.is_empty() {
                 "no such plugins; without a filter all are listed\n".to_owned()
             } else {
-                show::plugins(plugins)
+                show::plugins(plugins, args.view.sort.as_deref())
             }
-        });
-        more(plugins.next.as_ref());
-        return Ok(());
+        };
+        return listing::show(session, watch, ask, table).await;
     };
-    let next = plugins.next;
-    let Some(plugin) = plugins.plugins.into_iter().find(|plugin| plugin.id == *id) else {
-        let message = format!("there is no plugin {id}");
-        return Err(Problem::new(Code::NoSuchPlugin, message)
-            .at("plugin.status")
-            .plugin(id)
-            .into());
+    let ask = async |newer| {
+        let Plugins { index, plugins, next, .. } = ask(newer).await?;
+        let Some(shown) = plugins.into_iter().find(|plugin| plugin.id == *id) else {
+            let message = format!("there is no plugin {id}");
+            let problem = Problem::new(Code::NoSuchPlugin, message);
+            return Err(problem.at("plugin.status").plugin(id).into());
+        };
+        Ok(Answer { shown, index, next })
     };
-    session.output.reply(&plugin, |plugin| show::plugin(plugin, clock::now()));
-    more(next.as_ref());
-    Ok(())
+    listing::show(session, watch, ask, |plugin| show::plugin(plugin, clock::now())).await
 }
 
 /// Says how many instances a job is to have.

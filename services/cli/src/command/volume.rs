@@ -17,6 +17,7 @@ use berth_service::clock;
 use berth_service::seal::seal;
 use serde_json::{Value, json};
 
+use super::listing::{self, Answer, ask_newer};
 use super::spec::{self, Spec};
 use crate::args::{self, Deregister, Init, List, Register};
 use crate::failure::Failure;
@@ -95,24 +96,31 @@ async fn sealed(spec: &Spec, namespace: &Namespace, session: &Session) -> Result
 /// Lists volumes, or shows one.
 pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
-        let body = message::Status::of(id.clone());
-        let volume: VolumeStatus =
-            session.ask(&session.about(Namespaced::VolumeStatus), &body).await?;
-        session.output.reply(&volume, |volume| show::volume(volume, clock::now()));
-        return Ok(());
+        let question = session.about(Namespaced::VolumeStatus);
+        let ask = async |newer| {
+            let body = message::Status { newer, ..message::Status::of(id.clone()) };
+            let shown: VolumeStatus = ask_newer(session, &question, &body, newer).await?;
+            Ok(Answer { index: shown.modify_index, shown, next: None })
+        };
+        let table = |volume: &VolumeStatus| show::volume(volume, clock::now());
+        return listing::show(session, args.view.watch, ask, table).await;
     }
-    let body = message::List {
-        prefix: args.prefix.clone(),
-        plugin: args.plugin.clone(),
-        node: args.node.clone(),
-        state: args.state,
-        page: (&args.page).into(),
-        ..message::List::default()
+    listing::check_sort(&args.view, &show::VOLUME_COLUMNS)?;
+    let question = session.about(Namespaced::VolumeList);
+    let ask = async |newer| {
+        let body = message::List {
+            prefix: args.prefix.clone(),
+            plugin: args.plugin.clone(),
+            node: args.node.clone(),
+            state: args.state,
+            page: (&args.page).into(),
+            newer,
+        };
+        let shown: Volumes = ask_newer(session, &question, &body, newer).await?;
+        Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
     };
-    let volumes: Volumes = session.ask(&session.about(Namespaced::VolumeList), &body).await?;
-    session.output.reply(&volumes, show::volumes);
-    more(volumes.next.as_ref());
-    Ok(())
+    let table = |volumes: &Volumes| show::volumes(volumes, args.view.sort.as_deref());
+    listing::show(session, args.view.watch, ask, table).await
 }
 
 /// Says which nodes could host volumes.

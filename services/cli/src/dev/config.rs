@@ -14,6 +14,7 @@ use berth_service::seal;
 use serde_json::{Value, json};
 
 use super::layout::Layout;
+use super::own_plugin::OwnPlugin;
 
 /// What is shipped for one server.
 const SHIPPED: &str = include_str!("../../../../deploy/nats/nats.conf");
@@ -45,7 +46,12 @@ impl Settings {
 }
 
 /// Writes every file.
-pub fn write(layout: &Layout, nodes: &[String], settings: Settings) -> io::Result<()> {
+pub fn write(
+    layout: &Layout,
+    nodes: &[String],
+    own: &[OwnPlugin],
+    settings: Settings,
+) -> io::Result<()> {
     fs::write(layout.config("nats-server", "conf"), nats(layout, settings.port))?;
     make_key(&layout.secrets_key())?;
     for (name, own) in services(layout, settings) {
@@ -53,7 +59,7 @@ pub fn write(layout: &Layout, nodes: &[String], settings: Settings) -> io::Resul
     }
     for node in nodes {
         let name = format!("agent-{node}");
-        fs::write(layout.config(&name, "toml"), service(settings, agent(layout, node))?)?;
+        fs::write(layout.config(&name, "toml"), service(settings, agent(layout, node, own))?)?;
     }
     Ok(())
 }
@@ -98,14 +104,17 @@ fn services(layout: &Layout, settings: Settings) -> [(&'static str, Value); 4] {
     ]
 }
 
-fn agent(layout: &Layout, node: &str) -> Value {
+fn agent(layout: &Layout, node: &str, own: &[OwnPlugin]) -> Value {
+    let development = json!({ "id": PLUGIN, "socket": layout.socket(node) });
+    let own = own.iter().map(|plugin| plugin.declaration(layout, node));
+    let plugins: Vec<Value> = std::iter::once(development).chain(own).collect();
     json!({
         "node": node,
         "state_dir": layout.state(node),
         "lease_ttl_s": 3,
         "probe_interval_ms": 500,
         "report_interval_ms": 2000,
-        "plugin": [{ "id": PLUGIN, "socket": layout.socket(node) }],
+        "plugin": plugins,
     })
 }
 
@@ -136,7 +145,7 @@ mod tests {
     fn the_files_look_as_they_did() {
         let dir = tempfile::tempdir().unwrap();
         let (layout, _claimed) = Layout::make(dir.path(), &["n1".to_owned()]).unwrap();
-        write(&layout, &["n1".to_owned()], SETTINGS).unwrap();
+        write(&layout, &["n1".to_owned()], &[], SETTINGS).unwrap();
         let names = ["claim", "plugin-registry", "volumewatcher", "gc", "agent-n1"];
         let file = |name| fs::read_to_string(layout.config(name, "toml")).unwrap();
         let all: Vec<String> =

@@ -57,7 +57,7 @@ impl Layout {
     }
 
     fn check_sockets(&self, nodes: &[String]) -> Result<(), Failure> {
-        let longest = nodes.iter().map(|node| self.socket(node).as_os_str().len()).max();
+        let longest = nodes.iter().map(|node| self.own_socket(node, 1).as_os_str().len()).max();
         let beyond = longest.unwrap_or_default().saturating_sub(SOCKET_BYTES_MAX);
         if beyond == 0 {
             return Ok(());
@@ -110,6 +110,11 @@ impl Layout {
     /// The driver's socket on a node.
     pub fn socket(&self, node: &str) -> PathBuf {
         self.dir.join("run").join(format!("{node}.sock"))
+    }
+
+    /// The socket on a node of a driver that the user brought, by its number.
+    pub fn own_socket(&self, node: &str, number: usize) -> PathBuf {
+        self.dir.join("run").join(format!("{node}-p{number}.sock"))
     }
 
     /// An agent's journal and mounts. Right here, because paths handed to plugins must be short.

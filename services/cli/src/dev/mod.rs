@@ -11,6 +11,7 @@ mod health;
 mod layout;
 mod namespace;
 mod nats;
+mod own_plugin;
 mod program;
 mod supervisor;
 mod talk;
@@ -30,6 +31,7 @@ use crate::failure::Failure;
 use crate::output::say;
 use config::Settings;
 use layout::Layout;
+use own_plugin::OwnPlugin;
 use program::Binaries;
 use supervisor::{Ended, Supervisor};
 
@@ -45,6 +47,7 @@ pub async fn dev(args: &Dev) -> Result<u8, Failure> {
     namespace::enter_unless_root()?;
     let binaries = Binaries::beside_our_own()?;
     let nodes: Vec<String> = (1..=args.nodes).map(|number| format!("n{number}")).collect();
+    let own = OwnPlugin::read_all(&args.plugins)?;
     let (layout, _claimed) = Layout::make(&args.dir, &nodes)?;
     let nats = nats::find()?;
     let port = nats::choose_port(&layout, rand::random())?;
@@ -52,16 +55,16 @@ pub async fn dev(args: &Dev) -> Result<u8, Failure> {
     if let Some(file) = &args.ready_file {
         forget(file)?;
     }
-    let written = config::write(&layout, &nodes, settings)
+    let written = config::write(&layout, &nodes, &own, settings)
         .and_then(|()| fs::write(layout.env(), talk::env_file(&settings.url(), binaries.dir())));
     written.map_err(|error| Failure::here(error, "name a directory that you may write"))?;
 
     let shutdown = Shutdown::on_signals()
         .map_err(|error| Failure::here(error, "look at the limits of this shell: ulimit -a"))?;
-    let mut system = Supervisor::start(program::all(&nats, &binaries, &layout, &nodes));
+    let mut system = Supervisor::start(program::all(&nats, &binaries, &layout, &nodes, &own));
     let url = settings.url();
     let outcome = tokio::select! {
-        failed = live(&mut system, args, &layout, &nodes, &url) => failed,
+        failed = live(&mut system, args, &layout, &nodes, &own, &url) => failed,
         () = shutdown.requested() => Ok(()),
     };
     say("stopping");
@@ -81,11 +84,15 @@ async fn live(
     args: &Dev,
     layout: &Layout,
     nodes: &[String],
+    own: &[OwnPlugin],
     url: &str,
 ) -> Result<(), Failure> {
     let started = Instant::now();
     until_healthy(system, layout, url, nodes.len()).await?;
     say(talk::summary(layout, nodes, url, started.elapsed()));
+    for plugin in own {
+        say(talk::own_plugin(plugin));
+    }
     if let Some(file) = &args.ready_file {
         write_whole(file, &format!("{url}\n"))?;
     }

@@ -12,6 +12,7 @@ use std::process::Stdio;
 use tokio::process::{Child, Command};
 
 use super::layout::Layout;
+use super::own_plugin::{OwnCommand, OwnPlugin};
 use crate::failure::Failure;
 
 /// When a process is stopped, in this order; the bus is last, because all others talk over it.
@@ -44,6 +45,8 @@ pub struct Program {
     log: PathBuf,
     /// Where its pid is written.
     pub pid: PathBuf,
+    /// A driver of the user's own.
+    own: Option<OwnCommand>,
 }
 
 /// The binaries beside our own.
@@ -82,7 +85,13 @@ impl Binaries {
 }
 
 /// Every process of the system, in the order of starting.
-pub fn all(nats: &Path, binaries: &Binaries, layout: &Layout, nodes: &[String]) -> Vec<Program> {
+pub fn all(
+    nats: &Path,
+    binaries: &Binaries,
+    layout: &Layout,
+    nodes: &[String],
+    own: &[OwnPlugin],
+) -> Vec<Program> {
     let program = |name: &str, tier, path: PathBuf, args: Vec<OsString>| Program {
         name: name.to_owned(),
         tier,
@@ -90,6 +99,7 @@ pub fn all(nats: &Path, binaries: &Binaries, layout: &Layout, nodes: &[String]) 
         args,
         log: layout.log(name),
         pid: layout.pid(name),
+        own: None,
     };
     let config = |name: &str| vec!["--config".into(), layout.config(name, "toml").into()];
     let conf = vec!["-c".into(), layout.config("nats-server", "conf").into()];
@@ -116,6 +126,13 @@ pub fn all(nats: &Path, binaries: &Binaries, layout: &Layout, nodes: &[String]) 
         let name = format!("driver-{node}");
         programs.push(program(&name, Tier::Drivers, binaries.get("csi-dev"), args));
     }
+    let commands = nodes.iter().flat_map(|node| own.iter().map(move |one| (one, node)));
+    for command in commands.filter_map(|(one, node)| one.command(layout, node)) {
+        let Some((path, args)) = command.argv.split_first() else { continue };
+        let args = args.iter().map(OsString::from).collect();
+        let started = program(&command.name, Tier::Drivers, path.into(), args);
+        programs.push(Program { own: Some(command.clone()), ..started });
+    }
     for node in nodes {
         let name = format!("agent-{node}");
         let path = binaries.get("node-agent");
@@ -136,6 +153,16 @@ impl Program {
                 command.env_remove(key);
             }
         }
+        if let Some(own) = &self.own {
+            // As the agent of a fleet would start it.
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            command.env_clear().env("PATH", path).envs(&own.env).current_dir("/");
+            // A driver that was killed leaves its socket, and many cannot bind it again.
+            match std::fs::remove_file(&own.socket) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
         // A group of its own: Ctrl-C is for us, who stop the others in order.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -153,7 +180,7 @@ mod tests {
     fn every_process_is_there_once_and_the_bus_goes_first_and_last() {
         let nodes = ["n1".to_owned(), "n2".to_owned()];
         let layout = Layout::of(PathBuf::from("/d"));
-        let programs = all(Path::new("/nats-server"), &Binaries("/b".into()), &layout, &nodes);
+        let programs = all(Path::new("/nats-server"), &Binaries("/b".into()), &layout, &nodes, &[]);
         let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
         let expected = [
             "nats-server",

@@ -8,6 +8,7 @@ use berth_host::MountTable;
 use super::config::PLUGIN;
 use super::layout::Layout;
 use super::namespace;
+use super::own_plugin::OwnPlugin;
 use super::supervisor::Ended;
 use crate::span;
 
@@ -44,6 +45,18 @@ pub fn summary(layout: &Layout, nodes: &[String], url: &str, after: Duration) ->
         nodes.first().map_or("n1", String::as_str),
         plugin = PLUGIN,
     )
+}
+
+/// A driver of the user's own was started, or is waited for; how to see how it is.
+pub fn own_plugin(plugin: &OwnPlugin) -> String {
+    let id = &plugin.id;
+    let hint = if plugin.reads_only_the_variable() {
+        "\n  it is told its endpoint by CSI_ENDPOINT; where it takes an argument, add that to \
+         `command`, such as \"--endpoint=${CSI_ENDPOINT}\""
+    } else {
+        ""
+    };
+    format!("plugin {id} is added on each node; see how it is: berth plugin status {id}{hint}")
 }
 
 /// The file to source in a shell.

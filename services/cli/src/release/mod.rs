@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use berth_bus::Bus;
 use berth_contract::code::Code;
-use berth_contract::event::Event;
+use berth_contract::event::{Event, EventName};
 use berth_contract::message::alloc::{AllocStatus, Status};
 use berth_contract::problem::Problem;
 use berth_contract::stream::EVENTS;
@@ -91,6 +91,10 @@ impl<'a> Follow<'a> {
                 Some(event) = self.events.recv() => {
                     let step = self.steps.event(&event);
                     self.tell(step);
+                    // The status decides, and now it is likely to say that nothing is left.
+                    if event.event == EventName::ClaimFreed {
+                        look.reset_immediately();
+                    }
                     continue;
                 }
                 _ = look.tick() => {}

@@ -130,7 +130,7 @@ fn word(at: Stage) -> String {
         Stage::Unheard => "unknown".to_owned(),
         Stage::Free => "free".to_owned(),
         Stage::Held(state @ State::Unpublishing) => format!("{state}: to be unmounted on its node"),
-        Stage::Held(state @ State::NodeDetached) => format!("{state}: unmounted on its node"),
+        Stage::Held(state @ State::NodeDetached) => format!("{state}: not mounted on its node"),
         Stage::Held(state) => state.to_string(),
     }
 }
@@ -192,7 +192,10 @@ mod tests {
         );
         assert!(steps.status(&[claim(State::Unpublishing, 0, None)], now).is_empty());
         let told = steps.status(&[claim(State::NodeDetached, 0, None)], now);
-        assert_eq!(told, ["data: node-detached: unmounted on its node; waits for the agent of n1"]);
+        assert_eq!(
+            told,
+            ["data: node-detached: not mounted on its node; waits for the agent of n1"]
+        );
         // Events that come late are old news; a call that is named now is not.
         assert_eq!(steps.event(&event(EventName::ClaimUnpublishing, "agent.detach by x")), None);
         let told = steps.event(&event(EventName::ClaimNodeDetached, "controller.unpublish by w"));

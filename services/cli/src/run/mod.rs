@@ -14,6 +14,7 @@
 mod child;
 mod mount;
 mod others;
+mod place;
 mod plan;
 mod rest;
 mod signals;

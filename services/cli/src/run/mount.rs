@@ -11,6 +11,7 @@ use berth_contract::subject::AgentVerb;
 use berth_domain::{VolumeId, limits};
 use berth_host::MountTable;
 
+use super::place;
 use super::plan::{Plan, Wanted};
 use crate::failure::Failure;
 use crate::output::say;
@@ -49,7 +50,10 @@ pub async fn all(
             path: None,
         };
         let again = |problem: &Problem| may_pass(problem, waits);
-        let reply: Reply = session.pursue(&question, &body, patience, again).await?;
+        let reply: Reply = tokio::select! {
+            reply = session.pursue(&question, &body, patience, again) => reply?,
+            never = place::tell(session, plan, volume), if waits => match never {},
+        };
         let path = PathBuf::from(reply.path);
         check_visible(plan, volume, &path)?;
         let how = if reply.read_only { "to read" } else { "to read and write" };

@@ -8,12 +8,15 @@ use super::{claims, within};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
-/// Allocs, one line each.
-pub fn allocs(allocs: &Allocs, now: Timestamp) -> String {
+/// What a list of allocs shows.
+pub const ALLOC_COLUMNS: [&str; 7] = ["ID", "STATE", "NODE", "SINCE", "VOLUMES", "CLAIMS", "NOTE"];
+
+/// Allocs, one line each, sorted by this column.
+pub fn allocs(allocs: &Allocs, sort: Option<&str>, now: Timestamp) -> String {
     if allocs.allocs.is_empty() {
         return "no allocs\n".to_owned();
     }
-    let mut table = Table::new(["ID", "STATE", "NODE", "SINCE", "VOLUMES", "CLAIMS", "NOTE"]);
+    let mut table = Table::new(ALLOC_COLUMNS);
     let name = within(allocs.allocs.iter().map(|alloc| &alloc.namespace));
     for alloc in &allocs.allocs {
         table.row([
@@ -26,6 +29,7 @@ pub fn allocs(allocs: &Allocs, now: Timestamp) -> String {
             alloc.note.clone().unwrap_or_default(),
         ]);
     }
+    table.sort(sort);
     table.to_string()
 }
 

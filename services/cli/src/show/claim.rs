@@ -7,13 +7,21 @@ use super::within;
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
 
+/// What a list of claims shows.
+pub const CLAIM_COLUMNS: [&str; 8] =
+    ["VOLUME", "ALLOC", "NODE", "MODE", "STATE", "SINCE", "TRIES", "NEXT TRY"];
+
 /// Claims, one line each; under the table, the whole of what the last try of each said.
 pub fn claims(claims: &[ClaimStatus], now: Timestamp) -> String {
+    sorted_claims(claims, None, now)
+}
+
+/// The same, sorted by this column.
+pub fn sorted_claims(claims: &[ClaimStatus], sort: Option<&str>, now: Timestamp) -> String {
     if claims.is_empty() {
         return "no claims\n".to_owned();
     }
-    let mut table =
-        Table::new(["VOLUME", "ALLOC", "NODE", "MODE", "STATE", "SINCE", "TRIES", "NEXT TRY"]);
+    let mut table = Table::new(CLAIM_COLUMNS);
     let name = within(claims.iter().map(|claim| &claim.namespace));
     for claim in claims {
         table.row([
@@ -27,6 +35,7 @@ pub fn claims(claims: &[ClaimStatus], now: Timestamp) -> String {
             claim.next_try.map(|at| until(at, now)).unwrap_or_default(),
         ]);
     }
+    table.sort(sort);
     let notes: Vec<String> = claims.iter().filter_map(notes).collect();
     format!("{table}{}", notes.concat())
 }

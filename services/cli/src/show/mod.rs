@@ -18,15 +18,15 @@ pub mod trace;
 mod truth;
 mod volume;
 
-pub use alloc::{alloc, allocs};
-pub use claim::claims;
+pub use alloc::{ALLOC_COLUMNS, alloc, allocs};
+pub use claim::{CLAIM_COLUMNS, claims, sorted_claims};
 pub use events::{Told, event};
 pub use plugins_here::plugins_here;
-pub use registry::{declared, left, node, nodes, plugin, plugins};
+pub use registry::{NODE_COLUMNS, PLUGIN_COLUMNS, declared, left, node, nodes, plugin, plugins};
 pub use sweep::sweep;
 pub use time::Zone;
 pub use truth::{NodeTruth, truth};
-pub use volume::{placements, volume, volumes};
+pub use volume::{VOLUME_COLUMNS, placements, volume, volumes};
 
 /// `key=value` pairs, sorted as they are; nothing for none.
 fn listed<'a>(map: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {

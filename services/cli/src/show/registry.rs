@@ -10,12 +10,18 @@ use super::listed;
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
-/// Plugins, one line each.
-pub fn plugins(plugins: &Plugins) -> String {
+/// What a list of plugins shows.
+pub const PLUGIN_COLUMNS: [&str; 6] =
+    ["ID", "PROVIDER", "VERSION", "CONTROLLERS", "NODES", "ATTACHES"];
+/// What a list of nodes shows.
+pub const NODE_COLUMNS: [&str; 6] = ["ID", "STATE", "SINCE", "SKEW", "VERSION", "PLUGINS"];
+
+/// Plugins, one line each, sorted by this column.
+pub fn plugins(plugins: &Plugins, sort: Option<&str>) -> String {
     if plugins.plugins.is_empty() {
         return "no plugins: no agent has reported one\n".to_owned();
     }
-    let mut table = Table::new(["ID", "PROVIDER", "VERSION", "CONTROLLERS", "NODES", "ATTACHES"]);
+    let mut table = Table::new(PLUGIN_COLUMNS);
     for plugin in &plugins.plugins {
         table.row([
             plugin.id.to_string(),
@@ -26,6 +32,7 @@ pub fn plugins(plugins: &Plugins) -> String {
             yes(plugin.attaches),
         ]);
     }
+    table.sort(sort);
     table.to_string()
 }
 
@@ -71,12 +78,12 @@ fn jobs(plugin: &PluginStatus, now: Timestamp) -> String {
     format!("\n{table}")
 }
 
-/// Nodes, one line each.
-pub fn nodes(nodes: &Nodes, now: Timestamp) -> String {
+/// Nodes, one line each, sorted by this column.
+pub fn nodes(nodes: &Nodes, sort: Option<&str>, now: Timestamp) -> String {
     if nodes.nodes.is_empty() {
         return "no nodes: no agent has reported\n".to_owned();
     }
-    let mut table = Table::new(["ID", "STATE", "SINCE", "SKEW", "VERSION", "PLUGINS"]);
+    let mut table = Table::new(NODE_COLUMNS);
     for node in &nodes.nodes {
         table.row([
             node.id.to_string(),
@@ -87,6 +94,7 @@ pub fn nodes(nodes: &Nodes, now: Timestamp) -> String {
             served(node),
         ]);
     }
+    table.sort(sort);
     table.to_string()
 }
 

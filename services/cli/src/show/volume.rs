@@ -1,28 +1,35 @@
 //! Volumes: in a list, and one with its claims.
 
-use berth_contract::message::volume::{Health, Placements, VolumeStatus, Volumes};
+use std::collections::BTreeSet;
+
+use berth_contract::message::volume::{Health, Placements, VolumeStatus, VolumeStub, Volumes};
 use berth_domain::Timestamp;
 
 use super::{claims, listed, within};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
-/// Volumes, one line each.
-pub fn volumes(volumes: &Volumes) -> String {
+/// What a list of volumes shows.
+pub const VOLUME_COLUMNS: [&str; 11] = [
+    "ID",
+    "PLUGIN",
+    "HEALTH",
+    "IN USE AS",
+    "READ",
+    "WRITE",
+    "RELEASING",
+    "WAITING",
+    "HOLDERS",
+    "NODES",
+    "NAME",
+];
+
+/// Volumes, one line each, sorted by this column.
+pub fn volumes(volumes: &Volumes, sort: Option<&str>) -> String {
     if volumes.volumes.is_empty() {
         return "no volumes\n".to_owned();
     }
-    let mut table = Table::new([
-        "ID",
-        "PLUGIN",
-        "HEALTH",
-        "IN USE AS",
-        "READ",
-        "WRITE",
-        "RELEASING",
-        "WAITING",
-        "NAME",
-    ]);
+    let mut table = Table::new(VOLUME_COLUMNS);
     let name = within(volumes.volumes.iter().map(|volume| &volume.namespace));
     for volume in &volumes.volumes {
         table.row([
@@ -35,10 +42,32 @@ pub fn volumes(volumes: &Volumes) -> String {
             volume.writers.to_string(),
             volume.releasing.to_string(),
             volume.waiting.to_string(),
+            holders(volume),
+            holder_nodes(volume),
             volume.name.clone(),
         ]);
     }
+    table.sort(sort);
     table.to_string()
+}
+
+/// `web-0, web-1, and 3 more`
+fn holders(volume: &VolumeStub) -> String {
+    let mut named: Vec<String> =
+        volume.holders.iter().map(|holder| holder.alloc.to_string()).collect();
+    let all = volume.readers + volume.writers + volume.releasing;
+    // A service of an older version names none.
+    match all.saturating_sub(named.len()) {
+        more if more > 0 && !named.is_empty() => named.push(format!("and {more} more")),
+        _ => {}
+    }
+    named.join(", ")
+}
+
+fn holder_nodes(volume: &VolumeStub) -> String {
+    let nodes: BTreeSet<String> =
+        volume.holders.iter().map(|holder| holder.node.to_string()).collect();
+    nodes.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// One volume.

@@ -9,7 +9,7 @@ use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::collect::Sweep;
 use berth_contract::message::registry::{InstanceStatus, JobStatus, NodeStatus, PluginStatus};
 use berth_contract::message::volume::{
-    Health, NodePlacement, Obstacle, Placements, VolumeStatus, VolumeStub, Volumes,
+    Health, NodePlacement, Obstacle, Placements, VolumeHolder, VolumeStatus, VolumeStub, Volumes,
 };
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{AllocState, VolumeRequest};
@@ -145,6 +145,10 @@ pub fn volume() -> VolumeStatus {
     }
 }
 
+fn holder(alloc: &str, node: &str) -> VolumeHolder {
+    VolumeHolder { alloc: AllocId::new(alloc).unwrap(), node: node_id(node) }
+}
+
 /// Two volumes in a list; one has an id that wants to speak to the terminal.
 pub fn volumes() -> Volumes {
     let stub = VolumeStub {
@@ -157,6 +161,7 @@ pub fn volumes() -> Volumes {
         writers: 1,
         releasing: 1,
         waiting: 0,
+        holders: vec![holder("web-0", "n1"), holder("web-1", "n2")],
         healthy: true,
         registered_twice: false,
         fs_type: None,
@@ -168,6 +173,7 @@ pub fn volumes() -> Volumes {
         in_use: None,
         writers: 0,
         releasing: 0,
+        holders: Vec::new(),
         healthy: false,
         ..stub.clone()
     };

@@ -1,6 +1,7 @@
 //! `berth dev`: everything runs, comes back when killed, and goes when told to, or when killed.
 
-use berth_harness::{root, wait};
+use berth_harness::process::binary;
+use berth_harness::{judge, root, wait};
 use nix::sys::signal::Signal;
 
 use crate::system::{SOON, System, is_running, signal};
@@ -42,6 +43,51 @@ async fn whatever_is_killed_comes_back_and_goes_on() {
     let ran = system.berth(&run);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(system.daemon.log().contains("claim was killed by signal 9; it starts again"));
+    system.stop().await;
+}
+
+/// The driver stands for one that reads its arguments only, as csi-driver-host-path does.
+#[tokio::test]
+async fn a_driver_of_the_users_own_runs_on_each_node() {
+    if !root::or_skip("mounts volumes") {
+        return;
+    }
+    let system = System::start_with(2, |dir| {
+        let driver = binary("berth-csi-dev");
+        let command = [
+            "/usr/bin/env",
+            "-uCSI_ENDPOINT",
+            driver.to_str().unwrap(),
+            "serve",
+            "--endpoint=${CSI_ENDPOINT}",
+            "--driver-name=own.example",
+            "--node-id=own-${NODE}",
+            &format!("--backend={}", dir.join("s/own").display()),
+            &format!("--log={}", dir.join("s/calls").join("own-${NODE}.jsonl").display()),
+        ];
+        let file = dir.join("own.toml");
+        std::fs::write(&file, format!("id = 'own.example'\ncommand = {command:?}\n")).unwrap();
+        vec!["--plugin".to_owned(), file.display().to_string()]
+    })
+    .await;
+    wait::until("the driver is healthy on both nodes", SOON, async || {
+        let ran = system.berth(&["plugin", "status", "own.example", "--json"]);
+        let plugin: serde_json::Value = serde_json::from_str(&ran.out).unwrap_or_default();
+        if plugin["nodes"]["healthy"] == 2 { Ok(()) } else { Err(format!("{ran:?}")) }
+    })
+    .await;
+    system.volume_of("own.example", "own", "mine", "single-node-writer");
+    let write = "echo hello > $BERTH_VOLUME_MINE/f";
+    let ran = system.berth(&["run", "--node", "n1", "-v", "mine", "--", "sh", "-c", write]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let read = "cat $BERTH_VOLUME_MINE/f";
+    let ran = system.berth(&["run", "--node", "n2", "-v", "mine", "--", "sh", "-c", read]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "hello\n"), "{ran:?}");
+    judge::assert_right((1..=2).map(|node| system.state(&format!("calls/own-n{node}.jsonl"))));
+    let said = system.daemon.log();
+    assert!(said.contains("plugin own.example is added on each node"), "{said}");
+    // Neither outlives it: `stop` looks at every process.
+    assert!(system.processes().iter().any(|(name, _)| name == "plugin1-n2"));
     system.stop().await;
 }
 

@@ -26,6 +26,11 @@ pub struct System {
 impl System {
     /// Starts it and waits until it says that it is healthy.
     pub async fn start(nodes: usize) -> Self {
+        Self::start_with(nodes, |_| Vec::new()).await
+    }
+
+    /// The same with more arguments, which may name files in its directory.
+    pub async fn start_with(nodes: usize, more: impl FnOnce(&Dir) -> Vec<String>) -> Self {
         // They must be there, and as new as their sources.
         for name in ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent", "csi-dev"] {
             binary(&format!("berth-{name}"));
@@ -38,6 +43,7 @@ impl System {
             .arg(&state)
             .arg("--ready-file")
             .arg(dir.join("ready"))
+            .args(more(&dir))
             .env("BERTH_NATS_SERVER", nats::program())
             .start();
         let system = Self { daemon, dir, nodes };
@@ -54,7 +60,8 @@ impl System {
         .await;
     }
 
-    fn url(&self) -> String {
+    /// Where its bus is.
+    pub fn url(&self) -> String {
         fs::read_to_string(self.dir.join("ready")).unwrap().trim().to_owned()
     }
 
@@ -65,7 +72,12 @@ impl System {
 
     /// Makes a volume in the storage and registers it.
     pub fn volume(&self, id: &str, access: &str) {
-        let backend = self.state("backend");
+        self.volume_of("dev.berth", "backend", id, access);
+    }
+
+    /// The same with a plugin whose storage is in this directory.
+    pub fn volume_of(&self, plugin: &str, backend: &str, id: &str, access: &str) {
+        let backend = self.state(backend);
         let provision = Command::new(binary("berth-csi-dev"))
             .args(["provision", "--volume", id, "--backend"])
             .arg(backend)
@@ -73,7 +85,7 @@ impl System {
             .unwrap();
         assert!(provision.status.success(), "{provision:?}");
         let spec =
-            format!("id = '{id}'\nplugin = 'dev.berth'\n[[capability]]\naccess = '{access}'\n");
+            format!("id = '{id}'\nplugin = '{plugin}'\n[[capability]]\naccess = '{access}'\n");
         let ran = self.run(&["volume", "register", "-"], &spec);
         assert_eq!(ran.code, 0, "{ran:?}");
     }

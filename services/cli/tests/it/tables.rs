@@ -10,7 +10,7 @@ use crate::data::{self, NOW};
 
 #[test]
 fn volumes() {
-    insta::assert_snapshot!(show::volumes(&data::volumes()));
+    insta::assert_snapshot!(show::volumes(&data::volumes(), None));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn claims_at_rest_and_in_trouble() {
 fn plugins_and_one_with_its_instances() {
     let plugins =
         Plugins { index: 44, plugins: vec![data::plugin()], next: None, unreadable: Vec::new() };
-    let both = format!("{}\n{}", show::plugins(&plugins), show::plugin(&data::plugin(), NOW));
+    let both = format!("{}\n{}", show::plugins(&plugins, None), show::plugin(&data::plugin(), NOW));
     insta::assert_snapshot!(both);
 }
 
@@ -49,7 +49,7 @@ fn nodes_and_one_with_its_instances() {
         next: None,
         unreadable: Vec::new(),
     };
-    let both = format!("{}\n{}", show::nodes(&nodes, NOW), show::node(&data::node(), NOW));
+    let both = format!("{}\n{}", show::nodes(&nodes, None, NOW), show::node(&data::node(), NOW));
     insta::assert_snapshot!(both);
 }
 
@@ -59,7 +59,7 @@ fn a_node_that_is_gone_or_has_left() {
     let left = |known, instances, gone| show::left(&n3.id, &Left { known, instances, gone });
     let nodes = Nodes { index: 44, nodes: vec![n3.clone()], next: None, unreadable: Vec::new() };
     let all = [
-        show::nodes(&nodes, NOW),
+        show::nodes(&nodes, None, NOW),
         show::node(&n3, NOW),
         show::declared(&n3.id, &Declared { proof: gone }),
         left(true, 2, false),
@@ -71,8 +71,11 @@ fn a_node_that_is_gone_or_has_left() {
 
 #[test]
 fn allocs_and_one_with_its_claims() {
-    let both =
-        format!("{}\n{}", show::allocs(&data::allocs(), NOW), show::alloc(&data::alloc(), NOW));
+    let both = format!(
+        "{}\n{}",
+        show::allocs(&data::allocs(), None, NOW),
+        show::alloc(&data::alloc(), NOW)
+    );
     insta::assert_snapshot!(both);
 }
 
@@ -85,25 +88,23 @@ fn a_sweep_and_what_it_kept() {
 fn nothing_is_said_in_words() {
     let nothing = [
         show::sweep(&Sweep::default()),
-        show::volumes(&Volumes {
-            index: 0,
-            volumes: Vec::new(),
-            next: None,
-            unreadable: Vec::new(),
-        }),
+        show::volumes(
+            &Volumes { index: 0, volumes: Vec::new(), next: None, unreadable: Vec::new() },
+            None,
+        ),
         show::claims(&[], NOW),
-        show::plugins(&Plugins {
-            index: 0,
-            plugins: Vec::new(),
-            next: None,
-            unreadable: Vec::new(),
-        }),
+        show::plugins(
+            &Plugins { index: 0, plugins: Vec::new(), next: None, unreadable: Vec::new() },
+            None,
+        ),
         show::nodes(
             &Nodes { index: 0, nodes: Vec::new(), next: None, unreadable: Vec::new() },
+            None,
             NOW,
         ),
         show::allocs(
             &Allocs { index: 0, allocs: Vec::new(), next: None, unreadable: Vec::new() },
+            None,
             NOW,
         ),
     ];

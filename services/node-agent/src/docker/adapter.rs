@@ -9,13 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_contract::problem::Problem;
+use berth_domain::AllocId;
 use berth_service::locks::KeyedLocks;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ask::Asker;
 use super::book::Book;
 use super::delivery::{Delivery, Reference};
+use super::engine;
 use super::session::not_kept;
 
 /// How long an unmount waits for the release that follows it, so that whoever stops a container
@@ -24,6 +26,9 @@ const RELEASE: Duration = Duration::from_secs(10);
 /// How long what was mounted for nobody is kept for whoever asks again: Docker itself does for half
 /// a minute, and people do.
 const LINGER: Duration = Duration::from_secs(60);
+/// How long a volume is kept that Docker mounted for its own copy into it: the container that the
+/// copy was for mounts it next, and finds the same claim.
+const KEPT_AFTER_COPY: Duration = Duration::from_secs(2);
 
 /// The volume plugin behind the socket. Cheap to clone.
 #[derive(Clone)]
@@ -57,6 +62,8 @@ struct Inner {
 pub(super) struct Memory {
     /// Until when it is kept though nobody is counted.
     pub(super) linger: Option<Instant>,
+    /// Whether it is kept for the container that Docker's copy was for.
+    pub(super) is_kept: bool,
     /// What kept it from going on, last.
     pub(super) problem: Option<String>,
     /// Since when nobody was seen to use it.
@@ -150,6 +157,8 @@ impl Adapter {
     /// Drops one reference; the last one ends the session.
     pub(super) async fn unmount(&self, name: &str, id: &str) -> Result<(), String> {
         let mut changes = self.book().changes();
+        // Nothing is closed while the engine is asked whether this was its copy.
+        self.remember(name, |memory| memory.linger = Some(Instant::now() + KEPT_AFTER_COPY));
         let counted = id.to_owned();
         let drop = self.book().change(name, move |record| {
             let session = record.session.as_mut()?;
@@ -165,6 +174,10 @@ impl Adapter {
         if left > 0 {
             return Ok(());
         }
+        if known && self.is_copy(name).await {
+            self.keep_after_copy(name, &alloc);
+            return Ok(());
+        }
         self.forget(name);
         self.wake();
         let over = async {
@@ -178,6 +191,31 @@ impl Adapter {
             tracing::warn!(name, %alloc, "unmounted by Docker, and not released yet; it goes on");
         }
         Ok(())
+    }
+
+    /// Whether Docker had it for its own copy into the volume (copy-up), with which it makes a
+    /// container. Where the engine does not say so, a container had it.
+    async fn is_copy(&self, name: &str) -> bool {
+        engine::makes_container(self.engine(), name).await.unwrap_or(false)
+    }
+
+    /// Keeps a volume that nobody is counted for, for a moment, unless it was mounted again
+    /// already. A kill of this process ends that: what is open then is kept as after any restart.
+    fn keep_after_copy(&self, name: &str, alloc: &AllocId) {
+        let session = self.book().get(name).session;
+        if session.is_some_and(|now| now.alloc == *alloc && now.ids.is_empty()) {
+            tracing::info!(name, %alloc, "kept for the container that Docker's copy was for");
+            self.remember(name, |memory| {
+                memory.linger = Some(Instant::now() + KEPT_AFTER_COPY);
+                memory.is_kept = true;
+            });
+            let adapter = self.clone();
+            tokio::spawn(async move {
+                sleep(KEPT_AFTER_COPY).await;
+                adapter.wake();
+            });
+        }
+        self.wake();
     }
 
     /// What a caller is told who cannot be kept waiting any longer.

@@ -231,8 +231,10 @@ impl Driver {
             status.insert("size", json!(size));
         }
         if let Some(session) = &record.session {
+            let memory = self.adapter.memory(name);
             let state = match session.phase {
                 Phase::Opening => "attaching",
+                Phase::Open { .. } if session.ids.is_empty() && memory.is_kept => "kept",
                 Phase::Open { .. } => "mounted",
                 Phase::Closing => "releasing",
             };
@@ -240,7 +242,7 @@ impl Driver {
             status.insert("state", json!(state));
             status.insert("alloc", json!(session.alloc));
             status.insert("references", json!(references));
-            if let Some(problem) = self.adapter.memory(name).problem {
+            if let Some(problem) = memory.problem {
                 status.insert("problem", json!(problem));
             }
         }

@@ -21,10 +21,14 @@ use crate::host_pool::with_agent_file;
 
 /// How long the engine may take; one that starts answers nothing for a while.
 const ANSWER: Duration = Duration::from_secs(10);
+/// The same where Docker waits for us meanwhile; its list of containers takes no lock of theirs.
+const QUICK_ANSWER: Duration = Duration::from_millis(500);
 /// The longest answer that is read: some thousand containers.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The states in which a container uses its volumes.
 const USING: [&str; 4] = ["running", "paused", "restarting", "removing"];
+/// The state of a container that has not been started.
+const CREATED: &str = "created";
 
 /// Why it is not known.
 #[derive(Debug, Error)]
@@ -42,7 +46,7 @@ pub(super) enum EngineError {
     #[error("the engine's answer cannot be read")]
     Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// It took too long.
-    #[error("the engine did not answer within {ANSWER:?}")]
+    #[error("the engine did not answer in time")]
     Late,
 }
 
@@ -65,15 +69,39 @@ struct MountPoint {
     name: String,
 }
 
+impl MountPoint {
+    fn is_volume(&self, name: &str) -> bool {
+        self.kind == "volume" && self.name == name
+    }
+}
+
 /// The containers that use the volume of this name now, by their ids.
 pub(super) async fn users(engine: &Path, volume: &str) -> Result<Vec<String>, EngineError> {
     let asked = timeout(ANSWER, list(engine, volume)).await.map_err(|_| EngineError::Late)?;
     let uses = |container: &Container| {
         USING.contains(&container.state.as_str())
-            && container.mounts.iter().any(|at| at.kind == "volume" && at.name == volume)
+            && container.mounts.iter().any(|at| at.is_volume(volume))
     };
     let using = asked?.into_iter().filter(uses);
     Ok(using.map(|container| container.id.chars().take(12).collect()).collect())
+}
+
+/// Whether the engine is making a container with the volume: none uses it, and one was created and
+/// not started. Older engines do not list a container before they have copied into its volumes
+/// what the image has there, so none at all says the same.
+pub(super) async fn makes_container(engine: &Path, volume: &str) -> Result<bool, EngineError> {
+    let asked = timeout(QUICK_ANSWER, list(engine, volume)).await.map_err(|_| EngineError::Late)?;
+    let has = |container: &Container| container.mounts.iter().any(|at| at.is_volume(volume));
+    let states: Vec<String> =
+        asked?.into_iter().filter(has).map(|container| container.state).collect();
+    Ok(is_made(&states))
+}
+
+/// The same by the states of all containers with the volume.
+fn is_made<S: AsRef<str>>(states: &[S]) -> bool {
+    let is_used = states.iter().any(|state| USING.contains(&state.as_ref()));
+    let waits = states.iter().any(|state| state.as_ref() == CREATED);
+    !is_used && (waits || states.is_empty())
 }
 
 async fn list(engine: &Path, volume: &str) -> Result<Vec<Container>, EngineError> {
@@ -126,6 +154,20 @@ mod tests {
     #[test]
     fn a_query_holds_what_a_query_may_hold() {
         assert_eq!(escape(r#"{"volume":["a-b.c_1"]}"#), "%7B%22volume%22%3A%5B%22a-b.c_1%22%5D%7D");
+    }
+
+    #[test]
+    fn a_container_is_being_made_while_none_uses_the_volume() {
+        for (states, is) in [
+            (&[][..], true),
+            (&["created"], true),
+            (&["exited", "created"], true),
+            (&["exited"], false),
+            (&["created", "running"], false),
+            (&["removing"], false),
+        ] {
+            assert_eq!(is_made(states), is, "{states:?}");
+        }
     }
 
     #[tokio::test]

@@ -18,6 +18,9 @@
 //!      └────────────────────────────────── no claim is left ────────────────────────────────┘
 //! ```
 //!
+//! What Docker mounted to copy into it, while it makes a container, stays open for two seconds: the
+//! container mounts it next.
+//!
 //! | | |
 //! | --- | --- |
 //! | [`server`], [`protocol`] | HTTP and JSON |

@@ -11,7 +11,7 @@ use berth_contract::problem::Problem;
 use berth_domain::{Namespace, Timestamp};
 use berth_service::clock;
 
-use super::{Mounter, mounts};
+use super::{Mounter, bind, mounts};
 use crate::journal::Disk;
 use crate::look::{self, Found};
 use crate::paths::Place;
@@ -37,7 +37,10 @@ impl Mounter {
             self.parts.looks.look(at, grant.attachment, &table, was, patience)
         };
         let (why, is_final) = match looked.await {
-            Found::Well(disk) => return Ok(disk),
+            Found::Well(disk) => match bind::deleted_source(&table, &place.target) {
+                None => return Ok(disk),
+                Some(source) => (bind::say_deleted(&source), true),
+            },
             Found::Unknown(_) => return Ok(None),
             Found::Missing => ("nothing is there any more".to_owned(), true),
             Found::Dead(why) => (format!("it is dead: {why}"), true),

@@ -25,6 +25,9 @@ const WORDS_MAX: usize = LIST_MAX;
 const WORD_BYTES_MAX: usize = 4096;
 /// What the agent sets itself.
 pub const CSI_ENDPOINT: &str = "CSI_ENDPOINT";
+/// What stands for the endpoint in arguments and variables. Many drivers take it as an argument
+/// and read no variable: csi-driver-host-path and csi-driver-nfs among them.
+const ENDPOINT_PLACEHOLDER: &str = "${CSI_ENDPOINT}";
 /// A command that has not been healthy for so long is started again.
 const HEALTH_TIMEOUT_MS: u64 = 60_000;
 /// How long a process may take to end before it is killed.
@@ -87,6 +90,23 @@ pub struct Command {
 }
 
 impl Command {
+    /// An argument or variable, with the endpoint where its placeholder stands.
+    pub fn expand(word: &str, endpoint: &str) -> String {
+        word.replace(ENDPOINT_PLACEHOLDER, endpoint)
+    }
+
+    /// Why a process of this command may serve no socket, and the remedy, in words.
+    pub fn why_no_socket(&self) -> String {
+        let mut words = self.argv.iter().chain(self.env.values());
+        if words.any(|word| word.contains(ENDPOINT_PLACEHOLDER)) {
+            return "see why: its output is in the agent's log".to_owned();
+        }
+        format!(
+            "it may not read {CSI_ENDPOINT}; where it takes its endpoint as an argument, add that \
+             to `command`, such as \"--endpoint={ENDPOINT_PLACEHOLDER}\""
+        )
+    }
+
     /// It is started again when it has not been healthy for so long.
     pub fn health_timeout(&self) -> Duration {
         Duration::from_millis(self.health_timeout_ms)
@@ -230,6 +250,18 @@ mod tests {
         assert!(!format!("{command:?}").contains("-v"), "arguments may be secret");
         let owned = of("id = 'p'\nsocket = '/run/p.sock'\nowner = 4711");
         assert_eq!((socket.owner, owned.owner), (None, Some(4711)));
+    }
+
+    #[test]
+    fn the_endpoint_is_put_where_its_placeholder_stands() {
+        let expand = |word| Command::expand(word, "unix:///s");
+        assert_eq!(expand("--endpoint=${CSI_ENDPOINT}"), "--endpoint=unix:///s");
+        assert_eq!(expand("$CSI_ENDPOINT $(CSI_ENDPOINT)"), "$CSI_ENDPOINT $(CSI_ENDPOINT)");
+        let of = |text: &str| read::<Declaration>(text, Format::Toml).unwrap();
+        let why = |text: &str| of(text).command().unwrap().why_no_socket();
+        assert!(why("id = 'p'\ncommand = ['/p']").contains("--endpoint=${CSI_ENDPOINT}"));
+        let told = "id = 'p'\ncommand = ['/p']\nenv = { E = '${CSI_ENDPOINT}' }";
+        assert!(!why(told).contains("may not read"), "{}", why(told));
     }
 
     #[test]

@@ -90,9 +90,12 @@ impl Process {
         }
         let (program, arguments) = command.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut run = std::process::Command::new(program);
-        run.args(arguments).env_clear();
+        let endpoint = endpoint(socket);
+        run.args(arguments.iter().map(|word| Command::expand(word, &endpoint))).env_clear();
         run.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| PATH.into()));
-        run.envs(&command.env).env(CSI_ENDPOINT, endpoint(socket));
+        let variables = command.env.iter();
+        run.envs(variables.map(|(name, word)| (name, Command::expand(word, &endpoint))));
+        run.env(CSI_ENDPOINT, endpoint);
         run.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(same).process_group(0);
         let mut child = run.spawn()?;
         let pid = child.id();

@@ -7,14 +7,17 @@ use berth_csi::{Client, Code, Fingerprint, IdentifyError, identify, v1};
 use berth_domain::Timestamp;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::process::ProcessId;
 use super::{Member, Plugin, View};
 
 /// How often it is looked whether an instance that is away is back.
 const AWAY: Duration = Duration::from_millis(200);
 /// How soon after one look comes the next, whoever asks for it.
 const SOONEST: Duration = Duration::from_millis(20);
+/// How long a process may take to make its socket before its absence is explained.
+const TIME_TO_SERVE: Duration = Duration::from_secs(2);
 /// Every so many probes it is also asked for its version, which may change behind a connection.
 const VERSION_EVERY: u32 = 5;
 
@@ -40,6 +43,7 @@ pub async fn supervise(
     shutdown: Shutdown,
 ) {
     let mut looking = Looking { connections: 0, probes: 0 };
+    let mut unserved = Unserved::default();
     let mut wait = Duration::ZERO;
     loop {
         let seen = tokio::select! {
@@ -53,9 +57,44 @@ pub async fn supervise(
         // Releases may wait for its return, and a socket that nobody listens at costs nothing.
         let often = if seen.is_ok() { supervision.interval } else { AWAY };
         wait = often.min(supervision.interval);
+        let seen = seen.map_err(|why| unserved.explain(&member, why));
         take(&member, seen, &plugin);
     }
     take(&member, Err("the agent is stopping".to_owned()), &plugin);
+}
+
+/// Since when a process of ours has run without making its socket.
+#[derive(Default)]
+struct Unserved {
+    process: Option<(ProcessId, Instant)>,
+}
+
+impl Unserved {
+    /// Adds to the reason why an instance is unhealthy that its process serves no socket, once it
+    /// has had the time to. The words stay the same from look to look, so that they are told once.
+    fn explain(&mut self, member: &Member, why: String) -> String {
+        let (Some(command), Some(process)) = (member.said.command(), member.record().process)
+        else {
+            self.process = None;
+            return why;
+        };
+        if std::fs::symlink_metadata(&member.socket).is_ok() {
+            self.process = None;
+            return why;
+        }
+        let (_, since) = match self.process.take() {
+            Some(known) if known.0 == process => self.process.insert(known),
+            _ => self.process.insert((process, Instant::now())),
+        };
+        if since.elapsed() < TIME_TO_SERVE {
+            return why;
+        }
+        format!(
+            "its process runs and has not made its socket {}: {}",
+            member.socket.display(),
+            command.why_no_socket()
+        )
+    }
 }
 
 /// Waits for so long, or until somebody found that the instance does not answer.

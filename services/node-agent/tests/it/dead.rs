@@ -59,6 +59,39 @@ pub async fn told(world: &World, name: &str) -> Vec<(String, String)> {
     of.map(|event| (text(&event, "alloc"), text(&event, "detail"))).collect()
 }
 
+/// The mount table names it still, and it answers: but what is written there is lost.
+#[tokio::test]
+async fn a_bind_whose_source_was_deleted_is_shown_as_dead() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = world().await;
+    world.grant("a", 7, &BTreeMap::new());
+    let path = world.mount("a").await.unwrap().path;
+    seen(&world, "a", MountHealth::Well).await;
+    let volumes = fs::read_dir(world.dir.join("backend/volumes")).unwrap();
+    let sources: Vec<_> = volumes.map(|volume| volume.unwrap().path().join("data")).collect();
+    let [source] = &sources[..] else { panic!("one volume: {sources:?}") };
+    fs::remove_dir(source).unwrap();
+    let dead = seen(&world, "a", MountHealth::Dead).await;
+    let trouble = dead.trouble.unwrap();
+    assert!(trouble.contains("was deleted") && trouble.contains("/data"), "{trouble}");
+    assert!(dead.mounted, "the mount itself is there");
+    // Nobody is given it any more.
+    let refused = world.mount("a").await.unwrap_err();
+    assert!(
+        refused.message.contains(&path) && refused.message.contains("was deleted"),
+        "{refused}"
+    );
+    // The driver takes it for a stranger's: it goes by hand, and then the release is not kept up.
+    fs::create_dir(source).unwrap();
+    for point in world.mounts().iter().rev() {
+        umount2(point, MntFlags::empty()).unwrap();
+    }
+    world.detach("a", 7, 8).await.unwrap();
+    assert!(world.mounts().is_empty());
+}
+
 #[tokio::test]
 async fn a_mount_that_somebody_unmounted_is_seen_told_and_brought_back() {
     if !root::or_skip("mounts a volume") {

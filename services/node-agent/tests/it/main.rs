@@ -11,6 +11,7 @@ mod block;
 mod comeback;
 mod dead;
 mod detach;
+mod endpoint;
 mod enforced;
 mod executor;
 mod foreign;

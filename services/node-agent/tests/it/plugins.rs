@@ -139,7 +139,7 @@ impl Plant {
         .await
     }
 
-    async fn gone(&self, name: &str) {
+    pub async fn gone(&self, name: &str) {
         wait::until(&format!("{name} is gone"), LONG, async || {
             let all = self.of(name).await;
             if all.is_empty() { Ok(()) } else { Err(format!("{all:#?}")) }

@@ -330,7 +330,9 @@ fn an_instance_is_healthy_only_while_its_node_is_there() {
 fn a_plugin_shows_what_its_instances_say() {
     let mut buckets = Buckets::default();
     let id = plugin_id(0);
-    for (node, version, healthy) in [(1, "2.0", true), (2, "1.0", false), (3, "2.0", true)] {
+    for (node, version, healthy) in
+        [(1, "2.0", true), (2, "1.0", false), (3, "2.0", true), (4, "", false)]
+    {
         let (node, half) = (node_id(node), Half::Node);
         let told = Instance { version: version.to_owned(), ..instance(healthy) };
         buckets.write(&node, &Write::Put((id.clone(), half), told));
@@ -339,7 +341,7 @@ fn a_plugin_shows_what_its_instances_say() {
     assert_eq!(shown.versions, ["1.0", "2.0"]);
     assert_eq!((shown.provider.as_str(), shown.attaches), ("csi.example", false));
     assert_eq!(shown.controllers, None);
-    assert_eq!(shown.nodes, Count { healthy: 0, expected: 3 });
+    assert_eq!(shown.nodes, Count { healthy: 0, expected: 4 });
     let order: Vec<&str> = shown.instances.iter().map(|one| one.node.as_str()).collect();
-    assert_eq!(order, ["n1.example", "n2.example", "n3.example"]);
+    assert_eq!(order, ["n1.example", "n2.example", "n3.example", "n4.example"]);
 }

@@ -47,6 +47,8 @@ pub(super) struct Stats {
     pub(super) last_error_trace: Option<String>,
     /// How many requests were answered with which error.
     pub(super) by_code: BTreeMap<Code, u64>,
+    /// How many were only told to wait, by the code that said so. They are no errors.
+    pub(super) waits: BTreeMap<Code, u64>,
     pub(super) busy: Duration,
 }
 
@@ -182,6 +184,10 @@ impl Running {
         stats.requests += 1;
         stats.busy += busy;
         if let Err(problem) = outcome {
+            if problem.code.is_wait() {
+                *stats.waits.entry(problem.code).or_default() += 1;
+                return;
+            }
             stats.errors += 1;
             stats.last_error =
                 format!("{}:{}", problem.code, headers::one_line(&problem.to_string()));

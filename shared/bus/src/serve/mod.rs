@@ -40,6 +40,11 @@ use crate::cause::Cause;
 use crate::connect::Bus;
 use endpoint::Running;
 
+/// The metadata that an instance's id begins with.
+const ID_FACTS: [&str; 3] = ["node", "plugin", "worker"];
+/// Characters of each of them in the id; the metadata has them whole.
+const ID_FACT_CHARS_MAX: usize = 40;
+
 /// A service as `nats micro info` shows it.
 #[derive(Debug, Clone, Default)]
 pub struct ServiceSpec {
@@ -208,7 +213,7 @@ impl Bus {
             return Err(invalid(&spec.name, "version", &spec.version, rule));
         }
         let state = Arc::new(State {
-            id: format!("{:016x}", rand::rng().random::<u64>()),
+            id: instance_id(&spec.metadata, rand::rng().random()),
             started: crate::request::now().to_string(),
             endpoints: Mutex::default(),
             spec,
@@ -284,6 +289,18 @@ impl Endpoint {
     }
 }
 
+/// What tells an instance of a service apart in `nats micro ls`: whose it is, as far as its
+/// metadata says so, and a random part. It is a token of a subject (`$SRV.INFO.<name>.<id>`), so
+/// other characters than those of a name stand as `_`.
+fn instance_id(metadata: &BTreeMap<String, String>, random: u32) -> String {
+    let plain = |fact: &String| -> String {
+        let letters = fact.chars().take(ID_FACT_CHARS_MAX);
+        letters.map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
+    };
+    let facts = ID_FACTS.iter().filter_map(|fact| metadata.get(*fact).map(plain));
+    facts.chain([format!("{random:08x}")]).collect::<Vec<_>>().join("-")
+}
+
 /// What tools hold a name to.
 fn check_name(service: &str, what: &'static str, name: &str) -> Result<(), ServeError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -336,6 +353,20 @@ async fn listen(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_instance_is_known_by_its_node_and_plugin() {
+        let id = |facts: &[(&str, &str)]| {
+            let facts = facts.iter().map(|(fact, of)| ((*fact).to_owned(), (*of).to_owned()));
+            instance_id(&facts.collect(), 0x1f)
+        };
+        assert_eq!(id(&[("plugin", "dev.berth"), ("node", "n2")]), "n2-dev_berth-0000001f");
+        assert_eq!(id(&[("worker", "claim/vm/13031")]), "claim_vm_13031-0000001f");
+        assert_eq!(id(&[]), "0000001f");
+        let odd = id(&[("node", &format!("a b.*>\u{e9}{}", "x".repeat(300)))]);
+        assert!(is_subject(&format!("$SRV.INFO.s.{odd}")) && odd.len() < 64, "{odd}");
+        assert!(odd.starts_with("a_b____x"), "{odd}");
+    }
 
     #[test]
     fn names_and_subjects_are_what_tools_take() {

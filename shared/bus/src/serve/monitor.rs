@@ -119,6 +119,7 @@ impl State {
                     "in_flight": endpoint.in_flight(),
                     "max_in_flight": endpoint.spec.max_in_flight,
                     "errors": stats.by_code,
+                    "waits": stats.waits,
                     "last_error_at": stats.last_error_at,
                     "last_error_trace": stats.last_error_trace,
                 },

@@ -358,7 +358,7 @@ async fn tools_see_services_endpoints_and_errors() {
     let (server, bus) = one().await;
     let spec = ServiceSpec {
         description: "tells".into(),
-        metadata: [("host".to_owned(), "h1".to_owned())].into(),
+        metadata: [("host", "h1"), ("node", "n.1")].map(|(a, b)| (a.into(), b.into())).into(),
         ..service("tells")
     };
     let service = bus.service(spec).await.unwrap();
@@ -367,12 +367,13 @@ async fn tools_see_services_endpoints_and_errors() {
         .endpoint(tell, |request: Request| async move {
             match request.token(1) {
                 Some("good") => Ok("good"),
+                Some("wait") => Err(Problem::new(Code::Waiting, "in line for x")),
                 _ => Err(Problem::new(Code::Held, "no\r\nno")),
             }
         })
         .await
         .unwrap();
-    for subject in ["tell.good", "tell.good", "tell.bad"] {
+    for subject in ["tell.good", "tell.good", "tell.bad", "tell.wait", "tell.wait"] {
         let _: Result<_, _> = ask(&bus, subject).await;
     }
     let client = async_nats::connect(&server.url()).await.unwrap();
@@ -384,6 +385,7 @@ async fn tools_see_services_endpoints_and_errors() {
     let ping = monitored("$SRV.PING").await;
     let id = ping["id"].as_str().unwrap().to_owned();
     assert_eq!(ping["type"], "io.nats.micro.v1.ping_response");
+    assert!(id.starts_with("n_1-"), "a person sees whose it is: {id}");
     serde_json::from_value::<async_nats::service::PingResponse>(ping).unwrap();
     let info = monitored("$SRV.INFO.tells").await;
     assert_eq!(info["description"], "tells");
@@ -392,10 +394,12 @@ async fn tools_see_services_endpoints_and_errors() {
     serde_json::from_value::<async_nats::service::Info>(info).unwrap();
     let stats = monitored(&format!("$SRV.STATS.tells.{id}")).await;
     let endpoint = &stats["endpoints"][0];
-    assert_eq!((&endpoint["num_requests"], &endpoint["num_errors"]), (&json!(3), &json!(1)));
+    assert_eq!((&endpoint["num_requests"], &endpoint["num_errors"]), (&json!(5), &json!(1)));
     assert_eq!(endpoint["last_error"], "BERTH0106:no  no (BERTH0106)");
     let data = &endpoint["data"];
     assert_eq!((&data["errors"], &data["in_flight"]), (&json!({"BERTH0106": 1}), &json!(0)));
+    // Who was told to wait was answered, and nothing failed.
+    assert_eq!(data["waits"], json!({"BERTH0116": 2}));
     assert!(data["last_error_at"].is_string() && data["last_error_trace"].is_string(), "{data}");
     serde_json::from_value::<async_nats::service::Stats>(stats).unwrap();
     // Stopped, it is gone from the list.

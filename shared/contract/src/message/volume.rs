@@ -375,7 +375,16 @@ pub struct VolumeStatus {
     pub unreadable: Vec<UnreadableRecord>,
 }
 
-/// A volume in a list: no claims, no context (A1).
+/// Who holds a volume, in a list of volumes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeHolder {
+    /// Whose claim.
+    pub alloc: AllocId,
+    /// Where it is for.
+    pub node: NodeId,
+}
+
+/// A volume in a list: of its claims the first few holders only, and no context (A1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeStub {
     /// The volume.
@@ -398,6 +407,9 @@ pub struct VolumeStub {
     pub releasing: usize,
     /// Claims in line.
     pub waiting: usize,
+    /// The first few of the claims that are not in line. One that is being released still holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<VolumeHolder>,
     /// Whether it can be claimed.
     pub healthy: bool,
     /// Whether the same volume of the plugin is registered under another name: then neither is

@@ -78,6 +78,7 @@ fn a_volume_and_a_list_of_them() {
         writers: 1,
         releasing: 1,
         waiting: 2,
+        holders: vec![volume::VolumeHolder { alloc: sample::alloc_id(), node: sample::node_id() }],
         healthy: true,
         registered_twice: true,
         fs_type: Some("ext4".to_owned()),

@@ -3,6 +3,7 @@
 
 mod compose;
 mod containers;
+mod copy_up;
 mod counting;
 mod held;
 mod listing;

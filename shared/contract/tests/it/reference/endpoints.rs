@@ -17,7 +17,9 @@ pub fn write(page: &mut Page) {
         "Each is a NATS micro service: `nats micro ls`, `nats micro info berth-claim`, `nats micro \
          stats berth-claim`. The `data` of an endpoint's statistics says how many requests are \
          under way (`in_flight` of `max_in_flight`) and how many were answered with which error \
-         code (`errors`).",
+         code (`errors`). Answers that only say to wait (BERTH0107, BERTH0108, BERTH0114, \
+         BERTH0116) are no errors: `waits` counts them. An instance's id begins with its node and \
+         plugin, or with its worker, as its metadata names them.",
     );
     let mut explained = BTreeMap::new();
     for service in service::ALL {

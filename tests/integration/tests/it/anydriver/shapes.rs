@@ -97,6 +97,32 @@ async fn a_volume_of_one_of_many_monoliths_is_found() {
     assert!(unknown.next.contains("topology"), "{unknown:?}");
 }
 
+/// The plugin knows where a volume is: an operator who names another topology is told, since the
+/// volume could be mounted nowhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topology_that_contradicts_where_the_plugin_has_the_volume_is_refused() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { driver: BOUND, ..Options::default() }).await;
+    provision(&system, "data", &["--node", "external-n1"]);
+    // Each time another controller may be asked first.
+    for _ in 0..3 {
+        let topology = json!({"topology": [{"host": "n2"}]});
+        let refused = super::try_register(&system, "data", topology).await.unwrap_err();
+        assert_eq!(refused.code, Code::BadInput, "{refused}");
+        assert_eq!(refused.faults[0].path, "topology", "{refused:?}");
+        for part in ["has the volume on node n1", "host=n1", "does not know it on node n2"] {
+            assert!(refused.faults[0].problem.contains(part), "{refused:?}");
+        }
+    }
+    // What the plugin does not contradict is taken: the right one, several, and none.
+    for topology in [json!([{"host": "n1"}]), json!([{"host": "n2"}, {"host": "n1"}]), json!([])] {
+        register(&system, "data", json!({ "topology": topology })).await.unwrap();
+    }
+    used_on(&system, 0, "data").await;
+}
+
 /// The controller is on a host that mounts nothing, the node service on one without a controller.
 #[tokio::test(flavor = "multi_thread")]
 async fn controller_and_node_are_on_different_hosts() {

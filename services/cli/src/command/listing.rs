@@ -1,0 +1,180 @@
+//! Lists and single records: shown once, or again on each change (`--watch`).
+//!
+//! **Promises** that a change is shown when the service answers a long poll with it, that nothing
+//! is printed while nothing changed, and that Ctrl-C or a closed pipe ends it well.
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use berth_contract::message::query::Newer;
+use berth_contract::problem::Problem;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::signal::ctrl_c;
+use tokio::time::{Instant, sleep};
+
+use crate::args::ListView;
+use crate::failure::Failure;
+use crate::output::{more, say};
+use crate::session::{Question, Session};
+use crate::table::column_index;
+
+/// How long one long poll waits. What no revision tells of, such as the health of a volume's
+/// plugin, is seen with the next poll.
+const POLL: Duration = Duration::from_secs(5);
+/// The same on a terminal, which shows how long ago things were.
+const POLL_TERMINAL: Duration = Duration::from_secs(1);
+/// How long after its own wait a poll is given up.
+const POLL_MARGIN: Duration = Duration::from_secs(5);
+/// The shortest time between two polls, so that a busy list does not flood a terminal.
+const POLL_REST: Duration = Duration::from_millis(200);
+/// How long after an error it is asked again.
+const ERROR_REST: Duration = Duration::from_secs(1);
+/// Fields that change without anything being different to a reader.
+const IGNORED_FIELDS: [&str; 2] = ["index", "clock_skew_ms"];
+/// Puts the cursor to the corner of the terminal and clears it.
+const CLEAR_TERMINAL: &str = "\u{1b}[H\u{1b}[2J";
+
+/// An answer, and what the next long poll needs.
+#[derive(Debug)]
+pub struct Answer<T> {
+    /// What is shown.
+    pub shown: T,
+    /// The revision that it shows.
+    pub index: u64,
+    /// Where the next page begins.
+    pub next: Option<String>,
+}
+
+/// Refuses a column that the table lacks, before anything is asked.
+pub fn check_sort(view: &ListView, columns: &[&str]) -> Result<(), Failure> {
+    let Some(name) = &view.sort else { return Ok(()) };
+    match column_index(columns, name) {
+        Some(_) => Ok(()),
+        None => Err(Failure::usage(
+            format_args!("there is no column {name:?} to sort by"),
+            format_args!("sort by one of: {}", columns.join(", ").to_lowercase()),
+        )),
+    }
+}
+
+/// Asks as [`Session::ask`] does; a long poll is one request, which may take as long as it waits.
+pub async fn ask_newer<T: DeserializeOwned>(
+    session: &Session,
+    question: &Question,
+    body: &impl Serialize,
+    newer: Newer,
+) -> Result<T, Failure> {
+    if newer.than.is_none() {
+        return session.ask(question, body).await;
+    }
+    let waits = Duration::from_millis(newer.wait_ms.unwrap_or_default());
+    let until = Instant::now() + waits + POLL_MARGIN;
+    Ok(session.once(question, body, until).await?)
+}
+
+/// Shows what `ask` answers; with `watch` again on each change, until Ctrl-C.
+pub async fn show<T: Serialize>(
+    session: &Session,
+    watch: bool,
+    ask: impl AsyncFn(Newer) -> Result<Answer<T>, Failure>,
+    table: impl Fn(&T) -> String,
+) -> Result<(), Failure> {
+    let mut answer = ask(Newer::default()).await?;
+    if !watch {
+        session.output.reply(&answer.shown, &table);
+        more(answer.next.as_ref());
+        return Ok(());
+    }
+    let redraws = !session.output.json && io::stdout().is_terminal();
+    let poll = if redraws { POLL_TERMINAL } else { POLL };
+    let wait_ms = u64::try_from(poll.as_millis()).ok();
+    let mut stop = std::pin::pin!(ctrl_c());
+    let (mut last, mut told) = (Value::Null, None);
+    loop {
+        let now = comparable(&answer.shown);
+        if redraws || now != last {
+            let before = match (redraws, last.is_null()) {
+                (true, _) => CLEAR_TERMINAL,
+                (false, true) => "",
+                (false, false) if session.output.json => "",
+                (false, false) => "\n",
+            };
+            if session.output.again(before, &answer.shown, &table).is_err() {
+                return Ok(());
+            }
+            last = now;
+        }
+        let newer = Newer { than: Some(answer.index), wait_ms };
+        let next = tokio::select! {
+            next = async { sleep(POLL_REST).await; ask(newer).await } => next,
+            _ = &mut stop => return Ok(()),
+        };
+        match next {
+            Ok(next) => (answer, told) = (next, None),
+            Err(Failure::Problem(problem)) if problem.retryable => {
+                tell_once(&mut told, &problem);
+                tokio::select! {
+                    () = sleep(ERROR_REST) => {}
+                    _ = &mut stop => return Ok(()),
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// Says why nothing is shown for now, once for each reason.
+fn tell_once(told: &mut Option<berth_contract::code::Code>, problem: &Problem) {
+    if told.replace(problem.code) != Some(problem.code) {
+        say(format_args!("  {problem}; asking again"));
+    }
+}
+
+/// The answer without what changes all the time.
+fn comparable(shown: &impl Serialize) -> Value {
+    let mut value = serde_json::to_value(shown).unwrap_or_default();
+    strip(&mut value);
+    value
+}
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for field in IGNORED_FIELDS {
+                fields.remove(field);
+            }
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(values) => values.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_changes_all_the_time_is_no_change() {
+        let at = |index: u64, skew: i64, state: &str| {
+            comparable(&json!({
+                "index": index,
+                "nodes": [{"id": "n1", "clock_skew_ms": skew, "state": state}],
+            }))
+        };
+        assert_eq!(at(1, 2, "ready"), at(9, -3, "ready"));
+        assert_ne!(at(1, 2, "ready"), at(1, 2, "down"));
+    }
+
+    #[test]
+    fn a_column_that_is_not_there_is_refused_with_those_that_are() {
+        let view = |sort: &str| ListView { sort: Some(sort.to_owned()), watch: false };
+        assert!(check_sort(&view("next try"), &["ID", "NEXT TRY"]).is_ok());
+        let refused = check_sort(&view("age"), &["ID", "NEXT TRY"]).unwrap_err().to_string();
+        assert!(refused.contains("id, next try"), "{refused}");
+    }
+}
