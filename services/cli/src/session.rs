@@ -45,19 +45,21 @@ pub struct Question {
     node: Option<NodeId>,
     /// Whether it changes nothing, and any replica's answer will do.
     only_reads: bool,
+    /// Whether it only writes records, within moments.
+    is_brief: bool,
 }
 
 impl Question {
     /// A question about something in a namespace.
     pub fn namespaced(verb: Namespaced, namespace: &Namespace) -> Self {
         let (subject, only_reads) = (verb.subject(namespace), verb.only_reads());
-        Self { step: verb.step(), subject, node: None, only_reads }
+        Self { step: verb.step(), subject, node: None, only_reads, is_brief: verb.is_brief() }
     }
 
     /// A question to the registry or the collector.
     pub fn global(verb: GlobalVerb) -> Self {
         let (subject, only_reads) = (verb.subject(), verb.only_reads());
-        Self { step: verb.step(), subject, node: None, only_reads }
+        Self { step: verb.step(), subject, node: None, only_reads, is_brief: false }
     }
 
     /// A question to a node's agent.
@@ -67,6 +69,7 @@ impl Question {
             subject: verb.subject(node),
             node: Some(node.clone()),
             only_reads: false,
+            is_brief: false,
         }
     }
 
@@ -238,7 +241,9 @@ impl Session {
         body: &impl Serialize,
         deadline: Instant,
     ) -> Result<T, Problem> {
-        let call = Call::until(self.span.context(), deadline).of_anyone(question.only_reads);
+        let call = Call::until(self.span.context(), deadline)
+            .of_anyone(question.only_reads)
+            .again_early(question.is_brief);
         let answer = self.bus.request(&question.subject, body, &call).await;
         answer.map_err(|error| {
             let problem = error.into_problem(&question.step);

@@ -43,7 +43,13 @@ pub struct Call {
     spanned: bool,
     /// Whether another is asked who may answer sooner.
     of_anyone: bool,
+    /// Whether a replica that does not answer is given up before the deadline.
+    again_early: bool,
 }
+
+/// How long the first replica has for a request that is [sent again early](Call::again_early); each
+/// later one has twice as long.
+const FIRST_TRY: Duration = Duration::from_millis(1_200);
 
 impl Call {
     /// A call that may take so long from now.
@@ -53,7 +59,7 @@ impl Call {
 
     /// A call that may take until then.
     pub const fn until(trace: TraceContext, deadline: Instant) -> Self {
-        Self { trace, deadline, spanned: true, of_anyone: false }
+        Self { trace, deadline, spanned: true, of_anyone: false, again_early: false }
     }
 
     /// The same call, whose trace is handed on as it is: without a span of the asking, below which
@@ -70,6 +76,14 @@ impl Call {
     #[must_use]
     pub const fn of_anyone(self, only_reads: bool) -> Self {
         Self { of_anyone: only_reads, ..self }
+    }
+
+    /// The same call; where it is brief and changes something, it is sent again before the deadline
+    /// if no answer has come: the replica that had it may have been killed. Each request carries
+    /// the deadline of its own try, so a replica that only stood still begins nothing after that.
+    #[must_use]
+    pub const fn again_early(self, is_brief: bool) -> Self {
+        Self { again_early: is_brief, ..self }
     }
 }
 
@@ -144,6 +158,14 @@ impl RequestError {
         }
     }
 
+    fn is_no_answer(&self) -> bool {
+        match self {
+            Self::NoAnswer { .. } => true,
+            Self::Problem(problem) => problem.code == Code::NoAnswer,
+            _ => false,
+        }
+    }
+
     /// What a caller of ours is told.
     pub fn into_problem(self, step: &str) -> Problem {
         let (code, retryable) = match self {
@@ -177,10 +199,34 @@ impl Bus {
         let trace = told.span.as_ref().map_or(call.trace, Span::context);
         let call = Call { trace, deadline: caller::earlier_deadline(call.deadline), ..*call };
         caller::set_blocker(|| format!("{subject} has not answered yet"));
-        let answer = self.ask(subject, body, &call).await;
+        let answer = if call.again_early {
+            self.ask_in_tries(subject, body, call).await
+        } else {
+            self.ask(subject, body, &call).await
+        };
         caller::clear_blocker();
         told.end(answer.as_ref().err());
         answer
+    }
+
+    async fn ask_in_tries<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        body: &(impl Serialize + ?Sized),
+        call: Call,
+    ) -> Result<T, RequestError> {
+        let mut within = FIRST_TRY;
+        loop {
+            let until = Instant::now() + within;
+            // What would be left is too short for a try of its own.
+            let is_last = until + FIRST_TRY / 2 >= call.deadline;
+            let deadline = if is_last { call.deadline } else { until };
+            let answer = self.ask(subject, body, &Call { deadline, ..call }).await;
+            match answer {
+                Err(error) if !is_last && error.is_no_answer() => within *= 2,
+                answer => return answer,
+            }
+        }
     }
 
     async fn ask<T: DeserializeOwned>(

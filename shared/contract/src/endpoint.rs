@@ -251,6 +251,11 @@ impl Namespaced {
     pub const fn only_reads(self) -> bool {
         matches!(namespaced(self).kind, VerbKind::Read)
     }
+
+    /// Whether it is a change that only writes records, within moments: no plugin is called.
+    pub const fn is_brief(self) -> bool {
+        matches!(self, Self::AllocRegister | Self::AllocStop | Self::ClaimRelease)
+    }
 }
 
 impl Global {

@@ -30,10 +30,14 @@ impl Schedule {
     /// The wait after the `tries`-th failure (1 for the first), between half of the exponential
     /// step and the whole of it; `jitter` is a random number of the caller's.
     pub fn wait(&self, tries: u32, jitter: u32) -> Duration {
-        let doublings = tries.saturating_sub(1).min(20);
-        let whole = self.first.saturating_mul(1 << doublings).min(self.max);
-        let half = whole / 2;
+        let half = self.longest(tries) / 2;
         half + half.mul_f64(f64::from(jitter) / f64::from(u32::MAX))
+    }
+
+    /// The same without jitter: the exponential step.
+    pub fn longest(&self, tries: u32) -> Duration {
+        let doublings = tries.saturating_sub(1).min(20);
+        self.first.saturating_mul(1 << doublings).min(self.max)
     }
 }
 

@@ -125,7 +125,9 @@ impl Asker {
         body: &impl Serialize,
         within: Duration,
     ) -> Result<T, Problem> {
-        let call = Call::within(clock::begin_trace(), within).of_anyone(verb.only_reads());
+        let call = Call::within(clock::begin_trace(), within)
+            .of_anyone(verb.only_reads())
+            .again_early(verb.is_brief());
         self.request(&verb.subject(namespace), &verb.step(), body, call).await
     }
 

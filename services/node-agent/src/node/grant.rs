@@ -15,9 +15,10 @@ use berth_service::clock;
 use tokio::time::{Instant, sleep};
 
 const STEP: &str = "claim.take";
-/// How long one answer is waited for. A service that ended under the request never answers; another
-/// replica, or the next start of the same, joins what is under way.
-const ONE_ASKING: Duration = Duration::from_secs(5);
+/// How long one request waits for its answer; the first the shortest, each later one twice as long
+/// as the one before. A service that was killed under the request never answers; another replica,
+/// or the next start of the same, joins the call that is under way.
+const TRY: Schedule = Schedule { first: Duration::from_millis(1_200), max: Duration::from_secs(5) };
 /// When it is asked again.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(1) };
 
@@ -42,7 +43,7 @@ pub(super) async fn take(
         wait: mount.wait,
         alias: mount.alias.clone(),
     };
-    let mut tries = 0;
+    let (mut tries, mut requests) = (0, 0);
     let mut last = None;
     loop {
         let left = left_until(deadline);
@@ -50,7 +51,8 @@ pub(super) async fn take(
             let late = || Problem::new(Code::Late, "there was no time left to ask").retryable();
             return Err(last.unwrap_or_else(late).at(STEP));
         }
-        let given = left.min(ONE_ASKING);
+        requests += 1;
+        let given = left.min(TRY.longest(requests));
         let call = Call::within(trace, given);
         let asked = Instant::now();
         let problem = match bus.request::<Grant>(&subject, &request, &call).await {
@@ -94,7 +96,7 @@ mod tests {
 
     #[test]
     fn an_asking_without_time_takes_no_reason_away() {
-        let (brief, long) = (Duration::from_millis(9), ONE_ASKING);
+        let (brief, long) = (Duration::from_millis(9), TRY.max);
         let of = |code| Problem::new(code, "so").retryable();
         for (before, now, given, told) in [
             (Some(Code::PluginUnhealthy), Code::NoAnswer, brief, Code::PluginUnhealthy),

@@ -107,6 +107,22 @@ async fn what_anyone_may_answer_is_asked_again_before_the_deadline() {
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
 }
 
+/// The replica that has the first request is killed: the caller does not wait for the deadline.
+#[tokio::test]
+async fn what_is_brief_is_sent_again_before_the_deadline() {
+    let (_server, bus) = one().await;
+    let (service, count) = standing_still(&bus, 1).await;
+    let began = Instant::now();
+    let answer: String = bus.request("half", &(), &call().again_early(true)).await.unwrap();
+    assert_eq!((answer.as_str(), *count.borrow()), ("another", 2));
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    drop(service);
+    let (_service, count) = standing_still(&bus, 9).await;
+    let error = bus.request::<()>("half", &(), &within(4_500).again_early(true)).await.unwrap_err();
+    assert_eq!(error.into_problem("x").code, Code::NoAnswer);
+    assert_eq!(*count.borrow(), 3, "1.2 s, 2.4 s, and what is left");
+}
+
 /// Whoever is slow because there is too much to do is not asked without end.
 #[tokio::test]
 async fn what_nobody_answers_is_asked_three_times() {
