@@ -7,9 +7,13 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::volume::State as ClaimState;
 use berth_domain::{AllocId, NodeId, VolumeKey};
+use futures_util::future::try_join_all;
 
 use crate::proof;
 use crate::state::State;
+
+/// How many allocs are read at once.
+const READS_AT_ONCE_MAX: usize = 32;
 
 /// A claim, and whether somebody works with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,11 +55,15 @@ pub async fn claims(
         Some(seen.collect::<Vec<Seen>>())
     });
     let Some(mut claims) = claims else { return Ok(None) };
-    for seen in &mut claims {
-        seen.lives = state.surely_wanted(&volume.namespace, &seen.alloc, trace).await?
-            && proof::of_claim(state, volume, &seen.alloc)
-                .await?
-                .is_none_or(|proven| proven.epoch != seen.epoch);
+    for some in claims.chunks_mut(READS_AT_ONCE_MAX) {
+        try_join_all(some.iter_mut().map(|seen| async move {
+            seen.lives = state.surely_wanted(&volume.namespace, &seen.alloc, trace).await?
+                && proof::of_claim(state, volume, &seen.alloc)
+                    .await?
+                    .is_none_or(|proven| proven.epoch != seen.epoch);
+            Ok::<(), Problem>(())
+        }))
+        .await?;
     }
     Ok(Some(claims))
 }

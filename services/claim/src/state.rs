@@ -20,10 +20,6 @@ use berth_service::seal::Keys;
 use crate::config::Config;
 use crate::secrets::Vault;
 
-/// Agents that are asked before one call. Where there are more, a plugin has a controller on each
-/// of many nodes and a volume on as many.
-const ASK_FIRST_MAX: usize = 16;
-
 /// What the handlers share. Cheap to clone.
 #[derive(Clone)]
 pub struct State(Arc<Shared>);
@@ -182,7 +178,7 @@ impl Shared {
                 let others = plugin.may_be_calling(unsettled, topologies, ready).into_iter();
                 // The one that gets the call makes one after the other.
                 let others = others.filter(|node| Some(*node) != call.controller.as_ref());
-                call.ask_first = others.take(ASK_FIRST_MAX).cloned().collect();
+                call.ask_first = others.cloned().collect();
             });
         });
         call

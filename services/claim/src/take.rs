@@ -28,6 +28,8 @@ use crate::{again, plan, refuse};
 const STEP: &str = "claim.take";
 /// A change can be missed by a replica that lags; it is looked for this often anyway.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How often a waiter asks the leader, whatever this replica knows.
+const ASK_LEADER_AGAIN: Duration = Duration::from_secs(5);
 
 /// Grants the claim, or says why not by the caller's deadline.
 pub async fn take(
@@ -130,11 +132,29 @@ pub async fn take(
             return Err(place(lacking.unwrap_or_else(standing)));
         }
         waited = true;
-        tokio::select! {
-            // What is lacking is no claim of others: it is looked for now and then.
-            _ = changes.changed(), if lacking.is_none() => {}
-            // A little more than the pause, so that what is due then is due.
-            () = tokio::time::sleep(pause + Duration::from_millis(1)) => {}
+        let leader_asked_again = Instant::now() + clock::jittered(ASK_LEADER_AGAIN);
+        loop {
+            tokio::select! {
+                // What is lacking is no claim of others: it is looked for now and then.
+                _ = changes.changed(), if lacking.is_none() => {}
+                // A little more than the pause, so that what is due then is due.
+                () = tokio::time::sleep(pause + Duration::from_millis(1)) => {}
+            }
+            let now = Instant::now();
+            if lacking.is_some() || now + pause >= deadline || now >= leader_asked_again {
+                break;
+            }
+            // The waiters of a long line look here first: each change of the bucket wakes them all,
+            // and only the one whose turn it is has to ask the leader.
+            let acts = state.would_act(&volume, |now| {
+                let route = now.spec.as_ref().map_or(Ok(Route::default()), |spec| {
+                    state.route(&volume, spec, &request.node, others)
+                });
+                command(state, &request, &alloc, route)
+            });
+            if acts || granted(state, &volume, &request, &alloc).is_some() {
+                break;
+            }
         }
     }
 }

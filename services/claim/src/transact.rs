@@ -241,6 +241,21 @@ impl Shared {
         Err(TransactError::Contended)
     }
 
+    /// Whether the command would do anything now, as far as this replica knows: write, call a
+    /// plugin, or be refused otherwise than by a call that is under way. The leader is not asked.
+    pub fn would_act(&self, volume: &VolumeKey, command: impl FnOnce(&Volume) -> Command) -> bool {
+        let mut context = self.context();
+        self.volume_mirror.read(|volumes| {
+            let Some(subtree) = volumes.get(volume) else { return true };
+            let command = command(&subtree.volume);
+            context.handle = handle::handle_use(volumes, volume, &command);
+            match step(&subtree.volume, &command, &context) {
+                Ok(step) => step.write.is_some() || step.call.is_some(),
+                Err(refusal) => !matches!(refusal, Refusal::Busy { .. }),
+            }
+        })
+    }
+
     /// Refuses unless every record of the volume can be read, as far as this replica knows them.
     /// Without one of them it is not known who holds the volume.
     pub fn check_readable(&self, volume: &VolumeKey) -> Result<(), TransactError> {

@@ -72,7 +72,7 @@ async fn look(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
     }
     for one in seen.into_iter().filter(|one| !one.has_runner) {
         if one.run.ended.is_none() {
-            let left = processes_of(runs, &one.name).await?;
+            let left = processes_of(runs, &one.held_name).await?;
             for process in &left {
                 let pid = process.pid();
                 tracing::warn!(run = one.name, pid, "its `berth run` is gone; it is ended too");
@@ -89,7 +89,7 @@ async fn look(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
 
 /// Says that a run's alloc has ended.
 async fn finish(runs: &Runs, bus: &Bus, over: Seen) -> Result<(), Problem> {
-    let Seen { run, name, age, .. } = over;
+    let Seen { run, name, held_name, age, .. } = over;
     let killed = || Ended {
         state: AllocState::Failed,
         note: "its `berth run` ended without a word".to_owned(),
@@ -105,7 +105,7 @@ async fn finish(runs: &Runs, bus: &Bus, over: Seen) -> Result<(), Problem> {
         _ => {}
     }
     tracing::info!(namespace = %run.namespace, alloc = %run.alloc, note, "a run is over");
-    on_host(runs, &name.clone(), move |runs| runs.forget(&name)).await
+    on_host(runs, &name.clone(), move |runs| runs.forget(&name, &held_name)).await
 }
 
 /// Refuses while a command of the alloc may use its volumes.
@@ -117,7 +117,7 @@ pub async fn check(runs: &Runs, volume: &VolumeKey, alloc: &AllocId) -> Result<(
         if seen.run.ended.is_some() {
             return Ok(None);
         }
-        let left = processes(&seen.name)?;
+        let left = processes(&seen.held_name)?;
         Ok((!seen.is_over() || !left.is_empty()).then_some((seen, left)))
     });
     let Some((seen, left)) = still.await? else { return Ok(()) };
@@ -139,7 +139,7 @@ pub async fn check(runs: &Runs, volume: &VolumeKey, alloc: &AllocId) -> Result<(
 pub async fn end_all(runs: &Runs) -> Result<(), Problem> {
     let (seen, _) = all(runs).await?;
     for one in seen.into_iter().filter(|one| one.run.ended.is_none()) {
-        for process in processes_of(runs, &one.name).await? {
+        for process in processes_of(runs, &one.held_name).await? {
             let pid = process.pid();
             tracing::warn!(run = one.name, pid, "killed: its node counted as gone");
             kill(&process);
@@ -159,14 +159,14 @@ async fn all(runs: &Runs) -> Result<(Vec<Seen>, Vec<Unread>), Problem> {
     on_host(runs, "", Runs::all).await
 }
 
-async fn processes_of(runs: &Runs, name: &str) -> Result<Vec<ProcessHandle>, Problem> {
-    let owned = name.to_owned();
-    on_host(runs, name, move |_| processes(&owned)).await
+async fn processes_of(runs: &Runs, held_name: &str) -> Result<Vec<ProcessHandle>, Problem> {
+    let owned = held_name.to_owned();
+    on_host(runs, held_name, move |_| processes(&owned)).await
 }
 
 /// The processes that belong to a run: they have open what the command inherited, or are in a mount
 /// namespace with the run's mark. At most [`PROCESSES_MAX`].
-fn processes(name: &str) -> io::Result<Vec<ProcessHandle>> {
+fn processes(held_name: &str) -> io::Result<Vec<ProcessHandle>> {
     let mut found = Vec::new();
     for pid in list_pids()? {
         if found.len() >= PROCESSES_MAX {
@@ -174,11 +174,12 @@ fn processes(name: &str) -> io::Result<Vec<ProcessHandle>> {
         }
         let path = Path::new("/proc").join(pid.to_string());
         // A process that ends meanwhile, or is nobody's business, has nothing to read.
-        let marked = || fs::read(path.join("mountinfo")).is_ok_and(|mounts| is_of(name, &mounts));
+        let marked =
+            || fs::read(path.join("mountinfo")).is_ok_and(|mounts| is_of(held_name, &mounts));
         let inherited = || {
             let files = fs::read_dir(path.join("fd")).into_iter().flatten().flatten();
             let mut files = files.filter_map(|file| fs::read_link(file.path()).ok());
-            files.any(|file| is_inherited(name, &file))
+            files.any(|file| is_inherited(held_name, &file))
         };
         let belongs = || inherited() || marked();
         // Looked at twice: another process may have the id by the time that it is opened.

@@ -19,6 +19,9 @@ use serde_json::json;
 
 use crate::clock;
 
+/// How many agents are asked at once.
+const ASKED_AT_ONCE_MAX: usize = 64;
+
 /// Sends the call to its executor and waits for the answer until the call's deadline.
 pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     let left = call.deadline.since(clock::now());
@@ -32,7 +35,9 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     let within = berth_bus::Call::within(trace, left).as_it_is();
     let outcome = match elsewhere(bus, call, trace).await {
         Ok(()) => {
-            let answer = bus.request::<Called>(&call.subject(), call, &within).await;
+            // The list is for whoever makes the call, and may be longer than a request allows.
+            let sent = Call { ask_first: Vec::new(), ..call.clone() };
+            let answer = bus.request::<Called>(&call.subject(), &sent, &within).await;
             outcome(call, answer, left)
         }
         Err(why) => Outcome::Unasked(format!("{}: not made yet: {why}", call.call)),
@@ -58,7 +63,7 @@ async fn elsewhere(bus: &Bus, call: &Call, trace: TraceContext) -> Result<(), St
     // What remains is for the call itself.
     let within = call.deadline.since(clock::now()) / 2;
     let within = berth_bus::Call::within(trace, within).as_it_is();
-    let asked = call.ask_first.iter().map(|node| async move {
+    let ask = |node| async move {
         let subject = AgentVerb::Status.subject(node);
         let status: Result<AgentStatus, _> = bus.request(&subject, &json!({}), &within).await;
         let status = status.map_err(|error| {
@@ -74,8 +79,12 @@ async fn elsewhere(bus: &Bus, call: &Call, trace: TraceContext) -> Result<(), St
             )),
             None => Ok(()),
         }
-    });
-    try_join_all(asked).await.map(drop)
+    };
+    // Each is asked, however many they are: the one that was left out could be at a call.
+    for some in call.ask_first.chunks(ASKED_AT_ONCE_MAX) {
+        try_join_all(some.iter().map(ask)).await?;
+    }
+    Ok(())
 }
 
 fn is_in_the_way(work: &WorkStatus, call: &Call) -> bool {

@@ -2,8 +2,9 @@
 //! that one is over, whoever was killed.
 //!
 //! **Owns** `<state_dir>/runs`, two files for each run. `<run>.json` says whose it is; its lock
-//! (flock) is the runner's. `<run>.held` is empty; its lock is inherited by the command and by what
-//! that starts. The kernel gives a lock up when the last process that has it is gone, however it
+//! (flock) is the runner's. `<run>.<mark>.held` is empty; its lock is inherited by the command and
+//! by what that starts. The mark is random: on one host may be agents of several Berth systems, and
+//! each has a run of the same name. The kernel gives a lock up when the last process that has it is gone, however it
 //! ended: by kill -9, by a crash of the host.
 //!
 //! **Promises** that a run can be seen from before its alloc is registered until somebody was told
@@ -47,6 +48,10 @@ pub struct Run {
     pub alloc: AllocId,
     /// The runner's process id, for people.
     pub pid: u32,
+    /// What tells its processes from those of every other run on the host; empty in a file of an
+    /// older version.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mark: String,
     /// How it ended, once it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
@@ -90,6 +95,8 @@ pub struct Seen {
     pub run: Run,
     /// What its files are called.
     pub name: String,
+    /// What the file is called that its command inherited, without `.held`.
+    pub held_name: String,
     /// Whether its runner is there.
     pub has_runner: bool,
     /// Whether a process has what the command inherited.
@@ -146,6 +153,7 @@ impl Runs {
 
     /// Says that a command of this alloc is about to run, before the alloc is registered.
     pub fn announce(&self, run: Run) -> Result<Announced, AnnounceError> {
+        let run = Run { mark: format!("{:016x}", rand::random::<u64>()), ..run };
         let name = name(&run.namespace, &run.alloc);
         let write = |path: &Path| {
             let path = path.to_owned();
@@ -164,7 +172,7 @@ impl Runs {
             }
             linked => linked.map_err(write(&path))?,
         }
-        let held_path = self.path(&name, HELD);
+        let held_path = self.path(&held_name(&name, &run), HELD);
         let held = OpenOptions::new().write(true).create(true).truncate(true).open(&held_path);
         let held = held.and_then(|held| Ok(held.try_lock().map(|()| held)?));
         let synced = held.and_then(|held| File::open(&self.dir)?.sync_all().map(|()| held));
@@ -207,27 +215,28 @@ impl Runs {
             }
             let age = opened.modified()?.elapsed().unwrap_or_default();
             let run: Run = serde_json::from_reader(&file)?;
-            let held = found(File::open(self.path(name, HELD)))?;
+            let held_name = held_name(name, &run);
+            let held = found(File::open(self.path(&held_name, HELD)))?;
             let is_held = held.map_or(Ok(false), |held| is_locked(&held))?;
-            return Ok(Some(Seen { run, name: name.to_owned(), has_runner, is_held, age }));
+            let name = name.to_owned();
+            return Ok(Some(Seen { run, name, held_name, has_runner, is_held, age }));
         }
         Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is replaced all the time"))
     }
 
     /// Removes what there is of a run that is over and was told.
-    pub fn forget(&self, name: &str) -> io::Result<()> {
+    pub fn forget(&self, name: &str, held_name: &str) -> io::Result<()> {
         // The file that makes it a run goes last.
-        for what in [HELD, JSON] {
-            found(fs::remove_file(self.path(name, what)))?;
-        }
-        Ok(())
+        found(fs::remove_file(self.path(held_name, HELD)))?;
+        found(fs::remove_file(self.path(name, JSON))).map(drop)
     }
 }
 
 impl Announced {
     /// What the command is to inherit: the open file, and where it is.
     pub fn held(&self) -> Option<(&File, PathBuf)> {
-        Some((self.held.as_ref()?, self.runs.path(&self.name, HELD)))
+        let held_name = held_name(&self.name, &self.run);
+        Some((self.held.as_ref()?, self.runs.path(&held_name, HELD)))
     }
 
     /// Says how it ended. To be said once the command, and all that it started, is gone.
@@ -243,14 +252,14 @@ impl Announced {
 
     /// Its end was told: nobody needs to know any more.
     pub fn told(self) -> io::Result<()> {
-        self.runs.forget(&self.name)
+        self.runs.forget(&self.name, &held_name(&self.name, &self.run))
     }
 }
 
 /// Whether the process has this run's mark: a mount of the file that was inherited, in a mount
 /// namespace that the runner made, or one that was made from that.
-pub fn is_of(name: &str, mountinfo: &[u8]) -> bool {
-    let file = format!("/{name}.{HELD}");
+pub fn is_of(held_name: &str, mountinfo: &[u8]) -> bool {
+    let file = format!("/{held_name}.{HELD}");
     // The fourth field is what of its file system is mounted (proc(5)). The name needs no escapes.
     mountinfo.split(|byte| *byte == b'\n').any(|line| {
         let root = line.split(|byte| *byte == b' ').nth(3);
@@ -259,8 +268,12 @@ pub fn is_of(name: &str, mountinfo: &[u8]) -> bool {
 }
 
 /// Whether a process's open file of this path is what this run's command inherited.
-pub fn is_inherited(name: &str, path: &Path) -> bool {
-    path.file_name().is_some_and(|file| file == format!("{name}.{HELD}").as_str())
+pub fn is_inherited(held_name: &str, path: &Path) -> bool {
+    path.file_name().is_some_and(|file| file == format!("{held_name}.{HELD}").as_str())
+}
+
+fn held_name(name: &str, run: &Run) -> String {
+    if run.mark.is_empty() { name.to_owned() } else { format!("{name}.{}", run.mark) }
 }
 
 /// What the files of an alloc's run are called: its key, without slashes.
@@ -316,7 +329,7 @@ mod tests {
 
     fn run(alloc: &str) -> Run {
         let (namespace, alloc) = (Namespace::default(), AllocId::new(alloc).unwrap());
-        Run { namespace, alloc, pid: std::process::id(), ended: None }
+        Run { namespace, alloc, pid: std::process::id(), mark: String::new(), ended: None }
     }
 
     fn seen(runs: &Runs, alloc: &str) -> Option<Seen> {
@@ -376,7 +389,7 @@ mod tests {
         let over = seen_once(&runs, "a/b", |seen| !seen.is_held);
         assert!(over.is_over(), "{over:?}");
         assert_eq!(runs.all().unwrap().0.len(), 1);
-        runs.forget(&over.name).unwrap();
+        runs.forget(&over.name, &over.held_name).unwrap();
         assert_eq!(fs::read_dir(runs.dir()).unwrap().count(), 0);
 
         let mut announced = runs.announce(run("a/b")).unwrap();
@@ -387,6 +400,24 @@ mod tests {
         assert_eq!(over.run.ended, Some(ended));
         announced.told().unwrap();
         assert_eq!(fs::read_dir(runs.dir()).unwrap().count(), 0);
+    }
+
+    /// Agents of two systems on one host: neither takes the other's command for its own.
+    #[test]
+    fn runs_of_one_name_in_two_directories_have_marks_of_their_own() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [one, other] = dirs.each_ref().map(|dir| {
+            let runs = Runs::below(dir.path());
+            runs.make().unwrap();
+            let announced = runs.announce(run("a")).unwrap();
+            let (_, path) = announced.held().unwrap();
+            (seen(&runs, "a").unwrap(), path, announced)
+        });
+        assert_eq!(one.0.name, other.0.name);
+        assert!(is_inherited(&one.0.held_name, &one.1));
+        assert!(!is_inherited(&one.0.held_name, &other.1));
+        // The file of an older version has no mark.
+        assert!(is_inherited(&held_name("default.a", &run("a")), Path::new("/r/default.a.held")));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub async fn announce(
         return Ok(Watched(None));
     };
     let (namespace, alloc) = (session.namespace.clone(), plan.alloc.clone());
-    let run = Run { namespace, alloc, pid: std::process::id(), ended: None };
+    let run = Run { namespace, alloc, pid: std::process::id(), mark: String::new(), ended: None };
     let announced = Runs::at(&dir).announce(run).map_err(|error| refused(plan, &error))?;
     Ok(Watched(Some(announced)))
 }

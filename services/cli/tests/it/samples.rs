@@ -21,9 +21,11 @@ use serde_json::{Value, json};
 use crate::system::{SOON, System, signal};
 
 /// Samples that need more than one machine's `berth dev`, and where the same is shown to happen.
-const ELSEWHERE: [&str; 1] = [
+const ELSEWHERE: [&str; 2] = [
     // Two of three servers away: `berth-integration`, `reads`.
     "berth volume status v --timeout 5s",
+    // The disk of nats-server is full: `berth-integration`, `full`.
+    "berth claim status --volume data",
 ];
 
 /// The commands whose samples the tests below make happen.

@@ -22,6 +22,11 @@ const TRY: Schedule = Schedule { first: Duration::from_millis(1_200), max: Durat
 /// When it is asked again.
 const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(1) };
 
+/// The same after an answer that the request came too late: one of the two clocks is wrong, and
+/// three hundred mounts would ask in vain four hundred times a second.
+const AGAIN_LATE: Schedule =
+    Schedule { first: Duration::from_secs(1), max: Duration::from_secs(15) };
+
 /// What is left of the caller's time for telling it why there is no grant.
 const TO_ANSWER: Duration = Duration::from_millis(200);
 
@@ -72,8 +77,13 @@ pub(super) async fn take(
         last = Some(worth_telling(last, problem, given));
         // Who was kept waiting for the answer asks again at once, so as to miss nothing.
         tries = if asked.elapsed() > AGAIN.max { 1 } else { tries + 1 };
-        sleep(AGAIN.wait(tries, clock::jitter()).min(left_until(deadline))).await;
+        let again = if last_is_late(last.as_ref()) { AGAIN_LATE } else { AGAIN };
+        sleep(again.wait(tries, clock::jitter()).min(left_until(deadline))).await;
     }
+}
+
+fn last_is_late(last: Option<&Problem>) -> bool {
+    last.is_some_and(|problem| problem.code == Code::Late)
 }
 
 /// How long it may still be asked.
