@@ -4,6 +4,7 @@
 //! what to resume or undo. The publish runs in a task of its own, so that its answer is recorded
 //! also when nobody waits for it any more.
 
+use std::future::pending;
 use std::time::Duration;
 
 use berth_contract::code::Code;
@@ -18,7 +19,8 @@ use berth_domain::volume::{Route, Take as TakeCommand};
 use berth_domain::{Namespace, VolumeKey};
 use berth_service::{call, clock};
 use berth_telemetry::metric::CLAIMS_REFUSED;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::look::{Around, Line};
 use crate::state::State;
@@ -132,29 +134,46 @@ pub async fn take(
             return Err(place(lacking.unwrap_or_else(standing)));
         }
         waited = true;
-        let leader_asked_again = Instant::now() + clock::jittered(ASK_LEADER_AGAIN);
-        loop {
-            tokio::select! {
-                // What is lacking is no claim of others: it is looked for now and then.
-                _ = changes.changed(), if lacking.is_none() => {}
-                // A little more than the pause, so that what is due then is due.
-                () = tokio::time::sleep(pause + Duration::from_millis(1)) => {}
+        // What is lacking is no claim of others: it is looked for now and then.
+        let changes = lacking.is_none().then_some(&mut changes);
+        wait_for_turn(state, &volume, &request, &alloc, changes, pause, deadline).await;
+    }
+}
+
+/// Returns when it is worth to ask the leader again. The waiters of a long line look at this replica
+/// first: each change of the bucket wakes them all, and only the one whose turn it is has to ask.
+async fn wait_for_turn(
+    state: &State,
+    volume: &VolumeKey,
+    request: &Take,
+    alloc: &Alloc,
+    mut changes: Option<&mut watch::Receiver<u64>>,
+    pause: Duration,
+    deadline: Instant,
+) {
+    let ask_leader_at = Instant::now() + clock::jittered(ASK_LEADER_AGAIN);
+    loop {
+        let changed = async {
+            match &mut changes {
+                Some(changes) => drop(changes.changed().await),
+                None => pending().await,
             }
-            let now = Instant::now();
-            if lacking.is_some() || now + pause >= deadline || now >= leader_asked_again {
-                break;
-            }
-            // The waiters of a long line look here first: each change of the bucket wakes them all,
-            // and only the one whose turn it is has to ask the leader.
-            let acts = state.would_act(&volume, |now| {
-                let route = now.spec.as_ref().map_or(Ok(Route::default()), |spec| {
-                    state.route(&volume, spec, &request.node, others)
-                });
-                command(state, &request, &alloc, route)
+        };
+        // A little more than the pause, so that what is due then is due.
+        let _: Result<(), _> = timeout(pause + Duration::from_millis(1), changed).await;
+        let now = Instant::now();
+        if changes.is_none() || now + pause >= deadline || now >= ask_leader_at {
+            return;
+        }
+        let others = state.others_on(volume, &request.node);
+        let acts = state.would_act(volume, |now| {
+            let route = now.spec.as_ref().map_or(Ok(Route::default()), |spec| {
+                state.route(volume, spec, &request.node, others)
             });
-            if acts || granted(state, &volume, &request, &alloc).is_some() {
-                break;
-            }
+            command(state, request, alloc, route)
+        });
+        if acts || granted(state, volume, request, alloc).is_some() {
+            return;
         }
     }
 }

@@ -4,8 +4,8 @@
 //! **Owns** `<state_dir>/runs`, two files for each run. `<run>.json` says whose it is; its lock
 //! (flock) is the runner's. `<run>.<mark>.held` is empty; its lock is inherited by the command and
 //! by what that starts. The mark is random: on one host may be agents of several Berth systems, and
-//! each has a run of the same name. The kernel gives a lock up when the last process that has it is gone, however it
-//! ended: by kill -9, by a crash of the host.
+//! each has a run of the same name. The kernel gives a lock up when the last process that has it is
+//! gone, however it ended: by kill -9, by a crash of the host.
 //!
 //! **Promises** that a run can be seen from before its alloc is registered until somebody was told
 //! that the alloc has ended, and that it never looks over while its runner or a process with the
