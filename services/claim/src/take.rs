@@ -140,8 +140,9 @@ pub async fn take(
     }
 }
 
-/// Returns when it is worth to ask the leader again. The waiters of a long line look at this replica
-/// first: each change of the bucket wakes them all, and only the one whose turn it is has to ask.
+/// Returns when it is worth to ask the leader again. The waiters of a long line look at what this
+/// replica knows: each change of the bucket wakes them all, and only the one whose turn it is has
+/// to ask.
 async fn wait_for_turn(
     state: &State,
     volume: &VolumeKey,
@@ -153,14 +154,14 @@ async fn wait_for_turn(
 ) {
     let ask_leader_at = Instant::now() + clock::jittered(ASK_LEADER_AGAIN);
     loop {
-        let changed = async {
+        let woken = async {
             match &mut changes {
                 Some(changes) => drop(changes.changed().await),
                 None => pending().await,
             }
         };
         // A little more than the pause, so that what is due then is due.
-        let _: Result<(), _> = timeout(pause + Duration::from_millis(1), changed).await;
+        let _: Result<(), _> = timeout(pause + Duration::from_millis(1), woken).await;
         let now = Instant::now();
         if changes.is_none() || now + pause >= deadline || now >= ask_leader_at {
             return;
