@@ -57,7 +57,11 @@ pub fn truth(truth: &NodeTruth, now: Timestamp) -> String {
     if truth.claims.is_none() {
         parts.push("the claims of the node are not known: nobody answers for them\n".to_owned());
     } else if !others.is_empty() {
-        parts.push(format!("claimed, and not mounted:\n{}", super::claims(&others, now)));
+        let heading = match truth.agent {
+            Some(_) => "claimed, and not mounted:",
+            None => "claimed; whether they are mounted is not known:",
+        };
+        parts.push(format!("{heading}\n{}", super::claims(&others, now)));
     }
     parts.join("\n")
 }
@@ -325,5 +329,14 @@ mod tests {
         assert!(shown.contains("what is mounted is not known: no service answers"), "{shown}");
         assert!(shown.contains("claims of the node are not known"), "{shown}");
         assert!(!shown.contains("nothing is mounted"), "{shown}");
+    }
+
+    #[test]
+    fn an_agent_that_is_away_leaves_it_open_what_is_mounted() {
+        let agent_error = Some("no service answers there".to_owned());
+        let known = NodeTruth { agent: None, agent_error, ..known() };
+        let shown = truth(&known, Timestamp::from_unix_ms(10_000));
+        assert!(shown.contains("claimed; whether they are mounted is not known:"), "{shown}");
+        assert!(!shown.contains("not mounted:"), "{shown}");
     }
 }
