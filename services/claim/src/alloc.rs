@@ -57,7 +57,8 @@ pub async fn register(
             differing => Err(Problem::new(
                 Code::UnsafeUpdate,
                 format!("alloc {} is registered with other {}", request.id, differing.join(", ")),
-            )),
+            )
+            .next("register the alloc under another id, or stop this one first")),
         },
     };
     state.change_alloc(&namespace, &request.id, "alloc.register", trace, deadline, decide).await

@@ -215,6 +215,11 @@ fn may_come(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NoSuchVolume) || refusal.may_pass()
 }
 
+/// Whether a request with `wait` waits for what refuses it.
+pub fn can_wait(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Held { .. }) || may_come(refusal)
+}
+
 fn command(state: &State, request: &Take, alloc: &Alloc, route: Result<Route, NoRoute>) -> Command {
     let asked = alloc.request_for(&request.volume);
     let capability = asked.map(VolumeRequest::capability).unwrap_or_default();

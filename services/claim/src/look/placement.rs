@@ -21,6 +21,7 @@ use crate::alloc::check;
 use crate::handle;
 use crate::refuse;
 use crate::state::{State, readable, site};
+use crate::take::can_wait;
 
 /// Tells of each node whether it could host all the volumes.
 pub async fn placement(
@@ -88,8 +89,8 @@ impl Asked {
                 &self.context,
             );
             let obstacles = found.into_iter().map(|found| {
-                let problem = refuse::problem(&found.refusal);
-                Obstacle { volume: found.volume, code: problem.code, message: problem.message }
+                let can_wait = can_wait(&found.refusal);
+                obstacle(found.volume, refuse::problem(&found.refusal), can_wait)
             });
             let mut obstacles: Vec<Obstacle> = obstacles.collect();
             for (id, plugin) in wanted.iter().map(|one| (one.id, plugin_of(one))) {
@@ -103,8 +104,7 @@ impl Asked {
                 if let Some(problem) = unreadable.or_else(there) {
                     // What else is said of it rests on what was read, and may be false.
                     obstacles.retain(|obstacle| obstacle.volume != *id);
-                    let Problem { code, message, .. } = problem;
-                    obstacles.push(Obstacle { volume: id.clone(), code, message });
+                    obstacles.push(obstacle(id.clone(), problem, false));
                 }
             }
             NodePlacement { node: node.clone(), fits: obstacles.is_empty(), obstacles }
@@ -118,4 +118,9 @@ impl Asked {
             .filter(|id| self.after.as_ref().is_none_or(|after| *id > after));
         page(meant, Room::of(asked), show, ToString::to_string)
     }
+}
+
+fn obstacle(volume: VolumeId, problem: Problem, can_wait: bool) -> Obstacle {
+    let Problem { code, message, retryable, .. } = problem;
+    Obstacle { volume, code, message, retryable, can_wait }
 }

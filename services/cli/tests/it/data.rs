@@ -325,6 +325,8 @@ pub fn placements() -> Placements {
         volume: volume_id(volume),
         code,
         message: message.to_owned(),
+        retryable: code != Code::Held,
+        can_wait: true,
     };
     let node = |id, obstacles: Vec<Obstacle>| NodePlacement {
         node: node_id(id),

@@ -487,4 +487,11 @@ pub struct Obstacle {
     pub code: Code,
     /// In words.
     pub message: String,
+    /// Whether it may pass by itself: the plugin or the node comes back, a call ends.
+    #[serde(default)]
+    pub retryable: bool,
+    /// Whether `claim.take` with `wait` waits for it: in line after the holders, or for what may
+    /// come back.
+    #[serde(default)]
+    pub can_wait: bool,
 }

@@ -487,8 +487,8 @@ fn registry_agents_and_collection() {
 
 #[test]
 fn problems_and_events() {
+    // What waits for others is not retryable: it needs somebody to end their workload.
     let problem = Problem::new(Code::Held, "the volume is held by others")
-        .retryable()
         .at("claim.take")
         .volume(sample::key())
         .plugin(sample::plugin())

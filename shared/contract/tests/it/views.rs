@@ -112,6 +112,8 @@ fn a_volume_and_a_list_of_them() {
                     volume: sample::volume(),
                     code: Code::Held,
                     message: "the volume is held by alloc web-0 on node host.other".to_owned(),
+                    retryable: false,
+                    can_wait: true,
                 }],
             }],
             next: Some("host.example".to_owned()),

@@ -249,6 +249,10 @@ async fn placed(system: &System, volumes: &Value) -> Vec<String> {
             told.push(format!("{} fits", node.node));
         }
         for one in node.obstacles {
+            // Waiting helps where others hold it, and where what is missing may come.
+            let waits = matches!(one.code, Code::Held | Code::NoSuchVolume);
+            assert!(!waits || one.can_wait, "{one:?}");
+            assert!(one.code != Code::Held || !one.retryable, "{one:?}");
             told.push(format!("{} {} {}", node.node, one.volume, one.code));
         }
     }
