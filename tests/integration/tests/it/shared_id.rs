@@ -65,7 +65,12 @@ async fn a_cloned_node_gets_no_volume_and_takes_none_from_its_original() {
     let (first, second) = first_and_second(&system).await;
     let held = system.run("a", first, "data").await;
     system.alloc("b", second, "data", false).await;
-    let refused = system.try_mount("b", second, "data").await.unwrap_err();
+    // The clone's agent may not have heard yet that its node counts as there.
+    let refused = wait::until("the registry has told the clone's agent", PATIENCE, async || {
+        let refused = system.try_mount("b", second, "data").await.unwrap_err();
+        if refused.code == Code::NodeReturning { Err(refused.to_string()) } else { Ok(refused) }
+    })
+    .await;
     assert_eq!((refused.code, refused.retryable), (Code::SharedNodeId, true), "{refused}");
     let original = format!("n{}", first + 1);
     assert!(refused.message.contains(&format!("berth node leave {original}")), "{refused}");
