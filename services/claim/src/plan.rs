@@ -1,5 +1,7 @@
 //! Calls as their executors need them: what the record says, put together; pure.
 
+use std::collections::BTreeSet;
+
 use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Grant, Take, View};
 use berth_domain::access::Mode;
@@ -61,7 +63,7 @@ pub fn call(
 /// The other allocs with a claim for the node of this one. The agent holds its mounts against them.
 /// One that is in line may be taken, with the epoch of its place in line, before the agent has the
 /// call.
-fn claims_beside(volume: &Volume, alloc: &AllocId, claim: &Claim) -> Vec<AllocId> {
+fn claims_beside(volume: &Volume, alloc: &AllocId, claim: &Claim) -> BTreeSet<AllocId> {
     let others = volume.claims.iter().filter(|(other, _)| *other != alloc);
     others.filter(|(_, other)| other.node == claim.node).map(|(other, _)| other.clone()).collect()
 }
@@ -151,6 +153,7 @@ mod tests {
         ];
         let claims = claims.into_iter().map(|(alloc, claim)| (id(alloc), claim)).collect();
         let volume = Volume { claims, ..Volume::default() };
-        assert_eq!(claims_beside(&volume, &id("a"), &leaving), [id("b"), id("c")]);
+        let beside = BTreeSet::from([id("b"), id("c")]);
+        assert_eq!(claims_beside(&volume, &id("a"), &leaving), beside);
     }
 }

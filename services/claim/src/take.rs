@@ -16,7 +16,7 @@ use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::plugin::Half;
 use berth_domain::volume::{Attempt, Command, NoRoute, Outcome, Refusal, State as ClaimState};
 use berth_domain::volume::{Route, Take as TakeCommand};
-use berth_domain::{Namespace, VolumeKey};
+use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::{call, clock};
 use berth_telemetry::metric::CLAIMS_REFUSED;
 use tokio::sync::watch;
@@ -166,6 +166,9 @@ async fn wait_for_turn(
         if changes.is_none() || now + pause >= deadline || now >= ask_leader_at {
             return;
         }
+        if is_behind_others(state, volume, &request.alloc) {
+            continue;
+        }
         let others = state.others_on(volume, &request.node);
         let acts = state.would_act(volume, |now| {
             let route = now.spec.as_ref().map_or(Ok(Route::default()), |spec| {
@@ -177,6 +180,16 @@ async fn wait_for_turn(
             return;
         }
     }
+}
+
+/// Whether another claim is before this one in the line. The first in line wakes the next.
+fn is_behind_others(state: &State, volume: &VolumeKey, alloc: &AllocId) -> bool {
+    state.volume_mirror.read(|volumes| {
+        let Some(subtree) = volumes.get(volume) else { return false };
+        let claims = &subtree.volume.claims;
+        let waits = claims.get(alloc).is_some_and(|claim| claim.state == ClaimState::Waiting);
+        waits && claims.in_line().next().is_some_and(|(first, _)| first != alloc)
+    })
 }
 
 /// A group that the plugin cannot mount the volume for is refused before anything is attached. Who

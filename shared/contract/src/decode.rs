@@ -9,7 +9,7 @@
 //!
 //! **Never** panics, whatever the input.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use berth_domain::limits;
@@ -234,30 +234,41 @@ impl<T: Decode> Decode for Option<T> {
 
 impl<T: Decode> Decode for Vec<T> {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
-        let Value::Array(items) = value else {
-            decoder.fault(format!("is {}, not a list", kind(&value)));
-            return None;
-        };
-        if items.len() > limits::LIST_MAX {
-            decoder.fault(format!(
-                "has {} entries; at most {} are taken",
-                items.len(),
-                limits::LIST_MAX
-            ));
-            return None;
-        }
-        // Every entry is read, also after a faulty one: all faults at once.
-        let read: Vec<Option<T>> = items
-            .into_iter()
-            .enumerate()
-            .map(|(at, item)| decoder.at(format!("[{at}]"), |decoder| T::decode(item, decoder)))
-            .collect();
-        read.into_iter().collect()
+        list(value, limits::LIST_MAX, decoder)
     }
 
     fn absent() -> Option<Self> {
         Some(Self::new())
     }
+}
+
+/// A set names things of one volume, of which there may be as many as it has claims.
+impl<T: Decode + Ord> Decode for BTreeSet<T> {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        list(value, limits::CLAIMS_MAX, decoder).map(BTreeSet::from_iter)
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self::new())
+    }
+}
+
+fn list<T: Decode>(value: Value, most: usize, decoder: &mut Decoder) -> Option<Vec<T>> {
+    let Value::Array(items) = value else {
+        decoder.fault(format!("is {}, not a list", kind(&value)));
+        return None;
+    };
+    if items.len() > most {
+        decoder.fault(format!("has {} entries; at most {most} are taken", items.len()));
+        return None;
+    }
+    // Every entry is read, also after a faulty one: all faults at once.
+    let read: Vec<Option<T>> = items
+        .into_iter()
+        .enumerate()
+        .map(|(at, item)| decoder.at(format!("[{at}]"), |decoder| T::decode(item, decoder)))
+        .collect();
+    read.into_iter().collect()
 }
 
 impl<T: Decode> Decode for BTreeMap<String, T> {

@@ -224,7 +224,7 @@ async fn a_mount_of_a_later_epoch_than_the_restored_records_is_accounted_for_fir
         if log.contains("its workload must not write any more") { Ok(()) } else { Err(log) }
     })
     .await;
-    let alone = Some(Vec::new());
+    let alone = Some(std::collections::BTreeSet::new());
     let exclusive = Grant {
         access: AccessMode::SingleNodeSingleWriter,
         claims_beside: alone.clone(),

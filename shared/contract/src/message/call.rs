@@ -1,6 +1,6 @@
 //! Calls: what the claim service and the watcher ask of controllers and agents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::volume::{CallKind, MountOptions};
@@ -54,7 +54,7 @@ pub struct Call {
     /// attempt was written. A mount of any other alloc is covered by no claim. None from an older
     /// service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claims_beside: Option<Vec<AllocId>>,
+    pub claims_beside: Option<BTreeSet<AllocId>>,
     /// How the volume is used.
     pub access: AccessMode,
     /// What the claim may do with it; writes, when it does not say.

@@ -1,6 +1,6 @@
 //! Claims: taking, releasing, recording, looking.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::proof::Proof;
@@ -72,7 +72,7 @@ pub struct Grant {
     /// The other allocs with a claim on the volume at this node. A mount there of any other alloc
     /// is covered by no claim. None from an older service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claims_beside: Option<Vec<AllocId>>,
+    pub claims_beside: Option<BTreeSet<AllocId>>,
     /// How it is to be seen under the name that was asked for, when that is not the one the claim
     /// rests on: beside the volume's publication, with options of its own (E6).
     #[serde(default, skip_serializing_if = "Option::is_none")]

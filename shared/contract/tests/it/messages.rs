@@ -68,7 +68,7 @@ fn a_call() -> call::Call {
         external_node: Some("i-0abc".to_owned()),
         controller: Some(sample::node_id()),
         ask_first: vec![sample::node_id()],
-        claims_beside: Some(vec![sample::alloc_id()]),
+        claims_beside: Some([sample::alloc_id()].into()),
         access: AccessMode::SingleNodeWriter,
         mode: Mode::Write,
         attachment: AttachmentMode::FileSystem,
@@ -256,7 +256,7 @@ fn claims() {
             context: sample::map("pool", "p1"),
             publish_context: sample::map("device", "/dev/xvdba"),
             secrets: Some(sample::secrets_id()),
-            claims_beside: Some(vec![sample::alloc_id()]),
+            claims_beside: Some([sample::alloc_id()].into()),
             view: Some(claim::View { place: 1, mode: Mode::Read, mount: sample::mount() }),
         },
     );

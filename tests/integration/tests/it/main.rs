@@ -21,6 +21,7 @@ mod inspect;
 mod junk_lease;
 mod kills;
 mod life;
+mod line;
 mod lists;
 mod logs;
 mod lost;

@@ -1,0 +1,46 @@
+//! A long line for one volume, on one node.
+
+use std::time::Duration;
+
+use berth_bus::Call;
+use berth_contract::subject::Namespaced;
+use berth_domain::Namespace;
+use berth_harness::wait;
+use berth_integration::{Options, RECOVERY, System};
+use berth_service::clock;
+use serde_json::{Value, json};
+
+/// More claims of one volume on one node than a list of a request may have entries: a call names
+/// them all.
+const WAITERS: usize = 80;
+
+async fn pass_through(system: &System, at: usize) {
+    let [take, release] = [Namespaced::ClaimTake, Namespaced::ClaimRelease]
+        .map(|verb| verb.subject(&Namespace::default()));
+    let alloc = format!("a{at}");
+    let bodies = [
+        (take, json!({"alloc": alloc, "volume": "data", "node": "n1", "wait": true})),
+        (release, json!({"alloc": alloc, "volume": "data"})),
+    ];
+    for (subject, body) in bodies {
+        wait::until(&format!("{subject} of {alloc} is done"), RECOVERY, || async {
+            let call = Call::within(clock::begin_trace(), Duration::from_secs(5));
+            let answer = system.bus.request::<Value>(&subject, &body, &call).await;
+            answer.map(drop).map_err(|error| error.into_problem("test").to_string())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_of_a_long_line_on_one_node_gets_the_volume() {
+    let options = Options { attach: false, nodes: 1, ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("data", &["single-node-writer"]).await;
+    for at in 0..WAITERS {
+        system.alloc(&format!("a{at}"), 0, "data", false).await;
+    }
+    let system = &system;
+    futures_util::future::join_all((0..WAITERS).map(|at| pass_through(system, at))).await;
+    system.freed("data").await;
+}
