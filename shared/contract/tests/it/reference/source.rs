@@ -191,7 +191,7 @@ fn kind(ty: &Type, module: Option<&String>, names: &[String]) -> Kind {
         "EventName" => Kind::Plain("event"),
         "Secrets" => Kind::Mapped(Box::new(Kind::Plain("text"))),
         "Option" => inner(),
-        "Vec" => Kind::Listed(Box::new(inner())),
+        "Vec" | "BTreeSet" => Kind::Listed(Box::new(inner())),
         "BTreeMap" => Kind::Mapped(Box::new(inner())),
         _ => {
             let own = key(module, &name);
