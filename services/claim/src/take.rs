@@ -134,7 +134,7 @@ pub async fn take(
             return Err(place(lacking.unwrap_or_else(standing)));
         }
         waited = true;
-        // What is lacking is no claim of others: it is looked for now and then.
+        // A claim's change wakes a waiter. A missing volume or plugin is looked for at intervals.
         let changes = lacking.is_none().then_some(&mut changes);
         wait_for_turn(state, &volume, &request, &alloc, changes, pause, deadline).await;
     }

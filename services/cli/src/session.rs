@@ -223,7 +223,7 @@ impl Session {
             if problem.code == Code::NoAnswer {
                 unanswered = Some(problem.clone());
             }
-            // A place in line is told by whoever waits for it (`run::place`), sooner than here.
+            // `run::place` prints a place in line, and does so sooner.
             let is_news = told != Some(problem.code) && problem.code != Code::Waiting;
             if started.elapsed() + wait >= SILENCE && is_news {
                 let after = span::short(started.elapsed());

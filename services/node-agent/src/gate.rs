@@ -68,7 +68,8 @@ pub struct Entered {
 }
 
 impl Known {
-    /// Asked each time: after a suspend the lease has ended before anybody noticed.
+    /// Compared with the clock at each call: after a suspend the lease has ended, and no task has
+    /// run to say so.
     fn is_held(&self) -> bool {
         self.lease.as_ref().is_some_and(LeaseHold::is_held)
     }
@@ -281,7 +282,7 @@ mod tests {
         assert!(refused.retryable && refused.message.contains("confirmed, says ada"), "{refused}");
     }
 
-    /// As after a suspend: nobody has told the gate that the lease is lost.
+    /// As after a suspend: no task has told the gate that the lease is lost.
     #[test]
     fn it_is_closed_once_the_lease_has_ended() {
         let gate = Gate::default();

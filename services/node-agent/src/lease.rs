@@ -86,7 +86,7 @@ enum Asked {
     Held(KeptLease),
     /// By another agent.
     Other(String),
-    /// By nobody: somebody wrote the key by hand.
+    /// By no agent: the key was written by hand.
     Junk(Box<Entry>),
     /// The bus did not answer, or the key changed meanwhile.
     NotNow(LeaseError),

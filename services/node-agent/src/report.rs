@@ -13,7 +13,7 @@ use berth_contract::message::plugin::SourceFault;
 use berth_contract::message::registry::{Report, Reported, ReportedInstance};
 use berth_contract::subject::Global;
 use berth_csi::failure::one_line;
-use berth_domain::limits::REQUEST_TIMEOUT;
+use berth_domain::limits::{CLOCK_SKEW_REPORTED_MS, REQUEST_TIMEOUT};
 use berth_domain::plugin::Half;
 use berth_domain::retry::Schedule;
 use berth_domain::{ClockOffset, Timestamp};
@@ -52,9 +52,8 @@ const BAD_SOURCES: &str = "plugin-faults";
 const HUNG: &str = "hung";
 /// How much of each is said, in characters.
 const SAID_CHARS_MAX: usize = 240;
-/// A clock that is off by more is worth a warning.
-const SKEW_MAX_MS: u64 = 1_000;
-/// The registry rewrites a skew that changes by more, in milliseconds.
+/// How far the registry's skew may lie outside of the agent's measurement, in milliseconds: the
+/// registry keeps a skew that changes by less than 50 ms.
 const SKEW_TOLERANCE_MS: u64 = 100;
 /// How often a wrong skew is reported again at once. Replicas of the registry whose clocks differ
 /// would otherwise be sent reports without end.
@@ -206,7 +205,7 @@ impl Reporter {
         if tries > 0 {
             tracing::info!(node = %self.host.node, "the registry takes reports again");
         }
-        if reported.clock_skew_ms.unsigned_abs() > SKEW_MAX_MS {
+        if reported.clock_skew_ms.unsigned_abs() > CLOCK_SKEW_REPORTED_MS {
             tracing::warn!(
                 clock_skew_ms = reported.clock_skew_ms,
                 "this host's clock differs from the registry's; claims need it within 2 s"

@@ -31,8 +31,8 @@ impl Leases {
         self.held.len()
     }
 
-    /// Whether the node's lease was written by somebody else than an agent of that node. It counts
-    /// as held: the agent whose lease was overwritten has not noticed yet.
+    /// Whether the value of the node's lease was not written by an agent of that node. It counts as
+    /// held: the agent whose lease it overwrote has not noticed yet.
     pub fn is_junk(&self, node: &NodeId) -> bool {
         self.junk.contains(node)
     }

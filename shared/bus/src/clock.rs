@@ -3,7 +3,8 @@
 //! **Owns** the newest measurement: one request for a stream's description, which carries the time
 //! of the stream's leader.
 //!
-//! **Promises** a warning in the log when the clock is off by more than [`SKEW_MAX_MS`], one line
+//! **Promises** a warning in the log when the clock is off by more than
+//! [`limits::CLOCK_SKEW_REPORTED_MS`], one line
 //! when it is right again, a gauge, and the skew in the metadata that `nats micro info` shows.
 //!
 //! **Never** decides anything by it: nats-server's clock may be the wrong one.
@@ -11,7 +12,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use berth_domain::ClockOffset;
+use berth_domain::{ClockOffset, limits};
 use berth_telemetry::metric::CLOCK_SKEW;
 use tokio::time::{Instant, sleep};
 
@@ -19,9 +20,6 @@ use crate::bucket::Bucket;
 use crate::connect::{Bus, Unheld};
 use crate::request::now;
 
-/// Deadlines are compared across hosts with a margin of 2 s: a clock that is off by more than half
-/// of that, in milliseconds, is reported.
-const SKEW_MAX_MS: u64 = 1_000;
 const MEASURE_EVERY: Duration = Duration::from_secs(30);
 
 /// The newest measurement, in milliseconds; positive when this process's clock is ahead.
@@ -51,7 +49,7 @@ impl ClockSkew {
 }
 
 fn is_off(skew_ms: i64) -> bool {
-    skew_ms.unsigned_abs() > SKEW_MAX_MS
+    skew_ms.unsigned_abs() > limits::CLOCK_SKEW_REPORTED_MS
 }
 
 impl Bucket {

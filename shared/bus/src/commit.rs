@@ -260,6 +260,7 @@ impl Bucket {
     ) -> Result<u64, CommitError> {
         let (began, bucket) = (Instant::now(), BUCKETS.label(&self.shape.name));
         let outcome = self.store(writes, ttl, within, tries).await;
+        self.record_health(&outcome, began.elapsed());
         let result = outcome.as_ref().map_or_else(CommitError::reason, |_| STORED);
         COMMITS.add(1, [bucket.clone(), result.into()]);
         COMMITS_DURATION.record(began.elapsed(), [bucket.clone()]);
@@ -268,6 +269,24 @@ impl Bucket {
             COMMITS_SENT_AGAIN.add(again.into(), [bucket]);
         }
         outcome
+    }
+
+    fn record_health(&self, outcome: &Result<u64, CommitError>, took: Duration) {
+        let health = &self.shape.health;
+        match outcome {
+            Ok(_) => {
+                health.record_stored_write(&self.shape.name);
+                caller::clear_blocker();
+            }
+            // A lost connection is reported elsewhere. A write that had less time than one exchange
+            // may take says nothing of the server.
+            Err(CommitError::Unavailable { source, .. } | CommitError::Unknown { source, .. })
+                if self.bus.connected() && took >= self.bus.config().request_timeout =>
+            {
+                health.record_failed_write(&self.shape.name, source);
+            }
+            Err(_) => {}
+        }
     }
 
     async fn store(
@@ -300,11 +319,7 @@ impl Bucket {
                 _ => self.send_together(writes, &copy, deadline).await,
             };
             let cause = match sent {
-                Sent::Stored(revision) => {
-                    self.shape.health.record_stored_write(&self.shape.name);
-                    caller::clear_blocker();
-                    return Ok(revision);
-                }
+                Sent::Stored(revision) => return Ok(revision),
                 Sent::Refused(source) if !doubtful => {
                     return Err(CommitError::Refused { key: key(), source });
                 }
@@ -312,17 +327,17 @@ impl Bucket {
                     doubtful = true;
                     cause
                 }
-                Sent::Refused(cause) | Sent::NotStored(cause) => {
-                    self.is_not_stored(writes[0].key, &cause);
-                    cause
-                }
+                Sent::Refused(cause) | Sent::NotStored(cause) => cause,
                 Sent::Lost(cause) => {
-                    self.is_not_stored(writes[0].key, &cause);
                     (doubtful, loose) = (true, true);
                     tries.lost += 1;
                     cause
                 }
             };
+            let (first, bucket) = (writes[0].key, &self.shape.name);
+            caller::set_blocker(|| {
+                format!("the write of {first} in bucket {bucket} is not stored: {cause}")
+            });
             let unknown =
                 |source| CommitError::Unknown { key: key(), within: began.elapsed(), source };
             if doubtful {
@@ -353,16 +368,6 @@ impl Bucket {
             }
             tracing::debug!(key = writes[0].key, %cause, "the write is sent again");
         }
-    }
-
-    fn is_not_stored(&self, key: &str, cause: &Cause) {
-        // That the connection is away is told by itself.
-        if self.bus.connected() {
-            self.shape.health.record_failed_write(&self.shape.name, cause);
-        }
-        caller::set_blocker(|| {
-            format!("the write of {key} in bucket {} is not stored: {cause}", self.shape.name)
-        });
     }
 
     /// Sends it alone, or with others where many are under way.

@@ -221,7 +221,7 @@ impl Bus {
         &self.inner.link
     }
 
-    /// A handle for a task that ends when nobody else has the bus.
+    /// A handle for a task that ends with the last other handle of the bus.
     pub(crate) fn unheld(&self) -> Unheld {
         Unheld(Arc::downgrade(&self.inner))
     }

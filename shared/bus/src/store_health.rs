@@ -1,7 +1,9 @@
 //! Whether the server stores what this process writes to a bucket.
 //!
-//! **Promises** one warning in the log with the server's reason when the first write fails, and one
+//! **Promises** one warning in the log, with the server's reason, when a write is given up, and one
 //! line when a write is stored again.
+//!
+//! **Never** counts a write that was beaten by another, or a connection that is lost.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -28,7 +30,7 @@ impl StoreHealth {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records that the server did not acknowledge a write.
+    /// Records that a write was given up.
     pub(crate) fn record_failed_write(&self, bucket: &str, cause: &Cause) {
         let mut fault = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let reason = cause.to_string();

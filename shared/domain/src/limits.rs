@@ -45,6 +45,8 @@ pub const LEASE_TTL_MAX: Duration = Duration::from_secs(3600);
 /// What is added to a deadline before a call that negates the first may be sent (safety rule 8);
 /// the clocks of hosts must differ by less.
 pub const CLOCK_MARGIN: Duration = Duration::from_secs(2);
+/// A clock that differs by more is reported: half of the margin, in milliseconds.
+pub const CLOCK_SKEW_REPORTED_MS: u64 = 1_000;
 /// A reservation nobody came back for is undone after this, unless configured.
 pub const ABANDONED_AFTER: Duration = Duration::from_secs(30);
 /// A place in line is lost when its caller does not ask again for so long: it is asked for anew

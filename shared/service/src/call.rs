@@ -35,7 +35,7 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     let within = berth_bus::Call::within(trace, left).as_it_is();
     let outcome = match elsewhere(bus, call, trace).await {
         Ok(()) => {
-            // The list is for whoever makes the call, and may be longer than a request allows.
+            // Only this side uses the list, which may be longer than a request allows.
             let sent = Call { ask_first: Vec::new(), ..call.clone() };
             let answer = bus.request::<Called>(&call.subject(), &sent, &within).await;
             outcome(call, answer, left)

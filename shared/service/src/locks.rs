@@ -43,7 +43,7 @@ impl<K: Clone + Eq + Hash> KeyedLocks<K> {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(locks.entry(key.clone()).or_default())
         };
-        // There before the wait: who gives it up leaves nothing either.
+        // Made before the wait, so that a wait that is given up is cleaned up as well.
         let mut turn = KeyGuard { key: key.clone(), guard: None, locks: self.clone() };
         turn.guard = Some(lock.lock_owned().await);
         turn

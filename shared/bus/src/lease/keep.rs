@@ -71,7 +71,7 @@ impl KeptLease {
         self.hold.is_held()
     }
 
-    /// Whether it is held, for others than its keeper.
+    /// A handle that tells whether the lease is held.
     pub fn hold(&self) -> LeaseHold {
         self.hold.clone()
     }

@@ -6,8 +6,8 @@
 //!
 //! **Promises** that a holder counts itself out before the server can: the lease ends, by this
 //! host's clock since boot, which goes on in suspend, a TTL after the last renewal was *sent*, less
-//! a tenth for the clocks' rates. A value without a TTL ([`Entry::has_ttl`]) is no lease, since it
-//! would stand for ever: whoever finds one may [take it over](Bucket::inherit).
+//! a tenth for the clocks' rates. A value without a TTL ([`Entry::has_ttl`]) was written by hand. It
+//! never expires, so it is no lease, and a caller may [take it over](Bucket::inherit).
 //!
 //! **Never** fences anything: a process that was stopped for a minute believes for an instant that
 //! it still holds. Put [`Lease::fence`] into what the lease guards, and let the guard of that write
@@ -114,8 +114,8 @@ impl Bucket {
     }
 
     /// Takes over the lease of a holder that is known to have ended, as [`LeaseError::Held`] showed
-    /// it: for a process that finds the lease of its own earlier life, or a value that somebody
-    /// wrote by hand. No one sees it unheld.
+    /// it. A process takes over its own lease of before its restart, or a value that was written by
+    /// hand. Other processes never see the lease unheld.
     pub async fn inherit(
         &self,
         holder: &Entry,

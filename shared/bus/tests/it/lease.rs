@@ -206,7 +206,7 @@ async fn what_cannot_be_a_lease_is_refused() {
     assert!(matches!(acquire(&bucket, "first", TTL).await, Err(LeaseError::Refused { .. })));
 }
 
-/// Somebody wrote the key by hand; no such value ends by itself.
+/// A value that was written by hand never expires.
 #[tokio::test]
 async fn a_value_without_a_ttl_is_told_and_taken_over() {
     let (_server, _bus, bucket) = one_bucket(&LEASES).await;

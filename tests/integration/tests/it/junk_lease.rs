@@ -1,4 +1,4 @@
-//! A lease key that somebody wrote by hand.
+//! A lease key that was written by hand, with the NATS CLI.
 
 use berth_bus::{Change, Guard, Write};
 use berth_contract::lease::Holder;

@@ -143,7 +143,7 @@ impl Binds {
             let said = format!("another volume is being mounted at {}", path.display());
             Problem::new(Code::Overloaded, said).retryable()
         })?;
-        // Looked at anew: minutes may have passed.
+        // Inspected again, because minutes may have passed.
         let (paths, below) = (self.paths.clone(), Arc::clone(&self.below));
         let spot = self.inspect(&path, move || spot.again(&below, &paths)).await?;
         let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));
