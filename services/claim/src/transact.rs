@@ -536,10 +536,16 @@ fn is_of_others(refusal: &Refusal) -> bool {
 }
 
 /// Whether a caller is refused, or told that it is done, because something is not there. Nothing
-/// follows of it for a worker: it looks again.
+/// follows of it for a worker, which looks again, or for a report of an agent.
 fn is_of_absence(command: &Command, refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NoSuchVolume | Refusal::NoSuchClaim(_))
-        && !matches!(command, Command::Begin { .. } | Command::Answer { .. } | Command::Reserve)
+        && !matches!(
+            command,
+            Command::Begin { .. }
+                | Command::Answer { .. }
+                | Command::Observe { .. }
+                | Command::Reserve
+        )
 }
 
 /// The claim that a write is about.
