@@ -1,4 +1,4 @@
-//! `berth trace`: what happened to a claim.
+//! `berth trace`: what happened to claims, and which requests about them were refused.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use berth_contract::event::Event;
 use berth_contract::message::claim::{ClaimStatus, Claims, Status};
 use berth_contract::problem::Problem;
 use berth_contract::stream::EVENTS;
-use berth_contract::subject::{Namespaced, event_filter};
+use berth_contract::subject::{EventsOf, Namespaced, event_filter, refusal_filter};
 use berth_domain::{AllocId, VolumeId};
 use berth_service::clock;
 use tokio::time::Instant;
@@ -37,14 +37,21 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     let reader = Reader { session, log: session.bus.event_log(&EVENTS) };
     let asked = args.claim.as_str();
     let is_trace = is_trace_id(asked);
-    let mut wanted = if is_trace { reader.of_trace(asked).await? } else { named(asked) };
+    let found =
+        if is_trace { reader.of_trace(asked).await? } else { reader.of_volume(asked).await? };
+    let mut wanted = claims_of(&found);
+    if !is_trace {
+        wanted.extend(named(asked));
+    }
     let live = reader.live(asked, is_trace, &mut wanted).await;
     // Events tell their story also when nobody answers for the records.
     let live = live.unwrap_or_else(|problem| {
         say(format_args!("how the claim stands now is not known: {problem}"));
         Vec::new()
     });
-    let stored = reader.of_claims(&wanted).await?;
+    let mut stored = reader.of_claims(&wanted).await?;
+    // A refusal may be about no claim. What is read twice is shown once.
+    stored.events.extend(found);
     let which = match (args.all, is_trace) {
         (true, _) => Which::All,
         (false, true) => Which::Trace(asked),
@@ -53,7 +60,7 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     let (begins, now) = (stored.begins, clock::now());
     let known = Known { events: &stored.events, claims: &live, begins, now };
     let tree = tree(known, which);
-    if tree.claims.is_empty() {
+    if tree.claims.is_empty() && tree.refusals.is_empty() {
         return Err(unknown(args, session).into());
     }
     if stored.more {
@@ -79,6 +86,21 @@ fn named(text: &str) -> Wanted {
     parted.chain(alone).take(CLAIMS_MAX).collect()
 }
 
+/// The claims that events are about, and of them the newest; their allocs, when they are about
+/// none.
+fn claims_of(events: &[Event]) -> Wanted {
+    let of = |event: &Event| Some((event.alloc.clone()?, event.volume.clone()));
+    let mut found = Wanted::new();
+    for claim in events.iter().rev().filter_map(of) {
+        if found.len() < CLAIMS_MAX {
+            found.insert(claim);
+        }
+    }
+    let whole = found.iter().any(|(_, volume)| volume.is_some());
+    found.retain(|(_, volume)| !whole || volume.is_some());
+    found
+}
+
 fn unknown(args: &Trace, session: &Session) -> Problem {
     let message = format!(
         "neither a claim nor an event is known of {:?} in namespace {}",
@@ -90,34 +112,57 @@ fn unknown(args: &Trace, session: &Session) -> Problem {
     )
 }
 
+fn claim_key(claim: &ClaimStatus) -> (AllocId, Option<VolumeId>) {
+    (claim.alloc.clone(), Some(claim.volume.clone()))
+}
+
 struct Reader<'a> {
     session: &'a Session,
     log: EventLog,
 }
 
 /// What was read of the claims.
+#[derive(Default)]
 struct Stored {
     events: Vec<Event>,
     more: bool,
     begins: Option<berth_domain::Timestamp>,
 }
 
+impl Stored {
+    fn add(&mut self, other: Self) {
+        self.events.extend(other.events);
+        self.more |= other.more;
+        self.begins = self.begins.max(other.begins);
+    }
+}
+
 impl Reader<'_> {
-    /// The claims that events of a trace are about; its allocs, when they are about none.
-    async fn of_trace(&self, trace: &str) -> Result<Wanted, Failure> {
+    /// The events of a trace; of an alloc, where the alloc's id looks like a trace's.
+    async fn of_trace(&self, trace: &str) -> Result<Vec<Event>, Failure> {
         let is_of = |event: &Event| {
             let names = event.alloc.as_ref().map(AllocId::as_str);
             let traces = [&event.trace, &event.claim_trace].map(Option::as_deref);
-            // An alloc's id may look like a trace's.
             traces.contains(&Some(trace)) || names == Some(trace)
         };
-        let all = [event_filter(events_of(&self.session.namespace), None, None)];
-        let events = self.read(&all, trace, is_of).await?.events;
-        let of = |event: &Event| Some((event.alloc.clone()?, event.volume.clone()));
-        let found: Wanted = events.iter().filter_map(of).collect();
-        let whole = found.iter().any(|(_, volume)| volume.is_some());
-        let found = found.into_iter().filter(|(_, volume)| !whole || volume.is_some());
-        Ok(found.take(CLAIMS_MAX).collect())
+        let of = events_of(&self.session.namespace);
+        let mut filters = vec![event_filter(of, None, None)];
+        if of != EventsOf::All {
+            // A request that cannot be read names no namespace.
+            filters.push(refusal_filter(EventsOf::None, None, None));
+        }
+        Ok(self.read(&filters, trace, is_of).await?.events)
+    }
+
+    /// The events of a volume's claims, and of refused requests about it.
+    async fn of_volume(&self, volume: &str) -> Result<Vec<Event>, Failure> {
+        let Ok(volume) = VolumeId::new(volume) else { return Ok(Vec::new()) };
+        let of = events_of(&self.session.namespace);
+        let filters = [
+            event_filter(of, Some("claim"), Some(volume.as_str())),
+            refusal_filter(of, Some(&volume), None),
+        ];
+        Ok(self.read(&filters, "", |_| true).await?.events)
     }
 
     /// All that was told of some claims and their allocs.
@@ -130,22 +175,27 @@ impl Reader<'_> {
                     && (volume.is_none() || event.volume.is_none() || *volume == event.volume)
             })
         };
+        let mut stored = Stored::default();
         // An alloc alone may have claims on any volume, which are filtered out here.
-        if let Some((alloc, _)) = wanted.iter().find(|(_, volume)| volume.is_none()) {
+        for (alloc, _) in wanted.iter().filter(|(_, volume)| volume.is_none()) {
             let all = [event_filter(of, None, None)];
-            let hint = if wanted.len() == 1 { alloc.as_str() } else { "" };
-            return self.read(&all, hint, is_wanted).await;
+            stored.add(self.read(&all, alloc.as_str(), is_wanted).await?);
         }
         let volumes: BTreeSet<&VolumeId> =
             wanted.iter().filter_map(|(_, volume)| volume.as_ref()).collect();
+        if volumes.is_empty() {
+            return Ok(stored);
+        }
         let allocs: BTreeSet<&AllocId> = wanted.iter().map(|(alloc, _)| alloc).collect();
         let of_volumes = volumes.iter().flat_map(|volume| {
             OF_VOLUME.map(|kind| event_filter(of, Some(kind), Some(volume.as_str())))
         });
         let of_allocs =
             allocs.iter().map(|alloc| event_filter(of, Some("alloc"), Some(alloc.as_str())));
-        let filters: Vec<String> = of_volumes.chain(of_allocs).collect();
-        self.read(&filters, "", is_wanted).await
+        let of_refusals = volumes.iter().map(|volume| refusal_filter(of, Some(volume), None));
+        let filters: Vec<String> = of_volumes.chain(of_allocs).chain(of_refusals).collect();
+        stored.add(self.read(&filters, "", is_wanted).await?);
+        Ok(stored)
     }
 
     /// The claims that live, also one of a trace of which no event tells.
@@ -158,11 +208,15 @@ impl Reader<'_> {
         if is_trace && wanted.is_empty() {
             let mut live = self.claims(&Status::default()).await?;
             live.retain(|claim| claim.trace.as_deref() == Some(asked));
-            let named = |claim: &ClaimStatus| (claim.alloc.clone(), Some(claim.volume.clone()));
-            wanted.extend(live.iter().map(named));
+            wanted.extend(live.iter().map(claim_key));
             return Ok(live);
         }
-        let mut live = Vec::new();
+        let volume = VolumeId::new(asked).ok().filter(|_| !is_trace);
+        let mut live = match volume {
+            Some(_) => self.claims(&Status { volume, ..Status::default() }).await?,
+            None => Vec::new(),
+        };
+        wanted.extend(live.iter().take(CLAIMS_MAX).map(claim_key));
         for (alloc, volume) in wanted.iter() {
             let status =
                 Status { alloc: Some(alloc.clone()), volume: volume.clone(), ..Status::default() };
