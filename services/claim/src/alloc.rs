@@ -16,13 +16,15 @@ use berth_domain::access::{AttachmentMode, Mode};
 use berth_domain::alloc::{
     Alloc, AllocState, RequestFault, TaskDriverMounts, VolumeRequest, differing_fields,
 };
-use berth_domain::{AllocId, Namespace, VolumeId};
+use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
 use berth_service::{clock, deadline};
 use tokio::time::Instant;
 
 use crate::look;
+use crate::proof;
 use crate::state::State;
 
+const STEP: &str = "alloc.register";
 /// Races lost in a row before the caller is told.
 const RACES_MAX: u32 = 8;
 
@@ -43,9 +45,15 @@ pub async fn register(
         since: clock::now(),
         note: request.note,
     };
-    check(&wanted.volumes, wanted.index)
-        .map_err(|faults| Problem::bad_input("alloc.register", faults))?;
+    check(&wanted.volumes, wanted.index).map_err(|faults| Problem::bad_input(STEP, faults))?;
     mountable(&wanted, request.task_driver_mounts)?;
+    if !request.allow_missing
+        && let Some(missing) = missing(state, &namespace, &wanted, trace).await?
+        // What is registered stays so, whatever became of its volumes.
+        && state.read_alloc(&namespace, &request.id, STEP).await?.1.is_none()
+    {
+        return Err(missing.at(STEP));
+    }
     let decide = |known: Option<&Alloc>| match known {
         None => Ok(Some(wanted.clone())),
         Some(known) if known.state.is_terminal() => Err(Problem::new(
@@ -61,7 +69,50 @@ pub async fn register(
             .next("register the alloc under another id, or stop this one first")),
         },
     };
-    state.change_alloc(&namespace, &request.id, "alloc.register", trace, deadline, decide).await
+    state.change_alloc(&namespace, &request.id, STEP, trace, deadline, decide).await
+}
+
+/// The refusal of an alloc whose node or volumes are not there, with all that is missing. That a
+/// volume is not there is confirmed at a quorum, and of a node at the leader: its bucket is
+/// another service's to write.
+async fn missing(
+    state: &State,
+    namespace: &Namespace,
+    wanted: &Alloc,
+    trace: TraceContext,
+) -> Result<Option<Problem>, Problem> {
+    let mut faults = Vec::new();
+    let node = &wanted.node;
+    let is_node = state
+        .nodes
+        .read(|nodes| nodes.get(node).is_some() || nodes.unreadable().contains_key(node));
+    let mut code = Code::NoSuchVolume;
+    if !is_node && proof::node(state, node, STEP).await?.is_none() {
+        code = Code::NoSuchNode;
+        let problem = format!("no agent has reported node {node}");
+        faults.push(Fault { path: "node".to_owned(), problem, line: None });
+    }
+    let mut known = BTreeSet::new();
+    for (at, request) in wanted.volumes.iter().enumerate() {
+        let Ok(id) = request.volume(wanted.index) else { continue };
+        let volume = VolumeKey::new(namespace.clone(), id);
+        if !known.insert(volume.volume.clone()) || state.has_volume(&volume) {
+            continue;
+        }
+        let confirmed = state.catch_up_surely(&volume, trace).await;
+        confirmed.map_err(|error| state.problem(error, STEP, &volume))?;
+        if !state.has_volume(&volume) {
+            let problem = format!("volume {} is not registered", volume.volume);
+            faults.push(Fault { path: format!("volumes[{at}].source"), problem, line: None });
+        }
+    }
+    if faults.is_empty() {
+        return Ok(None);
+    }
+    let said: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let next = "register what is missing first; or say `allow_missing` (`--wait` of `berth run`) \
+                where it is still to come";
+    Ok(Some(Problem { faults, ..Problem::new(code, said.join("; ")).next(next) }))
 }
 
 /// Whether the workload's runner can mount what it asks for (E7).
@@ -74,7 +125,7 @@ fn mountable(wanted: &Alloc, mounts: TaskDriverMounts) -> Result<(), Problem> {
     if lacking.is_empty() {
         return Ok(());
     }
-    Err(Problem::new(Code::RunnerCannotMount, lacking.join("; ")).at("alloc.register"))
+    Err(Problem::new(Code::RunnerCannotMount, lacking.join("; ")).at(STEP))
 }
 
 /// What is wrong with the volumes that a workload of this index asks for.
@@ -193,6 +244,15 @@ fn may_ask(alloc: &Alloc, request: &Take) -> Result<(), Problem> {
 }
 
 impl State {
+    /// Whether the volume is registered, as far as this replica knows. A record that cannot be read
+    /// may be its spec.
+    fn has_volume(&self, volume: &VolumeKey) -> bool {
+        self.volume_mirror.read(|volumes| {
+            let found = volumes.get(volume);
+            found.is_some_and(|one| one.volume.spec.is_some() || !one.unreadable.is_empty())
+        })
+    }
+
     /// The alloc a claim is asked for: there, not ended, placed where the request comes from, and
     /// asking for the volume (B1). This replica may be behind: one that ended may be forgotten, and
     /// another registered by its name. So it is the leader's record that anything is refused by.

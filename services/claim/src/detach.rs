@@ -6,7 +6,7 @@
 //!
 //! **Never** takes a claim from an alloc that nobody said has ended: then nothing is written. That
 //! its node cannot be reached is no proof of anything, and only a [proof](crate::proof) stands in;
-//! for a controller that has answered with an error, the word of a person, who is named (rule 16).
+//! for a plugin that has answered with an error, the word of a person, who is named (rules 16, 18).
 
 mod plan;
 
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use berth_bus::Call;
 use berth_contract::code::Code;
+use berth_contract::hint;
 use berth_contract::message::agent::{self, AgentStatus};
 use berth_contract::message::volume::{Detach, Detached};
 use berth_contract::problem::Problem;
@@ -21,7 +22,7 @@ use berth_contract::subject::AgentVerb;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::proof::{Proof, ProofKind};
-use berth_domain::volume::{Command, Refusal, State as ClaimState};
+use berth_domain::volume::{CallKind, Claim, Command, Refusal, State as ClaimState};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey, limits};
 use berth_service::clock;
 use tokio::time::Instant;
@@ -38,6 +39,10 @@ const AGENT_MAX: Duration = Duration::from_secs(3);
 const TOO_EARLY: &str = "that the storage has it detached counts once the controller has answered \
     with an error, or is gone: until then it may be at a call that attaches it again. Say it again \
     later; if the plugin does not answer, restart it first";
+/// Rule 18, for whoever said it too early.
+const TOO_EARLY_ON_NODE: &str = "that nothing of the volume is left on the node counts once the \
+    plugin there has answered with an error and the node's agent has found nothing mounted: see \
+    the last error, and say it again later";
 
 /// Releases what is on the node, or names the allocs that still run with it.
 pub async fn detach(
@@ -59,7 +64,9 @@ pub async fn detach(
     let seen = running::claims(state, &volume, Some(&request.node), trace).await.map_err(place)?;
     let due = match plan::plan(seen.ok_or_else(no_volume)?) {
         Plan::Release(due) => due,
-        Plan::Refuse(allocs) => return Err(place(still_running(&request.node, allocs))),
+        Plan::Refuse(allocs) => {
+            return Err(place(still_running(state, &volume, &request.node, allocs)));
+        }
     };
     let reason = match request.reason.as_str() {
         "" => "detached by hand",
@@ -73,21 +80,12 @@ pub async fn detach(
             Err(error) => return Err(fail(error)),
         }
     }
-    let mut unheard = false;
-    if let Some(by) = &request.confirmed_by {
-        let word = Proof {
-            kind: ProofKind::Confirmed,
-            by: by.clone(),
-            at: clock::now(),
-            note: request.reason.clone(),
-        };
-        for (alloc, epoch) in left_behind(state, &volume, &request.node) {
-            let confirm = Command::Confirm { alloc, epoch, word: word.clone() };
-            match state.transact_until(&volume, trace, deadline, |_| Ok(confirm.clone())).await {
-                Ok(_) | Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {}
-                Err(TransactError::Refused(Refusal::NotDue { .. })) => unheard = true,
-                Err(error) => return Err(fail(error)),
-            }
+    let mut too_early = None;
+    for confirm in confirmations(state, &volume, &request) {
+        match state.transact_until(&volume, trace, deadline, |_| Ok(confirm.clone())).await {
+            Ok(_) | Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {}
+            Err(TransactError::Refused(Refusal::NotDue { state, .. })) => too_early = Some(state),
+            Err(error) => return Err(fail(error)),
         }
     }
     deregister::finish_closing(state, &volume, trace).await;
@@ -102,7 +100,7 @@ pub async fn detach(
             Ok(mounts) if mounts.is_empty() => {}
             Ok(mounts) => {
                 detached.gone = false;
-                detached.hint = Some(unmount_hint(&detached));
+                detached.hint = Some(hint::unmount(&volume, &detached.node));
                 detached.unaccounted = mounts;
             }
             Err(why) => {
@@ -111,8 +109,9 @@ pub async fn detach(
             }
         }
     }
-    if unheard && !detached.gone {
-        detached.hint.get_or_insert_with(|| TOO_EARLY.to_owned());
+    if let Some(stands) = too_early.filter(|_| !detached.gone) {
+        let why = if stands == ClaimState::NodeDetached { TOO_EARLY } else { TOO_EARLY_ON_NODE };
+        detached.hint.get_or_insert_with(|| why.to_owned());
     }
     Ok(detached)
 }
@@ -162,26 +161,41 @@ async fn unaccounted(
     Ok(mounts.map(|mount| mount.to_string()).collect())
 }
 
-fn unmount_hint(detached: &Detached) -> String {
-    let Detached { id, node, .. } = detached;
-    format!("end its workload on node {node}, then `berth node unmount {node} {id}`")
+fn still_running(
+    state: &State,
+    volume: &VolumeKey,
+    node: &NodeId,
+    allocs: Vec<AllocId>,
+) -> Problem {
+    let refused = refuse::problem(volume, &Refusal::StillRunning { allocs });
+    let off = state.nodes.read(|nodes| hint::host_is_off(node, look::seen_down(nodes, node)));
+    let next = format!("{}; {off}", refused.next);
+    refused.next(next)
 }
 
-fn still_running(node: &NodeId, allocs: Vec<AllocId>) -> Problem {
-    let stop = allocs.first().map(AllocId::to_string).unwrap_or_default();
-    refuse::problem(&Refusal::StillRunning { allocs }).next(format!(
-        "end what runs and say so with `berth alloc stop {stop}`; \
-         if node {node} is off for good, say that with `berth node gone {node}`"
-    ))
-}
-
-/// Claims that have left the node, and that the controller has yet to detach.
-fn left_behind(state: &State, volume: &VolumeKey, node: &NodeId) -> Vec<(AllocId, u64)> {
+/// What the request answers for, of each claim that it concerns: those that have left the node and
+/// that the controller has yet to detach, and those that the node has yet to take down.
+fn confirmations(state: &State, volume: &VolumeKey, request: &Detach) -> Vec<Command> {
+    let word = |by: &String| Proof {
+        kind: ProofKind::Confirmed,
+        by: by.clone(),
+        at: clock::now(),
+        note: request.reason.clone(),
+    };
+    let at_storage = request.confirmed_by.as_ref().map(word);
+    let on_node = request.unstaged_by.as_ref().map(word);
+    let confirm = |alloc: &AllocId, claim: &Claim| {
+        let (call, word) = match claim.state {
+            ClaimState::NodeDetached => (CallKind::ControllerUnpublish, at_storage.clone()?),
+            ClaimState::Unpublishing => (CallKind::NodeDetach, on_node.clone()?),
+            ClaimState::Waiting | ClaimState::Publishing | ClaimState::Taken => return None,
+        };
+        Some(Command::Confirm { alloc: alloc.clone(), epoch: claim.epoch, call, word })
+    };
     state.volume_mirror.read(|volumes| {
         let claims = volumes.get(volume).into_iter().flat_map(|found| found.volume.holders());
-        let left = claims
-            .filter(|(_, claim)| claim.node == *node && claim.state == ClaimState::NodeDetached);
-        left.map(|(alloc, claim)| (alloc.clone(), claim.epoch)).collect()
+        let here = claims.filter(|(_, claim)| claim.node == request.node);
+        here.filter_map(|(alloc, claim)| confirm(alloc, claim)).collect()
     })
 }
 
@@ -203,7 +217,8 @@ fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
         let on_node = holding.iter().any(|(_, state)| *state == ClaimState::Unpublishing);
         (holding.len(), look::claims_in(state, volumes, volume, subtree, shown), on_node)
     });
-    let hint = plan::hint(&node, &standing, left, on_node);
+    let off = state.nodes.read(|nodes| hint::host_is_off(&node, look::seen_down(nodes, &node)));
+    let hint = plan::hint(&node, &standing, left, on_node, &off);
     let (id, unaccounted) = (volume.volume.clone(), Vec::new());
     Detached { id, node, gone: left == 0, left, claims, hint, unaccounted }
 }

@@ -4,6 +4,7 @@ use berth_contract::event::{Event, EventName};
 use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
+use berth_domain::proof::Proof;
 use berth_domain::volume::{Claim, Command, Outcome, Policy, State, VolumeSpec, Write};
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 
@@ -122,6 +123,7 @@ impl Told<'_> {
         let detail = match (&claim.error, &claim.attempt) {
             (Some(error), _) if failed => Some(error.clone()),
             _ if proof.is_some() => proof.map(|proof| format!("its node is gone: {proof}")),
+            _ if claim.unstaged_by.is_some() => claim.unstaged_by.as_ref().map(nothing_left),
             (_, Some(attempt)) => Some(format!("{} by {}", attempt.call, attempt.worker)),
             _ => claim.reason.clone(),
         };
@@ -144,8 +146,13 @@ impl Told<'_> {
 
     fn of_end(&self, alloc: &AllocId) -> Event {
         let detail = match self.command {
-            Command::Answer { .. } => "detached from its node and its controller".to_owned(),
+            Command::Answer { .. } => {
+                let before = self.before.and_then(|before| before.claim.unstaged_by.as_ref());
+                let word = before.map(|word| format!("; {}", nothing_left(word)));
+                format!("detached from its node and its controller{}", word.unwrap_or_default())
+            }
             Command::Release { reason, .. } => reason.clone(),
+            // In place of the node's plugin a word frees nothing (rule 18).
             Command::Confirm { word, .. } => {
                 format!("the plugin could not say that it is detached: {word}")
             }
@@ -167,4 +174,8 @@ impl Told<'_> {
             ..self.named(EventName::ClaimFreed)
         }
     }
+}
+
+fn nothing_left(word: &Proof) -> String {
+    format!("the plugin did not take it down, and nothing of it is left on the node: {word}")
 }

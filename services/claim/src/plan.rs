@@ -6,7 +6,7 @@ use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Grant, Take, View};
 use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
-use berth_domain::volume::{Attempt, Claim, MountOptions, Volume, VolumeSpec};
+use berth_domain::volume::{Attempt, CallKind, Claim, MountOptions, Volume, VolumeSpec};
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::projection::Subtree;
 
@@ -34,6 +34,7 @@ pub fn call(
 ) -> Option<Call> {
     let claim = subtree.volume.claims.get(alloc_id)?;
     let spec = subtree.volume.spec.as_ref()?;
+    let unstaged_by = claim.unstaged_by.as_ref().filter(|_| attempt.call == CallKind::NodeDetach);
     Some(Call {
         call: attempt.call,
         attempt: attempt.id.clone(),
@@ -50,6 +51,7 @@ pub fn call(
         controller: None,
         ask_first: Vec::new(),
         claims_beside: Some(claims_beside(&subtree.volume, alloc_id, claim)),
+        unstaged_by: unstaged_by.cloned(),
         access: claim.access,
         mode: claim.mode,
         attachment: claim.attachment,
@@ -130,6 +132,7 @@ mod tests {
             place_until: None,
             exhausted: false,
             denied: false,
+            unstaged_by: None,
             proof: None,
             attempt: None,
             epoch: 7,

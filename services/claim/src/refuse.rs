@@ -1,11 +1,13 @@
 //! Refusals of the domain as problems of the wire: each has a code, and the facts are its message.
 
 use berth_contract::code::Code;
+use berth_contract::hint::{namespace_option, volume_argument};
 use berth_contract::problem::Problem;
-use berth_domain::volume::Refusal;
+use berth_domain::volume::{Refusal, State};
+use berth_domain::{AllocId, VolumeKey};
 
-/// What the caller is told.
-pub fn problem(refusal: &Refusal) -> Problem {
+/// What the caller is told who asked for the volume.
+pub fn problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
     let (code, retryable) = match refusal {
         Refusal::NoSuchVolume => (Code::NoSuchVolume, false),
         Refusal::Closing { .. } => (Code::VolumeClosing, false),
@@ -33,6 +35,40 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::ClaimsLive { .. } | Refusal::StillRunning { .. } => (Code::ClaimsLive, false),
         Refusal::UnsafeUpdate { .. } => (Code::UnsafeUpdate, false),
     };
-    let problem = Problem::new(code, refusal);
-    if retryable { problem.retryable() } else { problem }
+    let problem = Problem { retryable, ..Problem::new(code, refusal) };
+    match next(volume, refusal) {
+        Some(next) => problem.next(next),
+        None => problem,
+    }
+}
+
+/// What to do, where the refusal names the allocs that it is about.
+fn next(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
+    let namespace = namespace_option(&volume.namespace);
+    let stop = |alloc: &AllocId| format!("`berth alloc stop {alloc}{namespace}`");
+    Some(match refusal {
+        Refusal::Held { holders, .. } => {
+            let first = holders.named.iter().find(|one| one.state == State::Taken)?;
+            format!(
+                "end a holder's workload, then stop its alloc (which ends no process): {}; or ask \
+                 with `--wait`",
+                stop(&first.alloc)
+            )
+        }
+        Refusal::ClaimsLive { holders } => {
+            let first = &holders.named.first()?.alloc;
+            format!(
+                "stop the allocs named: {}; or use `--force` once none of them runs",
+                stop(first)
+            )
+        }
+        Refusal::StillRunning { allocs } => {
+            format!("end what runs, then say so: {}", stop(allocs.first()?))
+        }
+        Refusal::Releasing { .. } => {
+            let volume = volume_argument(volume);
+            format!("wait for it: `berth claim status --volume {volume}` shows the step")
+        }
+        _ => return None,
+    })
 }

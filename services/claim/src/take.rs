@@ -47,6 +47,8 @@ pub async fn take(
     // Whether this asking had the controller attach it: then the claim is as new as can be.
     let mut attached = false;
     let (mut asked_leader, mut waited) = (false, false);
+    // Why there was no grant at the last look, for a caller whose time ends at the next.
+    let mut last: Option<Problem> = None;
     loop {
         changes.mark_unchanged();
         // Looked up anew each time: the alloc may end while its claim waits (B1).
@@ -119,11 +121,11 @@ pub async fn take(
             },
             Err(TransactError::Refused(Refusal::Busy { until, .. })) => Some(until),
             Err(TransactError::Refused(refusal)) if request.wait && may_come(&refusal) => {
-                lacking = Some(refuse::problem(&refusal).retryable());
+                lacking = Some(refuse::problem(&volume, &refusal).retryable());
                 None
             }
             Err(error) => {
-                let problem = state.problem(error, STEP, &volume);
+                let problem = state.problem(error, STEP, &volume).or_reason(last, true);
                 CLAIMS_REFUSED.add(1, [problem.code.as_str().into()]);
                 return Err(place(problem));
             }
@@ -133,6 +135,7 @@ pub async fn take(
             let standing = || standing(state, &volume, &request);
             return Err(place(lacking.unwrap_or_else(standing)));
         }
+        last = Some(lacking.clone().unwrap_or_else(|| standing(state, &volume, &request)));
         waited = true;
         // A claim's change wakes a waiter. A missing volume or plugin is looked for at intervals.
         let changes = lacking.is_none().then_some(&mut changes);
@@ -349,7 +352,8 @@ fn standing(state: &State, volume: &VolumeKey, request: &Take) -> Problem {
         Some(match (&claim.error, claim.state) {
             (_, ClaimState::Waiting) => {
                 let line = Line::of(now);
-                let around = Around { now: clock::now(), claim, line: &line, wanted: true };
+                let (now, alloc) = (clock::now(), &request.alloc);
+                let around = Around { now, volume, alloc, claim, line: &line, wanted: true };
                 Problem::new(Code::Waiting, format!("in line for {}", around.turn()))
             }
             (Some(error), _) if claim.exhausted => Problem::new(Code::PluginExhausted, error),

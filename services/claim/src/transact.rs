@@ -84,7 +84,7 @@ pub enum TransactError {
 impl TransactError {
     fn into_problem(self, step: &str, volume: &VolumeKey) -> Problem {
         let problem = match self {
-            Self::Refused(refusal) => refuse::problem(&refusal),
+            Self::Refused(refusal) => refuse::problem(volume, &refusal),
             Self::Problem(problem) => problem,
             Self::Unreadable(record) => record.problem(),
             Self::Commit(error) => error.into_problem(step),

@@ -205,6 +205,7 @@ impl Session {
         let started = Instant::now();
         let mut told = None;
         let mut unanswered = None;
+        let mut reason: Option<Problem> = None;
         let mut tries = 0;
         loop {
             let asked = Instant::now();
@@ -218,10 +219,14 @@ impl Session {
             if !again(&problem) || Instant::now() + wait >= patience.until {
                 // What was once sent and not answered may have been done, whatever came later.
                 let unanswered = unanswered.filter(|_| was_not_received(&problem));
-                return Err(unanswered.unwrap_or(problem).into());
+                let had_time = asked.elapsed() >= AGAIN.max;
+                let last = unanswered.unwrap_or_else(|| problem.or_reason(reason, had_time));
+                return Err(last.into());
             }
-            if problem.code == Code::NoAnswer {
-                unanswered = Some(problem.clone());
+            match problem.code {
+                Code::NoAnswer => unanswered = Some(problem.clone()),
+                Code::Late => {}
+                _ => reason = Some(problem.clone()),
             }
             // `run::place` prints a place in line, and does so sooner.
             let is_news = told != Some(problem.code) && problem.code != Code::Waiting;

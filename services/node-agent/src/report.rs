@@ -16,7 +16,7 @@ use berth_csi::failure::one_line;
 use berth_domain::limits::{CLOCK_SKEW_REPORTED_MS, REQUEST_TIMEOUT};
 use berth_domain::plugin::Half;
 use berth_domain::retry::Schedule;
-use berth_domain::{ClockOffset, Timestamp};
+use berth_domain::{ClockOffset, NodeId, Timestamp};
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep};
@@ -165,7 +165,7 @@ impl Reporter {
         let (undone, kept_by) = self.gate.progress();
         let mut attributes = self.host.attributes.clone();
         attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shortened(why))));
-        attributes.extend(bad_sources(&self.plugins.faults()));
+        attributes.extend(bad_sources(&self.host.node, &self.plugins.faults()));
         let fault = self.journal.now();
         let plugins = self.plugins.list();
         let mut instances: Vec<_> = plugins.iter().flat_map(Plugin::instances).collect();
@@ -277,11 +277,11 @@ fn shortened(text: String) -> String {
 
 /// How many files and sockets are no plugin, and the first of them; the agent says all of it when
 /// it is asked.
-fn bad_sources(faults: &[SourceFault]) -> Option<(String, String)> {
+fn bad_sources(node: &NodeId, faults: &[SourceFault]) -> Option<(String, String)> {
     let first = faults.first()?;
     let more = match faults.len() {
         1 => String::new(),
-        many => format!("{many} of them, see `berth plugin instances`; "),
+        many => format!("{many} of them, see `berth plugin instances {node}`; "),
     };
     let said = format!("{more}{}: {}", first.source, first.problem);
     Some((BAD_SOURCES.to_owned(), shortened(said)))

@@ -12,16 +12,21 @@
 //! **Never** checks whether it is true. No service can.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use berth_bus::Call;
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::key;
+use berth_contract::message::claim::{self, ClaimStatus, Claims};
+use berth_contract::message::query::Page;
 use berth_contract::message::registry::{Declared, Gone};
 use berth_contract::problem::Problem;
+use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::proof::Proof;
-use berth_domain::{NodeId, Timestamp};
+use berth_domain::{Namespace, NodeId, Timestamp};
 use berth_service::deadline;
 use tokio::time::Instant;
 
@@ -31,6 +36,10 @@ use crate::state::State;
 use crate::store::{RACES_MAX, StoreError};
 
 const STEP: &str = "node.gone";
+/// Claims that the reply shows.
+const CLAIMS_SHOWN: u32 = 20;
+/// How long a claim service may take to say which claims are left.
+const CLAIMS_MAX: Duration = Duration::from_secs(2);
 
 /// Puts on record that the node is gone.
 pub async fn gone(
@@ -49,13 +58,32 @@ pub async fn gone(
     let proof = Proof { kind, by, at, note };
     for _ in 0..RACES_MAX {
         match declare(state, &node, &proof, seen, trace, deadline).await {
-            Ok(Ok(declared)) => return Ok(declared),
+            Ok(Ok(proof)) => {
+                let claims = claims_left(state, &node, trace, deadline).await;
+                return Ok(Declared { proof, claims });
+            }
             Ok(Err(there)) => return Err(there.at(STEP).node(&node)),
             Err(error) if error.is_lost_race() => {}
             Err(error) => return Err(error.into_problem(STEP, &node)),
         }
     }
     Err(StoreError::Contended { node: node.clone() }.into_problem(STEP, &node))
+}
+
+/// The first claims of the node, each with what it waits for; none when nobody says so in time.
+async fn claims_left(
+    state: &State,
+    node: &NodeId,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Option<Vec<ClaimStatus>> {
+    let every = Namespace::new("*").ok()?;
+    let subject = Namespaced::ClaimStatus.subject(&every);
+    let page = Page { limit: Some(CLAIMS_SHOWN), ..Page::default() };
+    let wanted = claim::Status { node: Some(node.clone()), page, ..claim::Status::default() };
+    let within = CLAIMS_MAX.min(deadline.saturating_duration_since(Instant::now()) / 2);
+    let asked = state.bus.request::<Claims>(&subject, &wanted, &Call::within(trace, within)).await;
+    asked.ok().map(|claims| claims.claims)
 }
 
 /// The record first, then the lease: see the module.
@@ -66,11 +94,11 @@ async fn declare(
     seen_at: u64,
     trace: TraceContext,
     deadline: Instant,
-) -> Result<Result<Declared, Problem>, StoreError> {
+) -> Result<Result<Proof, Problem>, StoreError> {
     let seen = state.look(node, BTreeSet::new()).await?;
     let known = seen.standing.node.as_ref();
     if let Some(proof) = known.and_then(|known| known.gone.clone()) {
-        return Ok(Ok(Declared { proof }));
+        return Ok(Ok(proof));
     }
     let lease = state.leases.get(&key::node_lease(node)).await?;
     let held = lease.is_some_and(|lease| lease.value.is_some());
@@ -91,7 +119,7 @@ async fn declare(
     let told = trace.trace_id();
     tracing::warn!(%node, %proof, trace = told, "the node counts as gone, which frees its claims");
     events::tell(&state.events, &events::node_gone(node, proof, trace), trace);
-    Ok(Ok(Declared { proof: proof.clone() }))
+    Ok(Ok(proof.clone()))
 }
 
 /// Why the node is not gone; none when nothing speaks against it.

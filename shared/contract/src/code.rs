@@ -86,7 +86,7 @@ codes! {
     // 01xx: volumes and claims.
     /// No such volume.
     NoSuchVolume = "BERTH0101", "no such volume in this namespace",
-        "list them with `berth volume status`, or register it with `berth volume register`";
+        "list them with `berth volume list`, or register it with `berth volume register FILE`";
     /// The volume is on its way out.
     VolumeClosing = "BERTH0102", "the volume is being deregistered",
         "wait until it is gone, then register it again";
@@ -101,8 +101,8 @@ codes! {
         "ask for a read claim";
     /// Held by others.
     Held = "BERTH0106", "the volume is held by others",
-        "end a holder's workload, then stop its alloc with `berth alloc stop` (which ends no \
-         process); or ask with `--wait`";
+        "see the holders with `berth volume status VOLUME`; end a holder's workload, then stop its \
+         alloc (which ends no process); or ask with `--wait`";
     /// A call is under way for the volume.
     Busy = "BERTH0107", "another call is under way for this volume",
         "ask again; it joins what is under way";
@@ -138,21 +138,22 @@ codes! {
         "see the message; `secrets.key_file` of berth-claim must hold the key they were sealed for";
     /// Another volume is registered with the same plugin and external id.
     HandleTaken = "BERTH0118", "another volume has this external id at the plugin already",
-        "use the volume that is named, or deregister it first with `berth volume deregister`";
+        "use the volume that is named, or deregister that one first";
     /// The volume and another are the same volume at the plugin: neither is granted.
     RegisteredTwice = "BERTH0119", "the same volume of the plugin is registered more than once",
-        "stop the allocs of all but one, then deregister those with `berth volume deregister`";
+        "stop the allocs of all but one of them, then deregister the others: \
+         `berth volume status VOLUME` names them";
 
     // 02xx: plugins and nodes.
     /// No such plugin.
     NoSuchPlugin = "BERTH0201", "no agent has reported this plugin",
-        "check its name with `berth plugin status` and that its socket is in an agent's config";
+        "check its name with `berth plugin list` and that its socket is in an agent's config";
     /// The plugin has no healthy instance to do this.
     PluginUnhealthy = "BERTH0202", "the plugin has no healthy instance for this",
         "see why with `berth plugin status PLUGIN`";
     /// No such node.
     NoSuchNode = "BERTH0203", "no such node",
-        "list them with `berth node status`; `berth run` is told by --node or BERTH_NODE";
+        "list them with `berth node list`; `berth run` is told by --node or BERTH_NODE";
     /// The node's agent does not answer.
     NodeDown = "BERTH0204", "the node's agent does not answer",
         "start berth-node-agent there, or look at its log";
@@ -161,7 +162,7 @@ codes! {
         "read its message; the same request will be refused again";
     /// The plugin failed or did not answer in time.
     PluginFailed = "BERTH0206", "the plugin failed, or its answer is unknown",
-        "it is tried again; see `berth volume status`";
+        "it is tried again; see `berth volume status VOLUME`";
     /// The plugin may still be at an earlier call for this volume, or at this one.
     StillBusy = "BERTH0207", "the plugin may still be at a call for this volume",
         "it is tried again once the plugin has answered; if it never does, restart the plugin";
@@ -170,7 +171,7 @@ codes! {
         "nothing: a newer call counts, or is made";
     /// The node's clock is too far off.
     ClockSkew = "BERTH0209", "the node's clock is too far from the registry's",
-        "set the node's clock; `berth node status` shows the difference";
+        "set the node's clock; `berth node status NODE` shows the difference";
     /// Mounting failed on the node.
     MountFailed = "BERTH0210", "the volume could not be made available on the node",
         "see the message; a volume half mounted is taken down when the alloc stops";
@@ -179,7 +180,7 @@ codes! {
         "see the message for what still holds it; it is tried again";
     /// The plugin has no room for it.
     PluginExhausted = "BERTH0212", "the plugin has no room for the volume now",
-        "release another volume on this node, or use another node; it is tried again";
+        "release another volume of the plugin on this node; it is tried again";
     /// The node is there.
     NodeReady = "BERTH0213", "the node's agent is there, so the node is not gone",
         "stop its agent and its workloads, or switch the host off, and wait until its lease ends";
@@ -188,16 +189,18 @@ codes! {
         "deregister its volumes and take it from the agents named first";
     /// Too many jobs.
     TooManyJobs = "BERTH0215", "as many jobs provide the plugin as may provide one",
-        "take one back first: `berth plugin expect` with neither controllers nor nodes";
+        "take one of its jobs back first: `berth plugin status PLUGIN` lists them";
     /// The node counts as gone, or it is not known yet that it does not.
     NodeReturning = "BERTH0216", "the node takes nothing new before it is known to be there",
         "wait for it: `berth node status NODE` shows what it is at";
     /// The node has as many volumes of the plugin as the plugin takes there.
     NodeFull = "BERTH0217", "the node has as many volumes of the plugin as it takes",
-        "release one on this node, or use another; `berth volume placement` shows which";
+        "release one on this node, or use a node with room: \
+         `berth volume placement --volume VOLUME` shows whether there is one";
     /// The volume cannot be reached from the node.
     OutOfReach = "BERTH0218", "the volume cannot be reached from where the node is",
-        "use a node within the volume's topology; `berth volume placement` shows which";
+        "use a node within the volume's topology: `berth volume placement --volume VOLUME` shows \
+         whether there is one";
     /// The path that a volume is to be seen at will not do.
     PathRefused = "BERTH0219", "the volume cannot be put at that path",
         "choose another path, or leave it out and use the one that the agent answers";
@@ -209,7 +212,7 @@ codes! {
         "stop the allocs that use them, or say it with `--even-with-mounts`: they may end with it";
     /// The plugin gives two nodes one id.
     SharedNodeId = "BERTH0222", "the plugin gives the node an id that is another node's too",
-        "give each node's driver a node id of its own; `berth plugin status ID` names both";
+        "give each node's driver a node id of its own; `berth plugin status PLUGIN` names both";
     /// A process of the node has a volume that is to be released.
     VolumeHeldByProcess = "BERTH0224", "processes on the node still have the volume mounted",
         "end the processes that the message names; the release goes on by itself then";
@@ -226,7 +229,7 @@ codes! {
     // 03xx: allocs.
     /// No such alloc.
     NoSuchAlloc = "BERTH0301", "no such alloc",
-        "list them with `berth alloc status`; `berth run` registers one, or a scheduler";
+        "list them with `berth alloc list`; `berth run` registers one, or a scheduler";
     /// The alloc has ended.
     AllocTerminal = "BERTH0302", "the alloc has ended",
         "start a new one";
@@ -241,7 +244,7 @@ codes! {
         "start the alloc again";
     /// The alloc's record is still needed.
     AllocKept = "BERTH0306", "the alloc's record is still needed",
-        "stop it with `berth alloc stop`, and wait until its claims are released";
+        "stop it, and wait until its claims are released";
     /// The workload's runner cannot mount what it asks for.
     RunnerCannotMount = "BERTH0307", "the workload's runner cannot mount this volume",
         "run it with a runner that can, or without the volume; nothing was claimed or attached";
@@ -286,7 +289,7 @@ impl std::fmt::Display for Code {
 pub fn page() -> String {
     let mut page = String::from(
         "# Error codes\n\n\
-         Made from `shared/contract/src/code.rs`. `berth explain CODE` says the same. A code is \
+         Made from `shared/contract/src/code.rs`. `berth explain` says the same. A code is \
          never reused.\n\n\
          | code | what it means | what to try next |\n| --- | --- | --- |\n",
     );

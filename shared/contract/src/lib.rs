@@ -16,6 +16,7 @@ pub mod document;
 pub mod endpoint;
 pub mod event;
 pub mod header;
+pub mod hint;
 pub mod key;
 pub mod lease;
 pub mod message;

@@ -9,11 +9,13 @@
 
 use std::fmt;
 
+use berth_domain::Namespace;
 use serde::{Deserialize, Serialize};
 
 use crate::code::Code;
 use crate::decode::Fault;
 use crate::header::CONTRACT_VERSION;
+use crate::hint::{PLACEHOLDERS, fill, quoted};
 
 /// Why a request was not done, and what to do now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +43,8 @@ pub struct Problem {
     /// The trace that holds the whole story.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// Every fault of the input, when the code is [`Code::BadInput`].
+    /// Every fault of the input, when the code is [`Code::BadInput`]; and all that an alloc lacks
+    /// that is registered, with [`Code::NoSuchNode`] and [`Code::NoSuchVolume`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
 }
@@ -82,6 +85,17 @@ impl Problem {
         }
     }
 
+    /// The problem to report of a request that was made again. That the last try came too late, or
+    /// had no time to be answered, says less than the reason that an earlier one was given.
+    #[must_use]
+    pub fn or_reason(self, earlier: Option<Self>, had_time: bool) -> Self {
+        let says_nothing = self.code == Code::Late || (self.code == Code::NoAnswer && !had_time);
+        match earlier {
+            Some(reason) if says_nothing && reason.code != Code::Late => reason,
+            _ => self,
+        }
+    }
+
     /// Asking again may help.
     #[must_use]
     pub fn retryable(mut self) -> Self {
@@ -100,27 +114,52 @@ impl Problem {
     #[must_use]
     pub fn volume(mut self, volume: impl fmt::Display) -> Self {
         self.volume.get_or_insert_with(|| volume.to_string());
-        self
+        self.fill()
     }
 
     /// Names the plugin.
     #[must_use]
     pub fn plugin(mut self, plugin: impl fmt::Display) -> Self {
         self.plugin.get_or_insert_with(|| plugin.to_string());
-        self
+        self.fill()
     }
 
     /// Names the node.
     #[must_use]
     pub fn node(mut self, node: impl fmt::Display) -> Self {
         self.node.get_or_insert_with(|| node.to_string());
-        self
+        self.fill()
     }
 
     /// Says what to try, where this place knows better than the code.
     #[must_use]
     pub fn next(mut self, next: impl fmt::Display) -> Self {
         self.next = next.to_string();
+        self
+    }
+
+    /// What to try, where it is more than the code itself says.
+    pub fn own_advice(&self) -> Option<&str> {
+        let general = Self { next: self.code.next().to_owned(), ..self.clone() }.fill();
+        (general.next != self.next).then_some(self.next.as_str())
+    }
+
+    /// Replaces the placeholders in the commands of the next step.
+    fn fill(mut self) -> Self {
+        let volume = self.volume.as_deref().map(|volume| match volume.split_once('/') {
+            Some((namespace, id)) if namespace == Namespace::default().as_str() => {
+                quoted(id).into_owned()
+            }
+            Some((namespace, id)) => format!("{} --namespace {}", quoted(id), quoted(namespace)),
+            None => quoted(volume).into_owned(),
+        });
+        let own = |id: &Option<String>| id.as_deref().map(|id| quoted(id).into_owned());
+        let known = [volume, own(&self.plugin), own(&self.node)];
+        for (placeholder, value) in PLACEHOLDERS.into_iter().zip(known) {
+            if let Some(value) = value.filter(|_| self.next.contains(placeholder)) {
+                self.next = fill(&self.next, placeholder, &value);
+            }
+        }
         self
     }
 
@@ -150,3 +189,36 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_try_without_time_takes_no_reason_away() {
+        let of = |code| Problem::new(code, "so").retryable();
+        for (before, now, had_time, told) in [
+            (Some(Code::PluginUnhealthy), Code::NoAnswer, false, Code::PluginUnhealthy),
+            (Some(Code::PluginUnhealthy), Code::NoAnswer, true, Code::NoAnswer),
+            (Some(Code::PluginUnhealthy), Code::AccessInUse, false, Code::AccessInUse),
+            (None, Code::NoAnswer, false, Code::NoAnswer),
+            (Some(Code::Waiting), Code::Late, true, Code::Waiting),
+            (Some(Code::Waiting), Code::Late, false, Code::Waiting),
+            (Some(Code::Late), Code::NoAnswer, false, Code::NoAnswer),
+            (None, Code::Late, true, Code::Late),
+        ] {
+            let problem = of(now).or_reason(before.map(of), had_time);
+            assert_eq!(problem.code, told, "{before:?}, then {now:?}, with time: {had_time}");
+        }
+    }
+
+    #[test]
+    fn the_next_step_is_filled_in_whichever_is_known_first() {
+        let asked = || Problem::new(Code::PluginUnhealthy, "");
+        assert!(asked().plugin("p").next.contains("`berth plugin status p`"));
+        assert_eq!(asked().plugin("p").own_advice(), None);
+        let own = asked().plugin("p").next("restart p");
+        assert_eq!(own.own_advice(), Some("restart p"));
+        assert_eq!(own.node("NODE").next, "restart p");
+    }
+}

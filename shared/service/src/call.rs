@@ -22,6 +22,24 @@ use crate::clock;
 /// How many agents are asked at once.
 const ASKED_AT_ONCE_MAX: usize = 64;
 
+/// How an error says that nobody listens for the call.
+const NOT_THERE: &str = "is not there: no responders";
+/// What stands between an executor's error and its advice.
+const ADVICE: &str = "; next: ";
+
+/// Whether the error of a call says that its executor was not there to be asked.
+pub fn says_not_there(error: &str) -> bool {
+    error.contains(NOT_THERE)
+}
+
+/// The error of a call, and what its executor advised to do about it.
+pub fn split_advice(error: &str) -> (&str, Option<&str>) {
+    match error.split_once(ADVICE) {
+        Some((error, advice)) => (error, Some(advice)),
+        None => (error, None),
+    }
+}
+
 /// Sends the call to its executor and waits for the answer until the call's deadline.
 pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     let left = call.deadline.since(clock::now());
@@ -117,8 +135,12 @@ fn outcome(call: &Call, answer: Result<Called, RequestError>, left: Duration) ->
     };
     match error {
         RequestError::Problem(problem) => answered(call, &problem),
+        // No plugin was asked; a controller's agent is not there, so none of its calls is at work.
+        RequestError::NoResponder { .. } if call.call.is_controller() => {
+            Outcome::Failed(format!("{}: {to} {NOT_THERE}", call.call))
+        }
         RequestError::NoResponder { .. } => {
-            Outcome::Failed(format!("{}: {to} is not there: no responders", call.call))
+            Outcome::Unasked(format!("{}: {to} {NOT_THERE}", call.call))
         }
         RequestError::Unavailable { .. }
         | RequestError::TooLarge { .. }
@@ -140,6 +162,10 @@ fn answered(call: &Call, problem: &Problem) -> Outcome {
     let error = match &problem.step {
         Some(step) if *step == call.call.to_string() => problem.to_string(),
         _ => format!("{}: {problem}", call.call),
+    };
+    let error = match problem.own_advice() {
+        Some(advice) => format!("{error}{ADVICE}{advice}"),
+        None => error,
     };
     match problem.code {
         Code::PluginRefused => Outcome::Refused(error),

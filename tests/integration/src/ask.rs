@@ -116,6 +116,7 @@ impl System {
             volumes: vec![VolumeRequest { read_only, ..VolumeRequest::of(volume_id(volume)) }],
             note: None,
             task_driver_mounts: TaskDriverMounts::All,
+            allow_missing: true,
         };
         self.about(Namespaced::AllocRegister, &register).await.expect("the alloc is registered")
     }

@@ -270,5 +270,8 @@ impl Model {
         if self.scenario.has(Trouble::Confirmed) && !self.is_attached(world, alloc) {
             actions.push(Action::Confirm(alloc));
         }
+        if self.scenario.has(Trouble::Unstaged) && claim.state == State::Unpublishing {
+            actions.push(Action::Confirm(alloc));
+        }
     }
 }

@@ -198,6 +198,7 @@ impl Model {
                 alloc,
                 attempt: AttemptId::New,
                 epoch: claim.epoch,
+                word: claim.word && !kind.is_controller(),
                 left: TIMEOUT,
                 asks,
                 at_work: false,

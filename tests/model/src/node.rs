@@ -63,7 +63,7 @@ impl Model {
             self.check_newer(world, node_at, call)?;
             self.act(world, node_at, call)?;
         }
-        let goes_on = ending == Ending::Done;
+        let goes_on = ending == Ending::Done || self.is_done_by_word(world, node_at, call);
         if goes_on && self.scenario.is(Mutation::CountUses) {
             count(&mut world.nodes[node_at], call);
         }
@@ -80,10 +80,24 @@ impl Model {
                 if goes_on {
                     world.nodes[node_at].intents[call.alloc] = None;
                 }
-                self.end_detach(world, node_at, Some(outcome(ending)));
+                let came = if goes_on { Outcome::Done } else { outcome(ending) };
+                self.end_detach(world, node_at, Some(came));
             }
         }
         Ok(())
+    }
+
+    /// Rule 18: the plugin answered with an error, and the agent finds nothing mounted.
+    fn is_done_by_word(&self, world: &World, node_at: usize, call: NodeCall) -> bool {
+        let carried = self.detaching(world, node_at).is_some_and(|at| world.calls[at].word);
+        let node = &world.nodes[node_at];
+        let is_left = match call.kind {
+            Kind::Unpublish => node.mounted[call.alloc],
+            Kind::Unstage => node.staged,
+            Kind::Stage | Kind::Publish => return false,
+        };
+        let carried = carried && call.whose == Whose::Detach;
+        carried && (!is_left || self.scenario.is(Mutation::BlindWord))
     }
 
     /// Safety rule 8: a call for an earlier claim takes nothing from the one that stands.

@@ -63,6 +63,9 @@ pub enum Trouble {
     OwnControllers,
     /// A person says that the storage has a claim's volume detached (rule 16).
     Confirmed,
+    /// A person says at any time that nothing of the volume is left on a node (rule 18), whether it
+    /// is so or not.
+    Unstaged,
     /// The plugin's controller can be reached no more, for good.
     ControllerLost,
     /// The plugin's node service on the first node can be reached no more, for good.
@@ -107,6 +110,8 @@ pub enum Mutation {
     CountUses,
     /// A person's word counts whatever the controller said, and whether it was asked (rule 16).
     AnyWord,
+    /// An agent takes a person's word without a look at the mount table (rule 18).
+    BlindWord,
     /// A claim is relied on that a person may answer for (rules 9 and 16).
     RelyOnDenied,
     /// A service writes what it decided on an older record (rule 1).

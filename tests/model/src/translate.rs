@@ -120,6 +120,7 @@ impl Translation {
             place_until: (claim.state == State::Waiting).then(Timestamp::default),
             exhausted: claim.exhausted,
             denied: claim.denied,
+            unstaged_by: claim.word.then(proof),
             proof: claim.proof.then(proof),
             attempt,
             epoch: epoch(alloc, claim),
@@ -174,7 +175,9 @@ impl Translation {
             failed: written.tries > 0 && self.scenario.has(Trouble::OwnControllers),
             exhausted: written.exhausted,
             // Where nobody answers in its place, what the controller said makes no difference.
-            denied: written.denied && self.scenario.has(Trouble::Confirmed),
+            denied: written.denied && self.is_answered_for(written.state),
+            // Once it has left its node, it makes no difference by whose word.
+            word: written.unstaged_by.is_some() && written.state == State::Unpublishing,
             proof: written.proof.is_some(),
             epoch: old.map_or(0, |old| old.epoch),
             ticket: match old {
@@ -188,6 +191,7 @@ impl Translation {
             epoch: old.map_or(0, |old| epoch(alloc, old)),
             tries: written.tries,
             denied: written.denied,
+            unstaged_by: written.unstaged_by.clone(),
             error: written.error.clone(),
             next_try: written.next_try,
             since: written.since,
@@ -206,6 +210,14 @@ impl Translation {
             return Err(Breach::new(format!("wrote {written:?}\n     where {due:?} was due")));
         }
         Ok(claim)
+    }
+
+    /// Whether a person may answer for the plugin, of a claim in this state.
+    fn is_answered_for(&self, state: State) -> bool {
+        match state {
+            State::Unpublishing => self.scenario.has(Trouble::Unstaged),
+            _ => self.scenario.has(Trouble::Confirmed),
+        }
     }
 
     /// The question as `step` is asked it.
@@ -255,7 +267,15 @@ impl Translation {
             }
             Ask::Confirm { alloc } => {
                 let epoch = record.claims[alloc].map_or(EARLIER, |claim| epoch(alloc, claim));
-                Command::Confirm { alloc: self.allocs[alloc].clone(), epoch, word: proof() }
+                let is_on_node =
+                    record.claims[alloc].is_some_and(|claim| claim.state == State::Unpublishing);
+                let call = if is_on_node && self.scenario.has(Trouble::Unstaged) {
+                    CallKind::NodeDetach
+                } else {
+                    CallKind::ControllerUnpublish
+                };
+                let alloc = self.allocs[alloc].clone();
+                Command::Confirm { alloc, epoch, call, word: proof() }
             }
             Ask::Register => {
                 let name = "another name".to_owned();

@@ -76,8 +76,10 @@ pub struct Claim {
     pub failed: bool,
     /// Whether the plugin had no room for it.
     pub exhausted: bool,
-    /// Whether the controller answered the last try to detach it with an error.
+    /// Whether the plugin answered the last try to take it down with an error.
     pub denied: bool,
+    /// Whether a person says that nothing of it is left on its node (rule 18).
+    pub word: bool,
     /// Whether it left its node by a proof.
     pub proof: bool,
     /// Which claim of its alloc: a rank.
@@ -112,6 +114,7 @@ pub enum AttemptId {
 
 /// A call on its way to its executor, or at work there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own of the call")]
 pub struct Call {
     /// Which call.
     pub kind: CallKind,
@@ -121,6 +124,8 @@ pub struct Call {
     pub attempt: AttemptId,
     /// Which claim of the alloc.
     pub epoch: u8,
+    /// Whether it carries a person's word that nothing is left on the node (rule 18).
+    pub word: bool,
     /// Ticks to its deadline.
     pub left: i8,
     /// Whether the controller of the other node is to be asked first what it is at (decision 0011).

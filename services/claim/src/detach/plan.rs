@@ -59,9 +59,14 @@ impl Standing {
 }
 
 /// What a person has to do before the last claim can go; `unmounting` is whether one of them still
-/// waits for the node.
-pub fn hint(node: &NodeId, standing: &Standing, left: usize, unmounting: bool) -> Option<String> {
-    let gone = format!("if the host is off for good, say so with `berth node gone {node}`");
+/// waits for the node, and `off` what to do when its host is off for good.
+pub fn hint(
+    node: &NodeId,
+    standing: &Standing,
+    left: usize,
+    unmounting: bool,
+    off: &str,
+) -> Option<String> {
     match standing {
         Standing::Unknown if left == 0 => {
             Some(format!("nothing there holds the volume, and nobody knows a node {node}"))
@@ -71,11 +76,11 @@ pub fn hint(node: &NodeId, standing: &Standing, left: usize, unmounting: bool) -
         )),
         Standing::Unknown if unmounting => Some(format!(
             "nobody knows node {node}, and only its agent can say that the volume is unmounted \
-             there: start it; {gone}"
+             there: start it; {off}"
         )),
         Standing::Down if unmounting => Some(format!(
             "the agent of node {node} is not there, and only it can say that the volume is \
-             unmounted: start it; {gone}"
+             unmounted: start it; {off}"
         )),
         Standing::Unknown
         | Standing::Unreadable(_)
@@ -124,15 +129,15 @@ mod tests {
     fn a_person_is_told_only_what_a_person_must_do() {
         let node = NodeId::new("n7").unwrap();
         for standing in [Standing::Unknown, Standing::Down] {
-            let told = hint(&node, &standing, 1, true).unwrap();
-            assert!(told.contains("berth node gone n7"), "{told}");
-            assert_eq!(hint(&node, &standing, 1, false), None, "the controller needs no node");
+            let told = hint(&node, &standing, 1, true, "OFF").unwrap();
+            assert!(told.ends_with("OFF"), "{told}");
+            assert_eq!(hint(&node, &standing, 1, false, ""), None, "the controller needs no node");
         }
         for standing in [Standing::Gone, Standing::Ready] {
-            assert_eq!(hint(&node, &standing, 1, true), None);
+            assert_eq!(hint(&node, &standing, 1, true, ""), None);
         }
-        let told = hint(&node, &Standing::Unknown, 0, false).unwrap();
+        let told = hint(&node, &Standing::Unknown, 0, false, "").unwrap();
         assert!(told.contains("nobody knows a node n7"), "a typing error is seen: {told}");
-        assert_eq!(hint(&node, &Standing::Down, 0, false), None);
+        assert_eq!(hint(&node, &Standing::Down, 0, false, ""), None);
     }
 }

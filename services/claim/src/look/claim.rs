@@ -11,6 +11,7 @@ use berth_contract::record::UnreadableRecord;
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Claim, State as ClaimState, name_in};
 use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_service::call::split_advice;
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Subtree, Volumes};
@@ -200,8 +201,14 @@ fn shown(
     alloc: &AllocId,
     claim: &Claim,
 ) -> ClaimStatus {
-    let around =
-        Around { now: clock::now(), claim, line, wanted: state.is_wanted(&key.namespace, alloc) };
+    let around = Around {
+        now: clock::now(),
+        volume: key,
+        alloc,
+        claim,
+        line,
+        wanted: state.is_wanted(&key.namespace, alloc),
+    };
     let (position, ahead) = around.ahead().unzip();
     let (waits_for, hint) = if let Some((waits_for, hint)) = held_back(volumes, key, claim) {
         (Some(waits_for), Some(hint))
@@ -239,11 +246,12 @@ fn shown(
         position,
         ahead: ahead.unwrap_or_default(),
         tries: claim.tries,
-        error: claim.error.clone(),
+        error: claim.error.as_deref().map(|error| split_advice(error).0.to_owned()),
         next_try: claim.next_try,
         exhausted: claim.exhausted,
         reason: claim.reason.clone(),
         proof: claim.proof.clone(),
+        unstaged_by: claim.unstaged_by.clone(),
         hint,
         attempt: claim.attempt.clone(),
         plugin: subtree.volume.spec.as_ref().map(|spec| spec.plugin.clone()),
@@ -296,7 +304,8 @@ fn hint(state: &Shared, subtree: &Subtree, around: &Around<'_>) -> Option<String
     state.nodes.read(|nodes| {
         state.plugins.read(|plugins| {
             let found = plugin.and_then(|id| Some((id, plugins.get(id)?)));
-            around.hint(nodes.get(&around.claim.node), found, |node| nodes.is_ready(node))
+            let known = nodes.get(node).map(|known| (known, nodes.revision(node)));
+            around.hint(known, found, |node| nodes.is_ready(node))
         })
     })
 }

@@ -17,9 +17,11 @@ use berth_contract::code::Code;
 use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
-use berth_domain::Namespace;
 use berth_domain::limits::UNREADABLE_MAX;
+use berth_domain::plugin::NodeState;
+use berth_domain::{Namespace, NodeId};
 use berth_service::newer::Until;
+use berth_service::projection::Nodes;
 use tokio::time::{Instant, timeout_at};
 
 use crate::state::Shared;
@@ -29,6 +31,12 @@ pub use claim::{claims, claims_in};
 pub use placement::placement;
 pub use volume::{volume, volumes};
 pub use wait::{Around, Line};
+
+/// The revision of a node's record, where it says that the node is down; 0 for a node without one.
+pub fn seen_down(nodes: &Nodes, node: &NodeId) -> Option<u64> {
+    let is_down = nodes.get(node).is_none_or(|known| known.state == NodeState::Down);
+    (is_down && !nodes.unreadable().contains_key(node)).then(|| nodes.revision(node))
+}
 
 /// Whether a query for a namespace covers another: `*` covers all.
 fn covers(asked: &Namespace, theirs: &Namespace) -> bool {

@@ -90,7 +90,8 @@ impl Asked {
             );
             let obstacles = found.into_iter().map(|found| {
                 let can_wait = can_wait(&found.refusal);
-                obstacle(found.volume, refuse::problem(&found.refusal), can_wait)
+                let problem = refuse::problem(&key(&found.volume), &found.refusal);
+                obstacle(found.volume, problem, can_wait)
             });
             let mut obstacles: Vec<Obstacle> = obstacles.collect();
             for (id, plugin) in wanted.iter().map(|one| (one.id, plugin_of(one))) {
@@ -99,7 +100,7 @@ impl Asked {
                 let unreadable = volume.or(at).map(UnreadableRecord::problem);
                 let there = || {
                     let refusal = readable(nodes, plugins, plugin?, node).err()?;
-                    Some(refuse::problem(&refusal.into()))
+                    Some(refuse::problem(&key(id), &refusal.into()))
                 };
                 if let Some(problem) = unreadable.or_else(there) {
                     // What else is said of it rests on what was read, and may be false.

@@ -1,6 +1,7 @@
 //! `volume.status` and `volume.list`.
 
 use berth_contract::code::Code;
+use berth_contract::hint;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::query::{Page, RefusedRequest};
 use berth_contract::message::volume::{
@@ -96,7 +97,8 @@ fn status(
         exhausted: full.map(|claim| {
             claim.error.clone().unwrap_or_else(|| "the plugin has no room for it".to_owned())
         }),
-        hint: hint(subtree, spec, &known, &health, full).or_else(|| unaccounted_hint(state, key)),
+        hint: hint(key, subtree, spec, &known, &health, full)
+            .or_else(|| unaccounted_hint(state, key)),
         registered_twice: known.others,
         unaccounted: state.nodes.read(|nodes| unaccounted(nodes, key)),
         health,
@@ -115,12 +117,7 @@ fn status(
 fn unaccounted_hint(state: &State, key: &VolumeKey) -> Option<String> {
     state.nodes.read(|nodes| {
         let (node, _) = nodes.unaccounted_of(key).next()?;
-        let volume = &key.volume;
-        let namespace = Some(&key.namespace).filter(|one| **one != Namespace::default());
-        let namespace = namespace.map(|one| format!(" --namespace {one}")).unwrap_or_default();
-        Some(format!(
-            "end its workload on node {node}, then `berth node unmount {node} {volume}{namespace}`"
-        ))
+        Some(hint::unmount(key, node))
     })
 }
 
@@ -132,6 +129,7 @@ fn unaccounted(nodes: &Nodes, key: &VolumeKey) -> Vec<String> {
 
 /// What a person can do of a volume that is not as it should be; of a claim, its own hint says it.
 fn hint(
+    key: &VolumeKey,
     subtree: &Subtree,
     spec: &VolumeSpec,
     known: &HandleUse,
@@ -141,9 +139,10 @@ fn hint(
     if !known.others.is_empty() {
         return Some(format!(
             "it is the same volume of plugin {} as {}, so neither is granted: stop the allocs of \
-             one, then deregister that one with `berth volume deregister`",
+             one, then deregister that one: `berth volume deregister {}` deregisters this one",
             spec.plugin,
-            known.others.join(" and ")
+            known.others.join(" and "),
+            hint::volume_argument(key)
         ));
     }
     if let Some(record) = subtree.first_unreadable() {
@@ -157,11 +156,7 @@ fn hint(
         return Some(format!("see why with `berth plugin status {plugin}`"));
     }
     let full = full?;
-    Some(format!(
-        "release another volume of plugin {} on node {}, or run elsewhere: \
-         `berth volume placement` shows where",
-        spec.plugin, full.node
-    ))
+    Some(format!("release another volume of plugin {} on node {}", spec.plugin, full.node))
 }
 
 /// Volumes of a namespace, as stubs.

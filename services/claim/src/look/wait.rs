@@ -1,8 +1,11 @@
 //! What a claim waits for, and what a person can do about it; pure.
 
+use berth_contract::hint::{host_is_off, namespace_option, volume_argument};
 use berth_domain::plugin::{Half, Node, NodeState, Plugin};
+use berth_domain::proof::ProofKind;
 use berth_domain::volume::{CallKind, Claim, State, Volume};
-use berth_domain::{AllocId, NodeId, PluginId, Timestamp};
+use berth_domain::{AllocId, NodeId, PluginId, Timestamp, VolumeKey};
+use berth_service::call::{says_not_there, split_advice};
 
 /// How many of those ahead are named: as far as a person reads on.
 const NAMED_MAX: usize = 5;
@@ -41,6 +44,8 @@ impl<'a> Line<'a> {
 /// A claim, and what is around it.
 pub struct Around<'a> {
     pub now: Timestamp,
+    pub volume: &'a VolumeKey,
+    pub alloc: &'a AllocId,
     pub claim: &'a Claim,
     pub line: &'a Line<'a>,
     /// Whether its alloc has not ended.
@@ -126,20 +131,17 @@ impl Around<'_> {
         }
     }
 
-    /// What a person can do, when it does not go on by itself, or not as fast as one may want.
+    /// What a person can do, when it does not go on by itself, or not as fast as one may want. The
+    /// node comes with the revision of its record.
     pub fn hint(
         &self,
-        node: Option<&Node>,
+        node: Option<(&Node, u64)>,
         plugin: Option<(&PluginId, &Plugin)>,
         ready: impl Fn(&NodeId) -> bool,
     ) -> Option<String> {
         let Self { claim, .. } = self;
         if claim.exhausted {
-            let id = plugin.map(|(id, _)| id.to_string()).unwrap_or_default();
-            return Some(format!(
-                "release another volume of plugin {id} on node {}, or run elsewhere",
-                claim.node
-            ));
+            return Some(self.no_room(plugin, ready));
         }
         match claim.state {
             State::Taken if self.wanted => None,
@@ -147,7 +149,8 @@ impl Around<'_> {
                 "if it stays so, see with `nats micro ls` whether a volumewatcher runs".to_owned(),
             ),
             State::Waiting => self.line.ahead(claim).next().map(|(first, _)| {
-                format!("it is granted in its turn; to end the first: `berth alloc stop {first}`")
+                let stop = self.stop(first);
+                format!("it is granted in its turn; to end the first: {stop}")
             }),
             State::Unpublishing => self.on_node(node, plugin),
             State::Publishing | State::NodeDetached => self.at_controller(plugin, ready),
@@ -155,21 +158,33 @@ impl Around<'_> {
     }
 
     /// The node's agent is to unmount it.
-    fn on_node(&self, node: Option<&Node>, plugin: Option<(&PluginId, &Plugin)>) -> Option<String> {
+    fn on_node(
+        &self,
+        node: Option<(&Node, u64)>,
+        plugin: Option<(&PluginId, &Plugin)>,
+    ) -> Option<String> {
         let node_id = &self.claim.node;
+        let error = self.claim.error.as_deref().unwrap_or_default();
         match node {
-            Some(Node { gone: Some(_), .. }) => return None,
-            Some(Node { state: NodeState::Ready, .. }) => {}
-            Some(Node { state: NodeState::Down, since, .. }) => {
+            Some((Node { gone: Some(_), .. }, _)) => return None,
+            Some((Node { state: NodeState::Ready, .. }, _)) if says_not_there(error) => {
                 return Some(format!(
-                    "start the agent of node {node_id}, which is down since {since}; if the \
-                     host is off for good, say so with `berth node gone {node_id}`"
+                    "the agent of node {node_id} did not listen at the last try, and the node is \
+                     shown as ready until its lease ends: start the agent, or read its log; {}",
+                    host_is_off(node_id, None)
+                ));
+            }
+            Some((Node { state: NodeState::Ready, .. }, _)) => {}
+            Some((Node { state: NodeState::Down, since, .. }, revision)) => {
+                return Some(format!(
+                    "start the agent of node {node_id}, which is down since {since}; {}",
+                    host_is_off(node_id, Some(revision))
                 ));
             }
             None => {
                 return Some(format!(
-                    "nobody knows node {node_id}: start its agent there, or if the host is off for \
-                     good, say so with `berth node gone {node_id}`"
+                    "nobody knows node {node_id}: start its agent there; {}",
+                    host_is_off(node_id, Some(0))
                 ));
             }
         }
@@ -183,10 +198,14 @@ impl Around<'_> {
             None => {
                 Some(format!("start the plugin on node {node_id} and report it: nobody knows it"))
             }
-            Some((plugin, _)) => self.repeated(format!(
-                "see the last error, and `berth node status {node_id}` for what hangs there; if \
-                 {plugin} does not answer, read its log there and restart it"
-            )),
+            Some((plugin, _)) => self.repeated(match split_advice(error).1 {
+                Some(advice) => format!("{advice}{}", self.by_word()),
+                None => format!(
+                    "see the last error, and `berth node status {node_id}` for what hangs there; \
+                     if {plugin} does not answer, read its log there and restart it{}",
+                    self.by_word()
+                ),
+            }),
         }
     }
 
@@ -196,6 +215,7 @@ impl Around<'_> {
         plugin: Option<(&PluginId, &Plugin)>,
         ready: impl Fn(&NodeId) -> bool,
     ) -> Option<String> {
+        let error = self.claim.error.as_deref().unwrap_or_default();
         match plugin {
             _ if !self.claim.controller => None,
             None => Some("start a controller of its plugin: nobody knows one".to_owned()),
@@ -206,24 +226,78 @@ impl Around<'_> {
                     self.by_word()
                 ))
             }
-            Some((id, _)) => self.repeated(format!(
-                "see the last error, and mend in the storage what it says; if {id} does not \
-                 answer, read its log on the node that the error names and restart it there{}",
-                self.by_word()
-            )),
+            Some((id, _)) => self.repeated(match split_advice(error).1 {
+                Some(advice) => format!("{}{advice}{}", self.fence(), self.by_word()),
+                None => format!(
+                    "{}see the last error, and mend in the storage what it says; if {id} does not \
+                     answer, read its log on the node that the error names and restart it there{}",
+                    self.fence(),
+                    self.by_word()
+                ),
+            }),
         }
     }
 
-    /// The way out for a plugin that cannot say that the volume is detached (rule 16).
-    fn by_word(&self) -> String {
-        if !self.claim.denied {
+    /// A storage may keep a volume attached to a host that still reaches it, whatever a person says
+    /// of the node.
+    fn fence(&self) -> String {
+        let Some(proof) = self.claim.proof.as_ref().filter(|_| self.claim.denied) else {
             return String::new();
+        };
+        let node = &self.claim.node;
+        match proof.kind {
+            ProofKind::StorageFenced => String::new(),
+            ProofKind::PoweredOff | ProofKind::Confirmed => format!(
+                "the storage does not detach the volume from node {node}, which counts as gone: \
+                 where it refuses because the host still reaches it, fence the host at the \
+                 storage or switch it off; "
+            ),
         }
-        format!(
-            "; if it cannot say that the volume is detached, and the storage shows that it is, \
-             `berth volume detach VOLUME {} --detached-at-storage`",
-            self.claim.node
-        )
+    }
+
+    /// The way out for a plugin that cannot say that the volume is off the node (rule 18), or
+    /// detached from it (rule 16).
+    fn by_word(&self) -> String {
+        let (volume, node) = (volume_argument(self.volume), &self.claim.node);
+        match self.claim.state {
+            _ if !self.claim.denied => String::new(),
+            State::Unpublishing => format!(
+                "; if it never takes the volume down, and nothing of the volume is left on the \
+                 node, `berth volume detach {volume} {node} --unstaged-on-node --yes`"
+            ),
+            _ => format!(
+                "; if it cannot say that the volume is detached, and the storage shows that it \
+                 is, `berth volume detach {volume} {node} --detached-at-storage --yes`"
+            ),
+        }
+    }
+
+    /// The plugin has no room on the node. While this claim stands, the plugin is asked for no
+    /// other node (rule 7), so another one is of use only once its alloc is stopped.
+    fn no_room(
+        &self,
+        plugin: Option<(&PluginId, &Plugin)>,
+        ready: impl Fn(&NodeId) -> bool,
+    ) -> String {
+        let node = &self.claim.node;
+        let Some((id, found)) = plugin else {
+            return format!("release another volume of its plugin on node {node}");
+        };
+        let serves = |(at, half): &(NodeId, Half)| *half == Half::Node && at != node && ready(at);
+        let mut others = found.instances.iter().filter(|(place, one)| one.healthy && serves(place));
+        let elsewhere = others.next().map(|_| {
+            format!(
+                "; or {}, and place it where `berth volume placement --volume {}` finds room",
+                self.stop(self.alloc),
+                volume_argument(self.volume)
+            )
+        });
+        let elsewhere = elsewhere.unwrap_or_default();
+        format!("release another volume of plugin {id} on node {node}{elsewhere}")
+    }
+
+    fn stop(&self, alloc: &AllocId) -> String {
+        format!("`berth alloc stop {alloc}{}`", namespace_option(&self.volume.namespace))
     }
 
     /// What helps with a call that has failed and is made again, whatever is done.

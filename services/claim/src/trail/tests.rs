@@ -43,6 +43,7 @@ fn claim(state: State, attempt: Option<Attempt>) -> Claim {
         place_until: None,
         exhausted: false,
         denied: false,
+        unstaged_by: None,
         proof: None,
         attempt,
         epoch: 7,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use berth_domain::access::{AccessMode, AttachmentMode};
 use berth_domain::volume::State;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::LISTS;
 use super::list::{self, ListView, Page};
@@ -77,7 +77,9 @@ pub enum VolumeCommand {
     /// can say that the volume is unmounted there: while it is away the release stands, visibly,
     /// until it is back or `berth node gone` says that the host is off for good. A plugin whose
     /// controller cannot say that the volume is detached (it was deleted at the storage, say) keeps
-    /// the claim too, until it can, or somebody who has looked says it: --detached-at-storage.
+    /// the claim too, until it can, or somebody who has looked says it: --detached-at-storage. A
+    /// plugin that never takes the volume down on the node, although nothing of it is left there:
+    /// --unstaged-on-node.
     #[command(after_long_help = "EXAMPLES
     berth volume detach data n7
     berth volume detach data n7 --detached-at-storage --yes --reason 'deleted at the storage'
@@ -164,6 +166,9 @@ pub struct Placement {
 
 /// `berth volume detach`
 #[derive(Debug, Args)]
+#[command(group(
+    ArgGroup::new("answered_for").multiple(true).args(["detached_at_storage", "unstaged_on_node"])
+))]
 pub struct Detach {
     /// Which volume
     pub id: VolumeId,
@@ -176,11 +181,16 @@ pub struct Detach {
     /// stands in for the plugin's answer, where it was asked and cannot give it
     #[arg(long, requires = "yes")]
     pub detached_at_storage: bool,
+    /// The node itself was looked at, and nothing of the volume is left there, no device and no
+    /// session: this stands in for the plugin's answer on the node, where it was asked and answers
+    /// with errors; the node's agent must find nothing mounted
+    #[arg(long, requires = "yes")]
+    pub unstaged_on_node: bool,
     /// Yes, whoever says so answers for it
-    #[arg(long, requires = "detached_at_storage")]
+    #[arg(long, requires = "answered_for")]
     pub yes: bool,
     /// Who says so; user and host unless given
-    #[arg(long, value_name = "NAME", requires = "detached_at_storage")]
+    #[arg(long, value_name = "NAME", requires = "answered_for")]
     pub by: Option<String>,
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::hint::namespace_option;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::volume::{Detach as Message, Detached};
 use berth_contract::problem::Problem;
@@ -35,6 +36,7 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
         node: args.node.clone(),
         reason: args.reason.clone(),
         confirmed_by: args.detached_at_storage.then(by),
+        unstaged_by: args.unstaged_on_node.then(by),
     };
     let question = session.about(Namespaced::VolumeDetach);
     let patience = session.patience(DETACH_PATIENCE);
@@ -92,7 +94,10 @@ fn unfinished(detached: &Detached, waited: Duration, now: Timestamp) -> Failure 
     if let Some(more) = left.checked_sub(claims.len()).filter(|more| *more > 0) {
         told.push(format!("{more} more"));
     }
-    let goes_on = format!("berth claim status --volume {id} shows how far it is; it goes on");
+    let namespace = claims.first().map(|claim| namespace_option(&claim.namespace));
+    let namespace = namespace.unwrap_or_default();
+    let goes_on =
+        format!("`berth claim status --volume {id}{namespace}` shows how far it is; it goes on");
     let next = match hint {
         Some(hint) => format!("{}\n{goes_on}", plain(hint)),
         None => goes_on,

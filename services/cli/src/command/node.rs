@@ -19,7 +19,6 @@ use tokio::time::{Instant, sleep};
 use super::listing::{self, Answer, ask_newer};
 use crate::args;
 use crate::failure::Failure;
-use crate::output::say;
 use crate::session::{Question, Session};
 use crate::show::{self, NodeTruth};
 
@@ -27,6 +26,10 @@ use crate::show::{self, NodeTruth};
 const AGENT: Duration = Duration::from_secs(3);
 /// How often a node that is watched is asked about.
 const TRUTH_POLL: Duration = Duration::from_secs(2);
+/// How long claims of a node that is gone are followed: most are released at once.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+/// How often they are looked at.
+const RELEASE_POLL: Duration = Duration::from_millis(300);
 /// How long a plugin may take to unpublish and unstage.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(60);
 /// Whoever asks there is told of all namespaces.
@@ -141,11 +144,30 @@ pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failur
     let body =
         Gone { node: node.clone(), kind: args.kind, by, note: args.note.clone(), seen: args.seen };
     let declared: Declared = session.ask(&Question::global(Verb::NodeGone), &body).await?;
-    session.output.reply(&declared, |declared| show::declared(&node, declared));
-    say(format_args!(
-        "its claims are released now: `berth claim status` shows those that are left"
-    ));
+    let claims = await_released(session, &node).await.or(declared.claims);
+    let declared = Declared { claims, ..declared };
+    session.output.reply(&declared, |declared| show::declared(&node, declared, clock::now()));
     Ok(())
+}
+
+/// The claims of the node that are left once each is released or has failed; or after a while. None
+/// when nobody answers for them.
+async fn await_released(session: &Session, node: &NodeId) -> Option<Vec<ClaimStatus>> {
+    let until = Instant::now() + RELEASE_PATIENCE;
+    let mut left = None;
+    loop {
+        if let Ok((claims, _)) = claims(session, node).await {
+            let is_over = claims.iter().all(|claim| claim.tries > 0);
+            left = Some(claims);
+            if is_over {
+                return left;
+            }
+        }
+        if Instant::now() + RELEASE_POLL >= until {
+            return left;
+        }
+        sleep(RELEASE_POLL).await;
+    }
 }
 
 /// Has a node unmount what no claim covers.

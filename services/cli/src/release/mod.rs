@@ -149,7 +149,7 @@ pub fn unfinished(alloc: &AllocStatus) -> Option<Failure> {
         exit: exit::UNAVAILABLE,
         message: format!("not everything of {} is free yet: {}", alloc.id, claims.join("; ")),
         next: format!(
-            "it is tried until it succeeds, also without this; berth claim status --alloc {} \
+            "it is tried until it succeeds, also without this; `berth claim status --alloc {}` \
              shows\nhow far it is, and what to do where it does not go on",
             alloc.id
         ),

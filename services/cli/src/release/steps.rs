@@ -169,6 +169,7 @@ mod tests {
             ahead: Vec::new(),
             exhausted: false,
             proof: None,
+            unstaged_by: None,
             hint: None,
             waits_for: Some("the agent of n1".to_owned()),
             tries,

@@ -46,6 +46,8 @@ pub struct Plan {
     /// Outer paths first.
     views: Vec<View>,
     mounts: TaskDriverMounts,
+    /// Whether it waits for volumes, also for those that are still to be registered.
+    waits: bool,
     note: String,
 }
 
@@ -105,6 +107,7 @@ impl Plan {
             volumes,
             views,
             mounts: args.task_driver_mounts,
+            waits: args.wait.is_some(),
             note: what,
         })
     }
@@ -145,6 +148,7 @@ impl Plan {
             volumes: self.requests.clone(),
             note: Some(self.note.clone()),
             task_driver_mounts: self.mounts,
+            allow_missing: self.waits,
         }
     }
 

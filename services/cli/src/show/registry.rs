@@ -133,10 +133,22 @@ pub fn node(node: &NodeStatus, now: Timestamp) -> String {
 }
 
 /// A node that counts as gone from now on.
-pub fn declared(node: &NodeId, declared: &Declared) -> String {
-    let Declared { proof } = declared;
-    format!("{node} counts as gone: {proof}\nuntil it is back: {}\n", kept_up(proof.kind))
+pub fn declared(node: &NodeId, declared: &Declared, now: Timestamp) -> String {
+    let Declared { proof, claims } = declared;
+    let left = match claims.as_deref() {
+        None => format!(
+            "which claims are left is not known: \
+             `berth claim status --node {node} --namespace '*'` shows them\n"
+        ),
+        Some([]) => "no claim of the node is left\n".to_owned(),
+        Some(claims) => format!("{CLAIMS_LEFT}\n{}", super::claims(claims, now)),
+    };
+    format!("{node} counts as gone: {proof}\nuntil it is back: {}\n{left}", kept_up(proof.kind))
 }
+
+/// What is said above the claims of a node that counts as gone.
+pub const CLAIMS_LEFT: &str = "claims that are left, each until its controller has detached the \
+                               volume from the node:";
 
 /// What must stay as it is for as long as the node counts as gone.
 fn kept_up(kind: ProofKind) -> &'static str {

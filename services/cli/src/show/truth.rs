@@ -58,6 +58,7 @@ pub fn truth(truth: &NodeTruth, now: Timestamp) -> String {
         parts.push("the claims of the node are not known: nobody answers for them\n".to_owned());
     } else if !others.is_empty() {
         let heading = match truth.agent {
+            _ if truth.node.gone.is_some() => registry::CLAIMS_LEFT,
             Some(_) => "claimed, and not mounted:",
             None => "claimed; whether they are mounted is not known:",
         };

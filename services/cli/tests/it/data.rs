@@ -59,6 +59,7 @@ pub fn taken(alloc: &str) -> ClaimStatus {
         ahead: Vec::new(),
         exhausted: false,
         proof: None,
+        unstaged_by: None,
         hint: None,
         tries: 0,
         error: None,

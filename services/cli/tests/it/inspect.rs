@@ -5,7 +5,7 @@
 
 mod check;
 mod commands;
-mod words;
+pub mod words;
 
 use std::fs;
 

@@ -13,6 +13,7 @@ mod events;
 mod exit_codes;
 mod failures;
 mod help;
+mod hints;
 mod inspect;
 mod lists;
 mod run;

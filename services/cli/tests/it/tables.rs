@@ -56,12 +56,15 @@ fn nodes_and_one_with_its_instances() {
 #[test]
 fn a_node_that_is_gone_or_has_left() {
     let (n3, gone) = (data::node_gone(), data::proof());
+    let stuck = data::stuck("web-1");
     let left = |known, instances, gone| show::left(&n3.id, &Left { known, instances, gone });
     let nodes = Nodes { index: 44, nodes: vec![n3.clone()], next: None, unreadable: Vec::new() };
     let all = [
         show::nodes(&nodes, None, NOW),
         show::node(&n3, NOW),
-        show::declared(&n3.id, &Declared { proof: gone }),
+        show::declared(&n3.id, &Declared { proof: gone.clone(), claims: None }, NOW),
+        show::declared(&n3.id, &Declared { proof: gone.clone(), claims: Some(Vec::new()) }, NOW),
+        show::declared(&n3.id, &Declared { proof: gone, claims: Some(vec![stuck]) }, NOW),
         left(true, 2, false),
         left(true, 1, true),
         left(false, 0, false),

@@ -223,6 +223,7 @@ fn claim(state: State) -> Claim {
         place_until: None,
         exhausted: false,
         denied: false,
+        unstaged_by: None,
         proof: None,
         attempt: None,
         epoch: 0,

@@ -5,6 +5,7 @@ use std::future::Future;
 
 use berth_bus::{Bus, Request};
 use berth_contract::code::Code;
+use berth_contract::hint::volume_argument;
 use berth_contract::message::call::{Call, Called, Validate, Validated};
 use berth_contract::problem::Problem;
 use berth_contract::subject::ControllerRpc;
@@ -106,9 +107,10 @@ impl Executor {
             node_id: external_node(&call).map_err(told)?,
             ..v1::ControllerUnpublishVolumeRequest::default()
         };
+        let (volume, node) = (volume_argument(&call.volume_key()), call.node.clone());
         let work = async move {
             wanted.secrets = secrets.await?;
-            asked.call(wanted).await.map_err(|error| not_detached(&error))?;
+            asked.call(wanted).await.map_err(|error| not_detached(&volume, &node, &error))?;
             Ok(Called::default())
         };
         self.run(&call, request, &plugin, work).await.map_err(told)
@@ -243,8 +245,8 @@ impl Executor {
 }
 
 /// What a failed detach leaves its claim with. What stays for as long as the plugin knows nothing
-/// says so itself, and what ends it.
-fn not_detached(error: &CallError) -> Problem {
+/// says so itself, and what ends it; the volume is written as an argument.
+fn not_detached(volume: &str, node: &NodeId, error: &CallError) -> Problem {
     let problem = plugin::problem(error);
     if may_be_at_work(error) {
         return Problem { code: Code::StillBusy, ..problem };
@@ -255,7 +257,7 @@ fn not_detached(error: &CallError) -> Problem {
     let message = format!(
         "{}; by CSI that is not to say that the volume is detached: it ends when the plugin \
          answers OK, or somebody who has looked at the storage says it with `berth volume detach \
-         VOLUME NODE --detached-at-storage`",
+         {volume} {node} --detached-at-storage --yes`",
         problem.message
     );
     Problem { message, ..problem }
@@ -263,7 +265,7 @@ fn not_detached(error: &CallError) -> Problem {
 
 /// Whether the plugin may be at this call or an earlier one for the volume: it says so, or was not
 /// heard. While it may, nobody can answer in its place (rule 16).
-fn may_be_at_work(error: &CallError) -> bool {
+pub(crate) fn may_be_at_work(error: &CallError) -> bool {
     use CsiCode::{Aborted, Cancelled, DeadlineExceeded};
     match &error.failure {
         Failure::Unreachable { .. } => false,

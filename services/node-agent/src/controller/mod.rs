@@ -36,6 +36,7 @@ use crate::plugin::{Plugin, View};
 use crate::tell::Teller;
 
 use execute::Executor;
+pub(crate) use execute::may_be_at_work;
 
 /// Calls of one kind under way at once.
 const MAX_IN_FLIGHT: u32 = 256;

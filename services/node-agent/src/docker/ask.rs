@@ -57,6 +57,7 @@ impl Asker {
             volumes: vec![request],
             note: Some(format!("Docker volume {name}")),
             task_driver_mounts: TaskDriverMounts::All,
+            allow_missing: false,
         };
         let verb = Namespaced::AllocRegister;
         self.about::<AllocStatus>(verb, namespace, &register, REQUEST_TIMEOUT).await.map(drop)

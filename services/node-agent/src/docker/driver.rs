@@ -304,7 +304,7 @@ fn unknown_volume(target: &Target, problem: &Problem) -> String {
     }
     format!(
         "there is no volume {} in Berth's namespace {} ({}); next: register it with `berth volume \
-         register`, or say which is meant with the options volume and namespace",
+         register FILE`, or say which is meant with the options volume and namespace",
         target.volume, target.namespace, problem.code
     )
 }

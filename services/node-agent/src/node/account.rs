@@ -12,11 +12,12 @@
 use std::collections::BTreeSet;
 
 use berth_contract::code::Code;
+use berth_contract::hint::volume_argument;
 use berth_contract::message::call::Call;
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_domain::access::AccessMode;
-use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
+use berth_domain::{AllocId, PluginId, VolumeKey};
 use berth_host::MountTable;
 
 use super::Mounter;
@@ -65,12 +66,8 @@ impl Mounter {
         let uncovered = uses.find(|(other, entry)| !is_covered(other) && is_certain(other, entry));
         let node = &self.parts.host.node;
         let (whose, path, undo) = if let Some((other, entry)) = uncovered {
-            let namespace = Some(&volume.namespace).filter(|one| **one != Namespace::default());
-            let namespace = namespace.map(|one| format!(" --namespace {one}")).unwrap_or_default();
-            let undo = format!(
-                "`berth node unmount {node} {}{namespace}`; this goes on by itself",
-                volume.volume
-            );
+            let argument = volume_argument(volume);
+            let undo = format!("`berth node unmount {node} {argument}`; this goes on by itself");
             (format!("alloc {other}"), entry.target.clone(), undo)
         } else {
             // An agent that lost its journal has the mount table; paths follow from the ids.

@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::hint::namespace_option;
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
-use berth_domain::{Namespace, Timestamp};
+use berth_domain::Timestamp;
 use berth_service::clock;
 
 use super::{Mounter, bind, mounts};
@@ -48,14 +49,13 @@ impl Mounter {
         };
         self.parts.looks.soon();
         let message = format!("the volume is mounted at {}, and {why}", place.target.display());
-        let elsewhere = Some(&grant.namespace).filter(|one| **one != Namespace::default());
         let next = format!(
             "`berth volume republish {} --node {} --alloc {}{}` brings it back; leave --alloc away \
              where the volume is dead for others on the node, too",
             grant.volume,
             self.parts.host.node,
             grant.alloc,
-            elsewhere.map(|one| format!(" --namespace {one}")).unwrap_or_default()
+            namespace_option(&grant.namespace)
         );
         let problem = Problem::new(Code::MountFailed, message).next(next);
         Err(if is_final { problem } else { problem.retryable() })

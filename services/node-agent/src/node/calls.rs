@@ -8,13 +8,16 @@ use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::rpc::Unary;
-use berth_csi::{CallError, Class, Remedy, Rpc, v1};
+use berth_csi::{Class, Remedy, Rpc, v1};
 use berth_domain::access::{AttachmentMode, Capability, Mode};
+use berth_domain::proof::Proof;
 use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 
+use super::unstaged::RefusedPaths;
 use super::{dirs, local, mounts};
+use crate::controller::may_be_at_work;
 use crate::host_pool::VolumeHost;
 use crate::journal::{Journal, Use};
 use crate::lane::check_time;
@@ -47,6 +50,10 @@ pub(super) struct Caller {
     pub(super) host: VolumeHost,
     /// No call begins past this.
     pub(super) deadline: Timestamp,
+    /// Where the plugin takes nothing down although nothing is mounted.
+    pub(super) refused: RefusedPaths,
+    /// Who said that nothing of the volume is left here (rule 18).
+    pub(super) unstaged_by: Option<Proof>,
 }
 
 /// Where an intent is on record.
@@ -123,6 +130,7 @@ impl Caller {
         let at = |problem: Problem| problem.at("node.stage");
         check_time(self.deadline).map_err(at)?;
         dirs::make(&self.host, staging).await.map_err(local(Code::MountFailed)).map_err(at)?;
+        self.refused.remove(staging);
         let request = v1::NodeStageVolumeRequest {
             volume_id: self.external_id.clone(),
             publish_context: using.publish_context.clone(),
@@ -143,6 +151,7 @@ impl Caller {
     ) -> Result<(), NotPublished> {
         let at = |problem: Problem| NotPublished::Failed(problem.at("node.publish"));
         check_time(self.deadline).map_err(at)?;
+        self.refused.remove(target);
         // The target itself is the plugin's to make (CSI, NodePublishVolume).
         let parent = target.parent().unwrap_or(target);
         dirs::make(&self.host, parent).await.map_err(local(Code::MountFailed)).map_err(at)?;
@@ -207,24 +216,41 @@ impl Caller {
     /// The kernel's word counts, not the plugin's (rule 11): neither that something is gone, nor
     /// that it was never there.
     async fn undo<R: Unary>(&self, request: R, path: &Path) -> Result<(), Problem> {
-        match self.plugin.call(request).await {
-            Ok(_) => self.confirm_gone(path, R::RPC).await,
-            // A plugin that has lost the volume says so for ever. That is no success; that nothing
-            // is mounted there, and nothing lies there, is one.
-            Err(error) if error.code() == Some(berth_csi::Code::NotFound) => {
-                if mounts(Code::UnmountFailed).await?.has(path) {
-                    let next = "unmount it by hand, once nothing uses it";
-                    return Err(lost(&error, path, "the volume is still mounted at", next));
-                }
-                if !dirs::is_bare(&self.host, path).await {
-                    let next = "see what it is, and take it away by hand";
-                    return Err(lost(&error, path, "something lies at", next));
-                }
-                tracing::warn!(%error, path = %path.display(), "nothing is there: taken as undone");
-                Ok(())
-            }
-            Err(error) => Err(plugin::problem(&error)),
+        let Err(error) = self.plugin.call(request).await else {
+            return self.confirm_gone(path, R::RPC).await;
+        };
+        let problem = plugin::problem(&error);
+        if may_be_at_work(&error) {
+            return Err(Problem { code: Code::StillBusy, ..problem });
         }
+        let Some(code) = error.code() else { return Err(problem) };
+        let shown = path.display();
+        if mounts(Code::UnmountFailed).await?.has(path) {
+            let message = format!("{}; the volume is still mounted at {shown}", problem.message);
+            let left = Problem::new(Code::UnmountFailed, message).retryable();
+            return Err(left.next(unmount_by_hand(path)));
+        }
+        if !dirs::is_bare(&self.host, path).await {
+            let message = format!("{}; something lies at {shown}", problem.message);
+            let next = format!(
+                "see what it is with `ls -la {shown}`, and take it away by hand; the release goes \
+                 on by itself then"
+            );
+            return Err(Problem::new(Code::UnmountFailed, message).retryable().next(next));
+        }
+        // A plugin that has lost the volume says so for ever. That is no success; that nothing is
+        // mounted there, and nothing lies there, is one.
+        if code == berth_csi::Code::NotFound {
+            tracing::warn!(%error, path = %shown, "nothing is there: taken as undone");
+            return Ok(());
+        }
+        let refused_before = self.refused.insert(path);
+        if let Some(word) = self.unstaged_by.as_ref().filter(|_| refused_before) {
+            tracing::warn!(%error, path = %shown, %word, "taken as undone by a person's word");
+            return Ok(());
+        }
+        let message = format!("{}; nothing is mounted at {shown}", problem.message);
+        Err(Problem { message, next: problem.code.next().to_owned(), ..problem })
     }
 
     async fn confirm_gone(&self, path: &Path, rpc: Rpc) -> Result<(), Problem> {
@@ -234,7 +260,8 @@ impl Caller {
                 self.plugin.id,
                 path.display()
             );
-            return Err(Problem::new(Code::UnmountFailed, message).retryable());
+            let left = Problem::new(Code::UnmountFailed, message).retryable();
+            return Err(left.next(unmount_by_hand(path)));
         }
         dirs::remove(&self.host, path).await.map_err(local(Code::UnmountFailed))
     }
@@ -245,14 +272,14 @@ impl Caller {
     }
 }
 
-/// A plugin that does not know the volume will not undo what is here. This is what is kept with the
-/// claim, so it says itself what ends it.
-fn lost(error: &CallError, path: &Path, there: &str, next: &str) -> Problem {
-    let problem = plugin::problem(error);
+/// What a person does where the plugin leaves a mount.
+fn unmount_by_hand(path: &Path) -> String {
     let path = path.display();
-    let message = format!("{}; {there} {path}: {next}", problem.message);
-    Problem { message, ..problem }
-        .next(format!("{next} ({path}); the release goes on by itself then"))
+    format!(
+        "on this node, see with `findmnt --mountpoint {path}` what it is and with `fuser -vm \
+         {path}` which processes use it; once none does, `umount {path}`; the release goes on by \
+         itself then"
+    )
 }
 
 /// Why a volume is not published.

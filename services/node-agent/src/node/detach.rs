@@ -4,6 +4,7 @@ use berth_contract::code::Code;
 use berth_contract::message::call::{Call, Called};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_domain::proof::Proof;
 use berth_domain::volume::CallKind;
 use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
 use berth_host::{Mount, MountTable};
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 use super::account::Beside;
 use super::calls::Caller;
-use super::{Mounter, dirs, local, mounts, no_plugin};
+use super::{Mounter, dirs, local, mounts, no_plugin, unstaged};
 use crate::journal::Use;
 use crate::lane::{Lane, Turn, Work};
 use crate::plan::{self, Departure, NodeCall, Scene};
@@ -34,6 +35,8 @@ pub(super) struct Leaving {
     pub(super) external_id: String,
     /// What the caller knows of the other claims on this node; none where it does not matter.
     pub(super) beside: Option<Beside>,
+    /// Who said that nothing of the volume is left here (rule 18).
+    pub(super) unstaged_by: Option<Proof>,
 }
 
 impl Mounter {
@@ -66,6 +69,7 @@ impl Mounter {
                 plugin: call.plugin.clone(),
                 external_id: call.external_id.clone(),
                 beside: Beside::of_call(&call),
+                unstaged_by: call.unstaged_by.clone(),
             };
             async move { mounter.leave(&leaving, at_work, deadline, trace).await }
         };
@@ -115,7 +119,8 @@ impl Mounter {
         deadline: Timestamp,
         trace: TraceContext,
     ) -> Result<(), Problem> {
-        let Leaving { volume, alloc, epoch, plugin: plugin_id, external_id, beside } = leaving;
+        let Leaving { volume, alloc, epoch, plugin: plugin_id, external_id, beside, unstaged_by } =
+            leaving;
         let epoch = *epoch;
         let journal = &self.parts.journal;
         let known = journal.volume(volume);
@@ -148,7 +153,11 @@ impl Mounter {
         self.check_before(&departing).await?;
         let (external_id, began) = (external_id.clone(), Instant::now());
         self.parts.binds.undo(&host, &place).await?;
-        let caller = Caller { plugin, external_id, host, deadline };
+        if unstaged_by.is_some() {
+            unstaged::check_device(&host, noted).await?;
+        }
+        let (refused, unstaged_by) = (self.refused.clone(), unstaged_by.clone());
+        let caller = Caller { plugin, external_id, host, deadline, refused, unstaged_by };
         caller.take_down(&calls).await?;
         self.check_after(&departing).await?;
         dirs::remove(&caller.host, &place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;

@@ -74,48 +74,16 @@ pub(super) async fn take(
             %problem,
             "not granted yet"
         );
-        last = Some(worth_telling(last, problem, given));
+        let is_late = problem.code == Code::Late;
+        last = Some(problem.or_reason(last, given >= AGAIN.max));
         // Who was kept waiting for the answer asks again at once, so as to miss nothing.
         tries = if asked.elapsed() > AGAIN.max { 1 } else { tries + 1 };
-        let again = if last_is_late(last.as_ref()) { AGAIN_LATE } else { AGAIN };
+        let again = if is_late { AGAIN_LATE } else { AGAIN };
         sleep(again.wait(tries, clock::jitter()).min(left_until(deadline))).await;
     }
-}
-
-fn last_is_late(last: Option<&Problem>) -> bool {
-    last.is_some_and(|problem| problem.code == Code::Late)
 }
 
 /// How long it may still be asked.
 pub(super) fn left_until(deadline: Timestamp) -> Duration {
     deadline.since(clock::now()).saturating_sub(TO_ANSWER)
-}
-
-/// Why there is no grant: that the last asking of many had no time to be answered says less than
-/// what was answered before it.
-fn worth_telling(before: Option<Problem>, problem: Problem, given: Duration) -> Problem {
-    match before {
-        Some(said) if problem.code == Code::NoAnswer && given < AGAIN.max => said,
-        _ => problem,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_asking_without_time_takes_no_reason_away() {
-        let (brief, long) = (Duration::from_millis(9), TRY.max);
-        let of = |code| Problem::new(code, "so").retryable();
-        for (before, now, given, told) in [
-            (Some(Code::PluginUnhealthy), Code::NoAnswer, brief, Code::PluginUnhealthy),
-            (Some(Code::PluginUnhealthy), Code::NoAnswer, long, Code::NoAnswer),
-            (Some(Code::PluginUnhealthy), Code::AccessInUse, brief, Code::AccessInUse),
-            (None, Code::NoAnswer, brief, Code::NoAnswer),
-        ] {
-            let problem = worth_telling(before.map(of), of(now), given);
-            assert_eq!(problem.code, told, "{before:?}, then {now:?} within {given:?}");
-        }
-    }
 }

@@ -25,6 +25,7 @@ mod republish;
 mod status;
 mod undo;
 mod unmount;
+mod unstaged;
 mod watch;
 
 use std::error::Error;
@@ -52,11 +53,13 @@ use berth_service::runs::Runs;
 pub use bind::Binds;
 pub use endpoints::serve;
 pub use status::log_what_is_here;
+use unstaged::RefusedPaths;
 
 /// Mounts and takes down volumes. Cheap to clone.
 #[derive(Clone)]
 pub struct Mounter {
     parts: Arc<Parts>,
+    refused: RefusedPaths,
 }
 
 /// What a [`Mounter`] works with.
@@ -98,7 +101,7 @@ pub struct Parts {
 impl Mounter {
     /// One that works with these.
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts) }
+        Self { parts: Arc::new(parts), refused: RefusedPaths::default() }
     }
 
     fn plugin(&self, id: &PluginId) -> Result<Plugin, Problem> {

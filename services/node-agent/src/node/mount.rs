@@ -152,8 +152,14 @@ impl Mounter {
                 secrets,
             };
             let (external_id, began) = (grant.external_id.clone(), Instant::now());
-            let caller =
-                Caller { plugin: plugin.clone(), external_id, host: host.clone(), deadline };
+            let caller = Caller {
+                plugin: plugin.clone(),
+                external_id,
+                host: host.clone(),
+                deadline,
+                refused: self.refused.clone(),
+                unstaged_by: None,
+            };
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
                 self.parts.binds.undo(&host, &place).await?;
             }

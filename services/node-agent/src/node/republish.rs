@@ -55,8 +55,11 @@ impl Mounter {
         let allocs: Vec<AllocId> = uses.into_keys().filter(asked).collect();
         let Some(first) = allocs.first().cloned() else {
             let message = "nothing of the volume is mounted on this node for whom it was asked";
-            let next = "look with `berth node status NODE`; an alloc that has no mount gets one by \
-                        asking for it";
+            let next = format!(
+                "look with `berth node status {}`; an alloc that has no mount gets one by asking \
+                 for it",
+                self.parts.host.node
+            );
             return Err(told(Problem::new(Code::NoSuchClaim, message).next(next)));
         };
         let mut grants = Vec::new();
@@ -156,7 +159,14 @@ impl Mounter {
         drop(entered);
         let (external_id, began) = (first.external_id.clone(), Instant::now());
         let host = self.host(&plugin.id, &place);
-        let caller = Caller { plugin: plugin.clone(), external_id, host, deadline };
+        let caller = Caller {
+            plugin: plugin.clone(),
+            external_id,
+            host,
+            deadline,
+            refused: self.refused.clone(),
+            unstaged_by: None,
+        };
         for (alloc, ..) in &allocs {
             let place = self.parts.paths.place(&plugin.id, volume, alloc);
             let undone = self.parts.binds.undo(&caller.host, &place).await;

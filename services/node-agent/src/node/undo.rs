@@ -80,6 +80,7 @@ impl Mounter {
             plugin: entry.plugin.clone(),
             external_id: entry.external_id.clone(),
             beside: None,
+            unstaged_by: None,
         };
         let plugin = self.parts.plugins.get(&entry.plugin).map(|plugin| plugin.at_work(trace));
         let told_of = Work {

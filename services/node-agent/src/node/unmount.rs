@@ -4,11 +4,12 @@
 //! the plugin undoes it as the journal says it was mounted.
 
 use berth_contract::code::Code;
+use berth_contract::hint;
 use berth_contract::message::agent::{Unmount, Unmounted, UnmountedMount};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::UnaccountedMount;
-use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, NodeId, Timestamp, VolumeKey};
 
 use super::Mounter;
 use super::grant::left_until;
@@ -31,7 +32,7 @@ impl Mounter {
         let mut uses = self.parts.journal.volume(&volume).uses;
         uses.retain(|alloc, _| request.alloc.as_ref().is_none_or(|meant| meant == alloc));
         if uses.is_empty() {
-            return Err(told(nothing_due(&volume, None)));
+            return Err(told(nothing_due(&volume, &self.parts.host.node, None)));
         }
         let here = uses.keys().map(|alloc| (volume.clone(), alloc.clone())).collect();
         let claimed = compare::ask(&self.parts.bus, node, &here, left_until(deadline)).await;
@@ -57,7 +58,7 @@ impl Mounter {
             }
         }
         if due.is_empty() {
-            return Err(told(nothing_due(&volume, covered.first())));
+            return Err(told(nothing_due(&volume, &self.parts.host.node, covered.first())));
         }
         let mut mounts = Vec::new();
         for (alloc, entry) in due {
@@ -73,27 +74,31 @@ impl Mounter {
     /// These are all mounts of the node that no claim covers; new ones are told.
     pub(crate) fn tell_unaccounted(&self, all: Vec<UnaccountedMount>) {
         for mount in self.parts.unaccounted.replace(all) {
+            let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());
             self.parts.tell.mount_unaccounted(&mount);
             tracing::warn!(
                 namespace = %mount.namespace,
                 volume = %mount.volume,
                 alloc = %mount.alloc,
                 path = mount.path,
-                "mounted here, and its claim is gone: its workload must not write any more; end \
-                 it, then `berth node unmount`"
+                next = hint::unmount(&volume, &self.parts.host.node),
+                "mounted here, and its claim is gone: its workload must not write any more"
             );
         }
     }
 }
 
-fn nothing_due(volume: &VolumeKey, covered: Option<&AllocId>) -> Problem {
+fn nothing_due(volume: &VolumeKey, node: &NodeId, covered: Option<&AllocId>) -> Problem {
     if let Some(alloc) = covered {
         let message = format!("alloc {alloc} has a claim on volume {volume} for this node");
-        let next = format!("end its workload, then `berth alloc stop {alloc}`");
+        let namespace = hint::namespace_option(&volume.namespace);
+        let next = format!("end its workload, then `berth alloc stop {alloc}{namespace}`");
         return Problem::new(Code::Held, message).next(next);
     }
     let message = format!("the journal of this node has no mount of volume {volume}");
-    let next = "`berth node status NODE` shows what is mounted; a mount that the journal does not \
-        know is unmounted by hand";
+    let next = format!(
+        "`berth node status {node}` shows what is mounted; a mount that the journal does not know \
+         is unmounted by hand"
+    );
     Problem::new(Code::NoSuchClaim, message).next(next)
 }

@@ -310,8 +310,9 @@ async fn what_a_plugin_that_lost_the_volume_leaves_is_named_and_goes_on_once_unm
         revision += 1;
         let refused = world.detach("a", 7, revision).await.unwrap_err();
         let at = world.mounts().into_iter().find(|point| (*point == *path) == (left == 0)).unwrap();
-        let told = format!("still mounted at {}: unmount it by hand", at.display());
+        let told = format!("still mounted at {}", at.display());
         assert!(refused.retryable && refused.message.contains(&told), "{refused}");
+        assert!(refused.next.contains(&format!("`umount {}`", at.display())), "{}", refused.next);
         assert!(refused.message.contains("NOT_FOUND"), "{refused}");
         umount2(&at, MntFlags::empty()).unwrap();
     }

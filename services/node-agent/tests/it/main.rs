@@ -26,4 +26,5 @@ mod plugins;
 mod reboot;
 mod trusted;
 mod unclaimed;
+mod unstaged;
 mod world;

@@ -402,6 +402,7 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
         controller: None,
         ask_first: Vec::new(),
         claims_beside: None,
+        unstaged_by: None,
         access: AccessMode::SingleNodeMultiWriter,
         mode: Mode::Write,
         attachment: AttachmentMode::FileSystem,

@@ -32,6 +32,10 @@ pub struct Register {
     /// are refused here, before anything is attached (E7).
     #[serde(default, skip_serializing_if = "TaskDriverMounts::is_default")]
     pub task_driver_mounts: TaskDriverMounts,
+    /// Take an alloc whose node or volumes are not there yet. Without it such an alloc is refused,
+    /// with all that is missing. `claim.take` with `wait` waits for them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_missing: bool,
 }
 decode_struct!(Register {
     id,
@@ -40,6 +44,7 @@ decode_struct!(Register {
     volumes,
     note,
     task_driver_mounts = TaskDriverMounts::All,
+    allow_missing = false,
 });
 
 impl Decode for VolumeRequest {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::proof::Proof;
 use berth_domain::volume::{CallKind, MountOptions};
 use berth_domain::{
     AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId, VolumeKey,
@@ -55,6 +56,11 @@ pub struct Call {
     /// service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims_beside: Option<BTreeSet<AllocId>>,
+    /// For `agent.detach`: who said that nothing of the volume is left on the node (rule 18). Where
+    /// the plugin answers with an error as it did before, and nothing is mounted, that is taken for
+    /// done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unstaged_by: Option<Proof>,
     /// How the volume is used.
     pub access: AccessMode,
     /// What the claim may do with it; writes, when it does not say.
@@ -150,6 +156,7 @@ pub struct Validated {
 }
 
 decode_leaf!(AccessMode, AttachmentMode, CallKind, TraceContext);
+decode_struct!(Proof { kind, by, at, note = String::new() });
 decode_struct!(Capability { access, attachment = AttachmentMode::FileSystem });
 decode_struct!(MountOptions { fs_type, flags, group });
 decode_struct!(Call {
@@ -168,6 +175,7 @@ decode_struct!(Call {
     controller,
     ask_first,
     claims_beside,
+    unstaged_by,
     access,
     mode = writes(),
     attachment,

@@ -326,6 +326,9 @@ pub struct ClaimStatus {
     /// What stood in for the node's answer, when it left the node by a proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
+    /// Who said that nothing of the volume is left on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unstaged_by: Option<Proof>,
     /// What a person can do, when it does not go on by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,

@@ -9,6 +9,7 @@ use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::{ClockOffset, JobId, Namespace, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::claim::ClaimStatus;
 use super::query::{Newer, Page};
 use crate::record::UnreadableRecord;
 use crate::{decode_leaf, decode_struct};
@@ -179,6 +180,10 @@ decode_struct!(Gone { node, kind, by, note = String::new(), seen });
 pub struct Declared {
     /// What stands.
     pub proof: Proof,
+    /// The first claims of the node that are not released yet, each with what it waits for. None
+    /// when no claim service answered in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims: Option<Vec<ClaimStatus>>,
 }
 
 /// `plugin.expect`: a job that provides a plugin says how many instances it is to have. It replaces

@@ -207,8 +207,13 @@ pub struct Detach {
     /// claims that have left the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed_by: Option<String>,
+    /// Who answers for it that nothing of the volume is left on the node. It counts where the
+    /// plugin on the node was asked and answered with an error, for the next call, and only if the
+    /// node's agent finds nothing mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unstaged_by: Option<String>,
 }
-decode_struct!(Detach { id, node, reason = String::new(), confirmed_by });
+decode_struct!(Detach { id, node, reason = String::new(), confirmed_by, unstaged_by });
 
 /// `volume.detach` was done, or has begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

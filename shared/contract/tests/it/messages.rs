@@ -69,6 +69,7 @@ fn a_call() -> call::Call {
         controller: Some(sample::node_id()),
         ask_first: vec![sample::node_id()],
         claims_beside: Some([sample::alloc_id()].into()),
+        unstaged_by: Some(sample::proof()),
         access: AccessMode::SingleNodeWriter,
         mode: Mode::Write,
         attachment: AttachmentMode::FileSystem,
@@ -94,6 +95,7 @@ pub fn claim_status() -> claim::ClaimStatus {
         ahead: vec![sample::alloc_id()],
         exhausted: true,
         proof: Some(sample::proof()),
+        unstaged_by: Some(sample::proof()),
         hint: Some("start the agent of node host.example".to_owned()),
         tries: 3,
         error: Some("agent.detach: no responders".to_owned()),
@@ -125,6 +127,7 @@ fn volumes() {
             node: sample::node_id(),
             reason: "the host was scrapped".to_owned(),
             confirmed_by: Some("ann".to_owned()),
+            unstaged_by: Some("ann".to_owned()),
         },
     );
     reply(
@@ -368,6 +371,7 @@ fn allocs() {
             volumes: vec![sample::request()],
             note: Some("web".to_owned()),
             task_driver_mounts: TaskDriverMounts::Host,
+            allow_missing: true,
         },
     );
     request(

@@ -154,6 +154,7 @@ pub fn claim(state: State) -> Claim {
         place_until: None,
         exhausted: false,
         denied: false,
+        unstaged_by: None,
         proof: None,
         attempt: (state == State::Unpublishing).then(attempt),
         epoch: 41,

@@ -190,7 +190,10 @@ fn plugins_and_nodes() {
     let reported = registry::Reported { clock_skew_ms: -3, clock, state, gone, pace_s: 30 };
     reply("reply-node-report", &reported);
     reply("reply-node-leave", &registry::Left { known: true, instances: 2, gone: true });
-    reply("reply-node-gone", &registry::Declared { proof: sample::proof() });
+    reply(
+        "reply-node-gone",
+        &registry::Declared { proof: sample::proof(), claims: Some(vec![claim_status()]) },
+    );
 }
 
 #[test]

@@ -60,6 +60,7 @@ fn held(access: AccessMode, state: State, node: &str) -> Volume {
         place_until: None,
         exhausted: false,
         denied: false,
+        unstaged_by: None,
         reason: None,
         proof: None,
         attempt: None,

@@ -71,10 +71,13 @@ pub(super) fn answer(
         ) => {
             let exhausted =
                 claim.state == State::Publishing && matches!(outcome, Outcome::Exhausted(_));
-            let denied = claim.state == State::NodeDetached
-                && current.call == ControllerUnpublish
-                && !matches!(outcome, Outcome::Unasked(_));
-            let claim = Claim { exhausted, denied, ..failed(answered, error, context) };
+            let denied =
+                claim.state != State::Publishing && !matches!(outcome, Outcome::Unasked(_));
+            // A person's word counts for one call of the node (rule 18).
+            let unstaged_by =
+                answered.unstaged_by.clone().filter(|_| claim.state != State::Unpublishing);
+            let failed = failed(answered, error, context);
+            let claim = Claim { exhausted, denied, unstaged_by, ..failed };
             Ok(Step::put(alloc, claim, None))
         }
 

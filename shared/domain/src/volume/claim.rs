@@ -76,13 +76,18 @@ pub struct Claim {
     /// says so, the volume is not published elsewhere either (A7).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exhausted: bool,
-    /// Node-detached: the controller answered the last try with an error, or there is none to ask:
-    /// so it is at no call for the volume, and a person may answer in its place (rule 16).
+    /// Node-detached: the controller answered the last try with an error, or there is none to ask.
+    /// Unpublishing: the plugin on the node did. So it is at no call for the volume, and a person
+    /// may answer for it (rules 16 and 18).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub denied: bool,
     /// Why it is being released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Unpublishing: who said that nothing of the volume is left on the node, for the next call of
+    /// its agent (rule 18). Node-detached: with whose word it left the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unstaged_by: Option<Proof>,
     /// What stood in for the node's answer, when it left the node by a proof (rule 12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, CallKind};
 use super::claim::Claim;
 use super::handle::HandleUse;
 use super::node_mount::NodeMount;
@@ -40,13 +40,15 @@ pub enum Command {
         /// Why, for people.
         reason: String,
     },
-    /// A person answers for it that the storage has the volume attached to the claim's node no
-    /// more, because the plugin cannot say so (rule 16).
+    /// A person answers for what the plugin cannot say: that the storage has the volume attached
+    /// to the claim's node no more (rule 16), or that nothing of it is left on the node (rule 18).
     Confirm {
         /// Whose claim.
         alloc: AllocId,
         /// The claim that was seen.
         epoch: u64,
+        /// The call that the plugin does not answer with OK.
+        call: CallKind,
         /// Who says so, and what was said.
         word: Proof,
     },

@@ -60,8 +60,12 @@ fn unsound(claim: &Claim) -> Option<&'static str> {
     if claim.exhausted && claim.state != State::Publishing {
         return Some("has no room at the plugin and is not being published");
     }
-    if claim.denied && claim.state != State::NodeDetached {
-        return Some("was not detached by the controller, which is not asked yet");
+    let leaves = matches!(claim.state, State::Unpublishing | State::NodeDetached);
+    if claim.denied && !leaves {
+        return Some("was not taken down by the plugin, which is not asked yet");
+    }
+    if claim.unstaged_by.is_some() && !leaves {
+        return Some("has a person's word that nothing is left, and does not leave its node");
     }
     if claim.proof.is_some() && claim.state != State::NodeDetached {
         return Some("left its node by a proof and is not detached from it");

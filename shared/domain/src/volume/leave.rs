@@ -39,6 +39,7 @@ pub(super) fn by_proof(
     context: &Context,
 ) -> Step {
     let proof = Some(proven.proof.clone());
+    let claim = Claim { unstaged_by: None, ..claim };
     let detached = Claim { proof, ..claim.enter(State::NodeDetached, context.now) };
     controller(volume, alloc, detached, Some(worker), context)
 }

@@ -20,7 +20,9 @@ pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Ste
         Command::Release { alloc, epoch, reason } => {
             release::release(volume, alloc, *epoch, reason, context)
         }
-        Command::Confirm { alloc, epoch, .. } => confirm::confirm(volume, alloc, *epoch, context),
+        Command::Confirm { alloc, epoch, call, word } => {
+            confirm::confirm(volume, alloc, *epoch, *call, word, context)
+        }
         Command::Begin { alloc, worker, wanted, early, proven } => {
             let (wanted, early, proven) = (*wanted, *early, proven.as_ref());
             let known = begin::Known { wanted, early, proven };

@@ -273,6 +273,7 @@ fn new_claim(
         place_until: None,
         exhausted: false,
         denied: false,
+        unstaged_by: None,
         reason: None,
         proof: None,
         attempt: None,

@@ -93,12 +93,14 @@ pub fn claim() -> impl Strategy<Value = Claim> {
     let tries = (any::<u32>(), option::of(text()), option::of(any_time()), option::of(text()));
     let reported = option::of(node_mount());
     let kept = (0..9_u64, access(), attachment(), any::<bool>(), external(), map(), reported);
-    let late = (option::of(any_time()), any::<bool>(), option::of(proof()), any::<bool>());
+    let denied = (any::<bool>(), option::of(proof()));
+    let late = (option::of(any_time()), any::<bool>(), option::of(proof()), denied);
     (about, tries, kept, late).prop_map(|(about, tries, kept, late)| Claim {
         place_until: late.0,
         exhausted: late.1,
         proof: late.2,
-        denied: late.3,
+        denied: late.3.0,
+        unstaged_by: late.3.1,
         state: about.0,
         node: about.1,
         mode: about.2,
@@ -201,8 +203,8 @@ pub fn command() -> impl Strategy<Value = Command> {
         }),
         2 => (alloc(), option::of(0..9_u64), text())
             .prop_map(|(alloc, epoch, reason)| Command::Release { alloc, epoch, reason }),
-        2 => (alloc(), 0..9_u64, proof())
-            .prop_map(|(alloc, epoch, word)| Command::Confirm { alloc, epoch, word }),
+        2 => (alloc(), 0..9_u64, call(), proof())
+            .prop_map(|(alloc, epoch, call, word)| Command::Confirm { alloc, epoch, call, word }),
         1 => (alloc(), 0..9_u64, node_mount())
             .prop_map(|(alloc, epoch, mount)| Command::Observe { alloc, epoch, mount }),
         4 => (alloc(), any::<bool>(), any::<bool>(), option::of(proven)).prop_map(

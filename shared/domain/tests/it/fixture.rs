@@ -35,6 +35,7 @@ pub fn claim(access: AccessMode, state: State, node: &str) -> Claim {
         place_until: None,
         exhausted: false,
         denied: false,
+        unstaged_by: None,
         proof: None,
         attempt: None,
         epoch: 10,

@@ -128,7 +128,11 @@ fn command(world: &World, event: &Event) -> Option<Command> {
         Event::Confirm { alloc, earlier } => {
             let claim = world.volume.claims.get(&alloc)?;
             let epoch = claim.epoch - u64::from(earlier);
-            Command::Confirm { alloc, epoch, word: proven(Seen::Claim, claim).proof }
+            let call = match claim.state {
+                State::Unpublishing => CallKind::NodeDetach,
+                _ => CallKind::ControllerUnpublish,
+            };
+            Command::Confirm { alloc, epoch, call, word: proven(Seen::Claim, claim).proof }
         }
         Event::Begin { alloc, wanted, early, seen } => {
             let claim = world.volume.claims.get(&alloc);

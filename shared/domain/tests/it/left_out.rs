@@ -11,7 +11,9 @@ use berth_domain::plugin::{
     ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState, UnaccountedMount,
 };
 use berth_domain::proof::{Proof, ProofKind};
-use berth_domain::volume::{Claim, Command, MountOptions, Refusal, State, Volume, VolumeSpec};
+use berth_domain::volume::{
+    CallKind, Claim, Command, MountOptions, Refusal, State, Volume, VolumeSpec,
+};
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeId};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -63,7 +65,7 @@ fn read_without<T: Serialize + DeserializeOwned + PartialEq + Debug>(
     Ok(read)
 }
 
-fn optional_of_a_claim() -> [(&'static str, Value); 13] {
+fn optional_of_a_claim() -> [(&'static str, Value); 14] {
     [
         ("tries", json!(0)),
         ("next_try", json!(null)),
@@ -73,6 +75,7 @@ fn optional_of_a_claim() -> [(&'static str, Value); 13] {
         ("denied", json!(false)),
         ("reason", json!(null)),
         ("proof", json!(null)),
+        ("unstaged_by", json!(null)),
         ("attempt", json!(null)),
         ("epoch", json!(0)),
         ("external_node", json!(null)),
@@ -211,7 +214,7 @@ proptest! {
     #[test]
     fn what_a_claim_of_before_means(claim in claim()) {
         let mut older = serde_json::to_value(in_our_time(claim)).unwrap();
-        for later in ["place_until", "exhausted", "denied", "proof"] {
+        for later in ["place_until", "exhausted", "denied", "proof", "unstaged_by"] {
             older.as_object_mut().unwrap().remove(later);
         }
         let claim: Claim = serde_json::from_value(older).unwrap();
@@ -230,8 +233,10 @@ proptest! {
             at: Timestamp::default(),
             note: String::new(),
         };
-        let word = Command::Confirm { alloc: alloc("a"), epoch, word };
-        prop_assert!(decide(&volume, &word).is_err(), "the controller denied nothing");
+        for call in [CallKind::ControllerUnpublish, CallKind::NodeDetach] {
+            let word = Command::Confirm { alloc: alloc("a"), epoch, call, word: word.clone() };
+            prop_assert!(decide(&volume, &word).is_err(), "the plugin denied nothing");
+        }
         let full = asks(&volume, take("b", "elsewhere"));
         prop_assert!(!matches!(full, Err(Refusal::Exhausted { .. })), "{full:?}");
     }

@@ -1,6 +1,7 @@
 //! Every state against every answer, and every neighbour against every call: as tables, so that
 //! whoever changes one sees what else changes.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use berth_domain::access::AccessMode;
@@ -285,7 +286,8 @@ fn rule_16_when_a_word_counts() {
         let word = |epoch| {
             let (at, by) = (Timestamp::default(), "ada".to_owned());
             let word = Proof { kind: ProofKind::Confirmed, by, at, note: String::new() };
-            decide(&volume, &Command::Confirm { alloc: alloc("a1"), epoch, word })
+            let call = ControllerUnpublish;
+            decide(&volume, &Command::Confirm { alloc: alloc("a1"), epoch, call, word })
         };
         writeln!(table, "{name:<32}{}", words(&word(10))).unwrap();
         assert_eq!(word(9), Err(Refusal::NoSuchClaim(alloc("a1"))), "the claim before it");
@@ -301,6 +303,64 @@ another's call may act          not due
 another's call is over          freed
 ",
     );
+}
+
+/// Rule 18: when a person's word goes to the node with its next call, and for how long it counts.
+#[test]
+fn rule_18_when_a_word_for_the_node_counts() {
+    let leaving = || claim(SHARED, Unpublishing, "n1");
+    let denied = || Claim { denied: true, ..leaving() };
+    let word = Proof {
+        kind: ProofKind::Confirmed,
+        by: "ada".to_owned(),
+        at: Timestamp::default(),
+        note: String::new(),
+    };
+    let say = |found: Claim, call, beside: Option<Claim>| {
+        let mut volume = volume(SHARED, [("a1", found)]);
+        volume.claims.extend(beside.map(|beside| (alloc("a2"), beside)));
+        let word = word.clone();
+        decide(&volume, &Command::Confirm { alloc: alloc("a1"), epoch: 10, call, word })
+    };
+    let beside = |node| Some(with(claim(SHARED, Unpublishing, node), live(NodeDetach)));
+    let later = Some(Timestamp::from_unix_ms(u64::MAX / 2));
+    for (found, call, beside, counts) in [
+        (denied(), NodeDetach, None, true),
+        (Claim { next_try: later, ..denied() }, NodeDetach, None, true),
+        (denied(), NodeDetach, beside("n2"), true),
+        (denied(), NodeDetach, beside("n1"), false),
+        (leaving(), NodeDetach, None, false),
+        (with(denied(), dead(NodeDetach)), NodeDetach, None, false),
+        (denied(), ControllerUnpublish, None, false),
+        (Claim { state: NodeDetached, ..denied() }, NodeDetach, None, false),
+        (Claim { state: Taken, ..denied() }, NodeDetach, None, false),
+    ] {
+        let said = say(found.clone(), call, beside);
+        let Ok(Step { write: Some(Write::PutClaim(_, noted)), call: None }) = &said else {
+            assert!(!counts && matches!(said, Err(Refusal::NotDue { .. })), "{found:?}: {said:?}");
+            continue;
+        };
+        assert!(counts, "{found:?}");
+        let due = Claim { unstaged_by: Some(word.clone()), next_try: None, ..found };
+        assert_eq!(*noted, due, "it frees nothing");
+        assert_eq!(say(noted.clone(), call, None), Ok(Step::nothing()), "again");
+        // One answer uses it up; only with success does the claim leave its node.
+        let asked = with(noted.clone(), live(NodeDetach));
+        let answer = |outcome| {
+            let volume = volume(SHARED, [("a1", asked.clone())]);
+            let attempt = asked.attempt.as_ref().unwrap().id.clone();
+            let command = Command::Answer { alloc: alloc("a1"), attempt, outcome, worker: None };
+            match decide(&volume, &command).unwrap().write {
+                Some(Write::PutClaim(_, claim)) => (claim.state, claim.unstaged_by.is_some()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let said = || "no".to_owned();
+        assert_eq!(answer(Outcome::Failed(said())), (Unpublishing, false));
+        assert_eq!(answer(Outcome::Unasked(said())), (Unpublishing, false));
+        let done = Outcome::Done { publish_context: BTreeMap::new() };
+        assert_eq!(answer(done), (NodeDetached, true), "the record says by whose word");
+    }
 }
 
 /// Rule 17: of a volume that is registered twice neither registration is granted or changed but in

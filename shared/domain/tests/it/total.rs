@@ -45,6 +45,7 @@ fn words(decided: &Result<Step, Refusal>) -> String {
             let marks = [
                 claim.exhausted.then_some(" full"),
                 claim.denied.then_some(" denied"),
+                claim.unstaged_by.as_ref().map(|_| " with a word"),
                 claim.next_try.map(|_| " retry"),
                 claim.proof.as_ref().map(|_| " proof"),
                 claim.place_until.map(|_| " place kept"),
@@ -93,6 +94,10 @@ fn states() -> Vec<(String, Claim)> {
     }
     let denied = || Claim { tries: 1, denied: true, ..of(NodeDetached) };
     states.push((format!("{NodeDetached}, denied"), denied()));
+    let on_node = || Claim { tries: 1, denied: true, ..of(Unpublishing) };
+    states.push((format!("{Unpublishing}, denied"), on_node()));
+    states
+        .push((format!("{Unpublishing}, denied, asked again"), with(on_node(), dead(NodeDetach))));
     let unanswered = with(denied(), dead(ControllerUnpublish));
     states.push((format!("{NodeDetached}, denied, asked again"), unanswered));
     states
@@ -141,9 +146,9 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
     };
     let release =
         |epoch| Command::Release { alloc: alloc("a1"), epoch, reason: "by hand".to_owned() };
-    let confirm = |epoch| {
+    let confirm = |epoch, call| {
         let word = proven(epoch).proof;
-        Command::Confirm { alloc: alloc("a1"), epoch, word }
+        Command::Confirm { alloc: alloc("a1"), epoch, call, word }
     };
     let observe = |epoch| {
         let (state, since) = (NodeMountState::Mounted, past());
@@ -161,8 +166,9 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
         ("another waits", Command::Take(Take { wait: true, ..take("a2", "n2") })),
         ("release", release(None)),
         ("release an earlier claim", release(Some(9))),
-        ("confirm", confirm(10)),
-        ("confirm an earlier claim", confirm(9)),
+        ("confirm", confirm(10, ControllerUnpublish)),
+        ("confirm an earlier claim", confirm(9, ControllerUnpublish)),
+        ("confirm for its node", confirm(10, NodeDetach)),
         ("observe", observe(10)),
         ("observe an earlier claim", observe(9)),
         ("begin, wanted", begins(true, false, None)),

@@ -169,6 +169,7 @@ pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
         volumes: vec![VolumeRequest { read_only: workload.read_only, ..request }],
         note: None,
         task_driver_mounts: TaskDriverMounts::All,
+        allow_missing: true,
     }
 }
 

@@ -144,8 +144,13 @@ impl Run {
     /// Nobody lets go by it: a live claim that went would be one that was lost.
     pub(super) async fn detach(&self, volume: usize, node: usize) -> String {
         let (id, node) = (volume_id(volume), node_id(node));
-        let body =
-            Detach { id, node: node.clone(), reason: "chaos".to_owned(), confirmed_by: None };
+        let body = Detach {
+            id,
+            node: node.clone(),
+            reason: "chaos".to_owned(),
+            confirmed_by: None,
+            unstaged_by: None,
+        };
         let asked = self.about(Namespaced::VolumeDetach, &body, DETACHES);
         let answer: Result<Detached, Problem> = asked.await;
         self.ledger.note(format!("{} detached from {node}: {answer:?}", VOLUMES[volume].id));

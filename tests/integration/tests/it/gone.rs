@@ -384,3 +384,53 @@ fn is_running(pid: u32) -> bool {
     };
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
+
+/// A person confirms that a node is gone, and nothing fences it: a storage that does not let go of
+/// its host keeps the claim. The reply, the command and the node's status say what it waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_gone_without_a_fence_says_what_its_claims_wait_for() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    // The fence is for the judge: the storage does as if there were none.
+    let refuses = json!({"rpc": "ControllerUnpublishVolume", "code": "FAILED_PRECONDITION"});
+    system.plant(1, &json!([refuses]));
+    let seen = dies(&system).await;
+    system.fence(0, true);
+    let berth = async |args: &[&str]| {
+        let mut berth = tokio::process::Command::new(binary("berth"));
+        berth.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
+        let ran = tokio::time::timeout(PATIENCE, berth.output()).await.unwrap().unwrap();
+        assert!(ran.status.success(), "{args:?}: {ran:?}");
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let seen = seen.to_string();
+    let says = ["node", "gone", "n1", "--seen", &seen, "--kind", "confirmed", "--yes"];
+    wait::until("the command says what the claim waits for", PATIENCE, async || {
+        let said = berth(&says).await;
+        let due = ["claims that are left", "last error:", "fence the host at the storage"];
+        match due.iter().find(|words| !said.contains(**words)) {
+            None => Ok(()),
+            Some(words) => Err(format!("{words} is not in {said}")),
+        }
+    })
+    .await;
+    let status = berth(&["node", "status", "n1"]).await;
+    for words in ["claims that are left", "fence the host at the storage"] {
+        assert!(status.contains(words), "{words} is not in {status}");
+    }
+    let again = declare(&system, 0, ProofKind::Confirmed, "").await.unwrap();
+    let left = again.claims.unwrap();
+    assert_eq!((left.len(), left[0].state), (1, State::NodeDetached), "{left:?}");
+    assert!(left[0].hint.as_deref().unwrap_or_default().contains("fence the host"), "{left:?}");
+
+    system.plant(1, &json!([]));
+    system.freed("data").await;
+    system.restart(Part::Agent(0));
+    is(&system, "n1", NodeState::Ready).await;
+    system.fence(0, false);
+    system.settle("data").await;
+}

@@ -2,6 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::message::volume::Volumes;
+use berth_contract::problem::Problem;
 use berth_contract::subject::Namespaced;
 use berth_domain::Namespace;
 use berth_integration::{Options, System};
@@ -51,4 +52,36 @@ async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
     assert_eq!(problem.volume.as_deref(), Some("default/v"));
     let listed = system.volumes().await.unwrap();
     assert!(listed.volumes.is_empty(), "nothing was written");
+}
+
+/// An alloc whose node or volumes are not there is refused before anything of it is written, with
+/// all that is missing; unless its caller says that they may come.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alloc_is_refused_with_all_that_is_missing_unless_it_may_come() {
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let namespace = Namespace::default();
+    let register = Namespaced::AllocRegister.subject(&namespace);
+    system.volume("there", &["single-node-writer"]).await;
+    let volumes = json!([{"source": "no"}, {"source": "there"}, {"source": "nor"}]);
+    let alloc = |id: &str, node: &str, allow: bool| json!({"id": id, "node": node, "volumes": volumes, "allow_missing": allow});
+    let paths = |problem: &Problem| -> Vec<String> {
+        problem.faults.iter().map(|fault| fault.path.clone()).collect()
+    };
+    let all = system.ask::<Value>(&register, &alloc("a", "n9", false)).await.unwrap_err();
+    assert_eq!((all.code, all.retryable), (Code::NoSuchNode, false), "{all}");
+    assert_eq!(paths(&all), ["node", "volumes[0].source", "volumes[2].source"]);
+    for named in ["node n9", "volume no ", "volume nor "] {
+        assert!(all.message.contains(named), "{all}");
+    }
+    let volumes_only = system.ask::<Value>(&register, &alloc("a", "n1", false)).await.unwrap_err();
+    assert_eq!(volumes_only.code, Code::NoSuchVolume, "{volumes_only}");
+    assert_eq!(paths(&volumes_only), ["volumes[0].source", "volumes[2].source"]);
+    let status = Namespaced::AllocStatus.subject(&namespace);
+    let absent = system.ask::<Value>(&status, &json!({"id": "a"})).await.unwrap_err();
+    assert_eq!(absent.code, Code::NoSuchAlloc, "nothing was written: {absent}");
+
+    let _: Value = system.ask(&register, &alloc("a", "n1", true)).await.unwrap();
+    // What is registered stays so.
+    let _: Value = system.ask(&register, &alloc("a", "n1", false)).await.unwrap();
+    system.stop("a").await;
 }

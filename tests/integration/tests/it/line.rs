@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use berth_bus::Call;
+use berth_contract::code::Code;
 use berth_contract::subject::Namespaced;
 use berth_domain::Namespace;
 use berth_harness::wait;
@@ -42,5 +43,32 @@ async fn each_of_a_long_line_on_one_node_gets_the_volume() {
     }
     let system = &system;
     futures_util::future::join_all((0..WAITERS).map(|at| pass_through(system, at))).await;
+    system.freed("data").await;
+}
+
+/// A request whose time runs out is answered with what it waited for, and not that it came late.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_runs_out_of_time_says_what_it_waited_for() {
+    let options = Options { attach: false, nodes: 1, ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let take = Namespaced::ClaimTake.subject(&Namespace::default());
+    for alloc in ["holder", "next"] {
+        system.alloc(alloc, 0, "data", false).await;
+    }
+    let body = |alloc: &str| json!({"alloc": alloc, "volume": "data", "node": "n1", "wait": true});
+    let _: Value = system.persist(&take, &body("holder")).await.unwrap();
+    let mut told = Vec::new();
+    // Wherever in its work the deadline meets the request.
+    for within in (300..1_500).step_by(130) {
+        let call = Call::within(clock::begin_trace(), Duration::from_millis(within));
+        let refused = system.bus.request::<Value>(&take, &body("next"), &call).await.unwrap_err();
+        told.push(refused.into_problem("test").code);
+    }
+    assert!(!told.contains(&Code::Late), "{told:?}");
+    assert!(told.contains(&Code::Waiting), "{told:?}");
+    for alloc in ["holder", "next"] {
+        system.stop(alloc).await;
+    }
     system.freed("data").await;
 }

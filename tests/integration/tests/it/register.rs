@@ -183,6 +183,7 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
         volumes: vec![VolumeRequest { mount, ..VolumeRequest::of(volume) }],
         note: None,
         task_driver_mounts: TaskDriverMounts::All,
+        allow_missing: false,
     };
     let subject = Namespaced::AllocRegister.subject(&Namespace::default());
     let _: AllocStatus = system.persist(&subject, &alloc).await.unwrap();

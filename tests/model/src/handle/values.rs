@@ -117,6 +117,7 @@ impl Values {
             place_until: None,
             exhausted: false,
             denied: false,
+            unstaged_by: None,
             reason: None,
             proof: None,
             attempt: None,

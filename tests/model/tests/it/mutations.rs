@@ -92,6 +92,13 @@ fn a_word_that_counts_whatever_the_controller_said() {
     is_missed(CONFIRMED, Mutation::AnyWord, "attached where nobody claims it");
 }
 
+/// Rule 18: a person is wrong, and the agent does not look.
+#[test]
+fn a_word_that_is_taken_without_a_look() {
+    let said = Scenario { troubles: &[Trouble::Unstaged], ..EXCLUSIVE };
+    is_missed(said, Mutation::BlindWord, "unstage while it is published");
+}
+
 /// Rules 9 and 16: nobody detaches for the other after the word.
 #[test]
 fn relying_on_one_that_a_person_answers_for() {

@@ -155,6 +155,15 @@ fn a_person_answers_for_the_controller() {
     holds(Scenario { name: "one node, confirmed", access, allocs: &[W1, W1], ..base });
 }
 
+/// Rule 18: a person says that nothing is left on a node, right or wrong, and the agent looks.
+#[test]
+fn a_person_answers_for_a_nodes_plugin() {
+    let base = Scenario { troubles: &[Trouble::Unstaged], ..BASE };
+    holds(Scenario { name: "exclusive, unstaged by word", allocs: &[W1, W2], ..base.clone() });
+    let access = AccessMode::MultiNodeMultiWriter;
+    holds(Scenario { name: "one node, unstaged by word", access, allocs: &[W1, W1], ..base });
+}
+
 /// Rule 1: what is decided on an older record is not written, and what needs no write, harms none.
 #[test]
 fn a_second_service_is_behind() {

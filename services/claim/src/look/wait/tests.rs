@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::plugin::Instance;
+use berth_domain::proof::Proof;
+use berth_domain::{Namespace, VolumeId};
 
 use super::*;
 
@@ -22,6 +24,7 @@ fn claim(state: State, epoch: u64) -> Claim {
         place_until: None,
         exhausted: false,
         denied: false,
+        unstaged_by: None,
         reason: None,
         proof: None,
         attempt: None,
@@ -40,9 +43,26 @@ fn volume<const N: usize>(claims: [(&str, Claim); N]) -> Volume {
     Volume { spec: None, claims: claims.into() }
 }
 
-fn around<'a>(volume: &'a Volume, line: &'a Line<'a>, alloc: &str) -> Around<'a> {
-    let claim = volume.claims.get(&AllocId::new(alloc).unwrap()).unwrap();
-    Around { now: NOW, claim, line, wanted: true }
+/// The volume and the alloc that are told of.
+struct Subject {
+    volume: VolumeKey,
+    alloc: AllocId,
+}
+
+impl Subject {
+    fn new(namespace: &str) -> Self {
+        let volume = VolumeId::new("data").unwrap();
+        let volume = VolumeKey::new(Namespace::new(namespace).unwrap(), volume);
+        Self { volume, alloc: AllocId::new("web-0").unwrap() }
+    }
+
+    fn around<'a>(&'a self, claim: &'a Claim, line: &'a Line<'a>, wanted: bool) -> Around<'a> {
+        Around { now: NOW, volume: &self.volume, alloc: &self.alloc, claim, line, wanted }
+    }
+}
+
+fn of<'a>(subject: &'a Subject, volume: &'a Volume, line: &'a Line<'a>, id: &str) -> Around<'a> {
+    subject.around(volume.claims.get(&AllocId::new(id).unwrap()).unwrap(), line, true)
 }
 
 #[test]
@@ -53,9 +73,9 @@ fn one_in_line_is_told_who_comes_first() {
         ("c", claim(State::Waiting, 12)),
         ("d", claim(State::Unpublishing, 3)),
     ]);
-    let line = Line::of(&volume);
+    let (line, subject) = (Line::of(&volume), Subject::new("default"));
     let told = |alloc| {
-        let around = around(&volume, &line, alloc);
+        let around = of(&subject, &volume, &line, alloc);
         let (position, ahead) = around.ahead().unwrap();
         let ahead: Vec<String> = ahead.iter().map(ToString::to_string).collect();
         (position, ahead.join(" "), around.waits_for().unwrap())
@@ -66,7 +86,7 @@ fn one_in_line_is_told_who_comes_first() {
     let b = format!("{d}, b on n1 (waiting)");
     assert_eq!(told("a"), (1, "d b".to_owned(), turn(&b)));
     assert_eq!(told("c"), (2, "d b a".to_owned(), turn(&format!("{b}, a on n1 (waiting)"))));
-    assert_eq!(around(&volume, &line, "d").ahead(), None);
+    assert_eq!(of(&subject, &volume, &line, "d").ahead(), None);
 }
 
 #[test]
@@ -76,12 +96,12 @@ fn a_long_line_is_counted_and_not_listed() {
         let alloc = AllocId::new(format!("a{at:03}")).unwrap();
         volume.claims.insert(alloc, claim(State::Waiting, at));
     }
-    let line = Line::of(&volume);
-    let last = around(&volume, &line, "a099");
+    let (line, subject) = (Line::of(&volume), Subject::new("default"));
+    let last = of(&subject, &volume, &line, "a099");
     let (position, ahead) = last.ahead().unwrap();
     assert_eq!((position, ahead.len()), (99, NAMED_MAX));
     assert!(last.waits_for().unwrap().ends_with("a004 on n1 (waiting), 94 more"));
-    let first = around(&volume, &line, "a000");
+    let first = of(&subject, &volume, &line, "a000");
     assert_eq!(first.waits_for().unwrap(), "its turn, which has come");
     assert_eq!(first.hint(None, None, |_| true), None);
 }
@@ -90,7 +110,7 @@ fn a_long_line_is_counted_and_not_listed() {
 #[test]
 fn the_step_is_named() {
     let empty = Volume::default();
-    let line = Line::of(&empty);
+    let (line, subject) = (Line::of(&empty), Subject::new("default"));
     let rows = [
         (State::Waiting, true, None),
         (State::Publishing, true, Some(CallKind::ControllerPublish)),
@@ -101,7 +121,7 @@ fn the_step_is_named() {
     ];
     for (state, wanted, step) in rows {
         let claim = claim(state, 1);
-        let around = Around { now: NOW, claim: &claim, line: &line, wanted };
+        let around = subject.around(&claim, &line, wanted);
         assert_eq!(around.step(), step, "{state}");
         assert_eq!(around.waits_for().is_none(), state == State::Taken && wanted, "{state}");
         if state != State::Unpublishing {
@@ -114,20 +134,13 @@ fn the_step_is_named() {
         next_try: Some(NOW.after(Duration::from_secs(5))),
         ..claim(State::Unpublishing, 1)
     };
-    let around = Around { now: NOW, claim: &again, line: &line, wanted: false };
+    let around = subject.around(&again, &line, false);
     let waits = around.waits_for().unwrap();
     assert!(waits.starts_with("agent.detach, again at"), "{waits}");
 }
 
-/// State, tries, what is known of the node and of the plugin, and what is said.
-type Row<'a> = (State, u32, Option<&'a Node>, Option<&'a Plugin>, Option<&'a str>);
-
-/// What keeps a volume on its node, and what a person can do: one row per cause.
-#[test]
-fn a_stuck_release_says_what_to_do() {
-    let empty = Volume::default();
-    let line = Line::of(&empty);
-    let node = |state| Node {
+fn node(state: NodeState) -> Node {
+    Node {
         state,
         since: NOW,
         clock_skew_ms: 0,
@@ -138,24 +151,35 @@ fn a_stuck_release_says_what_to_do() {
         gone: None,
         back: None,
         unaccounted: Vec::new(),
+    }
+}
+
+fn plugin(healthy: bool) -> Plugin {
+    let instance = Instance {
+        healthy,
+        description: String::new(),
+        provider: String::new(),
+        version: String::new(),
+        since: NOW,
+        controller: None,
+        node: None,
+        id_since: None,
     };
-    let plugin = |healthy| {
-        let instance = Instance {
-            healthy,
-            description: String::new(),
-            provider: String::new(),
-            version: String::new(),
-            since: NOW,
-            controller: None,
-            node: None,
-            id_since: None,
-        };
-        let mut plugin = Plugin::default();
-        for half in [Half::Controller, Half::Node] {
-            plugin.instances.insert((NodeId::new("n1").unwrap(), half), instance.clone());
-        }
-        plugin
-    };
+    let mut plugin = Plugin::default();
+    for half in [Half::Controller, Half::Node] {
+        plugin.instances.insert((NodeId::new("n1").unwrap(), half), instance.clone());
+    }
+    plugin
+}
+
+/// State, tries, what is known of the node and of the plugin, and what is said.
+type Row<'a> = (State, u32, Option<&'a Node>, Option<&'a Plugin>, Option<&'a str>);
+
+/// What keeps a volume on its node, and what a person can do: one row per cause.
+#[test]
+fn a_stuck_release_says_what_to_do() {
+    let empty = Volume::default();
+    let (line, subject) = (Line::of(&empty), Subject::new("default"));
     let (ready, down) = (node(NodeState::Ready), node(NodeState::Down));
     let (well, ill, absent) = (plugin(true), plugin(false), Plugin::default());
     let id = PluginId::new("p").unwrap();
@@ -179,8 +203,10 @@ fn a_stuck_release_says_what_to_do() {
     ];
     for (at, (state, tries, node, plugin, expected)) in rows.into_iter().enumerate() {
         let claim = Claim { tries, ..claim(state, 1) };
-        let around = Around { now: NOW, claim: &claim, line: &line, wanted: false };
-        let hint = around.hint(node, plugin.map(|plugin| (&id, plugin)), |_| true);
+        let around = subject.around(&claim, &line, false);
+        let hint =
+            around
+                .hint(node.map(|node| (node, 1042)), plugin.map(|plugin| (&id, plugin)), |_| true);
         match (&hint, expected) {
             (None, None) => {}
             (Some(hint), Some(expected)) if hint.contains(expected) => {}
@@ -188,7 +214,61 @@ fn a_stuck_release_says_what_to_do() {
         }
     }
     let full = Claim { exhausted: true, ..claim(State::Publishing, 1) };
-    let around = Around { now: NOW, claim: &full, line: &line, wanted: true };
-    let hint = around.hint(Some(&ready), Some((&id, &well)), |_| true).unwrap();
-    assert!(hint.contains("release another volume of plugin p on node n1"), "{hint}");
+    let around = subject.around(&full, &line, true);
+    let hint = around.hint(Some((&ready, 7)), Some((&id, &well)), |_| true).unwrap();
+    assert_eq!(hint, "release another volume of plugin p on node n1", "no other node serves it");
+    let mut two = well.clone();
+    let here = (NodeId::new("n1").unwrap(), Half::Node);
+    let instance = well.instances.get(&here).unwrap().clone();
+    two.instances.insert((NodeId::new("n2").unwrap(), Half::Node), instance);
+    let elsewhere = around.hint(Some((&ready, 7)), Some((&id, &two)), |_| true).unwrap();
+    assert!(elsewhere.contains("`berth alloc stop web-0`"), "{elsewhere}");
+    let down = around.hint(Some((&ready, 7)), Some((&id, &two)), |node| node.as_str() == "n1");
+    assert_eq!(down.unwrap(), hint, "a node that is down has no room either");
+}
+
+/// Each way out that a hint names is a command that is filled in.
+#[test]
+fn a_way_out_names_the_volume_the_node_and_the_revision() {
+    let empty = Volume::default();
+    let (line, subject) = (Line::of(&empty), Subject::new("team"));
+    let down = node(NodeState::Down);
+    let stuck = Claim { tries: 3, ..claim(State::Unpublishing, 1) };
+    let hint = |claim: &Claim, node| {
+        let (id, well) = (PluginId::new("p").unwrap(), plugin(true));
+        subject.around(claim, &line, false).hint(node, Some((&id, &well)), |_| true).unwrap()
+    };
+    let told = hint(&stuck, Some((&down, 1042)));
+    assert!(told.ends_with("`berth node gone n1 --seen 1042 --kind powered-off`"), "{told}");
+    let told = hint(&stuck, None);
+    assert!(told.ends_with("`berth node gone n1 --seen 0 --kind powered-off`"), "{told}");
+
+    let ready = node(NodeState::Ready);
+    let error = "agent.detach: the agent of node n1 is not there: no responders".to_owned();
+    let away = Claim { error: Some(error), ..stuck.clone() };
+    let told = hint(&away, Some((&ready, 1042)));
+    assert!(told.starts_with("the agent of node n1 did not listen at the last try"), "{told}");
+    assert!(told.contains("`berth node status n1`") && !told.contains("1042"), "{told}");
+
+    let error = "agent.detach: /x is still mounted (BERTH0211); next: look at /x".to_owned();
+    let mounted = Claim { error: Some(error), ..stuck.clone() };
+    let told = hint(&mounted, Some((&ready, 1042)));
+    assert_eq!(told, "look at /x. The call is repeated by itself");
+
+    let denied = Claim { denied: true, ..stuck };
+    let told = hint(&denied, Some((&ready, 1042)));
+    let way = "`berth volume detach data --namespace team n1 --unstaged-on-node --yes`";
+    assert!(told.contains(way), "{told}");
+    let denied = Claim { state: State::NodeDetached, ..denied };
+    let gone = |kind| {
+        let (by, note) = ("ann".to_owned(), String::new());
+        let proof = Some(Proof { kind, by, at: NOW, note });
+        hint(&Claim { proof, ..denied.clone() }, Some((&ready, 1042)))
+    };
+    let waits = "fence the host at the storage or switch it off";
+    assert!(gone(ProofKind::Confirmed).contains(waits));
+    assert!(!gone(ProofKind::StorageFenced).contains(waits), "it is fenced already");
+    let told = hint(&denied, Some((&ready, 1042)));
+    let way = "`berth volume detach data --namespace team n1 --detached-at-storage --yes`";
+    assert!(told.contains(way), "{told}");
 }

@@ -76,7 +76,10 @@ impl Roster {
             Some(instance) => format!("this agent runs no instance {instance} of plugin {plugin}"),
             None => format!("this agent runs no process of plugin {plugin}"),
         };
-        let next = "see `berth plugin instances NODE`; what somebody else runs is theirs to end";
+        let node = &self.parts.hosting.node;
+        let next = format!(
+            "see `berth plugin instances {node}`; what somebody else runs is theirs to end"
+        );
         Err(Problem::new(Code::NoSuchPlugin, message).plugin(plugin).next(next))
     }
 }

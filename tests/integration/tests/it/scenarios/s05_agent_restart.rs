@@ -21,6 +21,7 @@ async fn alloc(system: &System, id: &str) {
         volumes: vec![VolumeRequest { mount, ..VolumeRequest::of(source) }],
         note: None,
         task_driver_mounts: TaskDriverMounts::All,
+        allow_missing: false,
     };
     let subject = Namespaced::AllocRegister.subject(&Namespace::default());
     let _: AllocStatus = system.persist(&subject, &register).await.unwrap();

@@ -140,7 +140,7 @@ async fn s11_a_person_answers_for_a_controller_that_cannot() {
     })
     .await;
     let hint = claim.hint.as_deref().unwrap_or_default();
-    assert!(hint.contains("detach VOLUME n1 --detached-at-storage"), "{claim:?}");
+    assert!(hint.contains("detach data n1 --detached-at-storage --yes"), "{claim:?}");
     let done = berth(&system, &says).await;
     assert!(done.status.success(), "{done:?}");
     let told = wait::until("the history says who said so", SOON, || async {
@@ -154,6 +154,117 @@ async fn s11_a_person_answers_for_a_controller_that_cannot() {
     system.plant(0, &json!([]));
     system.run("b", 0, "data").await;
     system.stop("b").await;
+    system.settle("data").await;
+}
+
+/// Rule 18: a plugin never unstages, although nothing is mounted. A person who has looked says so;
+/// not while something is mounted, and not for an agent that is away.
+#[tokio::test(flavor = "multi_thread")]
+async fn s11_a_person_answers_for_a_plugin_that_never_unstages() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    // The volume is unmounted, and the plugin says otherwise for ever.
+    let refuses = json!({"rpc": "NodeUnstageVolume", "code": "INTERNAL", "when": "after"});
+    system.plant(0, &json!([refuses]));
+    system.stop("a").await;
+    let claim = wait::until("the plugin has refused", SOON, || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+        if claim.tries > 0 { Ok(claim) } else { Err(format!("{claim:?}")) }
+    })
+    .await;
+    let (error, hint) = (claim.error.unwrap_or_default(), claim.hint.unwrap_or_default());
+    assert!(error.contains("INTERNAL") && error.contains("nothing is mounted at"), "{error}");
+    assert!(hint.contains("`berth volume detach data n1 --unstaged-on-node --yes`"), "{hint}");
+
+    let says = ["volume", "detach", "data", "n1", "--unstaged-on-node", "--by", "ann"];
+    let unsure = berth(&system, &says).await;
+    assert_eq!(unsure.status.code(), Some(2), "{unsure:?}");
+    let says = [&says[..], &["--yes", "--reason", "no session is left"]].concat();
+    // What is away cannot see that nothing is mounted.
+    system.kill9(Part::Agent(0));
+    let away = berth(&system, &[&says[..], &["--timeout", "3s"]].concat()).await;
+    assert_eq!(away.status.code(), Some(4), "{away:?}");
+    assert_eq!(begun(&system, "ControllerUnpublishVolume", "data"), 0);
+    system.restart(Part::Agent(0));
+
+    let done = berth(&system, &says).await;
+    assert!(done.status.success(), "{done:?}");
+    let told = wait::until("the history says who said so", SOON, || async {
+        let told = berth(&system, &["--json", "events", "--volume", "data"]).await;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        if told.contains("claim.freed") { Ok(told) } else { Err(told) }
+    })
+    .await;
+    assert!(told.contains("confirmed, says ann at "), "{told}");
+    assert!(told.contains("no session is left"), "{told}");
+    system.plant(0, &json!([]));
+    system.run("b", 0, "data").await;
+    system.stop("b").await;
+    // The judge knows of no person's word: to it the unstage was never confirmed.
+    system.freed("data").await;
+    assert_eq!(system.in_use("data"), None);
+}
+
+/// The plugin answers OK and the mount remains, or it lost the volume while it is mounted: the
+/// claim says what to look at on the node and what to type, and no word stands in for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn s11_a_mount_that_the_plugin_leaves_is_told_with_what_to_do() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let left = [
+        ("ok", json!({"rpc": "NodeUnpublishVolume", "wrong": "nothing-done"})),
+        ("lost", json!({"rpc": "NodeUnpublishVolume", "code": "NOT_FOUND"})),
+    ];
+    for (volume, fault) in left {
+        system.volume(volume, &["single-node-writer"]).await;
+        system.run(volume, 0, volume).await;
+        system.plant(0, &json!([fault]));
+        system.stop(volume).await;
+        let hint = wait::until("the claim says what to do", SOON, || async {
+            let claim = system.claims(volume).await.claims.pop().ok_or("it was freed")?;
+            claim.hint.clone().filter(|_| claim.tries > 0).ok_or(format!("{claim:?}"))
+        })
+        .await;
+        for command in ["`findmnt --mountpoint /", "`fuser -vm /", "`umount /"] {
+            assert!(hint.contains(command), "{volume}: {hint}");
+        }
+        let says = ["volume", "detach", volume, "n1", "--unstaged-on-node", "--yes"];
+        let refused = berth(&system, &[&says[..], &["--timeout", "2s"]].concat()).await;
+        assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+        let (_, command) = hint.split_once("`umount ").unwrap();
+        let path = command.split('`').next().unwrap();
+        assert!(std::process::Command::new("umount").arg(path).status().unwrap().success());
+        system.plant(0, &json!([]));
+        // The judge finds that the driver reported falsely, as it was told to.
+        system.freed(volume).await;
+    }
+}
+
+/// An agent that went away a moment ago: its node is still ready, and the hint says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn s11_an_agent_that_just_went_away_is_named_before_its_lease_ends() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    system.kill9(Part::Agent(0));
+    system.stop("a").await;
+    let hint = wait::until("the claim says that the agent is not there", SOON, || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+        claim.hint.clone().filter(|_| claim.tries > 0).ok_or(format!("{claim:?}"))
+    })
+    .await;
+    assert!(hint.contains("the agent of node n1 did not listen at the last try"), "{hint}");
+    assert!(hint.contains("`berth node status n1`"), "{hint}");
+    system.restart(Part::Agent(0));
     system.settle("data").await;
 }
 
@@ -207,7 +318,7 @@ async fn s11_a_detach_from_a_node_that_is_gone_stands_and_says_what_it_waits_for
     wait::until("the node is down", SOON, || async {
         let told = detach(&system, "data", "n1").await.map_err(|problem| problem.to_string())?;
         match told["hint"].as_str() {
-            Some(hint) if hint.contains("berth node gone n1") => Ok(()),
+            Some(hint) if hint.contains("`berth node gone n1 --seen ") => Ok(()),
             _ => Err(told.to_string()),
         }
     })

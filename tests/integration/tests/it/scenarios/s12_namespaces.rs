@@ -58,6 +58,7 @@ impl Asking<'_> {
             volumes: vec![self.request()],
             note: None,
             task_driver_mounts: TaskDriverMounts::All,
+            allow_missing: false,
         };
         let subject = Namespaced::AllocRegister.subject(&self.namespace());
         let _: AllocStatus = system.persist(&subject, &placed).await.unwrap();
