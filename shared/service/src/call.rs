@@ -163,7 +163,12 @@ fn answered(call: &Call, problem: &Problem) -> Outcome {
         Some(step) if *step == call.call.to_string() => problem.to_string(),
         _ => format!("{}: {problem}", call.call),
     };
-    let error = match problem.own_advice() {
+    // What the plugin's code asks for is done by the next try; what the executor asks for is not.
+    let is_plugins = matches!(
+        problem.code,
+        Code::PluginRefused | Code::PluginExhausted | Code::PluginFailed | Code::StillBusy
+    );
+    let error = match problem.own_advice().filter(|_| !is_plugins) {
         Some(advice) => format!("{error}{ADVICE}{advice}"),
         None => error,
     };

@@ -63,7 +63,11 @@ async fn an_alloc_is_refused_with_all_that_is_missing_unless_it_may_come() {
     let register = Namespaced::AllocRegister.subject(&namespace);
     system.volume("there", &["single-node-writer"]).await;
     let volumes = json!([{"source": "no"}, {"source": "there"}, {"source": "nor"}]);
-    let alloc = |id: &str, node: &str, allow: bool| json!({"id": id, "node": node, "volumes": volumes, "allow_missing": allow});
+    let alloc = |id: &str, node: &str, allow: bool| {
+        let mut body = json!({"id": id, "node": node, "volumes": volumes});
+        body["allow_missing"] = json!(allow);
+        body
+    };
     let paths = |problem: &Problem| -> Vec<String> {
         problem.faults.iter().map(|fault| fault.path.clone()).collect()
     };
