@@ -21,6 +21,7 @@ fn claim(state: NodeMountState, rpc: Option<&str>) -> Claim {
         place_until: None,
         exhausted: false,
         denied: false,
+        unstaged_by: None,
         reason: None,
         proof: None,
         attempt: None,
