@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use berth_bus::StoreFault;
 use berth_contract::bucket;
 use berth_contract::key::{self, VolumeEntry};
-use berth_contract::message::claim::{ClaimStatus, Claims, Status};
+use berth_contract::message::claim::{ClaimStatus, Claims, Status, WAITS_FOR_STORE};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::alloc::Alloc;
@@ -245,7 +245,7 @@ fn shown(
 /// What a claim waits for, and the hint, while the server stores no writes.
 fn waits_for_store(fault: &StoreFault) -> (String, String) {
     let waits_for = format!(
-        "the server to store the next write to bucket {}; since {} it stores none: {}",
+        "{WAITS_FOR_STORE} to bucket {}; since {} it stores none: {}",
         bucket::VOLUMES.name,
         fault.since,
         fault.reason
