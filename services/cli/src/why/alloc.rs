@@ -3,7 +3,7 @@
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::volume::Obstacle;
 use berth_contract::problem::Problem;
-use berth_contract::service::CLAIM;
+use berth_contract::service::{CLAIM, PLUGIN_REGISTRY};
 use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, VolumeId, VolumeKey};
 
@@ -90,8 +90,12 @@ fn lacking(facts: &Facts, alloc: &AllocStatus) -> Option<Finding> {
         return None;
     }
     let requests = alloc.volumes.iter().filter_map(|one| one.volume(alloc.index).ok());
+    let services = [CLAIM.name, PLUGIN_REGISTRY.name];
     let has = |id: &VolumeId| alloc.claims.iter().any(|claim| claim.volume == *id);
     let id = requests.into_iter().find(|id| !has(id))?;
+    if let Some(finding) = service::wrong_clock(facts, &services) {
+        return Some(finding);
+    }
     let key = VolumeKey::new(facts.namespace.clone(), id.clone());
     if facts.volumes.get(&key).is_some_and(|one| one.as_ref().is_err_and(is_none)) {
         let sentence = format!("volume {id} that it asks for is not registered");
@@ -128,11 +132,11 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
 /// The claim would be granted, and nobody asks for it; or the last that was asked came to nothing.
 fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
     let agent = facts.agents.get(&alloc.node).and_then(|agent| agent.as_ref().ok());
-    let failures = agent.into_iter().flat_map(|agent| &agent.failures);
+    let mut failures = agent.into_iter().flat_map(|agent| &agent.failures);
     let of = |one: &&berth_contract::message::agent::FailureStatus| {
         (&one.namespace, &one.volume, &one.alloc) == (&alloc.namespace, id, &alloc.id)
     };
-    let failure = failures.filter(of).next();
+    let failure = failures.find(of);
     let sentence = match failure {
         Some(failure) => format!("volume {id} was refused the last time: {}", failure.error),
         None => format!("nobody has asked node {} to mount volume {id} for it", alloc.node),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use berth_bus::Call;
 use berth_contract::code::Code;
-use berth_contract::message::agent;
+use berth_contract::message::agent::{self, AgentStatus, MountHealth, MountStatus};
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::claim::{self, ClaimStatus, Claims};
 use berth_contract::message::registry::{NodeQuery, Nodes, PluginQuery, Plugins};
@@ -18,8 +18,8 @@ use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
 use berth_contract::subject::{AgentVerb, Global, Namespaced};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::Half;
-use berth_domain::volume::State;
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey};
+use berth_domain::volume::{CallKind, State};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use berth_service::clock;
 use futures_util::future::join_all;
 use serde::Serialize;
@@ -123,6 +123,16 @@ fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
         let stirring = claims.iter().filter(|claim| claim.state != State::Taken || is_left(claim));
         wanted.extend(stirring.take(CLAIMS_MAX).map(|claim| Inquiry::Volume(of_claim(claim))));
     }
+    if node.is_some() || plugin.is_some() {
+        let agents = facts.agents.values().filter_map(|answer| answer.as_ref().ok());
+        let troubled = agents.flat_map(troubled).take(CLAIMS_MAX);
+        wanted.extend(troubled.map(Inquiry::Volume));
+    }
+    // No instance of a plugin is healthy on a node that is down.
+    for plugin in facts.plugins.values().filter_map(|answer| answer.as_ref().ok()) {
+        let unhealthy = plugin.instances.iter().filter(|one| !one.healthy);
+        wanted.extend(unhealthy.take(AGENTS_MAX).map(|one| Inquiry::Node(one.node.clone())));
+    }
     let volumes = facts.volumes.values().filter_map(|answer| answer.as_ref().ok());
     for volume in volumes {
         wanted.insert(Inquiry::Plugin(volume.plugin.clone()));
@@ -132,7 +142,7 @@ fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
             wanted.insert(Inquiry::Alloc(claim.namespace.clone(), claim.alloc.clone()));
         }
         let calls_controller =
-            |claim: &ClaimStatus| claim.step.is_some_and(|step| step.is_controller());
+            |claim: &ClaimStatus| claim.step.is_some_and(CallKind::is_controller);
         if volume.claims.iter().any(calls_controller) {
             wanted.extend(controllers(facts, &volume.plugin).map(Inquiry::Agent));
         }
@@ -153,6 +163,22 @@ fn of_alloc(facts: &Facts, alloc: &AllocStatus) -> Vec<Inquiry> {
     })
     .flatten()
     .collect()
+}
+
+/// Volumes for which an agent's work hangs or has failed, and those with a mount that is not well.
+fn troubled(agent: &AgentStatus) -> impl Iterator<Item = VolumeKey> {
+    let key = |namespace: &Namespace, volume: &VolumeId| {
+        VolumeKey::new(namespace.clone(), volume.clone())
+    };
+    let ill = |one: &&MountStatus| {
+        matches!(one.health, MountHealth::Missing | MountHealth::Dead | MountHealth::Hung)
+    };
+    let work = agent.work.iter().filter(|one| one.hung);
+    let work = work.map(move |one| key(&one.namespace, &one.volume));
+    let mounts = agent.mounts.iter().filter(ill);
+    let mounts = mounts.map(move |one| key(&one.namespace, &one.volume));
+    let failures = agent.failures.iter().map(move |one| key(&one.namespace, &one.volume));
+    work.chain(mounts).chain(failures)
 }
 
 /// A claim that is granted and not wanted any more.

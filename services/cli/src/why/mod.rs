@@ -52,3 +52,6 @@ fn is_none(problem: &Problem) -> bool {
 fn is_unreadable(problem: &Problem) -> bool {
     matches!(problem.code, Code::NewerRecord | Code::DamagedRecord)
 }
+
+#[cfg(test)]
+mod tests;

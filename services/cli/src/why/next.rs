@@ -12,8 +12,8 @@ pub fn node_status(node: &NodeId) -> String {
 /// Shows a plugin's process on a node.
 pub fn plugin_process(node: &NodeId, plugin: &PluginId) -> String {
     format!(
-        "berth plugin instances {} --plugin {}   # its process: read its log, restart it if it \
-         does not come to itself",
+        "berth plugin instances {} --plugin {}   # its process: read its log, and restart it if \
+         it stays so",
         quoted(node.as_str()),
         quoted(plugin.as_str())
     )
@@ -24,7 +24,7 @@ pub fn plugin_status(plugin: &PluginId) -> String {
     format!("berth plugin status {}", quoted(plugin.as_str()))
 }
 
-/// Starts a service of Berth's on a host.
+/// Starts a program's unit on a host.
 pub fn start_service(service: &str, host: &str) -> String {
     format!("systemctl restart {service}   # on {host}")
 }

@@ -47,9 +47,8 @@ pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
         }
     };
     let claims = facts.claims_on.get(id).and_then(|claims| claims.as_ref().ok());
-    let claims = claims.map(Vec::as_slice).unwrap_or_default();
-    let known: Vec<ClaimStatus> =
-        claims.iter().filter(|one| facts.volume_of(one).is_some()).cloned().collect();
+    let known = claims.into_iter().flatten().filter(|one| facts.volume_of(one).is_some());
+    let known: Vec<ClaimStatus> = known.cloned().collect();
     let of_claim = volume::worst(facts, &known).map(|(case, found)| (case.claim.clone(), found));
     let finding = match (trouble(facts, node), of_claim) {
         (Some(own), _) => own,
@@ -57,7 +56,7 @@ pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
             let sentence = format!("volume {}: {}", claim.volume, found.sentence);
             Finding { sentence, ..found }.next(next::why_volume(&claim.volume, &claim.namespace))
         }
-        (None, _) => well(facts, node, claims.len()),
+        (None, _) => well(facts, node, claims),
     };
     let state = if node.gone.is_some() { "gone".to_owned() } else { node.state.to_string() };
     let since = node.gone.as_ref().map_or(node.since, |proof| proof.at);
@@ -80,12 +79,13 @@ fn also(facts: &Facts, one: &ClaimStatus) -> Option<String> {
 }
 
 /// Nothing is wrong.
-fn well(facts: &Facts, node: &NodeStatus, claims: usize) -> Finding {
+fn well(facts: &Facts, node: &NodeStatus, claims: Option<&Vec<ClaimStatus>>) -> Finding {
     let agent = facts.agents.get(&node.id).and_then(|agent| agent.as_ref().ok());
     let mounts = agent.map_or(0, |agent| agent.mounts.len());
     let plugins = node.instances.iter().filter(|one| one.half == Half::Node).count();
+    let claims = claims.map_or("not known".to_owned(), |claims| claims.len().to_string());
     let told = format!(
-        "its agent answers, {plugins} plugins are healthy, {claims} claims, {mounts} mounts; \
+        "its agent answers, plugins: {plugins}, all healthy, claims: {claims}, mounts: {mounts}; \
          nothing to do"
     );
     Finding::new(Cause::Nothing, Actor::NOBODY, told)
@@ -160,8 +160,8 @@ pub fn down(facts: &Facts, node: &NodeStatus) -> Finding {
         .shown_by(agent.map(|problem| format!("the agent of {id}: {}", problem.message)))
         .next(next::start_agent(id))
         .next(format!(
-            "berth node gone {} --seen {} --kind powered-off --yes   # only if the host is \
-             without power: docs/failover.md",
+            "berth node gone {} --seen {} --kind powered-off   # with --yes, once the host is without \
+             power: docs/failover.md",
             next::quoted(id.as_str()),
             node.revision
         ))
@@ -172,7 +172,7 @@ pub fn unknown(id: &NodeId) -> Finding {
     let sentence = format!("nobody knows node {id}: its record was removed, or never was");
     Finding::new(Cause::NodeUnknown, Actor::You, sentence).next(next::start_agent(id)).next(
         format!(
-            "berth node gone {} --seen 0 --kind powered-off --yes   # only if the host is without \
+            "berth node gone {} --seen 0 --kind powered-off   # with --yes, once the host is without \
          power: docs/failover.md",
             next::quoted(id.as_str())
         ),

@@ -2,10 +2,10 @@
 
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{InstanceStatus, PluginStatus};
-use berth_domain::plugin::Half;
+use berth_domain::plugin::{Half, NodeState};
 use berth_domain::{NodeId, PluginId};
 
-use super::{Actor, Cause, Diagnosis, Facts, Finding, next, volume};
+use super::{Actor, Cause, Diagnosis, Facts, Finding, next, node, volume};
 use crate::span::ago;
 
 /// Instances that one finding names.
@@ -22,9 +22,13 @@ pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
     let known = claims.into_iter().flatten().filter(|one| facts.volume_of(one).is_some());
     let known: Vec<ClaimStatus> = known.cloned().collect();
     let of_claim = volume::worst(facts, &known).map(|(case, found)| (case.claim.clone(), found));
-    let is_of_plugin =
-        |cause| matches!(cause, Cause::PluginHangs | Cause::PluginRefuses | Cause::NoRoom);
-    let finding = match (unhealthy(plugin), of_claim) {
+    let is_of_plugin = |cause| {
+        matches!(
+            cause,
+            Cause::PluginHangs | Cause::PluginRefuses | Cause::NoRoom | Cause::MountHangs
+        )
+    };
+    let finding = match (unhealthy(facts, plugin), of_claim) {
         (Some(own), _) => own,
         (None, Some((claim, found))) if is_of_plugin(found.cause) => {
             let sentence = format!("volume {}: {}", claim.volume, found.sentence);
@@ -59,18 +63,28 @@ fn instance(facts: &Facts, one: &InstanceStatus) -> String {
 }
 
 /// What is wrong with a plugin's instances; the half that has no healthy one decides.
-fn unhealthy(plugin: &PluginStatus) -> Option<Finding> {
+fn unhealthy(facts: &Facts, plugin: &PluginStatus) -> Option<Finding> {
     let no_controller = plugin.controllers.is_some_and(|count| count.healthy == 0);
     if no_controller || plugin.nodes.healthy == 0 {
-        return Some(worst_half(plugin));
+        return Some(worst_half(facts, plugin));
     }
     plugin.instances.iter().find(|one| !one.healthy).map(instance_down)
 }
 
 /// The half of a plugin that has no healthy instance.
-pub fn worst_half(plugin: &PluginStatus) -> Finding {
+pub fn worst_half(facts: &Facts, plugin: &PluginStatus) -> Finding {
     let no_controller = plugin.controllers.is_some_and(|count| count.healthy == 0);
-    down(plugin, if no_controller { Half::Controller } else { Half::Node })
+    let half = if no_controller { Half::Controller } else { Half::Node };
+    // No instance is healthy on a node that is down.
+    let there = |one: &&InstanceStatus| one.half == half;
+    let nodes = plugin.instances.iter().filter(there).map(|one| facts.nodes.get(&one.node));
+    let nodes: Vec<_> = nodes.map(|node| node.and_then(|node| node.as_ref().ok())).collect();
+    match nodes.first() {
+        Some(Some(first)) if nodes.iter().flatten().all(|node| node.state == NodeState::Down) => {
+            node::down(facts, first)
+        }
+        _ => down(plugin, half),
+    }
 }
 
 /// No instance of a half is healthy.

@@ -13,7 +13,7 @@ use super::{Actor, Cause, Diagnosis, Facts, Finding, next};
 pub fn bus_away(name: &str, problem: &Problem) -> Diagnosis {
     let finding = Finding::new(Cause::BusAway, Actor::You, problem.message.clone())
         .next("nats server check connection")
-        .next(next::start_service("nats-server", "its host"));
+        .next(next::start_service("nats-server", "the host of nats-server"));
     about(name.to_owned(), finding)
 }
 
@@ -63,7 +63,7 @@ pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
             format!("no {service} answers, so nothing can be claimed or released"),
         )
         .next(format!("nats micro ping {service}"))
-        .next(next::start_service(service, "a host of its")),
+        .next(next::start_service(service, "a host where it is to run")),
         code => Finding::new(
             Cause::ServiceAway,
             Actor::You,
@@ -133,7 +133,7 @@ fn no_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
                 claim.waits_for.as_deref().unwrap_or("its release")
             ),
         ])
-        .next(next::start_service(VOLUMEWATCHER.name, "a host of its"))
+        .next(next::start_service(VOLUMEWATCHER.name, "a host where it is to run"))
         .next(format!("nats micro ping {}", VOLUMEWATCHER.name)),
     )
 }

@@ -3,7 +3,7 @@
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
 use berth_contract::problem::Problem;
-use berth_contract::service::CLAIM;
+use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
 use berth_domain::{VolumeId, VolumeKey};
 
 use super::claim::{self, Case};
@@ -43,7 +43,12 @@ pub fn diagnose(facts: &Facts, id: &VolumeId) -> Option<Diagnosis> {
     let mut told = match (worst, of_volume) {
         (Some((case, found)), of_volume) => {
             let finding = of_volume.filter(|one| one.cause < found.cause).unwrap_or(found);
-            let told = diagnosis(claim::state(&case), finding);
+            // What a claim said before its record could not be read may not hold now.
+            let state = match finding.cause {
+                Cause::RecordUnreadable => "not known".to_owned(),
+                _ => claim::state(&case),
+            };
+            let told = diagnosis(state, finding);
             let since = Some(case.claim.since);
             let also = also(facts, &volume.claims, case.claim);
             Diagnosis { since, also, not_known: not_known(&case), ..told }
@@ -152,37 +157,33 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
     if is_claimed {
         return None;
     }
+    let services = [CLAIM.name, PLUGIN_REGISTRY.name, VOLUMEWATCHER.name];
+    if let Some(finding) = service::wrong_clock(facts, &services) {
+        return Some(finding);
+    }
     if !volume.health.healthy {
         return Some(match facts.plugin(&volume.plugin) {
-            Some(found) => plugin::worst_half(found),
+            Some(found) => plugin::worst_half(facts, found),
             None => plugin::not_known(&volume.plugin),
         });
     }
     let key = VolumeKey::new(volume.namespace.clone(), id.clone());
     let places = facts.placements.get(&(key, None))?.as_ref().ok()?;
-    refused_everywhere(facts, volume, places)
+    refused_everywhere(volume, places)
 }
 
 /// No node may host the volume.
-fn refused_everywhere(
-    facts: &Facts,
-    volume: &VolumeStatus,
-    places: &[NodePlacement],
-) -> Option<Finding> {
+fn refused_everywhere(volume: &VolumeStatus, places: &[NodePlacement]) -> Option<Finding> {
     if places.iter().any(|place| place.fits) {
         return None;
     }
     let down = |node: &NodePlacement| node.obstacles.iter().any(|one| node::is_of_node(one.code));
-    let wrong_clock = service::wrong_clock(facts, &[berth_contract::service::PLUGIN_REGISTRY.name]);
-    if let Some(finding) = wrong_clock {
-        return Some(finding);
-    }
     let sentence = match places.len() {
         0 => "no node is known, so it can be claimed nowhere".to_owned(),
         _ if places.iter().all(down) => "no node is there to host it".to_owned(),
         many => format!("each of {many} nodes refuses it"),
     };
-    let told = places.iter().take(ALSO_MAX).flat_map(|place| {
+    let told = places.iter().take(ALSO_MAX).filter_map(|place| {
         let first = place.obstacles.first();
         first.map(|one| format!("{}: {} ({})", place.node, one.message, one.code))
     });

@@ -93,7 +93,7 @@ fn by_word(case: &Case<'_>, finding: Finding) -> Finding {
         return finding;
     }
     finding.next(format!(
-        "berth volume detach {} {} --detached-at-storage --yes{}   # only if the storage shows \
+        "berth volume detach {} {} --detached-at-storage --yes{}   # only once the storage shows \
          that it is detached",
         next::quoted(claim.volume.as_str()),
         next::quoted(claim.node.as_str()),

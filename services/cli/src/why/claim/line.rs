@@ -14,7 +14,7 @@ pub fn standing_use(case: &Case<'_>) -> Option<Finding> {
         return None;
     }
     let waits_for = claim.waits_for.as_ref()?;
-    let cause = if waits_for.contains("the same volume of the plugin") {
+    let kind = if waits_for.contains("the same volume of the plugin") {
         Cause::RegisteredTwice
     } else if waits_for.starts_with("the end of alloc ") {
         Cause::HeldByOthers
@@ -22,7 +22,7 @@ pub fn standing_use(case: &Case<'_>) -> Option<Finding> {
         return None;
     };
     let sentence = format!("its detach waits for {waits_for}");
-    let finding = Finding::new(cause, Actor::You, sentence);
+    let finding = Finding::new(kind, Actor::You, sentence);
     Some(
         finding
             .shown_by(claim.hint.clone())
@@ -47,7 +47,7 @@ pub fn turn(case: &Case<'_>) -> Option<Finding> {
     let told = format!("{alloc} holds the volume on {node}: {} for {since}", holder.state);
     if holder.state == State::Taken && of_holder.is_granted() {
         let sentence = format!(
-            "{alloc} on node {node} holds the volume, since {since}; {} is granted it in its turn",
+            "{alloc} on node {node} has held the volume for {since}; {} is granted it in its turn",
             claim.alloc
         );
         let finding = Finding::new(Cause::HeldByOthers, Actor::NOBODY, sentence)

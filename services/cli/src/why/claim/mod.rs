@@ -7,19 +7,22 @@ mod line;
 mod mount;
 mod node;
 
+use std::time::Duration;
+
 use berth_contract::message::agent::{AgentStatus, FailureStatus, MountStatus, WorkStatus};
 use berth_contract::message::claim::{ClaimStatus, WAITS_FOR_STORE};
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::problem::Problem;
-use berth_domain::volume::State;
+use berth_contract::{bucket, key};
+use berth_domain::volume::{Attempt, State};
 use berth_domain::{NodeId, PluginId, Timestamp};
 
 use super::{Actor, Answer, Cause, Facts, Finding, is_unreadable, next, service};
 use crate::span::ago;
 
-/// Tries after which an error that the plugin calls temporary is its operator's matter.
-const TEMPORARY_TRIES_MAX: u32 = 8;
+/// For how long an error that the plugin calls temporary is nobody's matter.
+const TEMPORARY_MAX: Duration = Duration::from_secs(300);
 
 /// A claim with all that was read about it.
 #[derive(Clone, Copy)]
@@ -156,7 +159,7 @@ impl<'a> Case<'a> {
 
     /// Goes on by itself, at the latest then.
     pub fn nobody(&self) -> Actor {
-        let until = self.claim.attempt.as_ref().map(|attempt| attempt.ends());
+        let until = self.claim.attempt.as_ref().map(Attempt::ends);
         let by = self.claim.next_try.or(until).filter(|by| *by > self.now());
         Actor::Nobody { by }
     }
@@ -195,7 +198,8 @@ impl<'a> Case<'a> {
 fn unreadable(case: &Case<'_>) -> Option<Finding> {
     let ClaimStatus { namespace, alloc, .. } = case.claim;
     let alloc = case.facts.allocs.get(&(namespace.clone(), alloc.clone()));
-    let problems = [alloc.and_then(|one| one.as_ref().err()), case.node()?.as_ref().err()];
+    let node = case.node().and_then(|one| one.as_ref().err());
+    let problems = [alloc.and_then(|one| one.as_ref().err()), node];
     let problem = problems.into_iter().flatten().find(|problem| is_unreadable(problem))?;
     Some(of_unreadable(problem))
 }
@@ -209,16 +213,16 @@ pub fn of_unreadable(problem: &Problem) -> Finding {
         "a record is damaged, and until it can be read nothing is decided about it"
     };
     let key = problem.message.split_whitespace().nth(2).unwrap_or_default();
-    let bucket = if key.contains(".claim.") || key.ends_with(".spec") {
-        "berth-volumes"
-    } else if key.contains('.') {
-        "berth-allocs"
+    let bucket = if key::parse_volume(key).is_some() {
+        &bucket::VOLUMES
+    } else if key::parse_alloc(key).is_some() {
+        &bucket::ALLOCS
     } else {
-        "berth-nodes"
+        &bucket::NODES
     };
     Finding::new(Cause::RecordUnreadable, Actor::You, sentence)
         .shown_by([problem.message.clone()])
-        .next(format!("nats kv get {bucket} {} --raw", next::quoted(key)))
+        .next(format!("nats kv get {} {} --raw", bucket.name, next::quoted(key)))
         .next(format!("berth explain {}", problem.code))
 }
 
@@ -234,7 +238,7 @@ fn store(case: &Case<'_>) -> Option<Finding> {
         )
         .shown_by([format!("the claim of {} waits for {waits_for}", case.claim.alloc)])
         .next("df -h   # on the host of nats-server: free some space first")
-        .next(next::start_service("nats-server", "its host"))
+        .next(next::start_service("nats-server", "the same host"))
     })
 }
 
@@ -286,13 +290,14 @@ fn refused(case: &Case<'_>, error: &str, node: Option<&NodeId>) -> Option<Findin
     let plugin = case.plugin_name();
     let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
     let what = format!("{plugin}{on} answers {rpc} with {code}");
-    let finding = if super::words::is_temporary(code) && claim.tries < TEMPORARY_TRIES_MAX {
-        let sentence = format!("{what}, which it calls temporary; it is asked again");
-        Finding::new(Cause::PluginRetries, case.nobody(), sentence)
-    } else {
-        let sentence = format!("{what}: that is to be mended in the storage");
-        Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence)
-    };
+    let finding =
+        if super::words::is_temporary(code) && case.now().since(claim.since) < TEMPORARY_MAX {
+            let sentence = format!("{what}, which it calls temporary; it is asked again");
+            Finding::new(Cause::PluginRetries, case.nobody(), sentence)
+        } else {
+            let sentence = format!("{what}: that is to be mended in the storage");
+            Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence)
+        };
     let finding = finding.shown_by([error.to_owned()]);
     Some(match node.zip(case.plugin_id()) {
         Some((node, plugin)) => finding.next(next::plugin_process(node, plugin)),

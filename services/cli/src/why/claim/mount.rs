@@ -53,7 +53,7 @@ pub fn work(case: &Case<'_>) -> Option<Finding> {
     }
     let failure = case.failure()?;
     let told = format!(
-        "the agent of {node}: {} failed {} times, {} ago",
+        "the agent of {node}: {} failed, try {} in a row, {} ago",
         failure.step,
         failure.tries,
         ago(failure.at, case.now())
@@ -73,7 +73,7 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     let node = &claim.node;
     let since = mount.health_since.map(|since| format!(" for {}", ago(since, case.now())));
     let since = since.unwrap_or_default();
-    let (cause, who, sentence) = match mount.health {
+    let (kind, who, sentence) = match mount.health {
         MountHealth::Missing => (
             Cause::MountMissing,
             Actor::You,
@@ -92,9 +92,9 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         MountHealth::Well | MountHealth::Unknown => return None,
     };
     let told = mount.trouble.as_deref().unwrap_or("no reason is known");
-    let finding = Finding::new(cause, who, sentence)
+    let finding = Finding::new(kind, who, sentence)
         .shown_by([format!("the agent of {node}, {}: {told}", mount.path)]);
-    Some(match cause {
+    Some(match kind {
         Cause::MountHangs => finding.next(next::node_status(node)),
         _ => finding.next(next::republish(&claim.volume, node, &claim.alloc, &claim.namespace)),
     })

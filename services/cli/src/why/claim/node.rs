@@ -28,8 +28,7 @@ pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
 /// Whether the claim's next step is its node's, or its mount is to be there.
 fn needs_node(case: &Case<'_>) -> bool {
     match case.claim.state {
-        State::Waiting | State::NodeDetached => false,
-        State::Publishing => false,
+        State::Waiting | State::Publishing | State::NodeDetached => false,
         State::Taken | State::Unpublishing => true,
     }
 }
@@ -96,7 +95,7 @@ fn held_by_process(case: &Case<'_>, error: &str) -> Finding {
     let named = processes(error);
     let pids: Vec<&str> = named.iter().filter_map(|one| one.split_whitespace().nth(1)).collect();
     let who = if named.is_empty() { "processes".to_owned() } else { named.join(", ") };
-    let sentence = format!("{who} on node {} still has the volume", claim.node);
+    let sentence = format!("the volume is still in use on node {}, by {who}", claim.node);
     let finding = Finding::new(Cause::HeldByProcess, crate::why::Actor::You, sentence)
         .shown_by([error.to_owned()]);
     let finding = if pids.is_empty() {

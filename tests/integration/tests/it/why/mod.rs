@@ -38,6 +38,8 @@ pub async fn why(system: &System, name: &str) -> Result<Value, String> {
 /// Waits until the first screen has this cause, this actor and this sentence, in which `…` stands
 /// for any text; then runs what it names as the next step.
 pub async fn tells(system: &System, name: &str, cause: &str, who: &str, sentence: &str) -> Value {
+    // It is built here where it is not yet, which takes longer than any answer.
+    binary("berth");
     let told = wait::until(&format!("`berth why {name}` tells {cause}"), SOON, async || {
         let told = why(system, name).await?;
         let acts = match &told["who"] {
@@ -52,7 +54,6 @@ pub async fn tells(system: &System, name: &str, cause: &str, who: &str, sentence
         if is_so { Ok(told) } else { Err(format!("{told:#}")) }
     })
     .await;
-    println!("{}", berth(system, &["why", name]).await.1);
     for command in told["next"].as_array().into_iter().flatten() {
         runs(system, command.as_str().unwrap()).await;
     }
