@@ -1,6 +1,7 @@
 //! Nodes that are down, forgotten or held, and mounts that are gone.
 
 use berth_contract::subject::Global;
+use berth_harness::dirs::Disk;
 use berth_harness::namespace;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -77,5 +78,36 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
     for volume in ["flips", "lost"] {
         system.freed(volume).await;
     }
+    a_full_journal(&system).await;
     system.settle("kept").await;
+}
+
+/// The disk below the journal of n2 is full, and has room again.
+async fn a_full_journal(system: &System) {
+    let agent = system.daemon(Part::Agent(1));
+    agent.terminate().await;
+    std::fs::remove_dir_all(system.journal(1)).unwrap();
+    let disk = Disk::mount(system.journal(1), 32 << 20);
+    agent.restart();
+    system.healthy().await;
+    disk.fill();
+    let mut number = 0;
+    wait::until("the journal takes nothing", RECOVERY, || {
+        number += 1;
+        let alloc = format!("full-{number}");
+        async move {
+            system.alloc(&alloc, 1, "flips", false).await;
+            let mounted = system.try_mount(&alloc, 1, "flips").await;
+            // What it still had room for.
+            system.stop(&alloc).await;
+            if mounted.is_err() { Ok(()) } else { Err("it mounts") }
+        }
+    })
+    .await;
+    let sentence = "the agent of node n2 can write nothing to its journal, …";
+    let told = tells(system, "n2", "journal-fault", YOU, sentence).await;
+    assert!(told["evidence"][0].as_str().unwrap().contains("No space left"), "{told}");
+    disk.free();
+    system.freed("flips").await;
+    system.healthy().await;
 }
