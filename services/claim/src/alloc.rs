@@ -291,7 +291,6 @@ impl State {
                 deadline::check(deadline).map_err(|problem| problem.at(step))?;
                 let value = record::write(alloc, Some(trace.trace_id()))
                     .map_err(|error| Problem::new(Code::Internal, error).at(step))?;
-                let _committing = self.alloc_mirror.committing().await;
                 let stored = self
                     .allocs
                     .commit(Write {
@@ -305,7 +304,7 @@ impl State {
                 match stored {
                     Ok(stored) => {
                         revision = stored;
-                        self.alloc_mirror.put(&key, revision, &value);
+                        self.alloc_mirror.put(&key, revision, &value).await;
                         self.tell_alloc(namespace, id, alloc, trace);
                     }
                     Err(CommitError::Conflict { .. }) => continue,

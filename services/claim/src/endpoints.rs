@@ -13,7 +13,7 @@ use berth_service::process::Process;
 use serde::Serialize;
 
 use crate::state::State;
-use crate::{checkpoint, deregister, detach, forget, look, register, secrets, take};
+use crate::{checkpoint, deregister, detach, forget, look, observe, register, secrets, take};
 
 /// Requests of one kind under way at once. Takes may wait for minutes, and cost little meanwhile.
 const MAX_IN_FLIGHT: u32 = 1024;
@@ -60,6 +60,10 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     .await?;
     on.verb(Namespaced::ClaimCheckpoint, |s, n, r| async move {
         checkpoint::checkpoint(&s, n, r.decode("claim.checkpoint")?, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb(Namespaced::ClaimObserve, |s, n, r| async move {
+        observe::observe(&s, n, r.decode("claim.observe")?, r.trace, r.deadline).await
     })
     .await?;
     on.verb(Namespaced::ClaimStatus, |s, n, r| async move {

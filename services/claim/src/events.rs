@@ -33,8 +33,12 @@ impl Told<'_> {
         self.trail.map_or(self.trace, |trail| trail.now())
     }
 
-    /// Whether anybody is to be told: not of a place in line that is kept once more.
+    /// Whether anybody is to be told: not of a place in line that is kept once more, nor of what an
+    /// agent reports of a mount, of which it publishes the event itself.
     pub fn is_news(&self) -> bool {
+        if matches!(self.command, Command::Observe { .. }) {
+            return false;
+        }
         let was = self.before.map(|before| before.claim.state);
         !matches!(
             (was, self.write),

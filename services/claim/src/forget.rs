@@ -48,7 +48,6 @@ pub async fn forget(
         state.all_volumes(deadline).await?;
         state.volume_mirror.read(|volumes| unclaimed(volumes, &namespace, &id, &alloc))?;
         deadline::check(deadline)?;
-        let _committing = state.alloc_mirror.committing().await;
         let stored = state
             .allocs
             .commit(Write {
@@ -61,7 +60,7 @@ pub async fn forget(
             .await;
         match stored {
             Ok(revision) => {
-                state.alloc_mirror.delete(&key, revision);
+                state.alloc_mirror.delete(&key, revision).await;
                 tell(state, &namespace, &id, &alloc, trace);
                 return Ok(Forgotten { known: true });
             }

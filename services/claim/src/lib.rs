@@ -24,6 +24,7 @@ pub mod handle;
 mod locate;
 mod look;
 mod measure;
+mod observe;
 mod plan;
 mod proof;
 mod refuse;

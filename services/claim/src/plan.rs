@@ -138,6 +138,7 @@ mod tests {
             controller: true,
             external_node: None,
             publish_context: BTreeMap::new(),
+            mount: None,
         }
     }
 

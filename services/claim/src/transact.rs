@@ -416,7 +416,6 @@ impl Shared {
         trace: TraceContext,
     ) -> Result<Option<u64>, TransactError> {
         let operation = berth_service::clock::new_attempt();
-        let _committing = self.volume_mirror.committing().await;
         let writes = all.iter().map(|one| BusWrite {
             key: &one.key,
             change: match &one.value {
@@ -432,8 +431,8 @@ impl Shared {
                 let first = last + 1 - all.len() as u64;
                 for (revision, one) in (first..).zip(all) {
                     match &one.value {
-                        Some(value) => self.volume_mirror.put(&one.key, revision, value),
-                        None => self.volume_mirror.delete(&one.key, revision),
+                        Some(value) => self.volume_mirror.put(&one.key, revision, value).await,
+                        None => self.volume_mirror.delete(&one.key, revision).await,
                     }
                 }
                 Ok(Some(first))
@@ -536,10 +535,16 @@ fn is_of_others(refusal: &Refusal) -> bool {
 }
 
 /// Whether a caller is refused, or told that it is done, because something is not there. Nothing
-/// follows of it for a worker: it looks again.
+/// follows of it for a worker, which looks again, or for a report of an agent.
 fn is_of_absence(command: &Command, refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NoSuchVolume | Refusal::NoSuchClaim(_))
-        && !matches!(command, Command::Begin { .. } | Command::Answer { .. } | Command::Reserve)
+        && !matches!(
+            command,
+            Command::Begin { .. }
+                | Command::Answer { .. }
+                | Command::Observe { .. }
+                | Command::Reserve
+        )
 }
 
 /// The claim that a write is about.

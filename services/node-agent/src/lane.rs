@@ -116,9 +116,14 @@ impl Lanes {
     ) -> Result<T, Problem> {
         let done = self.run_shown(turn, told.clone(), work).await;
         if let Err(problem) = &done {
-            self.ledger.failed(&told, problem, clock::now());
+            self.record_failure(&told, problem);
         }
         done
+    }
+
+    /// Records that work failed before it could have a turn.
+    pub fn record_failure(&self, work: &Work, problem: &Problem) {
+        self.ledger.failed(work, problem, clock::now());
     }
 
     /// What is under way, the oldest first.

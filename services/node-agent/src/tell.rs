@@ -45,6 +45,11 @@ impl Teller {
         self.mount(EventName::VolumeMountDead, volume, alloc, plugin, Some(why));
     }
 
+    /// A plugin call that mounts a volume was not answered by its deadline: `volume.mount-hung`.
+    pub fn mount_hung(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId, why: String) {
+        self.mount(EventName::VolumeMountHung, volume, alloc, plugin, Some(why));
+    }
+
     /// It answers again: `volume.mount-well`.
     pub fn mount_well(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId) {
         self.mount(EventName::VolumeMountWell, volume, alloc, plugin, None);

@@ -195,16 +195,14 @@ impl<'a, F: Fold> Slot<'a, F> {
         trace: TraceContext,
     ) -> Result<(), StoreError> {
         let value = record::write(body, Some(trace.trace_id()))?;
-        let _committing = self.mirror.committing().await;
         let revision = self.commit(seen, Change::Put(value.clone().into()), trace).await?;
-        self.mirror.put(&self.key, revision, &value);
+        self.mirror.put(&self.key, revision, &value).await;
         Ok(())
     }
 
     async fn delete(&self, seen: &Seen, trace: TraceContext) -> Result<(), StoreError> {
-        let _committing = self.mirror.committing().await;
         let revision = self.commit(seen, Change::Delete, trace).await?;
-        self.mirror.delete(&self.key, revision);
+        self.mirror.delete(&self.key, revision).await;
         Ok(())
     }
 

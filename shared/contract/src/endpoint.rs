@@ -182,6 +182,8 @@ exchanges! { NAMESPACED, namespaced, Namespaced {
         "Give a claim up: alloc, volume, epoch, reason";
     Peer ClaimCheckpoint(claim::Checkpoint) -> claim::Checkpointed:
         "For volumewatchers: record what came of a call, learn the next call";
+    Peer ClaimObserve(claim::Observe) -> claim::Observed:
+        "For agents: record what the node does with a granted claim";
     Read ClaimStatus(claim::Status) -> claim::Claims:
         "Show claims and what each waits for: prefix, volume, alloc, node, plugin, state";
     Change AllocRegister(alloc::Register) -> alloc::AllocStatus:

@@ -52,6 +52,7 @@ events! {
     VolumeUnmounted = "volume.unmounted", "A node took a volume down for an alloc.";
     VolumeMountDead = "volume.mount-dead", "A mount is gone, fails or hangs; see the detail.";
     VolumeMountUnaccounted = "volume.mount-unaccounted", "A mount that no claim covers is there.";
+    VolumeMountHung = "volume.mount-hung", "A call that mounts a volume is past its deadline.";
     VolumeMountWell = "volume.mount-well", "A mount that did not answer answers again.";
 
     ClaimWaiting = "claim.waiting", "A claim waits in line for its volume.";

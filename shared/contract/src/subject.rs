@@ -32,6 +32,8 @@ pub enum Namespaced {
     ClaimRelease,
     /// Record what came of a call and learn the next one.
     ClaimCheckpoint,
+    /// Record what a node does with a granted claim.
+    ClaimObserve,
     /// Claims of a volume, of an alloc, or all.
     ClaimStatus,
     /// Register an alloc.
@@ -59,6 +61,7 @@ impl Namespaced {
             Self::ClaimTake => ("claim", "take"),
             Self::ClaimRelease => ("claim", "release"),
             Self::ClaimCheckpoint => ("claim", "checkpoint"),
+            Self::ClaimObserve => ("claim", "observe"),
             Self::ClaimStatus => ("claim", "status"),
             Self::AllocRegister => ("alloc", "register"),
             Self::AllocStop => ("alloc", "stop"),

@@ -20,6 +20,8 @@ pub enum Part {
     Releases,
     /// Claims on one shared volume.
     Shared,
+    /// Many callers in line for one volume.
+    Line,
     /// Claim to mounted and release to free, with a driver.
     Mounts,
     /// Many volumes of one node released at once.

@@ -8,10 +8,11 @@ use crate::nomad::{self, Figure};
 use crate::row::{AIM, Part, Row};
 use crate::shares;
 
-const PARTS: [(Part, &str); 7] = [
+const PARTS: [(Part, &str); 8] = [
     (Part::Claims, "claims, each on its own volume"),
     (Part::Releases, "claims and releases, until free, each on its own volume"),
     (Part::Shared, "claims on one shared volume, one after another"),
+    (Part::Line, "a line for one volume"),
     (Part::Mounts, "with agent, driver and mounts, one after another"),
     (Part::ManyReleases, "many volumes of one node released at once"),
     (Part::Fleet, "a fleet of agents with one plugin each"),
@@ -145,6 +146,16 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
             .map(|row| {
                 let limit = row.limit_per_second.map_or(String::new(), |rate| ms(1e6 / rate));
                 format!("| {} | {} ms | {limit} ms | {} |", row.name, times(row), beside(row))
+            })
+            .collect(),
+    );
+    table(
+        "| a line for one volume | turns a second | with nobody in line |",
+        of(Part::Line)
+            .map(|row| {
+                let rate = |rate: Option<f64>| rate.map_or(String::new(), grouped);
+                let (moves, alone) = (rate(row.per_second), rate(row.limit_per_second));
+                format!("| {} | {moves} | {alone} |", row.name)
             })
             .collect(),
     );

@@ -133,6 +133,7 @@ impl Translation {
             } else {
                 BTreeMap::new()
             },
+            mount: None,
         }
     }
 

@@ -17,7 +17,7 @@ use berth_service::projection::{Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::wait::{Around, Line};
-use super::{Reader, covers, covers_all, first_unreadable};
+use super::{Reader, covers, covers_all, first_unreadable, node_mount};
 use crate::handle;
 use crate::state::{Shared, State};
 
@@ -210,6 +210,15 @@ fn shown(
             .map_or_else(|| around.waits_for(), |record| Some(record.to_string()));
         (waits_for, hint(state, subtree, &around))
     };
+    let on_node = || {
+        let spec = subtree.volume.spec.as_ref();
+        let plugin = spec.map(|spec| spec.plugin.as_str());
+        state.nodes.read(|nodes| node_mount::waits_for(key, plugin, claim, nodes.get(&claim.node)))
+    };
+    let (waits_for, hint) = match waits_for {
+        None => on_node().map_or((None, hint), |(waits_for, hint)| (Some(waits_for), hint)),
+        told => (told, hint),
+    };
     let (waits_for, hint) = match (waits_for, state.volumes.store_fault()) {
         (Some(_), Some(fault)) => {
             let (waits_for, hint) = waits_for_store(&fault);
@@ -237,6 +246,8 @@ fn shown(
         proof: claim.proof.clone(),
         hint,
         attempt: claim.attempt.clone(),
+        plugin: subtree.volume.spec.as_ref().map(|spec| spec.plugin.clone()),
+        mount: claim.mount.clone(),
         epoch: claim.epoch,
         trace: subtree.trace(alloc),
     }

@@ -6,6 +6,7 @@
 
 mod alloc;
 mod claim;
+mod node_mount;
 mod placement;
 mod volume;
 mod wait;

@@ -51,6 +51,7 @@ fn claim(state: State, attempt: Option<Attempt>) -> Claim {
         controller: true,
         external_node: None,
         publish_context: BTreeMap::new(),
+        mount: None,
     }
 }
 

@@ -176,6 +176,8 @@ mod tests {
             next_try: Some(Timestamp::from_unix_ms(4000)),
             reason: None,
             attempt: None,
+            plugin: None,
+            mount: None,
             epoch: 7,
             trace: None,
         }

@@ -2,14 +2,15 @@
 
 use berth_contract::message::claim::ClaimStatus;
 use berth_domain::Timestamp;
+use berth_domain::volume::{NodeMount, NodeMountState};
 
 use super::within;
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
 
 /// What a list of claims shows.
-pub const CLAIM_COLUMNS: [&str; 8] =
-    ["VOLUME", "ALLOC", "NODE", "MODE", "STATE", "SINCE", "TRIES", "NEXT TRY"];
+pub const CLAIM_COLUMNS: [&str; 9] =
+    ["VOLUME", "ALLOC", "NODE", "MODE", "STATE", "SINCE", "ON NODE", "TRIES", "NEXT TRY"];
 
 /// Claims, one line each; under the table, the whole of what the last try of each said.
 pub fn claims(claims: &[ClaimStatus], now: Timestamp) -> String {
@@ -31,13 +32,22 @@ pub fn sorted_claims(claims: &[ClaimStatus], sort: Option<&str>, now: Timestamp)
             claim.mode.to_string(),
             claim.state.to_string(),
             ago(claim.since, now),
-            claim.tries.to_string(),
+            claim.mount.as_ref().map(|mount| on_node(mount, now)).unwrap_or_default(),
+            claim.failed_tries().to_string(),
             claim.next_try.map(|at| until(at, now)).unwrap_or_default(),
         ]);
     }
     table.sort(sort);
     let notes: Vec<String> = claims.iter().filter_map(notes).collect();
     format!("{table}{}", notes.concat())
+}
+
+/// `mounted`, `hung for 13s`
+fn on_node(mount: &NodeMount, now: Timestamp) -> String {
+    match mount.state {
+        NodeMountState::Mounted => mount.state.to_string(),
+        state => format!("{state} for {}", ago(mount.since, now)),
+    }
 }
 
 /// What does not fit a column.
@@ -50,7 +60,7 @@ fn notes(claim: &ClaimStatus) -> Option<String> {
         ("released because", claim.reason.clone()),
         ("in line", place),
         ("waits for", claim.waits_for.clone()),
-        ("last error", claim.error.clone()),
+        ("last error", claim.last_error().map(str::to_owned)),
         ("left its node by proof", claim.proof.as_ref().map(ToString::to_string)),
         ("what to do", claim.hint.clone()),
     ];

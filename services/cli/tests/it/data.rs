@@ -15,7 +15,7 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::{Count, Half, NodeState, UnaccountedMount};
 use berth_domain::proof::{Proof, ProofKind};
-use berth_domain::volume::{Attempt, CallKind, Closing, State};
+use berth_domain::volume::{Attempt, CallKind, Closing, NodeMount, NodeMountState, State};
 use berth_domain::{
     AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, Timestamp, VolumeId, WorkerId,
 };
@@ -64,6 +64,14 @@ pub fn taken(alloc: &str) -> ClaimStatus {
         next_try: None,
         reason: None,
         attempt: None,
+        plugin: Some(plugin_id()),
+        mount: Some(NodeMount {
+            state: NodeMountState::Mounted,
+            since: ago(89),
+            rpc: None,
+            tries: 0,
+            error: None,
+        }),
         epoch: 41,
         trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
     }
@@ -88,6 +96,7 @@ pub fn stuck(alloc: &str) -> ClaimStatus {
             deadline: NOW,
             bound: None,
         }),
+        mount: None,
         ..taken(alloc)
     }
 }
@@ -100,6 +109,7 @@ pub fn in_line(alloc: &str) -> ClaimStatus {
         position: Some(1),
         ahead: vec![AllocId::new("web-1").unwrap(), AllocId::new("web-0").unwrap()],
         hint: Some("to end the first: `berth alloc stop web-1`".to_owned()),
+        mount: None,
         ..taken(alloc)
     }
 }

@@ -29,7 +29,7 @@ const ELSEWHERE: [&str; 2] = [
 ];
 
 /// The commands whose samples the tests below make happen.
-const HERE: [&str; 13] = [
+const HERE: [&str; 14] = [
     "berth why ref",
     "berth why holder",
     "berth why next",
@@ -37,6 +37,7 @@ const HERE: [&str; 13] = [
     "berth trace ref/r1",
     "berth claim status --volume line",
     "berth claim status --volume hung",
+    "berth claim status --volume nfs",
     "berth plugin status",
     "berth plugin status dev.berth",
     "berth node status",
@@ -154,15 +155,15 @@ async fn claims_that_hang_or_wait_look_as_the_page_shows() {
         return;
     }
     let system = System::start(2).await;
-    for volume in ["ref", "line", "hung", "h"] {
+    for volume in ["ref", "line", "hung", "nfs"] {
         system.volume(volume, "single-node-writer");
     }
     let refuses = json!({"rpc": "ControllerUnpublishVolume", "volume": "ref",
         "code": "FAILED_PRECONDITION"});
     let hangs = |rpc: &str, volume: &str| json!({"rpc": rpc, "volume": volume, "hang": true});
     let attach = hangs("ControllerPublishVolume", "hung");
-    let unmount = hangs("NodeUnpublishVolume", "h");
-    plant(&system, &json!([refuses, attach, unmount]));
+    let stage = hangs("NodeStageVolume", "nfs");
+    plant(&system, &json!([refuses, attach, stage]));
 
     // The storage refuses, and a worker is killed meanwhile.
     let behind = ["--no-wait-release", "--", "true"];
@@ -196,11 +197,15 @@ async fn claims_that_hang_or_wait_look_as_the_page_shows() {
 
     statistics_look_so(&system).await;
 
+    // A plugin that hangs in a mount.
+    let mounts = system.spawn(&run("n1", "m1", "nfs", &["--", "true"]));
+    appears(&system, "berth claim status --volume nfs").await;
+
     plant(&system, &json!([]));
-    for run in [hung, next, holder] {
+    for run in [hung, next, holder, mounts] {
         end(run);
     }
-    for volume in ["ref", "line", "hung", "h"] {
+    for volume in ["ref", "line", "hung", "nfs"] {
         system.claims_become(volume, &[]).await;
     }
     system.stop().await;

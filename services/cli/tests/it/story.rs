@@ -197,6 +197,7 @@ impl Story {
             state,
             since: at(since_ms),
             trace: Some(trace(if leaving { self.release } else { self.claim })),
+            mount: None,
             ..data::taken("web-1")
         }
     }

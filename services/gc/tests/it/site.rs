@@ -231,6 +231,7 @@ fn claim(state: State) -> Claim {
         controller: false,
         external_node: None,
         publish_context: BTreeMap::new(),
+        mount: None,
     }
 }
 

@@ -181,6 +181,7 @@ impl Executor {
         let shown = Work {
             volume: call.volume_key(),
             alloc: call.alloc.clone(),
+            epoch: Some(call.epoch),
             step: call.call.as_str(),
             plugin: Some(plugin.clone()),
         };

@@ -27,6 +27,8 @@ pub struct Work {
     pub volume: VolumeKey,
     /// For whom.
     pub alloc: AllocId,
+    /// Which claim of the alloc; none when it is for several.
+    pub epoch: Option<u64>,
     /// What, such as `agent.detach`.
     pub step: &'static str,
     /// Who is [at work](Plugin::at_work) on it.
@@ -90,14 +92,18 @@ impl Ledger {
     pub(super) fn failed(&self, work: &Work, problem: &Problem, now: Timestamp) {
         let mut pages = self.lock();
         let key = (work.volume.clone(), work.alloc.clone());
-        let known = pages.failures.get(&key).filter(|known| known.step == work.step);
+        let is_same = |known: &&FailureStatus| known.step == work.step && known.epoch == work.epoch;
+        let known = pages.failures.get(&key).filter(is_same);
         let tries = known.map_or(0, |known| known.tries).saturating_add(1);
+        let since = known.map_or(now, |known| known.since);
         let failure = FailureStatus {
             namespace: work.volume.namespace.clone(),
             volume: work.volume.volume.clone(),
             alloc: work.alloc.clone(),
+            epoch: work.epoch,
             step: work.step.to_owned(),
             tries,
+            since,
             error: problem.message.chars().take(ERROR_CHARS_MAX).collect(),
             at: now,
         };
@@ -119,6 +125,7 @@ impl Ledger {
                 namespace: work.volume.namespace.clone(),
                 volume: work.volume.volume.clone(),
                 alloc: work.alloc.clone(),
+                epoch: work.epoch,
                 step: work.step.to_owned(),
                 since: *since,
                 rpc: waits.map(|(rpc, _)| rpc.name().to_owned()),
@@ -148,7 +155,7 @@ mod tests {
 
     fn work(alloc: &str, step: &'static str) -> Work {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
-        Work { volume, alloc: AllocId::new(alloc).unwrap(), step, plugin: None }
+        Work { volume, alloc: AllocId::new(alloc).unwrap(), epoch: Some(7), step, plugin: None }
     }
 
     fn at(ms: u64) -> Timestamp {
@@ -175,6 +182,9 @@ mod tests {
         }
         let failures = ledger.failures();
         assert_eq!((failures.len(), failures[0].tries, failures[0].at), (1, 3, at(3)));
+        assert_eq!(failures[0].since, at(1));
+        ledger.failed(&Work { epoch: Some(8), ..work("a", "agent.detach") }, &no, at(4));
+        assert_eq!((ledger.failures()[0].tries, ledger.failures()[0].since), (1, at(4)));
         ledger.succeeded(&work("a", "agent.detach"));
         assert!(ledger.failures().is_empty());
         for other in 0..=FAILURES_MAX {

@@ -72,6 +72,7 @@ impl Mounter {
         let told_of = Work {
             volume: volume.clone(),
             alloc: call.alloc.clone(),
+            epoch: Some(call.epoch),
             step: DETACH,
             plugin: plugin.clone(),
         };

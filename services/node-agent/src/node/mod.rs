@@ -20,6 +20,7 @@ mod enforce;
 mod grant;
 mod holders;
 mod mount;
+mod observe;
 mod republish;
 mod status;
 mod undo;

@@ -24,7 +24,7 @@ use crate::plugin::Plugin;
 use crate::secret::Asking;
 use crate::tell::Used;
 
-const STEP: &str = "agent.mount";
+pub(super) const STEP: &str = "agent.mount";
 
 /// By whom a grant is used, and how long.
 struct Mounting {
@@ -55,14 +55,20 @@ impl Mounter {
         };
         let grant = grant::take(&self.parts.bus, node, &request, deadline, trace).await;
         let grant = grant.map_err(told)?;
-        let plugin = self.plugin(&grant.plugin).map_err(told)?.at_work(trace);
-        let lane = Lane { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
         let told_of = Work {
             volume: volume.clone(),
             alloc: grant.alloc.clone(),
+            epoch: Some(grant.epoch),
             step: STEP,
-            plugin: Some(plugin.clone()),
+            plugin: None,
         };
+        let plugin = self.plugin(&grant.plugin).map_err(|problem| {
+            self.parts.lanes.record_failure(&told_of, &problem);
+            told(problem)
+        })?;
+        let plugin = plugin.at_work(trace);
+        let told_of = Work { plugin: Some(plugin.clone()), ..told_of };
+        let lane = Lane { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
         // The grant is used here and now or never: the work owns it, and ends with this process.
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());

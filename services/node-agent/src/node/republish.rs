@@ -28,7 +28,7 @@ use crate::plan::{self, NodeCall, Return, Scene};
 use crate::plugin::Plugin;
 use crate::tell::Used;
 
-const STEP: &str = "agent.republish";
+pub(super) const STEP: &str = "agent.republish";
 
 /// Which mounts, by whom, how long.
 struct Returning {
@@ -72,8 +72,13 @@ impl Mounter {
             plugin: plugin.id.clone(),
             external_id: grants.first().map(|grant| grant.external_id.clone()).unwrap_or_default(),
         };
-        let told_of =
-            Work { volume: volume.clone(), alloc: first, step: STEP, plugin: Some(plugin.clone()) };
+        let told_of = Work {
+            volume: volume.clone(),
+            alloc: first,
+            epoch: grants.first().map(|grant| grant.epoch),
+            step: STEP,
+            plugin: Some(plugin.clone()),
+        };
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
             let returning = Returning { grants, plugin, pass, deadline, trace };

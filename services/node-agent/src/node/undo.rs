@@ -85,6 +85,7 @@ impl Mounter {
         let told_of = Work {
             volume: volume.clone(),
             alloc: leaving.alloc.clone(),
+            epoch: Some(leaving.epoch),
             step: DETACH,
             plugin: plugin.clone(),
         };

@@ -6,6 +6,7 @@ use berth_service::shutdown::Shutdown;
 use tokio::task::JoinSet;
 
 use super::Mounter;
+use super::observe::Observer;
 use crate::compare::{self, Comparing};
 use crate::look::Looker;
 
@@ -31,6 +32,7 @@ impl Mounter {
         let mut watched = JoinSet::new();
         watched.spawn(looker.run(shutdown.clone()));
         watched.spawn(compare::keep(comparing, shutdown.clone()));
+        watched.spawn(Observer::new(self).run(shutdown.clone()));
         watched
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! **Promises** that a holder counts itself out before the server can: the lease ends, by this
 //! host's clock since boot, which goes on in suspend, a TTL after the last renewal was *sent*, less
-//! a tenth for the clocks' rates. A value without a TTL ([`Entry::has_ttl`]) was written by hand. It
-//! never expires, so it is no lease, and a caller may [take it over](Bucket::inherit).
+//! a tenth for the clocks' rates. A value without a TTL ([`Entry::has_ttl`]) was written by hand.
+//! It never expires, so it is no lease, and a caller may [take it over](Bucket::inherit).
 //!
 //! **Never** fences anything: a process that was stopped for a minute believes for an instant that
 //! it still holds. Put [`Lease::fence`] into what the lease guards, and let the guard of that write

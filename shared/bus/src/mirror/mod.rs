@@ -31,6 +31,7 @@ mod follow;
 mod table;
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -49,10 +50,11 @@ use follow::Follower;
 pub use table::NoPicture;
 use table::Table;
 
-/// How long a snapshot waits for a moment without own commits before it makes one.
+/// How long a snapshot waits for a moment without own commits ahead of the watch before it asks
+/// commits to wait for the watch.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How long it holds commits back at most.
-const HELD_BACK_MAX: Duration = Duration::from_millis(250);
+/// How long a stored commit waits for the watch while a snapshot asks for it.
+const WATCH_MAX: Duration = Duration::from_millis(50);
 
 /// What a projection makes of each key.
 pub trait Fold: Send + Sync + 'static {
@@ -156,12 +158,29 @@ impl Drop for Task {
     }
 }
 
+/// A snapshot that asks commits to wait for the watch, until it is dropped.
+struct SnapshotWaiting<'a>(&'a AtomicUsize);
+
+impl<'a> SnapshotWaiting<'a> {
+    fn begin(all: &'a AtomicUsize) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Self(all)
+    }
+}
+
+impl Drop for SnapshotWaiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 struct Shared<F> {
     bucket: Bucket,
     filter: String,
     options: MirrorOptions,
     table: RwLock<Table<F>>,
-    commits: tokio::sync::RwLock<()>,
+    /// Snapshots that ask commits to wait for the watch.
+    snapshots_waiting: AtomicUsize,
     progress: watch::Sender<Progress>,
     changes: watch::Sender<u64>,
 }
@@ -202,7 +221,7 @@ impl<F: Fold> Mirror<F> {
             filter: filter.to_owned(),
             options,
             table: RwLock::new(Table::new(fold)),
-            commits: tokio::sync::RwLock::default(),
+            snapshots_waiting: AtomicUsize::new(0),
             progress: watch::Sender::new(progress),
             changes: watch::Sender::new(0),
         });
@@ -224,8 +243,9 @@ impl<F: Fold> Mirror<F> {
 
     /// Looks at the projection when it is a picture of the bucket at one revision, which is
     /// answered too: with everything up to it, and nothing of what came after. An own commit that
-    /// was applied ahead of the watch ([`Mirror::put`]) makes it wait until the watch is there;
-    /// when there is always one, they are held back for a moment ([`Mirror::committing`]).
+    /// was applied ahead of the watch ([`Mirror::put`]) makes it wait until the watch is there.
+    /// When there is always one, the next ones are shown by the watch instead. No commit is held
+    /// back: it is stored meanwhile, and shown a moment later.
     pub async fn snapshot<T>(
         &self,
         deadline: Instant,
@@ -239,6 +259,7 @@ impl<F: Fold> Mirror<F> {
             Err(why) => Err(why),
         };
         let patient_until = Instant::now() + PATIENCE;
+        let mut waiting = None;
         loop {
             let why = match glance() {
                 Ok(seen) => return Ok(seen),
@@ -249,31 +270,11 @@ impl<F: Fold> Mirror<F> {
                 }
                 Err(why) => why,
             };
-            if Instant::now() < patient_until {
-                self.mend(why, deadline).await?;
-                continue;
+            if waiting.is_none() && Instant::now() >= patient_until {
+                waiting = Some(SnapshotWaiting::begin(&self.shared.snapshots_waiting));
             }
-            let held_until = deadline.min(Instant::now() + HELD_BACK_MAX);
-            let Ok(_held) = timeout_at(held_until, self.shared.commits.write()).await else {
-                continue;
-            };
-            loop {
-                let why = match glance() {
-                    Ok(seen) => return Ok(seen),
-                    Err(why) => why,
-                };
-                // If the watch does not come so far either, commits go on before the next try.
-                if Instant::now() >= held_until || self.mend(why, held_until).await.is_err() {
-                    break;
-                }
-            }
+            self.mend(why, deadline).await?;
         }
-    }
-
-    /// To be kept from before an own commit until it is put here, so that a snapshot can hold
-    /// commits back when there is no moment without one.
-    pub async fn committing(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
-        self.shared.commits.read().await
     }
 
     /// As [`snapshot`](Self::snapshot), now or not at all: else answered with what to wait for
@@ -297,14 +298,24 @@ impl<F: Fold> Mirror<F> {
         self.reach(head, deadline).await
     }
 
-    /// Applies an own commit at once, unless the watch is past it or knows newer of the key.
-    pub fn put(&self, key: &str, revision: u64, value: &[u8]) {
+    /// Shows an own commit: at once, or by the watch while a snapshot waits for it. Not when the
+    /// watch is past it or knows newer of the key.
+    pub async fn put(&self, key: &str, revision: u64, value: &[u8]) {
+        self.wait_for_watch(revision).await;
         self.shared.apply_beside(key, revision, Some(value));
     }
 
-    /// Applies an own delete at once, under the same conditions.
-    pub fn delete(&self, key: &str, revision: u64) {
+    /// Shows an own delete, under the same conditions.
+    pub async fn delete(&self, key: &str, revision: u64) {
+        self.wait_for_watch(revision).await;
         self.shared.apply_beside(key, revision, None);
+    }
+
+    async fn wait_for_watch(&self, revision: u64) {
+        if self.shared.snapshots_waiting.load(Ordering::Relaxed) > 0 {
+            // Later than that it is shown ahead of the watch.
+            let _: Result<(), MirrorError> = self.reach(revision, Instant::now() + WATCH_MAX).await;
+        }
     }
 
     /// Reads the keys below a filter again at the leader, and forgets the others below it: for a

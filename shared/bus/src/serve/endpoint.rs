@@ -125,6 +125,10 @@ async fn serve<R, F, H>(
             }
         }
         let Some(message) = message else { return };
+        if message.reply.is_none() {
+            running.note(Err(&no_caller()), Duration::ZERO);
+            continue;
+        }
         let answering = Answering { bus: bus.clone(), running: Arc::clone(&running), message };
         if let Ok(slot) = Arc::clone(&running.room).try_acquire_owned() {
             let handler = Arc::clone(&handler);
@@ -138,6 +142,11 @@ async fn serve<R, F, H>(
             answering.answer(Err(problem), Duration::ZERO, trace).await;
         }
     }
+}
+
+/// The fault of a message that was published, and is no request: nobody would learn its outcome.
+fn no_caller() -> Problem {
+    Problem::new(Code::BadInput, "the message has no reply subject, so it is not handled")
 }
 
 /// Returns when the endpoint is to stop.
@@ -368,7 +377,6 @@ impl Answering {
     }
 
     async fn send(&self, all: HeaderMap, body: Bytes) -> Result<(), PublishErrorKind> {
-        // Nobody waits for an answer: an event that was published at a service.
         let Some(reply) = self.message.reply.clone() else { return Ok(()) };
         let client = self.bus.client();
         let sent = client.publish_with_headers(reply, all, body);

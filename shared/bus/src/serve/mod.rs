@@ -13,7 +13,8 @@
 //! client library forgets a subscription before the server does. A request whose work outlasts its
 //! deadline is answered before that with what holds it up, and its work goes on to its end.
 //!
-//! **Never** ends because one answer could not be sent, or because the connection was away.
+//! **Never** handles a message without a reply subject: it is counted, and nobody could learn what
+//! came of it. Never ends because one answer could not be sent, or because the connection was away.
 
 mod endpoint;
 mod monitor;

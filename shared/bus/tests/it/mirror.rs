@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use berth_bus::{Bucket, Bus, Config, Fold, Mirror, MirrorError, MirrorOptions};
 use berth_harness::nats::Server;
-use berth_harness::proxy::Proxy;
+use berth_harness::proxy::{Proxy, Wire};
 use berth_harness::wait;
 use tokio::time::Instant;
 
@@ -81,10 +81,10 @@ async fn an_own_commit_is_seen_at_once_and_never_undone() {
     for count in 0..200 {
         let value = count.to_string();
         let revision = set(&bucket, "k", &value).await;
-        mirror.put("k", revision, value.as_bytes());
+        mirror.put("k", revision, value.as_bytes()).await;
         assert_eq!(held(&mirror, "k"), Some(value));
         let revision = unset(&bucket, "k").await;
-        mirror.delete("k", revision);
+        mirror.delete("k", revision).await;
         assert_eq!(held(&mirror, "k"), None, "older news brought it back");
     }
     agrees(&mirror, &bucket, ">").await;
@@ -98,7 +98,7 @@ async fn an_own_commit_that_is_answered_late_brings_nothing_back() {
     let put = set(&bucket, "k", "1").await;
     let deleted = unset(&bucket, "k").await;
     mirror.reach(deleted, Instant::now() + PATIENCE).await.unwrap();
-    mirror.put("k", put, b"1");
+    mirror.put("k", put, b"1").await;
     assert_eq!(held(&mirror, "k"), None, "the answer brought it back");
     agrees(&mirror, &bucket, ">").await;
 }
@@ -115,9 +115,8 @@ async fn a_snapshot_is_had_while_commits_never_cease() {
             let (mut revision, mut count) = (0, 0_u64);
             while busy.load(Ordering::Relaxed) {
                 let value = count.to_string();
-                let _committing = mirror.committing().await;
                 revision = bucket.commit(put(&key, &value, &key, revision)).await.unwrap();
-                mirror.put(&key, revision, value.as_bytes());
+                mirror.put(&key, revision, value.as_bytes()).await;
                 count += 1;
             }
         })
@@ -132,6 +131,36 @@ async fn a_snapshot_is_had_while_commits_never_cease() {
     for writer in writers {
         writer.await.unwrap();
     }
+    agrees(&mirror, &bucket, ">").await;
+}
+
+/// The watch brings nothing, so there is no snapshot; commits go on all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_waits_holds_no_commit_back() {
+    let server = Server::start().await;
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
+    let proxy = Proxy::across(address, "bus", &Wire::default()).await;
+    let bucket = connect(&proxy.url()).await.bucket(&STATE, 1).await.unwrap();
+    let options = hurried();
+    let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
+    proxy.withhold(Some("KV_state"));
+    let revision = set(&bucket, "k", "ahead").await;
+    mirror.put("k", revision, b"ahead").await;
+    let waiting = {
+        let mirror = mirror.clone();
+        tokio::spawn(async move { mirror.snapshot(Instant::now() + PATIENCE, |_| ()).await })
+    };
+    let mut stored = 0;
+    while stored < 20 {
+        let value = stored.to_string();
+        let revision = set(&bucket, "k", &value).await;
+        mirror.put("k", revision, value.as_bytes()).await;
+        assert_eq!(held(&mirror, "k"), Some(value), "it is shown when it is answered");
+        stored += 1;
+    }
+    assert!(!waiting.is_finished(), "commits waited for the snapshot");
+    proxy.withhold(None);
+    waiting.await.unwrap().unwrap();
     agrees(&mirror, &bucket, ">").await;
 }
 
@@ -389,9 +418,9 @@ async fn a_mirror_reads_everything_again_now_and_then_without_being_stale() {
     while began.elapsed() < Duration::from_secs(3) {
         let key = format!("k{}", count % 7);
         let revision = set(&bucket, &key, &count.to_string()).await;
-        mirror.put(&key, revision, count.to_string().as_bytes());
+        mirror.put(&key, revision, count.to_string().as_bytes()).await;
         if count % 3 == 0 {
-            mirror.delete(&key, unset(&bucket, &key).await);
+            mirror.delete(&key, unset(&bucket, &key).await).await;
         }
         assert_eq!(mirror.stale_since(), None, "a reading out of habit is no gap");
         count += 1;

@@ -32,6 +32,37 @@ fn problem(result: Result<Value, RequestError>) -> Problem {
     }
 }
 
+/// Messages of a publisher that expects no reply; each handler would take its caller's whole time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_messages_without_a_reply_subject_keeps_no_request_waiting() {
+    let (server, bus) = one().await;
+    let service = bus.service(service("mounts")).await.unwrap();
+    let handled = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&handled);
+    service
+        .endpoint(endpoint("mount", "mount"), move |request: Request| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                if request.body.is_empty() {
+                    tokio::time::sleep(request.remaining()).await;
+                }
+                Ok(json!({}))
+            }
+        })
+        .await
+        .unwrap();
+    let client = async_nats::connect(&server.url()).await.unwrap();
+    for _ in 0..50_000 {
+        client.publish("mount", "".into()).await.unwrap();
+    }
+    client.flush().await.unwrap();
+    wait::until("a request is answered", PATIENCE, async || ask(&bus, "mount").await).await;
+    assert_eq!(handled.load(Ordering::Relaxed), 1, "nobody could learn what came of the others");
+    let stats = client.request("$SRV.STATS.mounts", "".into()).await.unwrap();
+    let stats: Value = serde_json::from_slice(&stats.payload).unwrap();
+    assert_eq!(stats["endpoints"][0]["num_errors"], 50_000, "{stats:#}");
+}
+
 #[tokio::test]
 async fn a_line_break_in_a_problem_does_not_end_the_endpoint() {
     let (server, bus) = one().await;

@@ -163,6 +163,9 @@ pub struct WorkStatus {
     pub volume: VolumeId,
     /// For whom.
     pub alloc: AllocId,
+    /// Which claim of the alloc; none when it is for several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
     /// What, such as `agent.detach`.
     pub step: String,
     /// Since when.
@@ -186,10 +189,16 @@ pub struct FailureStatus {
     pub volume: VolumeId,
     /// For whom.
     pub alloc: AllocId,
+    /// Which claim of the alloc; none when it is for several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
     /// What, such as `agent.detach`.
     pub step: String,
     /// How often in a row, by this process of the agent.
     pub tries: u32,
+    /// When the first of them failed.
+    #[serde(default)]
+    pub since: Timestamp,
     /// What the last try came to.
     pub error: String,
     /// When that was.

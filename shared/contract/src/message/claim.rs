@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::proof::Proof;
-use berth_domain::volume::{Attempt, CallKind, MountOptions, Outcome, State};
+use berth_domain::volume::{
+    Attempt, CallKind, MountOptions, NodeMount, NodeMountState, Outcome, State,
+};
 use berth_domain::{
     AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId, WorkerId,
 };
@@ -217,6 +219,29 @@ pub struct Checkpointed {
     pub next_try: Option<Timestamp>,
 }
 
+/// `claim.observe`: the node's agent reports what it does with a granted claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observe {
+    /// Whose claim.
+    pub alloc: AllocId,
+    /// On which volume.
+    pub volume: VolumeId,
+    /// The claim that it was granted by. Of an earlier claim nothing is stored.
+    pub epoch: u64,
+    /// The report.
+    pub mount: NodeMount,
+}
+decode_struct!(Observe { alloc, volume, epoch, mount });
+decode_struct!(NodeMount { state, since, rpc, tries = 0, error });
+decode_leaf!(NodeMountState);
+
+/// `claim.observe` was answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// Whether the claim has the report now. Else the claim is gone, or no longer taken.
+    pub recorded: bool,
+}
+
 /// `claim.status`: claims of a volume, of an alloc, or all of the namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Status {
@@ -310,11 +335,31 @@ pub struct ClaimStatus {
     /// The call that may be under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
+    /// The volume's plugin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<PluginId>,
+    /// Taken: what the node does with the claim, as its agent reported last; none until its first
+    /// report, about a second after the grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<NodeMount>,
     /// Which claim of the alloc.
     pub epoch: u64,
     /// The trace of its last change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+}
+
+impl ClaimStatus {
+    /// What the last call said that failed: one of the claim's own calls, or one that mounts.
+    pub fn last_error(&self) -> Option<&str> {
+        let of_mount = || self.mount.as_ref()?.error.as_ref();
+        self.error.as_ref().or_else(of_mount).map(String::as_str)
+    }
+
+    /// How many calls in a row failed: of the claim's own, or of those that mount.
+    pub fn failed_tries(&self) -> u32 {
+        self.mount.as_ref().map_or(0, |mount| mount.tries).max(self.tries)
+    }
 }
 
 /// `claim.status`.

@@ -100,6 +100,8 @@ pub fn claim_status() -> claim::ClaimStatus {
         next_try: Some(sample::at(4)),
         reason: Some("the alloc has ended".to_owned()),
         attempt: Some(sample::attempt()),
+        plugin: Some(sample::plugin()),
+        mount: Some(sample::node_mount()),
         epoch: 41,
         trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
     }
@@ -212,6 +214,15 @@ fn claims() {
         },
     );
     request(
+        "request-claim-observe",
+        &claim::Observe {
+            alloc: sample::alloc_id(),
+            volume: sample::volume(),
+            epoch: 41,
+            mount: sample::node_mount(),
+        },
+    );
+    request(
         "request-claim-checkpoint",
         &claim::Checkpoint {
             alloc: sample::alloc_id(),
@@ -261,6 +272,7 @@ fn claims() {
         },
     );
     reply("reply-claim-release", &claim::Released { state: Some(State::Unpublishing) });
+    reply("reply-claim-observe", &claim::Observed { recorded: true });
     reply(
         "reply-claim-checkpoint",
         &claim::Checkpointed {

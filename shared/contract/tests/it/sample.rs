@@ -12,7 +12,9 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
 use berth_domain::plugin::{ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState};
 use berth_domain::proof::{Proof, ProofKind};
-use berth_domain::volume::{Attempt, CallKind, Claim, MountOptions, State, VolumeSpec};
+use berth_domain::volume::{
+    Attempt, CallKind, Claim, MountOptions, NodeMount, NodeMountState, State, VolumeSpec,
+};
 use berth_domain::{
     AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId,
     VolumeKey, WorkerId,
@@ -160,6 +162,17 @@ pub fn claim(state: State) -> Claim {
         controller: true,
         external_node: Some("i-0abc".to_owned()),
         publish_context: map("device", "/dev/xvdba"),
+        mount: (state == State::Taken).then(node_mount),
+    }
+}
+
+pub fn node_mount() -> NodeMount {
+    NodeMount {
+        state: NodeMountState::Hung,
+        since: at(5),
+        rpc: Some("NodeStageVolume".to_owned()),
+        tries: 2,
+        error: Some("agent.mount: no answer of plugin ebs.csi.aws.com yet".to_owned()),
     }
 }
 

@@ -217,6 +217,7 @@ fn agents_and_allocs() {
         namespace: sample::namespace(),
         volume: sample::volume(),
         alloc: sample::alloc_id(),
+        epoch: Some(41),
         step: "agent.detach".to_owned(),
         since: sample::at(1),
         rpc: Some("NodeUnpublishVolume".to_owned()),
@@ -227,8 +228,10 @@ fn agents_and_allocs() {
         namespace: sample::namespace(),
         volume: sample::volume(),
         alloc: sample::alloc_id(),
+        epoch: Some(41),
         step: "agent.detach".to_owned(),
         tries: 3,
+        since: sample::at(1),
         error: "no answer of plugin ebs.csi.aws.com yet".to_owned(),
         at: sample::at(3),
     };

@@ -69,6 +69,7 @@ fn held(access: AccessMode, state: State, node: &str) -> Volume {
         controller: true,
         external_node: None,
         publish_context: BTreeMap::new(),
+        mount: None,
     };
     let claims = Claims::from([(alloc_id("holder"), claim)]);
     Volume { claims, ..volume(access) }

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::attempt::Attempt;
+use super::node_mount::NodeMount;
 use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
 use crate::proof::Proof;
 use crate::{NodeId, Timestamp};
@@ -107,6 +108,9 @@ pub struct Claim {
     /// What the controller said the node needs (`publish_context`), passed on untouched (B2).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub publish_context: BTreeMap<String, String>,
+    /// Taken: what the node does with it, as its agent reported last. No decision depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<NodeMount>,
 }
 
 pub(super) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
@@ -169,6 +173,7 @@ impl Claim {
             exhausted: false,
             denied: false,
             attempt: None,
+            mount: None,
             ..self
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::claim::Claim;
 use super::handle::HandleUse;
+use super::node_mount::NodeMount;
 use super::spec::VolumeSpec;
 use crate::access::{CapabilityFilter, Mode};
 use crate::proof::{Proof, Proven};
@@ -63,6 +64,15 @@ pub enum Command {
         /// What stands in for the node's answer, when the node is gone (rule 12). Nobody wants a
         /// claim there any more.
         proven: Option<Proven>,
+    },
+    /// The node's agent reports what it does with a granted claim.
+    Observe {
+        /// Whose claim.
+        alloc: AllocId,
+        /// The claim that it was granted by.
+        epoch: u64,
+        /// The report.
+        mount: NodeMount,
     },
     /// What came of a call.
     Answer {

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Context, Step};
 use super::refusal::Refusal;
-use super::{Volume, answer, begin, confirm, register, release, take};
+use super::{Volume, answer, begin, confirm, node_mount, register, release, take};
 
 /// What `command` does to `volume`, or why it may not.
 ///
@@ -25,6 +25,9 @@ pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Ste
             let (wanted, early, proven) = (*wanted, *early, proven.as_ref());
             let known = begin::Known { wanted, early, proven };
             begin::begin(volume, alloc, worker, &known, context)
+        }
+        Command::Observe { alloc, epoch, mount } => {
+            node_mount::observe(volume, alloc, *epoch, mount)
         }
         Command::Answer { alloc, attempt, outcome, worker } => {
             answer::answer(volume, alloc, attempt, outcome, worker.as_ref(), context)

@@ -282,5 +282,6 @@ fn new_claim(
         controller: route.controller,
         external_node: route.external_node.clone(),
         publish_context: std::collections::BTreeMap::new(),
+        mount: None,
     }
 }

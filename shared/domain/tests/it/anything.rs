@@ -7,8 +7,9 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFil
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Closing, Command, Context, HandleUse, MountOptions, NoRoute, Outcome,
-    Policy, Route, State, Take, Volume, VolumeSpec, Write, invariant, step,
+    Attempt, CallKind, Claim, Closing, Command, Context, HandleUse, MountOptions, NoRoute,
+    NodeMount, NodeMountState, Outcome, Policy, Route, State, Step, Take, Volume, VolumeSpec,
+    Write, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, Timestamp};
 use proptest::collection::{btree_map, vec};
@@ -90,7 +91,8 @@ pub fn proof() -> impl Strategy<Value = Proof> {
 pub fn claim() -> impl Strategy<Value = Claim> {
     let about = (state(), name('n', 2), mode(), any_time(), option::of(attempt()));
     let tries = (any::<u32>(), option::of(text()), option::of(any_time()), option::of(text()));
-    let kept = (0..9_u64, access(), attachment(), any::<bool>(), external(), map());
+    let reported = option::of(node_mount());
+    let kept = (0..9_u64, access(), attachment(), any::<bool>(), external(), map(), reported);
     let late = (option::of(any_time()), any::<bool>(), option::of(proof()), any::<bool>());
     (about, tries, kept, late).prop_map(|(about, tries, kept, late)| Claim {
         place_until: late.0,
@@ -112,6 +114,7 @@ pub fn claim() -> impl Strategy<Value = Claim> {
         controller: kept.3,
         external_node: kept.4,
         publish_context: kept.5,
+        mount: kept.6,
     })
 }
 
@@ -200,6 +203,8 @@ pub fn command() -> impl Strategy<Value = Command> {
             .prop_map(|(alloc, epoch, reason)| Command::Release { alloc, epoch, reason }),
         2 => (alloc(), 0..9_u64, proof())
             .prop_map(|(alloc, epoch, word)| Command::Confirm { alloc, epoch, word }),
+        1 => (alloc(), 0..9_u64, node_mount())
+            .prop_map(|(alloc, epoch, mount)| Command::Observe { alloc, epoch, mount }),
         4 => (alloc(), any::<bool>(), any::<bool>(), option::of(proven)).prop_map(
             |(alloc, wanted, early, proven)| {
                 Command::Begin { alloc, worker: worker(), wanted, early, proven }
@@ -209,6 +214,15 @@ pub fn command() -> impl Strategy<Value = Command> {
             |(alloc, attempt, outcome, worker)| Command::Answer { alloc, attempt, outcome, worker }
         ),
     ]
+}
+
+fn node_mount() -> impl Strategy<Value = NodeMount> {
+    use NodeMountState::{Dead, Failing, Hung, Missing, Mounted, Publishing, Staging};
+    let states =
+        prop::sample::select(vec![Dead, Failing, Hung, Missing, Mounted, Publishing, Staging]);
+    (states, time(), option::of(text()), 0..3_u32).prop_map(|(state, since, error, tries)| {
+        NodeMount { state, since, rpc: error.clone(), tries, error }
+    })
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
@@ -249,6 +263,7 @@ proptest! {
             Command::Release { alloc, .. }
             | Command::Confirm { alloc, .. }
             | Command::Begin { alloc, .. }
+            | Command::Observe { alloc, .. }
             | Command::Answer { alloc, .. } => Some(alloc),
         };
         let decided = step(&volume, &command, &context);
@@ -270,6 +285,27 @@ proptest! {
         }
         // Pure: the same question gets the same answer.
         prop_assert_eq!(decided, step(&volume, &command, &context));
+    }
+
+    /// A report of a node changes nothing of the protocol.
+    #[test]
+    fn an_observation_changes_nothing_but_the_mount_of_a_claim_that_is_taken(
+        volume in volume(), alloc in name::<AllocId>('a', 4), epoch in 0..9_u64,
+        mount in node_mount(), context in context(),
+    ) {
+        let observe = Command::Observe { alloc: alloc.clone(), epoch, mount: mount.clone() };
+        let before = volume.claims.get(&alloc);
+        match step(&volume, &observe, &context) {
+            Err(refusal) => {
+                let counts = |claim: &Claim| claim.epoch == epoch && claim.state == State::Taken;
+                prop_assert!(!before.is_some_and(counts), "{refusal}");
+            }
+            Ok(Step { write: Some(Write::PutClaim(_, after)), call }) => {
+                let expected = Claim { mount: Some(mount), ..before.unwrap().clone() };
+                prop_assert_eq!((after, call), (expected, None));
+            }
+            Ok(step) => prop_assert_eq!(step, Step::nothing()),
+        }
     }
 
     /// Whatever a record says, whether it is sound can be said.

@@ -46,6 +46,7 @@ pub fn claim(access: AccessMode, state: State, node: &str) -> Claim {
             State::Taken | State::Unpublishing => device,
             State::Waiting | State::Publishing | State::NodeDetached => BTreeMap::new(),
         },
+        mount: None,
     }
 }
 

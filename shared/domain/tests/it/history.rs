@@ -194,6 +194,7 @@ fn spoken_of(command: &Command) -> Option<&AllocId> {
         Command::Release { alloc, .. }
         | Command::Confirm { alloc, .. }
         | Command::Begin { alloc, .. }
+        | Command::Observe { alloc, .. }
         | Command::Answer { alloc, .. } => Some(alloc),
     }
 }

@@ -63,7 +63,7 @@ fn read_without<T: Serialize + DeserializeOwned + PartialEq + Debug>(
     Ok(read)
 }
 
-fn optional_of_a_claim() -> [(&'static str, Value); 12] {
+fn optional_of_a_claim() -> [(&'static str, Value); 13] {
     [
         ("tries", json!(0)),
         ("next_try", json!(null)),
@@ -77,6 +77,7 @@ fn optional_of_a_claim() -> [(&'static str, Value); 12] {
         ("epoch", json!(0)),
         ("external_node", json!(null)),
         ("publish_context", json!({})),
+        ("mount", json!(null)),
     ]
 }
 

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Closing, Command, Outcome, Refusal, State, Step, Take, Volume,
-    VolumeSpec, Write,
+    Attempt, CallKind, Claim, Closing, Command, NodeMount, NodeMountState, Outcome, Refusal, State,
+    Step, Take, Volume, VolumeSpec, Write,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp};
 
@@ -145,6 +145,11 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
         let word = proven(epoch).proof;
         Command::Confirm { alloc: alloc("a1"), epoch, word }
     };
+    let observe = |epoch| {
+        let (state, since) = (NodeMountState::Mounted, past());
+        let mount = NodeMount { state, since, rpc: None, tries: 0, error: None };
+        Command::Observe { alloc: alloc("a1"), epoch, mount }
+    };
     let named = |update: VolumeSpec| Command::Register(update);
     let own = [
         ("take", Command::Take(take("a1", "n1"))),
@@ -158,6 +163,8 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
         ("release an earlier claim", release(Some(9))),
         ("confirm", confirm(10)),
         ("confirm an earlier claim", confirm(9)),
+        ("observe", observe(10)),
+        ("observe an earlier claim", observe(9)),
         ("begin, wanted", begins(true, false, None)),
         ("begin, ended", begins(false, false, None)),
         ("begin, ended, early", begins(false, true, None)),

@@ -2,6 +2,7 @@
 
 mod claims;
 mod fleet;
+mod line;
 mod many_releases;
 mod mounts;
 mod plugin_back;
@@ -42,6 +43,8 @@ pub struct Effort {
     pub rounds: usize,
     /// How often the shared volume is filled.
     pub shared_rounds: usize,
+    /// How many wait in line for one volume.
+    pub waiters: usize,
     /// How often a volume is mounted and freed.
     pub mounts: usize,
     /// How often a plugin is killed as its consumer stops.
@@ -72,6 +75,7 @@ impl Effort {
             round: Round { warm_up: ms(200), measured: ms(1_200) },
             rounds: 3,
             shared_rounds: 3,
+            waiters: 500,
             mounts: 100,
             returns: 10,
             crowds: 3,
@@ -91,6 +95,7 @@ impl Effort {
             round: Round { warm_up: ms(50), measured: ms(300) },
             rounds: 1,
             shared_rounds: 1,
+            waiters: 100,
             mounts: 10,
             returns: 2,
             crowds: 1,
@@ -131,6 +136,10 @@ pub async fn all(effort: &Effort, parts: &[Part], servers: Option<u32>) -> Resul
     if wanted(Part::Shared) {
         tell(&format!("{:?}: one shared volume", began.elapsed()));
         rows.extend(shared_volume::measure(effort).await?);
+    }
+    if wanted(Part::Line) {
+        tell(&format!("{:?}: a line for one volume", began.elapsed()));
+        rows.extend(line::measure(effort).await?);
     }
     if wanted(Part::Mounts) {
         tell(&format!("{:?}: mounts", began.elapsed()));

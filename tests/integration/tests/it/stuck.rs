@@ -50,7 +50,7 @@ async fn is_told(system: &System, trouble: &Trouble) {
             let due = due.into_iter().chain([alloc.as_str(), trouble.state]);
             let untold = untold(&text, due.chain(trouble.error.iter().copied()));
             let line = text.lines().find(|line| line.split_whitespace().nth(1) == Some(&alloc));
-            let tries = line.and_then(|line| line.split_whitespace().nth(6)?.parse::<u32>().ok());
+            let tries = line.and_then(|line| line.split_whitespace().nth(7)?.parse::<u32>().ok());
             let is_told = untold.is_empty() && tries >= Some(2);
             if is_told { Ok(()) } else { Err(format!("{untold:?} in {text}")) }
         })

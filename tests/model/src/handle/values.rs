@@ -126,6 +126,7 @@ impl Values {
             controller: self.controller,
             external_node: Some("the plugin's n1".to_owned()),
             publish_context: BTreeMap::new(),
+            mount: None,
         }
     }
 

@@ -31,6 +31,7 @@ fn claim(state: State, epoch: u64) -> Claim {
         controller: true,
         external_node: None,
         publish_context: BTreeMap::new(),
+        mount: None,
     }
 }
 

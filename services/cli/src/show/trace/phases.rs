@@ -191,10 +191,9 @@ impl Scene<'_> {
         let over = all().filter(|step| step.how != How::UnderWay).map(Step::end);
         let since = over.chain(phase.at).filter(|end| *end <= now).max().unwrap_or(status.since);
         let error = status
-            .error
-            .as_ref()
-            .filter(|error| !all().any(|step| step.detail.as_ref() == Some(error)));
-        let error = error.map(|error| format!("; try {} failed: {error}", status.tries));
+            .last_error()
+            .filter(|error| !all().any(|step| step.detail.as_deref() == Some(*error)));
+        let error = error.map(|error| format!("; try {} failed: {error}", status.failed_tries()));
         phase.steps.push(Step {
             took_us: Some(between(since, now)),
             detail: Some(format!("waits for {waits_for}{}", error.unwrap_or_default())),

@@ -1,0 +1,92 @@
+//! What a granted claim waits for on its node, and what a person can do about it; pure.
+
+use berth_domain::plugin::{Node, NodeState};
+use berth_domain::volume::{Claim, NodeMount, NodeMountState};
+use berth_domain::{Timestamp, VolumeKey};
+
+/// What the claim waits for, and the hint; none of a claim that is mounted, or of which a node
+/// that is there has reported nothing yet.
+pub fn waits_for(
+    volume: &VolumeKey,
+    plugin: Option<&str>,
+    claim: &Claim,
+    node: Option<&Node>,
+) -> Option<(String, Option<String>)> {
+    if let Some(Node { state: NodeState::Down, since, .. }) = node {
+        return Some(of_node_that_is_down(claim, *since));
+    }
+    let mount = claim.mount.as_ref()?;
+    let waits_for = words(claim, mount)?;
+    let plugin = plugin.unwrap_or("the volume's plugin");
+    Some((waits_for, hint(volume, plugin, claim, mount)))
+}
+
+/// What is mounted there is not known.
+fn of_node_that_is_down(claim: &Claim, since: Timestamp) -> (String, Option<String>) {
+    let node = &claim.node;
+    let last = claim.mount.as_ref().map_or_else(String::new, |mount| {
+        format!("; its last report: {} since {}", mount.state, mount.since)
+    });
+    let waits_for = format!("the agent of node {node}, which is down since {since}{last}");
+    (waits_for, Some(format!("start the agent of node {node}; what is mounted there is not known")))
+}
+
+fn words(claim: &Claim, mount: &NodeMount) -> Option<String> {
+    let (node, since) = (&claim.node, mount.since);
+    let rpc = mount.rpc.as_deref();
+    Some(match mount.state {
+        NodeMountState::Mounted | NodeMountState::Unknown => return None,
+        NodeMountState::Staging | NodeMountState::Publishing => match rpc {
+            Some(rpc) => format!("{rpc} on node {node}, under way since {since}"),
+            None => format!("the mount on node {node}, begun at {since}"),
+        },
+        NodeMountState::Failing => {
+            format!("its caller to ask node {node} for the mount again; it fails since {since}")
+        }
+        NodeMountState::Hung => match rpc {
+            Some(rpc) => format!("{rpc} on node {node}, not answered since {since}"),
+            None => format!("the mount on node {node}, which does not answer since {since}"),
+        },
+        NodeMountState::Missing => {
+            format!("nothing, but its mount is missing on node {node} since {since}")
+        }
+        NodeMountState::Dead => {
+            format!("nothing, but its mount on node {node} fails since {since}")
+        }
+    })
+}
+
+fn hint(volume: &VolumeKey, plugin: &str, claim: &Claim, mount: &NodeMount) -> Option<String> {
+    let id = &claim.node;
+    match mount.state {
+        NodeMountState::Hung if mount.rpc.is_some() => Some(format!(
+            "plugin {plugin} on node {id} does not answer: read its log there, and see whether its \
+             storage does; `berth node status {id}` shows the call, which goes on by itself"
+        )),
+        NodeMountState::Hung => Some(format!(
+            "see on node {id} whether the storage of plugin {plugin} answers; `berth node status \
+             {id}` shows the mount"
+        )),
+        NodeMountState::Failing => Some(format!(
+            "mend what the last error says; `berth plugin status {plugin}` shows how the plugin is"
+        )),
+        NodeMountState::Missing | NodeMountState::Dead => {
+            let namespace = match volume.namespace.as_str() {
+                "default" => String::new(),
+                other => format!(" --namespace {other}"),
+            };
+            let volume = &volume.volume;
+            Some(format!(
+                "bring it back with `berth volume republish {volume} --node {id}{namespace}`; the \
+                 workload may have to be started again"
+            ))
+        }
+        NodeMountState::Staging
+        | NodeMountState::Publishing
+        | NodeMountState::Mounted
+        | NodeMountState::Unknown => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! `claim.observe`: what a node does with a granted claim, kept on the claim for all who look.
+
+use berth_contract::message::claim::{Observe, Observed};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::volume::{Command, Refusal};
+use berth_domain::{Namespace, VolumeKey};
+use tokio::time::Instant;
+
+use crate::state::State;
+use crate::transact::TransactError;
+
+/// Stores the agent's report with the claim that it is of.
+pub async fn observe(
+    state: &State,
+    namespace: Namespace,
+    request: Observe,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Observed, Problem> {
+    let volume = VolumeKey::new(namespace, request.volume);
+    let Observe { alloc, epoch, mount, .. } = request;
+    let command = Command::Observe { alloc, epoch, mount };
+    match state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await {
+        Ok(_) => Ok(Observed { recorded: true }),
+        Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Observed { recorded: false }),
+        Err(error) => Err(state.problem(error, "claim.observe", &volume)),
+    }
+}

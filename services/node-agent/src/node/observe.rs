@@ -1,0 +1,280 @@
+//! What this node does with each claim after its grant, told to the claim service.
+//!
+//! **Owns** a look at journal, work, failures and mounts each second, and what was reported last.
+//!
+//! **Promises** that a failing, hung, missing or dead mount is on its claim's record within
+//! seconds, that a hung plugin call is an event, and that a report is sent again until it is
+//! answered.
+//!
+//! **Never** waited for: a mount of less than a second is reported once, when it is there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_bus::Call;
+use berth_contract::message::agent::{FailureStatus, MountHealth, WorkStatus};
+use berth_contract::message::claim::{Observe, Observed};
+use berth_contract::subject::Namespaced;
+use berth_domain::limits::REQUEST_TIMEOUT;
+use berth_domain::retry::Schedule;
+use berth_domain::volume::{NodeMount, NodeMountState};
+use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
+use berth_service::clock;
+use berth_service::shutdown::Shutdown;
+use futures_util::{StreamExt as _, stream};
+use tokio::time::sleep;
+
+use super::{Mounter, mount, republish};
+use crate::journal::{Use, UseState};
+use crate::look::Seen;
+
+/// How often it is looked, while the claim service answers.
+const LOOK: Duration = Duration::from_secs(1);
+/// Waits after reports that were not answered.
+const RETRY: Schedule = Schedule { first: LOOK, max: Duration::from_secs(30) };
+/// A mount that takes less is reported once it is there, and not before.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
+/// How often a claim's trouble is reported again when only its tries and its error have changed.
+const SAME_STATE: Duration = Duration::from_secs(15);
+/// Reports under way at once.
+const SIDE_BY_SIDE: usize = 8;
+
+/// One claim of this node: volume, alloc, epoch.
+type ClaimKey = (VolumeKey, AllocId, u64);
+
+/// What is done with a claim, and by which plugin, where the journal knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Observation {
+    mount: NodeMount,
+    plugin: Option<PluginId>,
+}
+
+/// A report that the claim service has answered.
+#[derive(Debug)]
+struct ReportedMount {
+    mount: NodeMount,
+    at: Timestamp,
+}
+
+/// Reports what becomes of mounts.
+pub(super) struct Observer {
+    mounter: Mounter,
+    reported: BTreeMap<ClaimKey, ReportedMount>,
+    /// Hung plugin calls that were told as events, with the time of the call.
+    told_hung: BTreeMap<ClaimKey, Timestamp>,
+}
+
+impl Observer {
+    /// One that has reported nothing yet.
+    pub(super) fn new(mounter: &Mounter) -> Self {
+        let mounter = mounter.clone();
+        Self { mounter, reported: BTreeMap::new(), told_hung: BTreeMap::new() }
+    }
+
+    /// Reports until the shutdown.
+    pub(super) async fn run(mut self, shutdown: Shutdown) {
+        let mut tries = 0;
+        loop {
+            let pause = match tries {
+                0 => LOOK,
+                tries => RETRY.wait(tries, clock::jitter()),
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = shutdown.requested() => return,
+            }
+            let all_answered = self.report().await;
+            tries = if all_answered { 0 } else { tries + 1 };
+        }
+    }
+
+    /// Reports what has changed; whether each report was answered.
+    async fn report(&mut self) -> bool {
+        let now = clock::now();
+        let observed = self.mounter.observations();
+        self.reported.retain(|claim, _| observed.contains_key(claim));
+        self.tell_hung(&observed);
+        let is_due = |(claim, seen): &(ClaimKey, Observation)| {
+            is_due(self.reported.get(claim), &seen.mount, now)
+        };
+        let due = observed.into_iter().filter(is_due).map(|(claim, seen)| (claim, seen.mount));
+        let due: Vec<(ClaimKey, NodeMount)> = due.collect();
+        let sent = stream::iter(due).map(|(claim, mount)| {
+            let mounter = self.mounter.clone();
+            async move {
+                let answered = mounter.send_observation(&claim, &mount).await;
+                (claim, mount, answered)
+            }
+        });
+        let sent: Vec<_> = sent.buffer_unordered(SIDE_BY_SIDE).collect().await;
+        let mut all_answered = true;
+        for (claim, mount, answered) in sent {
+            all_answered &= answered;
+            if answered {
+                self.reported.insert(claim, ReportedMount { mount, at: now });
+            }
+        }
+        all_answered
+    }
+
+    /// A call that hangs is told once.
+    fn tell_hung(&mut self, observed: &BTreeMap<ClaimKey, Observation>) {
+        let is_hung_call = |seen: &&Observation| {
+            seen.mount.state == NodeMountState::Hung && seen.mount.rpc.is_some()
+        };
+        self.told_hung.retain(|claim, _| observed.get(claim).as_ref().is_some_and(is_hung_call));
+        for (claim, seen) in observed {
+            let Some(rpc) = seen.mount.rpc.as_ref().filter(|_| is_hung_call(&seen)) else {
+                continue;
+            };
+            if self.told_hung.insert(claim.clone(), seen.mount.since) == Some(seen.mount.since) {
+                continue;
+            }
+            let (volume, alloc, epoch) = claim;
+            let why = format!("{rpc} not answered since {}", seen.mount.since);
+            tracing::warn!(%volume, %alloc, epoch, why, "a mount hangs");
+            if let Some(plugin) = &seen.plugin {
+                self.mounter.parts.tell.mount_hung(volume, alloc, plugin, why);
+            }
+        }
+    }
+}
+
+impl Mounter {
+    async fn send_observation(&self, claim: &ClaimKey, mount: &NodeMount) -> bool {
+        let (volume, alloc, epoch) = claim;
+        let subject = Namespaced::ClaimObserve.subject(&volume.namespace);
+        let request = Observe {
+            alloc: alloc.clone(),
+            volume: volume.volume.clone(),
+            epoch: *epoch,
+            mount: mount.clone(),
+        };
+        let call = Call::within(clock::begin_trace(), REQUEST_TIMEOUT);
+        match self.parts.bus.request::<Observed>(&subject, &request, &call).await {
+            Ok(Observed { recorded }) => {
+                tracing::debug!(%volume, %alloc, state = %mount.state, recorded, "reported");
+                true
+            }
+            Err(error) => {
+                let why = berth_service::process::chain(&error);
+                tracing::warn!(%volume, %alloc, state = %mount.state, why, "mount not reported");
+                false
+            }
+        }
+    }
+
+    /// What is done with each claim of this node.
+    fn observations(&self) -> BTreeMap<ClaimKey, Observation> {
+        let parts = &self.parts;
+        let mut all = BTreeMap::new();
+        for (volume, alloc, entry) in parts.journal.uses() {
+            let told = parts.journal.volume(&volume).detached.get(&alloc).copied();
+            if told.is_some_and(|told| told.epoch >= entry.epoch) {
+                continue;
+            }
+            let seen = parts.looks.of(&volume, &alloc, entry.epoch);
+            let plugin = Some(entry.plugin.clone());
+            let mount = of_use(&entry, seen.as_ref());
+            all.insert((volume, alloc, entry.epoch), Observation { mount, plugin });
+        }
+        for failure in parts.lanes.failures().into_iter().filter(|one| is_mount(&one.step)) {
+            let Some(epoch) = failure.epoch else { continue };
+            let volume = VolumeKey::new(failure.namespace.clone(), failure.volume.clone());
+            let claim = (volume, failure.alloc.clone(), epoch);
+            let known = all.get(&claim);
+            if known.is_some_and(|known| is_mounted_since(&known.mount, failure.at)) {
+                continue;
+            }
+            let plugin = known.and_then(|known| known.plugin.clone());
+            all.insert(claim, Observation { mount: of_failure(failure), plugin });
+        }
+        for work in parts.lanes.under_way().into_iter().filter(|one| is_mount(&one.step)) {
+            let Some(epoch) = work.epoch else { continue };
+            let volume = VolumeKey::new(work.namespace.clone(), work.volume.clone());
+            let claim = (volume, work.alloc.clone(), epoch);
+            let known = all.get(&claim);
+            let plugin = known.and_then(|known| known.plugin.clone());
+            let mount = of_work(&work, known.map(|known| &known.mount));
+            all.insert(claim, Observation { mount, plugin });
+        }
+        all
+    }
+}
+
+/// Whether the step mounts a volume for a claim.
+fn is_mount(step: &str) -> bool {
+    step == mount::STEP || step == republish::STEP
+}
+
+/// Whether the volume was mounted after that.
+fn is_mounted_since(mount: &NodeMount, failed_at: Timestamp) -> bool {
+    mount.state == NodeMountState::Mounted && mount.since > failed_at
+}
+
+/// A use by its journal entry and the last look at its mount.
+fn of_use(entry: &Use, seen: Option<&Seen>) -> NodeMount {
+    let is = |state, since| NodeMount { state, since, rpc: None, tries: 0, error: None };
+    if entry.state == UseState::Intent {
+        let error = "the mount was begun and not finished; it goes on when its caller asks again";
+        return NodeMount {
+            error: Some(error.to_owned()),
+            ..is(NodeMountState::Failing, entry.since)
+        };
+    }
+    let bad = seen.and_then(|seen| match seen.health {
+        MountHealth::Missing => Some((NodeMountState::Missing, seen)),
+        MountHealth::Dead => Some((NodeMountState::Dead, seen)),
+        MountHealth::Hung => Some((NodeMountState::Hung, seen)),
+        MountHealth::Well | MountHealth::Unknown => None,
+    });
+    match bad {
+        Some((state, seen)) => NodeMount { error: seen.trouble.clone(), ..is(state, seen.since) },
+        None => is(NodeMountState::Mounted, entry.since),
+    }
+}
+
+fn of_failure(failure: FailureStatus) -> NodeMount {
+    NodeMount {
+        state: NodeMountState::Failing,
+        since: failure.since,
+        rpc: None,
+        tries: failure.tries,
+        error: Some(failure.error),
+    }
+}
+
+/// Work under way. The tries before it stay visible.
+fn of_work(work: &WorkStatus, before: Option<&NodeMount>) -> NodeMount {
+    let failed = before.filter(|before| before.tries > 0);
+    let state = match work.rpc.as_deref() {
+        _ if work.hung => NodeMountState::Hung,
+        Some("NodePublishVolume") => NodeMountState::Publishing,
+        _ => NodeMountState::Staging,
+    };
+    NodeMount {
+        state,
+        since: work.rpc_since.unwrap_or(work.since),
+        rpc: work.rpc.clone(),
+        tries: failed.map_or(0, |failed| failed.tries),
+        error: failed.and_then(|failed| failed.error.clone()),
+    }
+}
+
+/// Whether it is to be reported now.
+fn is_due(reported: Option<&ReportedMount>, mount: &NodeMount, now: Timestamp) -> bool {
+    let is_settled = now.since(mount.since) >= SETTLED_AFTER;
+    match reported {
+        Some(last) if last.mount == *mount => false,
+        // A hung call does not get another state by the tries that it makes fail.
+        Some(last) if last.mount.state == mount.state && last.mount.rpc == mount.rpc => {
+            now.since(last.at) >= SAME_STATE
+        }
+        _ if mount.state.is_trouble() => true,
+        Some(_) if mount.state == NodeMountState::Mounted => true,
+        _ => is_settled,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! What a node does with a claim after its grant is seen wherever people look at the claim.
+
+use std::time::Duration;
+
+use berth_contract::event::Event;
+use berth_contract::message::claim::ClaimStatus;
+use berth_domain::volume::NodeMountState;
+use berth_harness::process::binary;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use serde_json::json;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn berth(system: &System, args: &[&str]) -> String {
+    let mut command = tokio::process::Command::new(binary("berth"));
+    command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
+    let ran = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()
+}
+
+/// Waits until the claim says so.
+async fn becomes(system: &System, volume: &str, state: NodeMountState) -> ClaimStatus {
+    wait::until(&format!("the claim on {volume} says {state}"), PATIENCE, || async {
+        let claim = system.claims(volume).await.claims.pop().ok_or("there is no claim")?;
+        let is = claim.mount.as_ref().is_some_and(|mount| mount.state == state);
+        if is { Ok(claim) } else { Err(format!("{claim:?}")) }
+    })
+    .await
+}
+
+async fn events(system: &System, volume: &str) -> Vec<Event> {
+    let printed = berth(system, &["--json", "events", "--volume", volume]).await;
+    printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+async fn has_event(system: &System, volume: &str, name: &str) {
+    wait::until(&format!("{name} is told of {volume}"), PATIENCE, || async {
+        let events = events(system, volume).await;
+        let found = events.iter().any(|event| event.event.as_str() == name);
+        if found { Ok(()) } else { Err(format!("{events:?}")) }
+    })
+    .await;
+}
+
+/// Each view shows the state, the node and the words.
+async fn is_shown(system: &System, volume: &str, alloc: &str, words: &[&str]) {
+    let claim = format!("{volume}/{alloc}");
+    for command in [
+        &["claim", "status", "--volume", volume][..],
+        &["volume", "status", volume],
+        &["alloc", "status", alloc],
+        &["trace", &claim],
+    ] {
+        let what = format!("`berth {}` shows what the node does", command.join(" "));
+        wait::until(&what, PATIENCE, || async {
+            let shown = berth(system, command).await;
+            let missing = words.iter().find(|words| !shown.contains(**words));
+            missing.map_or(Ok(()), |words| Err(format!("no {words:?} in {shown}")))
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { call_timeout_ms: 1_500, patience_ms: 4_000, ..Options::default() };
+    let system = System::start(options).await;
+    for volume in ["hangs", "fails", "vanishes"] {
+        system.volume(volume, &["single-node-writer"]).await;
+    }
+    system.plant(
+        0,
+        &json!([
+            {"rpc": "NodeStageVolume", "volume": "hangs", "hang": true},
+            {"rpc": "NodePublishVolume", "volume": "fails", "code": "INTERNAL"}
+        ]),
+    );
+
+    // Hung, also for who looks while the agent is away and after it is back.
+    system.alloc("h", 0, "hangs", false).await;
+    system.try_mount("h", 0, "hangs").await.unwrap_err();
+    let hung = becomes(&system, "hangs", NodeMountState::Hung).await;
+    let mount = hung.mount.unwrap();
+    assert_eq!(mount.rpc.as_deref(), Some("NodeStageVolume"));
+    assert!(hung.waits_for.unwrap().starts_with("NodeStageVolume on node n1, not answered since"));
+    assert_eq!(hung.plugin.unwrap().as_str(), "dev.berth");
+    has_event(&system, "hangs", "volume.mount-hung").await;
+    is_shown(&system, "hangs", "h", &["NodeStageVolume on node n1, not answered since"]).await;
+
+    // Failing, with tries and the plugin's words.
+    system.alloc("f", 0, "fails", false).await;
+    for _ in 0..2 {
+        system.try_mount("f", 0, "fails").await.unwrap_err();
+    }
+    let failing = becomes(&system, "fails", NodeMountState::Failing).await;
+    let mount = failing.mount.unwrap();
+    assert!(mount.tries >= 1 && mount.error.unwrap().contains("INTERNAL"));
+    is_shown(&system, "fails", "f", &["fails since", "INTERNAL"]).await;
+
+    // Mounted, then taken away behind the agent's back.
+    let there = system.run("v", 0, "vanishes").await;
+    becomes(&system, "vanishes", NodeMountState::Mounted).await;
+    let unmounted = std::process::Command::new("umount").arg(&there.path).status().unwrap();
+    assert!(unmounted.success());
+    becomes(&system, "vanishes", NodeMountState::Missing).await;
+    is_shown(&system, "vanishes", "v", &["its mount is missing on node n1"]).await;
+
+    // The faults end, and the claims say so.
+    system.let_go();
+    system.mount("h", 0, "hangs").await.unwrap();
+    system.mount("f", 0, "fails").await.unwrap();
+    becomes(&system, "hangs", NodeMountState::Mounted).await;
+    becomes(&system, "fails", NodeMountState::Mounted).await;
+
+    // Of a node that is away it is said that nothing is known.
+    system.kill9(Part::Agent(0));
+    wait::until("the claim says that its node is down", PATIENCE, || async {
+        let shown = berth(&system, &["claim", "status", "--volume", "hangs"]).await;
+        let words = "the agent of node n1, which is down since";
+        if shown.contains(words) { Ok(()) } else { Err(shown) }
+    })
+    .await;
+    system.restart(Part::Agent(0));
+    system.healthy().await;
+    for (alloc, volume) in [("h", "hangs"), ("f", "fails"), ("v", "vanishes")] {
+        system.stop(alloc).await;
+        system.freed(volume).await;
+    }
+    system.settle("hangs").await;
+}
