@@ -7,6 +7,7 @@
 mod alloc;
 mod claim;
 mod placement;
+mod refusal;
 mod volume;
 mod wait;
 

@@ -28,6 +28,7 @@ mod lost;
 mod mounts;
 mod names;
 mod reads;
+mod refused;
 mod register;
 mod safety;
 mod scenarios;
