@@ -4,12 +4,13 @@ use std::future::Future;
 
 use berth_bus::{EndpointSpec, Request, Service, serve::ServeError};
 use berth_contract::code::Code;
-use berth_contract::endpoint::Endpoint;
+use berth_contract::endpoint::{Endpoint, VerbKind};
 use berth_contract::message::{claim, secret};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{self, Global, Namespaced};
 use berth_domain::Namespace;
 use berth_service::process::Process;
+use berth_service::refusals::RequestSubject;
 use serde::Serialize;
 
 use crate::state::State;
@@ -144,6 +145,9 @@ impl Endpoints<'_> {
     {
         let state = self.state.clone();
         let handler = std::sync::Arc::new(handler);
+        // What only reads changes nothing for anybody, and refusals between our own processes are
+        // part of the protocol.
+        let is_told = Endpoint::from(verb).kind == VerbKind::Change;
         self.service
             .endpoint(EndpointSpec::of(verb, verb.all(), MAX_IN_FLIGHT), move |request| {
                 let (state, handler) = (state.clone(), std::sync::Arc::clone(&handler));
@@ -153,9 +157,19 @@ impl Endpoints<'_> {
                         let said = format!("{:?} names no namespace", request.subject);
                         return Err(Problem::new(Code::BadInput, said).at(verb.step()));
                     };
-                    handler(state, namespace, request)
-                        .await
-                        .map_err(|problem| problem.at(verb.step()).trace(trace.trace_id()))
+                    let (body, named) = (request.body.clone(), namespace.clone());
+                    let answer = handler(state.clone(), namespace, request).await;
+                    answer.map_err(|problem| {
+                        let problem = problem.at(verb.step()).trace(trace.trace_id());
+                        if is_told {
+                            let about = RequestSubject {
+                                namespace: Some(named),
+                                ..RequestSubject::read(&verb.step(), &body)
+                            };
+                            state.refusals.tell(about, &problem, trace);
+                        }
+                        problem
+                    })
                 }
             })
             .await?;

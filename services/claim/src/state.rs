@@ -5,6 +5,7 @@ use std::sync::Arc;
 use berth_bus::{Bucket, Bus, Events, Mirror, MirrorOptions};
 use berth_contract::message::call::Call;
 use berth_contract::record::UnreadableRecord;
+use berth_contract::service::CLAIM;
 use berth_contract::{bucket, key, stream};
 use berth_domain::placement::{self, Site};
 use berth_domain::plugin::{Half, UnaccountedMount};
@@ -15,6 +16,7 @@ use berth_service::locks::KeyedLocks;
 use berth_service::newer::Readers;
 use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
+use berth_service::refusals::RefusalTeller;
 use berth_service::seal::Keys;
 
 use crate::config::Config;
@@ -27,6 +29,7 @@ pub struct State(Arc<Shared>);
 pub struct Shared {
     pub bus: Bus,
     pub events: Events,
+    pub refusals: RefusalTeller,
     pub policy: Policy,
     pub worker: WorkerId,
     pub volumes: Bucket,
@@ -76,6 +79,7 @@ impl State {
         let projection = Volumes::default().with_call_timeout(config.policy.call_timeout);
         Ok(Self(Arc::new(Shared {
             bus: bus.clone(),
+            refusals: RefusalTeller::new(events.clone(), CLAIM),
             events,
             policy: config.policy,
             worker: process.worker.clone(),

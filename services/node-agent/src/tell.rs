@@ -3,26 +3,42 @@
 use std::time::Duration;
 
 use berth_bus::Events;
+use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::message::call::Call;
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
+use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
 use berth_service::clock;
+use berth_service::refusals::{RefusalTeller, RequestSubject};
 
 /// Tells events in the name of this node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Teller {
     events: Events,
+    refusals: RefusalTeller,
     node: NodeId,
 }
 
 impl Teller {
     /// In the name of `node`.
     pub fn new(events: Events, node: NodeId) -> Self {
-        Self { events, node }
+        Self { refusals: RefusalTeller::new(events.clone(), NODE_AGENT), events, node }
+    }
+
+    /// A request to this agent was refused, or failed: `request.refused`. What the claim service
+    /// refused it has told itself.
+    pub fn refused(&self, step: &str, body: &[u8], problem: &Problem, trace: TraceContext) {
+        if !was_told_by_claim(problem) {
+            let about = RequestSubject {
+                node: Some(self.node.clone()),
+                ..RequestSubject::read(step, body)
+            };
+            self.refusals.tell(about, problem, trace);
+        }
     }
 
     /// A volume is there for an alloc, or could not be brought there: `volume.mounted`,
@@ -154,6 +170,21 @@ impl Teller {
         let event = Event { trace: Some(trace.trace_id()), ..event };
         self.events.publish(&event.subject(), &event, trace);
     }
+}
+
+/// Whether the claim service refused it. A problem of the way there arose here, or before the claim
+/// service looked at the request.
+fn was_told_by_claim(problem: &Problem) -> bool {
+    let on_the_way = matches!(
+        problem.code,
+        Code::Late
+            | Code::NoResponder
+            | Code::NoAnswer
+            | Code::BusUnavailable
+            | Code::Overloaded
+            | Code::BucketLost
+    );
+    !on_the_way && problem.step.as_deref() == Some(&*Namespaced::ClaimTake.step())
 }
 
 /// A call of the claim protocol, and what it took.

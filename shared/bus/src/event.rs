@@ -172,6 +172,19 @@ impl Events {
     }
 }
 
+impl Event {
+    /// The answer to a direct get: the message, with where it stands in headers.
+    fn got(all: &HeaderMap, body: Bytes) -> Option<Self> {
+        Some(Self {
+            subject: headers::get(all, headers::SUBJECT)?.to_owned(),
+            sequence: headers::number(all, headers::SEQUENCE)?,
+            stored: Timestamp::try_from(headers::get(all, headers::TIME)?.to_owned()).ok()?,
+            trace: headers::get(all, header::TRACEPARENT).and_then(TraceContext::parse),
+            body,
+        })
+    }
+}
+
 impl From<Delivery> for Event {
     fn from(message: Delivery) -> Self {
         Self {

@@ -8,6 +8,7 @@ use std::fmt;
 use berth_domain::{AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 
+use crate::code::Code;
 use crate::service::ServiceName;
 use crate::subject;
 
@@ -72,6 +73,9 @@ events! {
     AllocStopped = "alloc.stopped", "An alloc ended because somebody said so.";
     AllocForgotten = "alloc.forgotten", "The record of an alloc that had ended was removed.";
 
+    RequestRefused = "request.refused",
+        "A request for a change was refused, or failed; the code and the detail say why.";
+
     PluginHealthy = "plugin.healthy", "A plugin instance became healthy.";
     PluginUnhealthy = "plugin.unhealthy", "A plugin instance became unhealthy.";
     PluginInstanceLeft = "plugin.instance-left", "A node no longer has this plugin instance.";
@@ -120,6 +124,12 @@ pub struct Event {
     /// In words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// Of a refused request: the verb that refused it, such as `claim.take`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// Of a refused request: the code of the error. The error's message is the detail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<Code>,
     /// Who says so.
     pub service: String,
     /// The trace that it is part of.
@@ -164,6 +174,8 @@ impl Event {
             node: None,
             plugin: None,
             detail: None,
+            step: None,
+            code: None,
             service: service.name.to_owned(),
             trace: None,
             claim_trace: None,
@@ -175,6 +187,10 @@ impl Event {
 
     /// Where it is published: by namespace, noun, and the id of the thing itself.
     pub fn subject(&self) -> String {
+        if self.event == EventName::RequestRefused {
+            let (volume, alloc) = (self.volume.as_ref(), self.alloc.as_ref());
+            return subject::refusal_event(self.namespace.as_ref(), volume, alloc);
+        }
         let kind = self.event.as_str().split('.').next().unwrap_or_default();
         let id = match kind {
             "plugin" => self.plugin.as_ref().map(AsRef::as_ref),

@@ -7,7 +7,7 @@
 //! **Promises** a constructor and a parser for each subject with an id in it, with round-trip
 //! tests.
 
-use berth_domain::{Namespace, NodeId, PluginId};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
 
 use crate::token::{decode, encode};
 
@@ -285,6 +285,31 @@ pub fn event(namespace: Option<&Namespace>, kind: &str, id: &str) -> String {
     format!("berth.v1.event.{namespace}.{kind}.{}", encode(id))
 }
 
+/// The noun of refused requests.
+const REFUSED: &str = "request";
+
+/// `berth.v1.event.<ns>.request.<volume>.<alloc>`: a refused request, with `_` for an id that the
+/// request does not name. The newest refusal of a volume, or of an alloc, is one read.
+pub fn refusal_event(
+    namespace: Option<&Namespace>,
+    volume: Option<&VolumeId>,
+    alloc: Option<&AllocId>,
+) -> String {
+    let volume = volume.map_or("_", VolumeId::as_str);
+    let alloc = alloc.map_or_else(|| "_".to_owned(), encode);
+    format!("{}.{alloc}", event(namespace, REFUSED, volume))
+}
+
+/// Covers the refused requests about a volume, or an alloc, or both.
+pub fn refusal_filter(
+    of: EventsOf<'_>,
+    volume: Option<&VolumeId>,
+    alloc: Option<&AllocId>,
+) -> String {
+    let alloc = alloc.map_or_else(|| "*".to_owned(), encode);
+    format!("{}.{alloc}", any_event(of, Some(REFUSED), volume.map(VolumeId::as_str)))
+}
+
 /// The events of all claims in a namespace.
 pub fn claim_events(namespace: &Namespace) -> String {
     format!("berth.v1.event.{}.claim.*", encode(namespace))
@@ -301,8 +326,18 @@ pub enum EventsOf<'a> {
     All,
 }
 
-/// Covers the events of a kind and of an id; of all of them when none is given.
+/// Covers the events of a kind and of an id; of all of them when none is given. Refused requests
+/// about an id have a [filter of their own](refusal_filter).
 pub fn event_filter(of: EventsOf<'_>, kind: Option<&str>, id: Option<&str>) -> String {
+    let any = any_event(of, kind, id);
+    match (any.strip_suffix("*.*"), any.strip_suffix('*'), id) {
+        (Some(all), _, None) => format!("{all}>"),
+        (None, Some(of_kind), None) => format!("{of_kind}>"),
+        _ => any,
+    }
+}
+
+fn any_event(of: EventsOf<'_>, kind: Option<&str>, id: Option<&str>) -> String {
     let namespace = match of {
         EventsOf::None => "_".to_owned(),
         EventsOf::Namespace(namespace) => encode(namespace),
@@ -361,8 +396,18 @@ mod tests {
         assert_eq!(claim_events(&namespace), "berth.v1.event.default.claim.*");
         let of = EventsOf::Namespace(&namespace);
         assert_eq!(event_filter(of, None, Some("a.b")), "berth.v1.event.default.*.a=2Eb");
-        assert_eq!(event_filter(EventsOf::None, Some("node"), None), "berth.v1.event._.node.*");
-        assert_eq!(event_filter(EventsOf::All, None, None), "berth.v1.event.*.*.*");
+        assert_eq!(event_filter(EventsOf::None, Some("node"), None), "berth.v1.event._.node.>");
+        assert_eq!(event_filter(of, None, None), "berth.v1.event.default.>");
+        assert_eq!(event_filter(EventsOf::All, None, None), "berth.v1.event.*.>");
+        let (volume, alloc) = (VolumeId::new("a.b").unwrap(), AllocId::new("web-1").unwrap());
+        let refused = refusal_event(Some(&namespace), Some(&volume), Some(&alloc));
+        assert_eq!(refused, "berth.v1.event.default.request.a=2Eb.web-1");
+        let unnamed = refusal_event(None, None, None);
+        assert_eq!(unnamed, "berth.v1.event._.request._._");
+        let of_volume = refusal_filter(of, Some(&volume), None);
+        assert_eq!(of_volume, "berth.v1.event.default.request.a=2Eb.*");
+        let of_alloc = refusal_filter(EventsOf::All, None, Some(&alloc));
+        assert_eq!(of_alloc, "berth.v1.event.*.request.*.web-1");
     }
 
     proptest! {

@@ -4,8 +4,9 @@
 //! faults at once, logs, the connection, shutdown and drain; and what several services do
 //! alike: making a call of the claim protocol ([`call`]), working through keys ([`reconcile`]),
 //! sealing secrets ([`seal`]), telling the service manager ([`notify`]), knowing when a command
-//! with volumes is over ([`runs`]), having what was deleted leave a bucket ([`purge`]), and
-//! answering lists page by page ([`page`]) and when there is something newer ([`newer`]).
+//! with volumes is over ([`runs`]), telling of refused requests ([`refusals`]), having what was
+//! deleted leave a bucket ([`purge`]), and answering lists page by page ([`page`]) and when there
+//! is something newer ([`newer`]).
 //!
 //! **Promises** exit code 64 for bad configuration, with nothing started; that SIGTERM and SIGINT
 //! drain within the configured time.
@@ -24,6 +25,7 @@ pub mod process;
 pub mod projection;
 pub mod purge;
 pub mod reconcile;
+pub mod refusals;
 pub mod runs;
 pub mod seal;
 pub mod shutdown;

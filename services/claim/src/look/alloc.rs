@@ -34,8 +34,11 @@ pub async fn alloc(
     state.readers.wait(reader.newer, reader.until, is_newer, arrival).await?;
     let (revision, alloc) = state.read_alloc(&namespace, &id, STEP).await?;
     let alloc = alloc.ok_or_else(|| none(&id))?;
-    state.abreast(reader, &state.volumes, &state.volume_mirror, ">").await?;
-    Ok(status(state, &namespace, &id, &alloc, revision))
+    let abreast = state.abreast(reader, &state.volumes, &state.volume_mirror, ">");
+    let refusal = state.last_refusal(&namespace, None, Some(&id), deadline);
+    let (abreast, last_refusal) = tokio::join!(abreast, refusal);
+    abreast?;
+    Ok(AllocStatus { last_refusal, ..status(state, &namespace, &id, &alloc, revision) })
 }
 
 /// An alloc with its claims.
@@ -56,6 +59,7 @@ pub fn status(
         note: alloc.note.clone(),
         volumes: alloc.volumes.iter().map(VolumeRequest::struck_out).collect(),
         claims: claims_of(state, namespace, id, alloc),
+        last_refusal: None,
         modify_index: revision,
         unreadable: unreadable_claims_of(state, namespace, id, alloc),
     }

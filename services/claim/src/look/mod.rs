@@ -8,6 +8,7 @@ mod alloc;
 mod claim;
 mod node_mount;
 mod placement;
+mod refusal;
 mod volume;
 mod wait;
 

@@ -2,7 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::key::{self, VolumeEntry};
-use berth_contract::message::query::Page;
+use berth_contract::message::query::{Page, RefusedRequest};
 use berth_contract::message::volume::{
     Health, List, Status, VolumeHolder, VolumeStatus, VolumeStub, Volumes as Listed,
 };
@@ -46,7 +46,10 @@ pub async fn volume(
     state.readers.wait(reader.newer, reader.until, is_newer, arrival).await.map_err(place)?;
     let mirror = &state.volume_mirror;
     let filter = key::subtree(&key);
-    state.abreast(reader, &state.volumes, mirror, &filter).await.map_err(place)?;
+    let abreast = state.abreast(reader, &state.volumes, mirror, &filter);
+    let refusal = state.last_refusal(&key.namespace, Some(&key.volume), None, deadline);
+    let (abreast, refusal) = tokio::join!(abreast, refusal);
+    abreast.map_err(place)?;
     mirror.read(|volumes| {
         let subtree = volumes.get(&key);
         // What it said before it could not be read any more is not shown: it may not hold now.
@@ -56,7 +59,8 @@ pub async fn volume(
         }
         let found = subtree.and_then(|found| Some((found, found.volume.spec.as_ref()?)));
         let none = || place(Problem::new(Code::NoSuchVolume, format!("no volume {key}")));
-        found.map(|(subtree, spec)| status(state, volumes, &key, subtree, spec)).ok_or_else(none)
+        let (subtree, spec) = found.ok_or_else(none)?;
+        Ok(status(state, volumes, &key, subtree, spec, refusal))
     })
 }
 
@@ -66,6 +70,7 @@ fn status(
     key: &VolumeKey,
     subtree: &Subtree,
     spec: &VolumeSpec,
+    last_refusal: Option<RefusedRequest>,
 ) -> VolumeStatus {
     let known = handle::current_use(volumes, key);
     let now = &subtree.volume;
@@ -95,6 +100,7 @@ fn status(
         registered_twice: known.others,
         unaccounted: state.nodes.read(|nodes| unaccounted(nodes, key)),
         health,
+        last_refusal,
         claim_count: now.claims.len(),
         claims: Vec::new(),
         create_index: spec.create_index,

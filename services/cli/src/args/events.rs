@@ -55,6 +55,8 @@ pub enum Kind {
     Call,
     /// Allocs: registered, complete, …
     Alloc,
+    /// Requests for a change that were refused
+    Request,
     /// Plugin instances: healthy, unhealthy, …
     Plugin,
     /// Nodes: ready, down, left
@@ -69,6 +71,7 @@ impl Kind {
             Self::Claim => "claim",
             Self::Call => "call",
             Self::Alloc => "alloc",
+            Self::Request => "request",
             Self::Plugin => "plugin",
             Self::Node => "node",
         }
@@ -79,7 +82,7 @@ impl Kind {
 #[derive(Debug, Args)]
 #[command(after_long_help = TRACE)]
 pub struct Trace {
-    /// VOLUME/ALLOC, an alloc (all its claims), or a trace id of 32 hex digits
+    /// VOLUME/ALLOC, an alloc or a volume (all its claims), or a trace id of 32 hex digits
     #[arg(value_name = "CLAIM")]
     pub claim: String,
     /// Leave nothing out: earlier claims of the same alloc on the same volume, and every try
@@ -90,5 +93,6 @@ pub struct Trace {
 const TRACE: &str = "EXAMPLES
     berth trace data/run-7f3a91c2
     berth trace run-7f3a91c2 --all
+    berth trace data
     berth trace 0af7651916cd43dd8448eb211c80319c
     berth trace data/run-7f3a91c2 --json | jq '.claims[].release.steps[].name'";

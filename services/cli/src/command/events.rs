@@ -6,7 +6,7 @@ use std::time::Duration;
 use berth_bus::event::{LAST_MAX, Query};
 use berth_contract::event::Event;
 use berth_contract::stream::EVENTS;
-use berth_contract::subject::{EventsOf, event_filter};
+use berth_contract::subject::{EventsOf, event_filter, refusal_filter};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
 use berth_service::clock;
 use tokio::signal::ctrl_c;
@@ -79,12 +79,16 @@ fn filters(args: &Events, namespace: &Namespace) -> Vec<String> {
         // Also kinds of a newer version.
         let own = event_filter(of, None, volume);
         return match (volume, of) {
-            (Some(_), _) | (None, EventsOf::All) => vec![own],
+            (Some(_), _) => vec![own, refusal_filter(of, args.volume.as_ref(), None)],
+            (None, EventsOf::All) => vec![own],
             (None, _) => vec![event_filter(EventsOf::None, None, None), own],
         };
     }
     let of_kind = |kind: Kind| {
         let (of, id) = match kind {
+            Kind::Request => {
+                return refusal_filter(of, args.volume.as_ref(), args.alloc.as_ref());
+            }
             Kind::Volume | Kind::Claim | Kind::Call => (of, volume),
             Kind::Alloc => (of, args.alloc.as_ref().map(AllocId::as_str)),
             Kind::Plugin => (EventsOf::None, args.plugin.as_ref().map(PluginId::as_str)),
@@ -133,14 +137,16 @@ mod tests {
     #[test]
     fn subjects_narrow_down_what_is_read_and_never_overlap() {
         for (line, expected) in [
-            ("--namespace default", &["_.*.*", "default.*.*"][..]),
-            ("--namespace *", &["*.*.*"]),
-            ("--volume a.b", &["default.*.a=2Eb"]),
-            ("--namespace * --volume v", &["*.*.v"]),
+            ("--namespace default", &["_.>", "default.>"][..]),
+            ("--namespace *", &["*.>"]),
+            ("--volume a.b", &["default.*.a=2Eb", "default.request.a=2Eb.*"]),
+            ("--namespace * --volume v", &["*.*.v", "*.request.v.*"]),
+            ("--kind request --volume v", &["default.request.v.*"]),
+            ("--kind request,alloc --alloc a", &["default.alloc.a", "default.request.*.a"]),
             ("--kind claim,call,claim --volume v", &["default.claim.v", "default.call.v"]),
             ("--kind alloc --alloc web-1", &["default.alloc.web-1"]),
-            ("--kind plugin,node --node n1", &["_.plugin.*", "_.node.n1"]),
-            ("--alloc web-1", &["_.*.*", "default.*.*"]),
+            ("--kind plugin,node --node n1", &["_.plugin.>", "_.node.n1"]),
+            ("--alloc web-1", &["_.>", "default.>"]),
         ] {
             assert_eq!(filters_of(line), expected, "{line}");
         }

@@ -1,4 +1,4 @@
-//! `berth trace`: what happened to a claim.
+//! `berth trace`: what happened to claims, and which requests about them were refused.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use berth_contract::event::Event;
 use berth_contract::message::claim::{ClaimStatus, Claims, Status};
 use berth_contract::problem::Problem;
 use berth_contract::stream::EVENTS;
-use berth_contract::subject::{Namespaced, event_filter};
+use berth_contract::subject::{EventsOf, Namespaced, event_filter, refusal_filter};
 use berth_domain::{AllocId, VolumeId};
 use berth_service::clock;
 use tokio::time::Instant;
@@ -29,22 +29,50 @@ const ASKING: Duration = Duration::from_secs(5);
 /// Kinds of events that name a volume.
 const OF_VOLUME: [&str; 3] = ["claim", "call", "volume"];
 
-/// What one claim's events name: the alloc, and the volume if only one is meant.
-type Wanted = BTreeSet<(AllocId, Option<VolumeId>)>;
+/// The claims that are meant.
+type Wanted = BTreeSet<WantedClaims>;
+
+/// The claims of an alloc, on a volume, or both: what is not given may be any.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct WantedClaims {
+    alloc: Option<AllocId>,
+    volume: Option<VolumeId>,
+}
+
+impl WantedClaims {
+    /// What each event about them names.
+    fn id(&self) -> &str {
+        let volume = || self.volume.as_ref().map(VolumeId::as_str);
+        self.alloc.as_ref().map(AllocId::as_str).or_else(volume).unwrap_or_default()
+    }
+
+    /// Whether an event is about them, or about the alloc alone.
+    fn cover(&self, event: &Event) -> bool {
+        let Self { alloc, volume } = self;
+        let of_volume = volume.is_none() || *volume == event.volume;
+        match alloc {
+            None => of_volume,
+            Some(_) => *alloc == event.alloc && (of_volume || event.volume.is_none()),
+        }
+    }
+}
 
 /// Prints the tree.
 pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     let reader = Reader { session, log: session.bus.event_log(&EVENTS) };
     let asked = args.claim.as_str();
     let is_trace = is_trace_id(asked);
-    let mut wanted = if is_trace { reader.of_trace(asked).await? } else { named(asked) };
+    let traced = if is_trace { reader.of_trace(asked).await? } else { Vec::new() };
+    let mut wanted = if is_trace { claims_of(&traced) } else { named(asked) };
     let live = reader.live(asked, is_trace, &mut wanted).await;
     // Events tell their story also when nobody answers for the records.
     let live = live.unwrap_or_else(|problem| {
         say(format_args!("how the claim stands now is not known: {problem}"));
         Vec::new()
     });
-    let stored = reader.of_claims(&wanted).await?;
+    let mut stored = reader.of_claims(&wanted).await?;
+    // A refusal of the trace may be about no claim. What is read twice is shown once.
+    stored.events.extend(traced);
     let which = match (args.all, is_trace) {
         (true, _) => Which::All,
         (false, true) => Which::Trace(asked),
@@ -53,7 +81,7 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     let (begins, now) = (stored.begins, clock::now());
     let known = Known { events: &stored.events, claims: &live, begins, now };
     let tree = tree(known, which);
-    if tree.claims.is_empty() {
+    if tree.claims.is_empty() && tree.refusals.is_empty() {
         return Err(unknown(args, session).into());
     }
     if stored.more {
@@ -68,15 +96,33 @@ fn is_trace_id(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The claims that the words may mean: ids may have slashes too, so each may be the one that
-/// parts volume and alloc.
+/// The claims that the words may mean: of an alloc, on a volume, or of one on the other. Ids may
+/// have slashes too, so each may be the one that parts volume and alloc.
 fn named(text: &str) -> Wanted {
     let parted = text.match_indices('/').filter_map(|(at, _)| {
         let volume = VolumeId::new(&text[..at]).ok()?;
-        Some((AllocId::new(&text[at + 1..]).ok()?, Some(volume)))
+        let alloc = AllocId::new(&text[at + 1..]).ok()?;
+        Some(WantedClaims { alloc: Some(alloc), volume: Some(volume) })
     });
-    let alone = AllocId::new(text).ok().map(|alloc| (alloc, None));
-    parted.chain(alone).take(CLAIMS_MAX).collect()
+    let alloc = AllocId::new(text).ok().map(Some);
+    let volume = VolumeId::new(text).ok().map(Some);
+    let alone = [
+        alloc.map(|alloc| WantedClaims { alloc, volume: None }),
+        volume.map(|volume| WantedClaims { alloc: None, volume }),
+    ];
+    parted.chain(alone.into_iter().flatten()).take(CLAIMS_MAX).collect()
+}
+
+/// The claims that events are about; their allocs, when they are about none.
+fn claims_of(events: &[Event]) -> Wanted {
+    let named = |event: &Event| {
+        let (alloc, volume) = (event.alloc.clone(), event.volume.clone());
+        alloc.is_some().then_some(WantedClaims { alloc, volume })
+    };
+    let found: Wanted = events.iter().filter_map(named).collect();
+    let whole = found.iter().any(|claims| claims.volume.is_some());
+    let found = found.into_iter().filter(|claims| !whole || claims.volume.is_some());
+    found.take(CLAIMS_MAX).collect()
 }
 
 fn unknown(args: &Trace, session: &Session) -> Problem {
@@ -96,6 +142,7 @@ struct Reader<'a> {
 }
 
 /// What was read of the claims.
+#[derive(Default)]
 struct Stored {
     events: Vec<Event>,
     more: bool,
@@ -103,48 +150,47 @@ struct Stored {
 }
 
 impl Reader<'_> {
-    /// The claims that events of a trace are about; its allocs, when they are about none.
-    async fn of_trace(&self, trace: &str) -> Result<Wanted, Failure> {
+    /// The events of a trace; of an alloc, where the alloc's id looks like a trace's.
+    async fn of_trace(&self, trace: &str) -> Result<Vec<Event>, Failure> {
         let is_of = |event: &Event| {
             let names = event.alloc.as_ref().map(AllocId::as_str);
             let traces = [&event.trace, &event.claim_trace].map(Option::as_deref);
-            // An alloc's id may look like a trace's.
             traces.contains(&Some(trace)) || names == Some(trace)
         };
-        let all = [event_filter(events_of(&self.session.namespace), None, None)];
-        let events = self.read(&all, trace, is_of).await?.events;
-        let of = |event: &Event| Some((event.alloc.clone()?, event.volume.clone()));
-        let found: Wanted = events.iter().filter_map(of).collect();
-        let whole = found.iter().any(|(_, volume)| volume.is_some());
-        let found = found.into_iter().filter(|(_, volume)| !whole || volume.is_some());
-        Ok(found.take(CLAIMS_MAX).collect())
+        let of = events_of(&self.session.namespace);
+        let mut filters = vec![event_filter(of, None, None)];
+        if of != EventsOf::All {
+            // A request that cannot be read names no namespace.
+            filters.push(refusal_filter(EventsOf::None, None, None));
+        }
+        Ok(self.read(&filters, trace, is_of).await?.events)
     }
 
     /// All that was told of some claims and their allocs.
     async fn of_claims(&self, wanted: &Wanted) -> Result<Stored, Failure> {
         let of = events_of(&self.session.namespace);
-        let is_wanted = |event: &Event| {
-            let Some(alloc) = &event.alloc else { return false };
-            wanted.iter().any(|(of, volume)| {
-                of == alloc
-                    && (volume.is_none() || event.volume.is_none() || *volume == event.volume)
-            })
-        };
+        if wanted.is_empty() {
+            return Ok(Stored::default());
+        }
+        let is_wanted = |event: &Event| wanted.iter().any(|claims| claims.cover(event));
         // An alloc alone may have claims on any volume, which are filtered out here.
-        if let Some((alloc, _)) = wanted.iter().find(|(_, volume)| volume.is_none()) {
+        if wanted.iter().any(|claims| claims.volume.is_none()) {
             let all = [event_filter(of, None, None)];
-            let hint = if wanted.len() == 1 { alloc.as_str() } else { "" };
+            let ids: BTreeSet<&str> = wanted.iter().map(WantedClaims::id).collect();
+            let hint = ids.first().filter(|_| ids.len() == 1).copied().unwrap_or_default();
             return self.read(&all, hint, is_wanted).await;
         }
         let volumes: BTreeSet<&VolumeId> =
-            wanted.iter().filter_map(|(_, volume)| volume.as_ref()).collect();
-        let allocs: BTreeSet<&AllocId> = wanted.iter().map(|(alloc, _)| alloc).collect();
+            wanted.iter().filter_map(|claims| claims.volume.as_ref()).collect();
+        let allocs: BTreeSet<&AllocId> =
+            wanted.iter().filter_map(|claims| claims.alloc.as_ref()).collect();
+        let of_refusals = volumes.iter().map(|volume| refusal_filter(of, Some(volume), None));
         let of_volumes = volumes.iter().flat_map(|volume| {
             OF_VOLUME.map(|kind| event_filter(of, Some(kind), Some(volume.as_str())))
         });
         let of_allocs =
             allocs.iter().map(|alloc| event_filter(of, Some("alloc"), Some(alloc.as_str())));
-        let filters: Vec<String> = of_volumes.chain(of_allocs).collect();
+        let filters: Vec<String> = of_volumes.chain(of_allocs).chain(of_refusals).collect();
         self.read(&filters, "", is_wanted).await
     }
 
@@ -158,14 +204,17 @@ impl Reader<'_> {
         if is_trace && wanted.is_empty() {
             let mut live = self.claims(&Status::default()).await?;
             live.retain(|claim| claim.trace.as_deref() == Some(asked));
-            let named = |claim: &ClaimStatus| (claim.alloc.clone(), Some(claim.volume.clone()));
+            let named = |claim: &ClaimStatus| WantedClaims {
+                alloc: Some(claim.alloc.clone()),
+                volume: Some(claim.volume.clone()),
+            };
             wanted.extend(live.iter().map(named));
             return Ok(live);
         }
         let mut live = Vec::new();
-        for (alloc, volume) in wanted.iter() {
-            let status =
-                Status { alloc: Some(alloc.clone()), volume: volume.clone(), ..Status::default() };
+        for WantedClaims { alloc, volume } in wanted.iter() {
+            let (alloc, volume) = (alloc.clone(), volume.clone());
+            let status = Status { alloc, volume, ..Status::default() };
             for claim in self.claims(&status).await? {
                 if !live.contains(&claim) {
                     live.push(claim);

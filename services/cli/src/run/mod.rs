@@ -69,6 +69,17 @@ impl NotStarted {
         }
     }
 
+    /// What the alloc's record says. `berth alloc status` shows the rest of the error.
+    fn note(&self) -> String {
+        match self {
+            Self::Failure(failure) => match failure.code() {
+                Some(code) => format!("not started ({code})"),
+                None => "not started".to_owned(),
+            },
+            Self::Signal(signal) => format!("not started ({signal})"),
+        }
+    }
+
     fn say(&self) {
         match self {
             Self::Failure(failure) => say(failure),
@@ -125,7 +136,7 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
         Ok(code) => (AllocState::Failed, format!("exit code {code}"), *code),
         Err(reason) => {
             reason.say();
-            (AllocState::Failed, "not started".to_owned(), reason.exit())
+            (AllocState::Failed, reason.note(), reason.exit())
         }
     };
     watched.ended(state, &note);

@@ -4,7 +4,7 @@ use berth_contract::message::alloc::{AllocStatus, Allocs};
 use berth_domain::Timestamp;
 use berth_domain::alloc::VolumeRequest;
 
-use super::{claims, within};
+use super::{claims, last_refusal, within};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
@@ -35,7 +35,7 @@ pub fn allocs(allocs: &Allocs, sort: Option<&str>, now: Timestamp) -> String {
 
 /// One alloc.
 pub fn alloc(alloc: &AllocStatus, now: Timestamp) -> String {
-    let lines = [
+    let mut lines = vec![
         ("id", alloc.id.to_string()),
         ("namespace", alloc.namespace.to_string()),
         ("state", format!("{} for {}", alloc.state, ago(alloc.since, now))),
@@ -43,6 +43,9 @@ pub fn alloc(alloc: &AllocStatus, now: Timestamp) -> String {
         ("volumes", requests(alloc)),
         ("note", alloc.note.clone().unwrap_or_default()),
     ];
+    if let Some(refusal) = &alloc.last_refusal {
+        lines.push(("last refusal", last_refusal(refusal, now)));
+    }
     format!("{}\n{}", pairs(&lines), claims(&alloc.claims, now))
 }
 

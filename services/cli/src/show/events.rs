@@ -80,6 +80,9 @@ fn detail(event: &Event) -> String {
         format!("{} {}{failed}", call.rpc, took(Duration::from_micros(call.took_us)))
     });
     let calls = calls.collect::<Vec<_>>().join(", ");
+    if let (Some(step), Some(code)) = (&event.step, event.code) {
+        return format!("{step}: {} ({code})", event.detail.as_deref().unwrap_or_default());
+    }
     match (event.detail.as_deref().unwrap_or_default(), calls.as_str()) {
         (detail, "") => detail.to_owned(),
         ("", calls) => calls.to_owned(),

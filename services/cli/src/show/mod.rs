@@ -5,7 +5,10 @@
 
 use std::fmt;
 
-use berth_domain::Namespace;
+use berth_contract::message::query::RefusedRequest;
+use berth_domain::{Namespace, Timestamp};
+
+use crate::span::ago;
 
 mod alloc;
 mod claim;
@@ -34,6 +37,22 @@ pub use why::why;
 fn listed<'a>(map: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {
     let pairs: Vec<String> = map.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     pairs.join(", ")
+}
+
+/// `claim.take of data by web-1 on n2: the volume is held by others (BERTH0106)`
+fn refused(refusal: &RefusedRequest) -> String {
+    let RefusedRequest { step, code, message, volume, alloc, node, .. } = refusal;
+    let volume = volume.as_ref().map(|volume| format!(" of {volume}")).unwrap_or_default();
+    let alloc = alloc.as_ref().map(|alloc| format!(" by {alloc}")).unwrap_or_default();
+    let node = node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+    format!("{step}{volume}{alloc}{node}: {message} ({code})")
+}
+
+/// The newest refused request of a volume or an alloc, in a line.
+fn last_refusal(refusal: &RefusedRequest, now: Timestamp) -> String {
+    let trace = refusal.trace.as_deref();
+    let trace = trace.map(|trace| format!("; see `berth trace {trace}`")).unwrap_or_default();
+    format!("{} ago, {}{trace}", ago(refusal.at, now), refused(refusal))
 }
 
 /// The namespace before an id, where not all ids of a list are of one.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use berth_contract::message::volume::{Health, Placements, VolumeStatus, VolumeStub, Volumes};
 use berth_domain::Timestamp;
 
-use super::{claims, listed, within};
+use super::{claims, last_refusal, listed, within};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
@@ -92,6 +92,9 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
     }
     if let Some(hint) = &volume.hint {
         lines.push(("what to do", hint.clone()));
+    }
+    if let Some(refusal) = &volume.last_refusal {
+        lines.push(("last refusal", last_refusal(refusal, now)));
     }
     if let Some(closing) = &volume.closing {
         let since = ago(closing.since, now);

@@ -8,7 +8,7 @@ use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, VolumeId, VolumeKey};
 
 use super::claim::{self, Case};
-use super::volume::{not_known, worst};
+use super::volume::{last_refusal, not_known, worst};
 use super::{Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, next, node, service};
 
 /// What is found out about an alloc of the names' namespace; none when there is no such alloc.
@@ -131,6 +131,16 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
 
 /// The claim would be granted, and nobody asks for it; or the last that was asked came to nothing.
 fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
+    let known = facts.volume(id).and_then(|volume| volume.as_ref().ok());
+    let refusal = alloc.last_refusal.as_ref();
+    let refusal = refusal.filter(|one| one.volume.as_ref().is_none_or(|of| of == id));
+    if let Some((volume, refusal)) = known.zip(refusal) {
+        return last_refusal(facts, &volume.plugin, refusal).next(next::stop_alloc(
+            &alloc.id,
+            &facts.namespace,
+            "if it does not run",
+        ));
+    }
     let agent = facts.agents.get(&alloc.node).and_then(|agent| agent.as_ref().ok());
     let mut failures = agent.into_iter().flat_map(|agent| &agent.failures);
     let of = |one: &&berth_contract::message::agent::FailureStatus| {

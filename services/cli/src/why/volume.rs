@@ -1,15 +1,18 @@
 //! Why a volume stands as it does: by the claim that is worst off, or because nobody has it.
 
 use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::query::RefusedRequest;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
-use berth_domain::{VolumeId, VolumeKey};
+use berth_domain::{PluginId, VolumeId, VolumeKey};
 
 use super::claim::{self, Case};
 use super::{
     Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, next, node, plugin, service,
+    words,
 };
+use crate::span::ago;
 
 /// Claims of one volume that are told beside the one that decides.
 const ALSO_MAX: usize = 5;
@@ -169,7 +172,29 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
     }
     let key = VolumeKey::new(volume.namespace.clone(), id.clone());
     let places = facts.placements.get(&(key, None))?.as_ref().ok()?;
-    refused_everywhere(volume, places)
+    refused_everywhere(volume, places).or_else(|| {
+        let refusal = volume.last_refusal.as_ref()?;
+        let lasts = !refusal.code.retryable() || words::grpc_code(&refusal.message).is_some();
+        lasts.then(|| last_refusal(facts, &volume.plugin, refusal))
+    })
+}
+
+/// What the last request for a volume was refused with: nothing has been granted since.
+pub fn last_refusal(facts: &Facts, plugin: &PluginId, refusal: &RefusedRequest) -> Finding {
+    let RefusedRequest { at, step, code, message, trace, .. } = refusal;
+    let who = match words::grpc_code(message) {
+        Some(_) => Actor::PluginOperator(plugin.clone()),
+        None => Actor::You,
+    };
+    let since = ago(*at, facts.now);
+    let sentence = format!("the last request for it was refused {since} ago: {message}");
+    let told = format!("{step} was refused at {at} with {code}");
+    let finding = Finding::new(Cause::Refused, who, sentence).shown_by([told]);
+    let finding = finding.next(format!("berth explain {code}"));
+    match trace {
+        Some(trace) => finding.next(format!("berth trace {trace}")),
+        None => finding,
+    }
 }
 
 /// No node may host the volume.

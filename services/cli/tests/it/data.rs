@@ -7,6 +7,7 @@ use berth_contract::code::Code;
 use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs};
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::collect::Sweep;
+use berth_contract::message::query::RefusedRequest;
 use berth_contract::message::registry::{InstanceStatus, JobStatus, NodeStatus, PluginStatus};
 use berth_contract::message::volume::{
     Health, NodePlacement, Obstacle, Placements, VolumeHolder, VolumeStatus, VolumeStub, Volumes,
@@ -147,6 +148,7 @@ pub fn volume() -> VolumeStatus {
         registered_twice: vec!["volume orders-copy".to_owned()],
         unaccounted: vec![format!("on node n3, {}", unaccounted())],
         hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
+        last_refusal: Some(refused()),
         claim_count: 4,
         claims: vec![taken("web-1"), stuck("web-0")],
         create_index: 40,
@@ -278,6 +280,20 @@ pub fn node_gone() -> NodeStatus {
     }
 }
 
+/// A claim that the plugin refused.
+pub fn refused() -> RefusedRequest {
+    RefusedRequest {
+        at: ago(200),
+        step: "claim.take".to_owned(),
+        code: Code::PluginRefused,
+        message: "ControllerPublishVolume: NOT_FOUND: no such volume".to_owned(),
+        volume: Some(volume_id("data")),
+        alloc: AllocId::new("web-0").ok(),
+        node: Some(node_id("n1")),
+        trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
+    }
+}
+
 /// An alloc with two volumes.
 pub fn alloc() -> AllocStatus {
     let request = |source: &str, read_only| VolumeRequest {
@@ -299,6 +315,7 @@ pub fn alloc() -> AllocStatus {
         note: Some("exit code 3".to_owned()),
         volumes: vec![request("data", false), request("models", true), own],
         claims: vec![stuck("web-0"), ClaimStatus { volume: volume_id("models"), ..stuck("web-0") }],
+        last_refusal: Some(refused()),
         modify_index: 44,
         unreadable: Vec::new(),
     }

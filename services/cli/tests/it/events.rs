@@ -41,6 +41,7 @@ fn one_line_each() {
         2_049,
         "no\n\u{1b}[31mred",
     );
+    let story = story.refused(200, 'c');
     let mut all: Vec<Value> =
         story.events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
     all.push(serde_json::to_value(node_ready()).unwrap());

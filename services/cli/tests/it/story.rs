@@ -1,5 +1,6 @@
 //! Events of claims, as the services tell them.
 
+use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName as E, PluginCall};
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::service::{CLAIM, NODE_AGENT};
@@ -45,6 +46,20 @@ impl Story {
     fn add(&mut self, event: Event) -> &mut Event {
         self.events.push(event);
         self.events.last_mut().unwrap()
+    }
+
+    /// A claim of the alloc that was refused, in a trace.
+    pub fn refused(mut self, ms: u64, digit: char) -> Self {
+        let event = Event {
+            volume: Some(volume_id(self.volume)),
+            step: Some("claim.take".to_owned()),
+            code: Some(Code::Held),
+            detail: Some("the volume is held by web-0 on n2 [node n2]".to_owned()),
+            trace: Some(trace(digit)),
+            ..about(E::RequestRefused, ms)
+        };
+        self.add(event);
+        self
     }
 
     /// An event of the alloc's.

@@ -344,3 +344,22 @@ fn nobody_speaks_to_the_terminal() {
     assert!(sent.is_empty(), "{sent:?} in {text}");
     assert!(!text.contains("\n└─ freed"), "{text}");
 }
+
+#[test]
+fn refused_requests_are_below_the_claims() {
+    let story = Story::new().refused(0, 'c').alloc(1, E::AllocRegistered).granted(4);
+    let story = story.refused(9_000, 'd');
+    let all = seen(&story.events, &[], 10_000);
+    insta::assert_snapshot!(drawn(&all));
+    let events = [story.events.clone(), story.events.clone()].concat();
+    assert_eq!(seen(&events, &[], 10_000).refusals, all.refusals, "what is read twice");
+}
+
+#[test]
+fn the_trace_of_a_refused_request_is_the_refusal_alone() {
+    let story = Story::new().alloc(0, E::AllocRegistered).granted(4).refused(9_000, 'd');
+    let known = Known { events: &story.events, claims: &[], begins: None, now: at(10_000) };
+    let trace = tree(known, Which::Trace(&trace('d')));
+    assert_eq!((trace.claims.len(), trace.refusals.len()), (0, 1), "{trace:?}");
+    insta::assert_snapshot!(drawn(&trace));
+}

@@ -4,6 +4,7 @@ use berth_bus::serve::ServeError;
 use berth_bus::{Bus, EndpointSpec, Request, Service, ServiceSpec};
 use berth_contract::message::agent::{Mount, Republish, Status, Unmount};
 use berth_contract::message::call::Call;
+use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::subject::AgentVerb;
 use berth_domain::Timestamp;
@@ -29,8 +30,11 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
         .endpoint(mount, move |request| {
             let mounter = on.clone();
             async move {
-                let asked: Mount = request.decode("agent.mount")?;
-                mounter.mount(asked, deadline(&request), request.trace).await
+                let answer = async {
+                    let asked: Mount = request.decode("agent.mount")?;
+                    mounter.mount(asked, deadline(&request), request.trace).await
+                };
+                told(&mounter, "agent.mount", &request, answer.await)
             }
         })
         .await?;
@@ -51,8 +55,11 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
         .endpoint(republish, move |request| {
             let mounter = on.clone();
             async move {
-                let asked: Republish = request.decode("agent.republish")?;
-                mounter.republish(asked, deadline(&request), request.trace).await
+                let answer = async {
+                    let asked: Republish = request.decode("agent.republish")?;
+                    mounter.republish(asked, deadline(&request), request.trace).await
+                };
+                told(&mounter, "agent.republish", &request, answer.await)
             }
         })
         .await?;
@@ -62,8 +69,11 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
         .endpoint(unmount, move |request| {
             let mounter = on.clone();
             async move {
-                let asked: Unmount = request.decode("agent.unmount")?;
-                mounter.unmount(asked, deadline(&request), request.trace).await
+                let answer = async {
+                    let asked: Unmount = request.decode("agent.unmount")?;
+                    mounter.unmount(asked, deadline(&request), request.trace).await
+                };
+                told(&mounter, "agent.unmount", &request, answer.await)
             }
         })
         .await?;
@@ -79,6 +89,20 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
         })
         .await?;
     Ok(service)
+}
+
+/// The answer; if it is a refusal, an event tells it.
+fn told<T>(
+    mounter: &Mounter,
+    step: &str,
+    request: &Request,
+    answer: Result<T, Problem>,
+) -> Result<T, Problem> {
+    answer.map_err(|problem| {
+        let problem = problem.at(step);
+        mounter.parts.tell.refused(step, &request.body, &problem, request.trace);
+        problem
+    })
 }
 
 /// When the caller stops waiting, by the clock that crosses hosts.

@@ -8,12 +8,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use async_nats::HeaderMap;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::stream::StreamSpec;
 use berth_domain::Timestamp;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -28,6 +29,8 @@ use crate::read::chain;
 pub const LAST_MAX: usize = 10_000;
 /// The server's reason when nothing stands at a sequence.
 const NO_MESSAGE: u64 = 10037;
+/// The status of a direct get that finds nothing.
+const NOT_FOUND: u16 = 404;
 /// How far the first step back goes at least.
 const BACK_MIN: usize = 64;
 
@@ -134,6 +137,38 @@ impl EventLog {
             Err(ApiError::Refused { code: NO_MESSAGE, .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The newest event on subjects that the filter covers.
+    pub async fn newest(
+        &self,
+        filter: &str,
+        within: Duration,
+    ) -> Result<Option<Event>, EventError> {
+        self.one(json!({ "last_by_subj": filter }), within).await
+    }
+
+    /// The first event after a place in the stream on subjects that the filter covers.
+    pub async fn first_after(
+        &self,
+        filter: &str,
+        sequence: u64,
+        within: Duration,
+    ) -> Result<Option<Event>, EventError> {
+        self.one(json!({ "next_by_subj": filter, "seq": sequence + 1 }), within).await
+    }
+
+    /// One event, by a direct get: any server that has the stream answers.
+    async fn one(&self, which: Value, within: Duration) -> Result<Option<Event>, EventError> {
+        let subject = format!("$JS.API.DIRECT.GET.{}", self.stream);
+        let body = which.to_string().into();
+        let answer = self.bus.exchange(subject, HeaderMap::new(), body, within).await;
+        let answer = answer.map_err(|error| self.error(Cause::new(error)))?;
+        if answer.status.is_some_and(|status| status.as_u16() == NOT_FOUND) {
+            return Ok(None);
+        }
+        let event = answer.headers.as_ref().and_then(|all| Event::got(all, answer.payload));
+        event.map(Some).ok_or_else(|| self.error(Cause::new("its answer is no message")))
     }
 
     async fn open(&self, filters: &[String], start: Start) -> Result<Feed, FeedError> {

@@ -44,6 +44,18 @@ async fn events_are_read_in_order_with_their_trace() {
     assert_eq!(last(&subject("rare"), 100).await, [0, 10, 20, 30, 40]);
     assert_eq!(last(&subject("none"), 10).await, [0; 0]);
     assert_eq!(last("berth.v1.event.>", 0).await, [0; 0]);
+
+    let log = events.log();
+    let newest = log.newest(&subject("*"), PATIENCE).await.unwrap().unwrap();
+    assert_eq!((newest.subject.as_str(), newest.trace), (subject("often").as_str(), Some(trace())));
+    assert_eq!(counts(&[newest]), [49]);
+    let rare = log.newest(&subject("rare"), PATIENCE).await.unwrap().unwrap();
+    assert_eq!(counts(std::slice::from_ref(&rare)), [40]);
+    let next = log.first_after(&subject("often"), rare.sequence, PATIENCE).await.unwrap();
+    assert_eq!(counts(&[next.unwrap()]), [41]);
+    let none = log.first_after(&subject("rare"), rare.sequence, PATIENCE).await.unwrap();
+    assert_eq!(none, None);
+    assert_eq!(log.newest(&subject("none"), PATIENCE).await.unwrap(), None);
 }
 
 /// The counts of what was read.

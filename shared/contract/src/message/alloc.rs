@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::claim::ClaimStatus;
-use super::query::{Newer, Page};
+use super::query::{Newer, Page, RefusedRequest};
 use crate::decode::{Decode, Decoder};
 use crate::record::UnreadableRecord;
 use crate::{decode_leaf, decode_struct, text};
@@ -180,6 +180,10 @@ pub struct AllocStatus {
     /// Its claims, as far as they are there.
     #[serde(default)]
     pub claims: Vec<ClaimStatus>,
+    /// The newest refused request that names it; none once a claim was granted after it. It is
+    /// read from the events, so it may be missing, and events are kept for a week at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_refusal: Option<RefusedRequest>,
     /// The revision of its record.
     #[serde(default)]
     pub modify_index: u64,

@@ -1,10 +1,12 @@
 //! What questions have in common: which page of a list, and whether to wait for news; and what
 //! their answers have.
 
+use berth_domain::{AllocId, NodeId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::code::Code;
 use crate::decode_part;
+use crate::event::{Event, EventName};
 
 /// Which page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -42,4 +44,48 @@ pub struct UnreadableRecord {
     pub code: Code,
     /// The same in words.
     pub error: String,
+}
+
+/// The newest refused request about a volume or an alloc, as an event told it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedRequest {
+    /// When it was refused.
+    pub at: Timestamp,
+    /// The verb that refused it, such as `claim.take`.
+    pub step: String,
+    /// The code of the error.
+    pub code: Code,
+    /// The error's message.
+    pub message: String,
+    /// The volume that the request named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeId>,
+    /// The alloc that the request named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alloc: Option<AllocId>,
+    /// The node that the request named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// The request's trace: `berth trace` takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+}
+
+impl RefusedRequest {
+    /// What an event tells of a refused request; none when it tells of something else.
+    pub fn of(event: Event) -> Option<Self> {
+        if event.event != EventName::RequestRefused {
+            return None;
+        }
+        Some(Self {
+            at: event.at,
+            step: event.step.unwrap_or_default(),
+            code: event.code?,
+            message: event.detail.unwrap_or_default(),
+            volume: event.volume,
+            alloc: event.alloc,
+            node: event.node,
+            trace: event.trace,
+        })
+    }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::claim::ClaimStatus;
-use super::query::{Newer, Page};
+use super::query::{Newer, Page, RefusedRequest};
 use super::secret::{Sealed, Secrets};
 use crate::code::Code;
 use crate::decode::{Decode, Decoder};
@@ -361,6 +361,10 @@ pub struct VolumeStatus {
     /// What a person can do when it is not as it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The newest refused request that names it; none once a claim was granted after it. It is
+    /// read from the events, so it may be missing, and events are kept for a week at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_refusal: Option<RefusedRequest>,
     /// How many claims it has.
     #[serde(default)]
     pub claim_count: usize,

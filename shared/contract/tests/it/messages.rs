@@ -409,6 +409,7 @@ fn allocs() {
             note: None,
             volumes: vec![sample::request()],
             claims: vec![claim_status()],
+            last_refusal: Some(sample::refusal()),
             modify_index: 42,
             unreadable: vec![sample::unreadable()],
         },
@@ -530,4 +531,12 @@ fn problems_and_events() {
     };
     assert_eq!(event.subject(), "berth.v1.event.team=20a.claim.data");
     reply("event", &event);
+    let refused = Event {
+        step: Some("claim.take".to_owned()),
+        code: Some(Code::Held),
+        event: EventName::RequestRefused,
+        ..event
+    };
+    assert_eq!(refused.subject(), "berth.v1.event.team=20a.request.data.web-1");
+    reply("event-refused", &refused);
 }

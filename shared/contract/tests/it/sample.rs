@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_contract::code::Code;
 use berth_contract::lease::{Holder, Leader};
-use berth_contract::message::query::{Newer, Page};
+use berth_contract::message::query::{Newer, Page, RefusedRequest};
 use berth_contract::record::UnreadableRecord;
 use berth_contract::trace::{SpanId, TraceContext};
 use berth_contract::trail::Trail;
@@ -271,5 +271,18 @@ pub fn unaccounted() -> berth_domain::plugin::UnaccountedMount {
         volume: volume(),
         alloc: alloc_id(),
         path: "/var/lib/berth/csi/0a/1b/target".to_owned(),
+    }
+}
+
+pub fn refusal() -> RefusedRequest {
+    RefusedRequest {
+        at: at(0),
+        step: "claim.take".to_owned(),
+        code: Code::PluginRefused,
+        message: "ControllerPublishVolume: NOT_FOUND: no such volume".to_owned(),
+        volume: Some(volume()),
+        alloc: Some(alloc_id()),
+        node: Some(node_id()),
+        trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
     }
 }

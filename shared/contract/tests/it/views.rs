@@ -61,6 +61,7 @@ fn a_volume_and_a_list_of_them() {
             registered_twice: vec!["a volume of another namespace".to_owned()],
             unaccounted: vec![sample::unaccounted().to_string()],
             hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
+            last_refusal: Some(sample::refusal()),
             claim_count: 2,
             claims: vec![claim_status()],
             create_index: 3,

@@ -97,6 +97,8 @@ registry! {
     Counter CLAIMS_GRANTED = "berth.claims.granted", "{claim}", [plugin];
     /// Claims refused. `code` is that of `docs/errors.md`.
     Counter CLAIMS_REFUSED = "berth.claims.refused", "{claim}", [code];
+    /// Refused requests of which no event tells, because too many were refused at once.
+    Counter REFUSALS_UNTOLD = "berth.refusals.untold", "{request}", [];
     /// Claims that are gone, their volume free of them.
     Counter CLAIMS_RELEASED = "berth.claims.released", "{claim}", [plugin];
     /// How long claims were in each state.

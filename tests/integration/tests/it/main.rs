@@ -29,6 +29,7 @@ mod mounts;
 mod names;
 mod on_node;
 mod reads;
+mod refused;
 mod register;
 mod safety;
 mod scenarios;

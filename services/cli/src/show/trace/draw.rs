@@ -10,6 +10,7 @@ use std::time::Duration;
 use berth_domain::Timestamp;
 
 use super::tree::{Claim, How, Phase, Step, Tree};
+use crate::show::refused;
 use crate::show::time::{Zone, took};
 use crate::table::plain;
 
@@ -39,9 +40,21 @@ pub fn draw(tree: &Tree, drawing: &Drawing) -> String {
         }
         drawing.claim(&mut text, claim, tree);
     }
+    let gap = |text: &str| if text.is_empty() { "" } else { "\n" };
     if tree.left_out > 0 {
         let (count, are) = (tree.left_out, if tree.left_out == 1 { " is" } else { "s are" });
-        let _ = write!(text, "\n{count} earlier claim{are} not shown: add --all\n");
+        let gap = gap(&text);
+        let _ = writeln!(text, "{gap}{count} earlier claim{are} not shown: add --all");
+    }
+    if !tree.refusals.is_empty() {
+        let gap = gap(&text);
+        let _ = writeln!(text, "{gap}refused requests");
+    }
+    for refusal in &tree.refusals {
+        let (at, what) = (drawing.zone.both(refusal.at), refused(refusal));
+        let trace = refusal.trace.as_deref().map(|trace| format!("  trace {trace}"));
+        let trace = trace.unwrap_or_default();
+        let _ = writeln!(text, "{at}  {}{}", plain(&untagged(&what)), plain(&trace));
     }
     text
 }

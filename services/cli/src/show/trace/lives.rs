@@ -30,7 +30,8 @@ pub(super) struct Life<'a> {
 
 /// All claims, oldest first.
 pub(super) fn lives<'a>(events: &'a [Event], statuses: &'a [ClaimStatus]) -> Vec<Life<'a>> {
-    let events = in_order(events);
+    let mut events = in_order(events);
+    events.retain(|event| event.event != EventName::RequestRefused);
     let mut lives = Vec::new();
     for event in events.iter().filter(|event| is_claims(event)) {
         add_claims(&mut lives, event);
@@ -50,7 +51,7 @@ pub(super) fn lives<'a>(events: &'a [Event], statuses: &'a [ClaimStatus]) -> Vec
 }
 
 /// By time, each once.
-fn in_order(events: &[Event]) -> Vec<&Event> {
+pub(super) fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut all: Vec<&Event> = events.iter().collect();
     all.sort_by_key(|event| event.at);
     let mut once: Vec<&Event> = Vec::with_capacity(all.len());

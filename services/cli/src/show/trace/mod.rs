@@ -19,6 +19,7 @@ mod tree;
 
 use berth_contract::event::Event;
 use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::query::RefusedRequest;
 use berth_domain::Timestamp;
 
 pub use draw::{Drawing, draw};
@@ -37,10 +38,13 @@ pub struct Known<'a> {
     pub now: Timestamp,
 }
 
+/// The claims, and the refused requests, of which the newest are shown unless all are asked for.
+const SHOWN_MAX: usize = 20;
+
 /// Which claims are in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which<'a> {
-    /// The newest of each alloc on each volume.
+    /// The newest of each alloc on each volume, and of them the newest few.
     Newest,
     /// Those of a trace, or the newest when no claim has it.
     Trace(&'a str),
@@ -50,6 +54,8 @@ pub enum Which<'a> {
 
 /// Puts the tree together, newest claim last.
 pub fn tree(known: Known<'_>, which: Which<'_>) -> Tree {
+    let mut refusals = refusals(known.events, which);
+    let is_refused = !refusals.is_empty();
     let lives = lives::lives(known.events, known.claims);
     let of_trace = |life: &lives::Life<'_>| match which {
         Which::Trace(trace) => life.claim == Some(trace) || life.release == Some(trace),
@@ -58,10 +64,25 @@ pub fn tree(known: Known<'_>, which: Which<'_>) -> Tree {
     let is_traced = lives.iter().any(of_trace);
     let is_shown = |at: usize, life: &lives::Life<'_>| match which {
         Which::All => true,
-        Which::Trace(_) if is_traced => of_trace(life),
+        Which::Trace(_) if is_traced || is_refused => of_trace(life),
         Which::Trace(_) | Which::Newest => lives[at + 1..].iter().all(|next| next.key != life.key),
     };
     let shown = lives.iter().enumerate().filter(|(at, life)| is_shown(*at, life));
-    let claims: Vec<Claim> = shown.map(|(_, life)| phases::claim(life, known)).collect();
-    Tree { at: known.now, left_out: lives.len() - claims.len(), begins: known.begins, claims }
+    let mut claims: Vec<Claim> = shown.map(|(_, life)| phases::claim(life, known)).collect();
+    if which == Which::Newest {
+        claims.drain(..claims.len().saturating_sub(SHOWN_MAX));
+        refusals.drain(..refusals.len().saturating_sub(SHOWN_MAX));
+    }
+    let left_out = lives.len() - claims.len();
+    Tree { at: known.now, left_out, begins: known.begins, claims, refusals }
+}
+
+/// The refused requests, oldest first, each once.
+fn refusals(events: &[Event], which: Which<'_>) -> Vec<RefusedRequest> {
+    let is_meant = |event: &&Event| match which {
+        Which::Trace(trace) => event.trace.as_deref() == Some(trace),
+        Which::Newest | Which::All => true,
+    };
+    let refused = lives::in_order(events).into_iter().filter(is_meant);
+    refused.filter_map(|event| RefusedRequest::of(event.clone())).collect()
 }

@@ -1,5 +1,6 @@
 //! The tree: what `berth trace --json` prints.
 
+use berth_contract::message::query::RefusedRequest;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, AttemptId, Namespace, NodeId, Timestamp, VolumeId};
 use serde::Serialize;
@@ -16,6 +17,9 @@ pub struct Tree {
     pub begins: Option<Timestamp>,
     /// The claims.
     pub claims: Vec<Claim>,
+    /// Requests about them that were refused, newest last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<RefusedRequest>,
 }
 
 /// A claim, from its first word to its end.

@@ -102,7 +102,7 @@ impl<'a> Case<'a> {
     }
 
     pub fn plugin_id(&self) -> Option<&'a PluginId> {
-        self.volume().map(|volume| &volume.plugin)
+        self.volume().map(|volume| &volume.plugin).or(self.claim.plugin.as_ref())
     }
 
     pub fn plugin(&self) -> Option<&'a PluginStatus> {

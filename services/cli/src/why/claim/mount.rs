@@ -1,7 +1,9 @@
 //! What the node of a granted claim does with it, by its agent.
 
-use berth_contract::message::agent::{MountHealth, MountState, MountStatus, WorkStatus};
 use std::time::Duration;
+
+use berth_contract::message::agent::{MountHealth, MountState, MountStatus, WorkStatus};
+use berth_domain::volume::NodeMountState;
 
 use super::{Case, hangs, refused};
 use crate::span::ago;
@@ -51,19 +53,30 @@ pub fn work(case: &Case<'_>) -> Option<Finding> {
     if case.mount().is_some_and(|mount| mount.state == MountState::Published) {
         return None;
     }
-    let failure = case.failure()?;
-    let told = format!(
-        "the agent of {node}: {} failed, try {} in a row, {} ago",
-        failure.step,
-        failure.tries,
-        ago(failure.at, case.now())
-    );
-    if let Some(finding) = refused(case, &failure.error, Some(node)) {
+    let (error, told) = last_failure(case)?;
+    if let Some(finding) = refused(case, error, Some(node)) {
         return Some(finding.shown_by([told]));
     }
-    let sentence = format!("node {node} could not mount the volume: {}", failure.error);
+    let sentence = format!("node {node} could not mount the volume: {error}");
     let finding = Finding::new(Cause::MountFails, Actor::You, sentence).shown_by([told]);
     Some(finding.next(next::node_status(node)))
+}
+
+/// What the last try to mount came to: by the agent, and else by its last report.
+fn last_failure<'a>(case: &Case<'a>) -> Option<(&'a str, String)> {
+    let node = &case.claim.node;
+    if let Some(failure) = case.failure() {
+        let (tries, since) = (failure.tries, ago(failure.at, case.now()));
+        let told = format!(
+            "the agent of {node}: {} failed, try {tries} in a row, {since} ago",
+            failure.step
+        );
+        return Some((&failure.error, told));
+    }
+    let mount = case.claim.mount.as_ref()?;
+    let error = mount.error.as_deref().filter(|_| mount.state == NodeMountState::Failing)?;
+    let since = ago(mount.since, case.now());
+    Some((error, format!("the claim: failing on {node} for {since}, {} tries", mount.tries)))
 }
 
 /// The mount is there no more, or does not answer.

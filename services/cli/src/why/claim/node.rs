@@ -16,13 +16,22 @@ pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
     }
     match case.node()? {
         Ok(node) if node.gone.is_some() => None,
-        Ok(node) if node.state == NodeState::Down => Some(node::down(case.facts, node)),
+        Ok(node) if node.state == NodeState::Down => {
+            Some(node::down(case.facts, node).shown_by(last_reported(case)))
+        }
         Ok(node) => agent_away(case, node),
         Err(problem) if problem.code == Code::NoSuchNode => {
             Some(node::unknown(&case.claim.node).shown_by(case.evidence()))
         }
         Err(_) => None,
     }
+}
+
+/// What the node's agent reported of the claim before it went.
+fn last_reported(case: &Case<'_>) -> Option<String> {
+    let mount = case.claim.mount.as_ref()?;
+    let (state, since) = (mount.state.as_str(), ago(mount.since, case.now()));
+    Some(format!("its agent reported last: {state}, since {since} ago"))
 }
 
 /// Whether the claim's next step is its node's, or its mount is to be there.
@@ -35,7 +44,8 @@ fn needs_node(case: &Case<'_>) -> bool {
 
 fn agent_away(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
     let problem = case.agent()?.as_ref().err()?;
-    Some(node::agent_away(node, problem).shown_by(case.evidence()))
+    let finding = node::agent_away(node, problem).shown_by(case.evidence());
+    Some(finding.shown_by(last_reported(case)))
 }
 
 /// The agent can journal nothing, so it mounts and unmounts nothing.

@@ -153,11 +153,14 @@ fn events(page: &mut Page) {
     page.say(format!(
         "The subject is `berth.v1.event.<ns>.<kind>.<id>`: the kind is the noun of the name, and \
          the id is that of the volume for `volume`, `claim` and `call`, else of the thing itself: \
-         `{}`. Plugins and nodes are in no namespace, and `_` stands in its place: `{}`. No \
+         `{}`. Plugins and nodes are in no namespace, and `_` stands in its place: `{}`. The \
+         subject of a refused request names a volume and an alloc, `_` for the one that the \
+         request does not name: `{}`. No \
          service acts on events, and in a power cut the last second of them may be lost: to know \
          how things stand, read the buckets. The message carries the header `traceparent`.",
         subject::event(Some(&namespace), "claim", volume.as_str()),
         subject::event(None, "node", node.as_str()),
+        subject::refusal_event(Some(&namespace), Some(&volume), Some(&sample::alloc_id())),
     ));
     let names = EventName::ALL.iter();
     let rows: Vec<[String; 2]> =

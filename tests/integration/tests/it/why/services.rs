@@ -59,9 +59,13 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
         mounted = system.mount("r", 0, "refused") => panic!("{mounted:?}"),
         () = told => {}
     }
+    // Nobody asks any more, the claim is undone, and what it was refused with stays to be seen.
+    system.freed("refused").await;
+    let sentence = "the last request for it was refused … ago: …NOT_FOUND…";
+    tells(&system, "refused", "refused", OPERATOR, sentence).await;
+    tells(&system, "alloc/r", "refused", OPERATOR, sentence).await;
     system.plant(0, &json!([]));
     system.stop("r").await;
-    system.freed("refused").await;
 
     let records = system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
     let whole = records.get(CLAIM_KEY).await.unwrap().unwrap().value.unwrap();

@@ -1,0 +1,81 @@
+//! The newest refusal of a volume or an alloc, read from the events.
+//!
+//! **Promises** that a status is answered without it when the event stream does not answer soon.
+//! Nothing is decided by it.
+
+use std::time::Duration;
+
+use berth_contract::event::{Event, EventName};
+use berth_contract::message::query::RefusedRequest;
+use berth_contract::subject::{EventsOf, event_filter, refusal_filter};
+use berth_domain::volume::State as ClaimState;
+use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
+use tokio::time::{Instant, timeout_at};
+
+use crate::state::Shared;
+
+/// How long a status waits for the event stream.
+const READ_TIMEOUT: Duration = Duration::from_millis(250);
+/// Events of the volume's claims, after the refusal, among which a grant is looked for.
+const LATER_EVENTS_MAX: usize = 16;
+
+impl Shared {
+    /// The newest refusal that names the volume, or the alloc; none once a claim was granted after
+    /// it.
+    pub async fn last_refusal(
+        &self,
+        namespace: &Namespace,
+        volume: Option<&VolumeId>,
+        alloc: Option<&AllocId>,
+        deadline: Instant,
+    ) -> Option<RefusedRequest> {
+        let until = deadline.min(Instant::now() + READ_TIMEOUT);
+        timeout_at(until, self.read_refusal(namespace, volume, alloc)).await.ok()?
+    }
+
+    async fn read_refusal(
+        &self,
+        namespace: &Namespace,
+        volume: Option<&VolumeId>,
+        alloc: Option<&AllocId>,
+    ) -> Option<RefusedRequest> {
+        let (log, of) = (self.events.log(), EventsOf::Namespace(namespace));
+        let newest = log.newest(&refusal_filter(of, volume, alloc), READ_TIMEOUT).await.ok()??;
+        let refusal = RefusedRequest::of(serde_json::from_slice(&newest.body).ok()?)?;
+        let Some(volume) = &refusal.volume else { return Some(refusal) };
+        if self.is_granted_since(VolumeKey::new(namespace.clone(), volume.clone()), alloc, &refusal)
+        {
+            return None;
+        }
+        let claims = event_filter(of, Some("claim"), Some(volume.as_str()));
+        let mut sequence = newest.sequence;
+        for _ in 0..LATER_EVENTS_MAX {
+            let later = log.first_after(&claims, sequence, READ_TIMEOUT).await.ok()?;
+            let Some(later) = later else { break };
+            let is_meant = |event: &Event| alloc.is_none() || event.alloc.as_ref() == alloc;
+            let is_grant = |event: Event| event.event == EventName::ClaimTaken && is_meant(&event);
+            if serde_json::from_slice(&later.body).is_ok_and(is_grant) {
+                return None;
+            }
+            sequence = later.sequence;
+        }
+        Some(refusal)
+    }
+
+    /// Whether a claim that is there was granted after the refusal. Its event may be on its way.
+    fn is_granted_since(
+        &self,
+        volume: VolumeKey,
+        alloc: Option<&AllocId>,
+        refusal: &RefusedRequest,
+    ) -> bool {
+        self.volume_mirror.read(|volumes| {
+            let Some(subtree) = volumes.get(&volume) else { return false };
+            subtree.volume.claims.iter().any(|(of, claim)| {
+                claim.state == ClaimState::Taken
+                    && claim.since >= refusal.at
+                    && alloc.is_none_or(|alloc| of == alloc)
+            })
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! Refused requests, told as events: `request.refused`.
+//!
+//! **Owns** what such an event says, and how many there may be.
+//!
+//! **Promises** that the retries of one request are told once by a process, and that a flood of
+//! refusals stays within a rate. What exceeds the rate is counted in
+//! `berth.refusals.untold`, and a later retry is told.
+//!
+//! **Never** makes an answer wait, and never tells of an answer that only says to wait.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use berth_bus::Events;
+use berth_contract::code::Code;
+use berth_contract::event::{Event, EventName};
+use berth_contract::problem::Problem;
+use berth_contract::service::ServiceName;
+use berth_contract::trace::TraceContext;
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
+use berth_telemetry::metric::REFUSALS_UNTOLD;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::clock;
+
+/// Refusals that are remembered, so that their retries are not told again.
+const REMEMBERED_MAX: usize = 4_096;
+/// Refusals told at once after a quiet time.
+const BURST_MAX: f64 = 100.0;
+/// Refusals told a second while they keep coming.
+const PER_SECOND: f64 = 20.0;
+/// Characters of an error's message in the event.
+const MESSAGE_CHARS_MAX: usize = 2_000;
+
+/// Tells refused requests in the name of a service. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct RefusalTeller {
+    events: Events,
+    service: ServiceName,
+    limiter: Arc<Mutex<RefusalLimiter>>,
+}
+
+/// What a request is about, as far as it says so.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RequestSubject {
+    /// The namespace.
+    pub namespace: Option<Namespace>,
+    /// The volume.
+    pub volume: Option<VolumeId>,
+    /// The alloc.
+    pub alloc: Option<AllocId>,
+    /// The node.
+    pub node: Option<NodeId>,
+}
+
+impl RequestSubject {
+    /// The ids in the body of a request, also where the rest of the body cannot be read. Nothing
+    /// else of the body is kept: it may hold secrets.
+    pub fn read(step: &str, body: &[u8]) -> Self {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let text = |field: &str| body.get(field).and_then(Value::as_str);
+        let noun = step.split('.').next().unwrap_or_default();
+        let own = |of: &'static str| if noun == of { "id" } else { of };
+        Self {
+            namespace: text("namespace").and_then(|id| Namespace::new(id).ok()),
+            volume: text(own("volume")).and_then(|id| VolumeId::new(id).ok()),
+            alloc: text(own("alloc")).and_then(|id| AllocId::new(id).ok()),
+            node: text("node").and_then(|id| NodeId::new(id).ok()),
+        }
+    }
+}
+
+impl RefusalTeller {
+    /// In the name of `service`.
+    pub fn new(events: Events, service: ServiceName) -> Self {
+        let limiter = Arc::new(Mutex::new(RefusalLimiter::new(Instant::now())));
+        Self { events, service, limiter }
+    }
+
+    /// Tells that a request was refused, or failed. Returns at once.
+    pub fn tell(&self, about: RequestSubject, problem: &Problem, trace: TraceContext) {
+        if problem.code.is_wait() {
+            return;
+        }
+        let RequestSubject { namespace, volume, alloc, node } = about;
+        let trace_id = trace.trace_id();
+        let told = ToldRefusal {
+            trace: trace_id.clone(),
+            volume: volume.clone(),
+            alloc: alloc.clone(),
+            code: problem.code,
+        };
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        match limiter.admit(told, Instant::now()) {
+            Admission::Told => {}
+            Admission::Repeated => return,
+            Admission::Exceeds => return REFUSALS_UNTOLD.add(1, []),
+        }
+        drop(limiter);
+        let id_of = |name: &Option<String>| name.clone();
+        let event = Event {
+            namespace,
+            volume,
+            alloc,
+            node: node.or_else(|| NodeId::new(id_of(&problem.node)?).ok()),
+            plugin: id_of(&problem.plugin).and_then(|id| PluginId::new(id).ok()),
+            step: problem.step.clone(),
+            code: Some(problem.code),
+            detail: Some(problem.message.chars().take(MESSAGE_CHARS_MAX).collect()),
+            trace: Some(trace_id),
+            ..Event::new(EventName::RequestRefused, clock::now(), self.service)
+        };
+        self.events.publish(&event.subject(), &event, trace);
+    }
+}
+
+/// A refusal that was told. A retry of the request is refused by the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ToldRefusal {
+    trace: String,
+    volume: Option<VolumeId>,
+    alloc: Option<AllocId>,
+    code: Code,
+}
+
+/// Whether a refusal is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admission {
+    Told,
+    /// It was told before.
+    Repeated,
+    /// There are too many.
+    Exceeds,
+}
+
+/// A bounded memory of refusals, and a token bucket.
+#[derive(Debug)]
+struct RefusalLimiter {
+    told: HashSet<ToldRefusal>,
+    oldest_first: VecDeque<ToldRefusal>,
+    tokens: f64,
+    filled_at: Instant,
+}
+
+impl RefusalLimiter {
+    fn new(now: Instant) -> Self {
+        let (told, oldest_first) = (HashSet::new(), VecDeque::new());
+        Self { told, oldest_first, tokens: BURST_MAX, filled_at: now }
+    }
+
+    fn admit(&mut self, refusal: ToldRefusal, now: Instant) -> Admission {
+        if self.told.contains(&refusal) {
+            return Admission::Repeated;
+        }
+        let elapsed = now.saturating_duration_since(self.filled_at).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * PER_SECOND).min(BURST_MAX);
+        self.filled_at = now;
+        if self.tokens < 1.0 {
+            return Admission::Exceeds;
+        }
+        self.tokens -= 1.0;
+        if self.oldest_first.len() == REMEMBERED_MAX
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.told.remove(&oldest);
+        }
+        self.oldest_first.push_back(refusal.clone());
+        self.told.insert(refusal);
+        Admission::Told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn refusal(trace: usize, volume: &str, code: Code) -> ToldRefusal {
+        let volume = VolumeId::new(volume).ok();
+        ToldRefusal { trace: trace.to_string(), volume, alloc: AllocId::new("a").ok(), code }
+    }
+
+    #[test]
+    fn retries_of_a_request_are_told_once() {
+        let now = Instant::now();
+        let mut limiter = RefusalLimiter::new(now);
+        for again in 0..1_000 {
+            let told = limiter.admit(refusal(1, "data", Code::Held), now);
+            assert_eq!(told == Admission::Told, again == 0);
+        }
+        for other in [
+            refusal(2, "data", Code::Held),
+            refusal(1, "logs", Code::Held),
+            refusal(1, "data", Code::PluginUnhealthy),
+        ] {
+            assert_eq!(limiter.admit(other, now), Admission::Told);
+        }
+    }
+
+    #[test]
+    fn a_flood_is_told_at_a_rate_and_retries_of_what_exceeded_it_are_told_later() {
+        let begin = Instant::now();
+        let mut limiter = RefusalLimiter::new(begin);
+        let mut told_of = |traces: std::ops::Range<usize>, now| {
+            let one = |trace| limiter.admit(refusal(trace, "data", Code::Held), now);
+            traces.map(one).filter(|admission| *admission == Admission::Told).count()
+        };
+        assert_eq!(told_of(0..1_000, begin), 100);
+        assert_eq!(told_of(1_000..2_000, begin + Duration::from_secs(2)), 40);
+        assert_eq!(told_of(999..1_000, begin + Duration::from_secs(3)), 1);
+        assert_eq!(told_of(2_000..9_000, begin + Duration::from_secs(3600)), 100);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut now = Instant::now();
+        let mut limiter = RefusalLimiter::new(now);
+        for trace in 0..3 * REMEMBERED_MAX {
+            now += Duration::from_millis(50);
+            assert_eq!(limiter.admit(refusal(trace, "data", Code::Held), now), Admission::Told);
+        }
+        assert_eq!(limiter.told.len(), REMEMBERED_MAX);
+        assert_eq!(limiter.oldest_first.len(), REMEMBERED_MAX);
+        let newest = refusal(3 * REMEMBERED_MAX - 1, "data", Code::Held);
+        assert_eq!(limiter.admit(newest, now), Admission::Repeated);
+        assert!(matches!(limiter.admit(refusal(0, "data", Code::Held), now), Admission::Told));
+    }
+
+    #[test]
+    fn ids_are_read_from_a_body_of_any_verb_and_nothing_else() {
+        let read = |step, body: &str| {
+            let about = RequestSubject::read(step, body.as_bytes());
+            let volume = about.volume.map(|id| id.to_string());
+            let alloc = about.alloc.map(|id| id.to_string());
+            (volume.unwrap_or_default(), alloc.unwrap_or_default())
+        };
+        let of = |volume: &str, alloc: &str| (volume.to_owned(), alloc.to_owned());
+        let take = r#"{"alloc": "a", "volume": "data", "node": 5, "unknown": {}}"#;
+        assert_eq!(read("claim.take", take), of("data", "a"));
+        assert_eq!(
+            read("volume.register", r#"{"id": "data", "secrets": {"k": 1}}"#),
+            of("data", "")
+        );
+        assert_eq!(read("alloc.register", r#"{"id": "a", "volumes": []}"#), of("", "a"));
+        assert_eq!(read("agent.mount", r#"{"alloc": "a", "volume": ""}"#), of("", "a"));
+        for bad in ["", "[]", "{\"id\": ", "7"] {
+            assert_eq!(read("volume.register", bad), of("", ""), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! A refused request leaves a trail: an event that is found by trace, alloc and volume, and the
+//! last refusal in the status of both.
+
+use std::time::{Duration, Instant};
+
+use berth_bus::{Call, RequestError};
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::alloc::AllocStatus;
+use berth_contract::message::claim::Grant;
+use berth_contract::message::query::RefusedRequest;
+use berth_contract::message::volume::VolumeStatus;
+use berth_contract::problem::Problem;
+use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
+use berth_harness::process::binary;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, RECOVERY, System};
+use berth_service::clock;
+use serde_json::{Value, json};
+
+/// What `berth` prints, each line of JSON or one document; none when it fails.
+async fn berth(system: &System, args: &[&str]) -> Option<Vec<Value>> {
+    let ran = tokio::process::Command::new(binary("berth"))
+        .args(["--nats", &system.url(), "--json"])
+        .args(args)
+        .output()
+        .await
+        .unwrap();
+    let values = serde_json::Deserializer::from_slice(&ran.stdout).into_iter();
+    ran.status.success().then(|| values.collect::<Result<_, _>>().unwrap())
+}
+
+/// The refused requests that `berth trace` shows.
+async fn traced(system: &System, of: &str) -> Vec<Value> {
+    let Some(mut printed) = berth(system, &["trace", of]).await else { return Vec::new() };
+    let mut tree = printed.pop().unwrap();
+    match tree["refusals"].take() {
+        Value::Array(refusals) => refusals,
+        _ => Vec::new(),
+    }
+}
+
+/// The events of refused requests about a volume.
+async fn told_of(system: &System, volume: &str) -> Vec<Value> {
+    let mut events = berth(system, &["events", "--volume", volume]).await.unwrap();
+    events.retain(|event| event["event"] == "request.refused");
+    events
+}
+
+async fn alloc_status(system: &System, alloc: &str) -> AllocStatus {
+    let subject = Namespaced::AllocStatus.subject(&Namespace::default());
+    system.persist(&subject, &json!({"id": alloc})).await.unwrap()
+}
+
+async fn volume_status(system: &System, volume: &str) -> VolumeStatus {
+    system.volume_status(volume).await.unwrap()
+}
+
+/// Waits until both statuses show the refusal.
+async fn last_refusals(system: &System, volume: &str, alloc: &str) -> RefusedRequest {
+    wait::until("both statuses show the refusal", RECOVERY, || async {
+        let of_volume = volume_status(system, volume).await.last_refusal;
+        let of_alloc = alloc_status(system, alloc).await.last_refusal;
+        match (of_volume, of_alloc) {
+            (Some(volume), Some(alloc)) if volume == alloc => Ok(volume),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+}
+
+/// Each way to find the refusal finds it, and it alone.
+async fn is_found_everywhere(system: &System, refusal: &RefusedRequest) {
+    let (volume, alloc) = (refusal.volume.as_ref().unwrap(), refusal.alloc.as_ref().unwrap());
+    let shown = serde_json::to_value(refusal).unwrap();
+    let both = format!("{volume}/{alloc}");
+    for of in [refusal.trace.as_deref().unwrap(), volume.as_str(), alloc.as_str(), &both] {
+        assert_eq!(traced(system, of).await, std::slice::from_ref(&shown), "berth trace {of}");
+    }
+    let told = told_of(system, volume.as_str()).await;
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!((&told[0]["trace"], &told[0]["code"]), (&shown["trace"], &shown["code"]));
+}
+
+/// A system with a volume, whose agents take mounts.
+async fn with_volume(nodes: usize) -> System {
+    let options = Options { nodes, patience_ms: 4_000, ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("data", &["single-node-writer"]).await;
+    for node in 0..nodes {
+        let refused = system.mount("nobody", node, "none").await.unwrap_err();
+        assert_eq!(refused.code, Code::NoSuchAlloc, "{refused}");
+    }
+    system
+}
+
+fn plant(system: &System, faults: &Value) {
+    for node in 0..system.options.nodes {
+        system.plant(node, faults);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_attach_is_shown_by_volume_alloc_and_trace_until_a_claim_is_granted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = with_volume(2).await;
+    system.alloc("a", 0, "data", false).await;
+    plant(&system, &json!([{"rpc": "ControllerPublishVolume", "code": "NOT_FOUND"}]));
+    let problem = system.try_mount("a", 0, "data").await.unwrap_err();
+    assert_eq!(problem.code, Code::PluginFailed, "{problem}");
+    system.stop("a").await;
+    system.settle("data").await;
+
+    let refusal = last_refusals(&system, "data", "a").await;
+    assert_eq!((refusal.code, &refusal.trace), (problem.code, &problem.trace), "{refusal:?}");
+    assert!(refusal.step == "claim.take" && refusal.message.contains("NOT_FOUND"), "{refusal:?}");
+    assert_eq!(refusal.node, NodeId::new("n1").ok());
+    let volume = volume_status(&system, "data").await;
+    assert!(volume.health.healthy && volume.claims.is_empty(), "{volume:?}");
+    is_found_everywhere(&system, &refusal).await;
+
+    plant(&system, &json!([]));
+    system.run("b", 0, "data").await;
+    assert_eq!(volume_status(&system, "data").await.last_refusal, None);
+    assert_eq!(alloc_status(&system, "a").await.last_refusal, Some(refusal), "a had no claim");
+    system.stop("b").await;
+    system.settle("data").await;
+    // The claim is gone, and its events still tell that it was granted.
+    assert_eq!(volume_status(&system, "data").await.last_refusal, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_retries_of_a_refused_claim_are_one_event() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = with_volume(2).await;
+    system.run("a", 0, "data").await;
+    system.alloc("b", 1, "data", false).await;
+    let take = json!({"alloc": "b", "volume": "data", "node": "n2"});
+    let subject = Namespaced::ClaimTake.subject(&Namespace::default());
+    let trace = clock::begin_trace();
+    for _ in 0..20 {
+        let call = Call::within(trace, Duration::from_secs(10));
+        let refused = system.bus.request::<Grant>(&subject, &take, &call).await;
+        let Err(RequestError::Problem(problem)) = refused else { panic!("{refused:?}") };
+        assert_eq!(problem.code, Code::Held, "{problem}");
+    }
+    let refusal = last_refusals(&system, "data", "b").await;
+    assert_eq!(refusal.trace, Some(trace.trace_id()));
+    assert_eq!(alloc_status(&system, "a").await.last_refusal, None, "it is b's");
+    is_found_everywhere(&system, &refusal).await;
+    system.stop("a").await;
+    system.stop("b").await;
+    system.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_agent_refuses_by_itself_is_told_by_the_agent() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = with_volume(1).await;
+    system.alloc("a", 0, "data", false).await;
+    let request = Mount {
+        namespace: Namespace::default(),
+        alloc: AllocId::new("a").unwrap(),
+        volume: VolumeId::new("data").unwrap(),
+        wait: false,
+        alias: None,
+        path: Some("not/absolute".to_owned()),
+    };
+    let subject = AgentVerb::Mount.subject(&NodeId::new("n1").unwrap());
+    let refused: Result<Mounted, Problem> = system.persist(&subject, &request).await;
+    let problem = refused.unwrap_err();
+    assert_eq!(problem.code, Code::PathRefused, "{problem}");
+
+    let refusal = last_refusals(&system, "data", "a").await;
+    assert_eq!((refusal.step.as_str(), refusal.code), ("agent.mount", problem.code));
+    is_found_everywhere(&system, &refusal).await;
+
+    // What the claim service refuses is told by the claim service alone.
+    plant(&system, &json!([{"rpc": "ControllerPublishVolume", "code": "PERMISSION_DENIED"}]));
+    let problem = system.mount("a", 0, "data").await.unwrap_err();
+    let told = wait::until("the refusal is told", RECOVERY, || async {
+        let told = told_of(&system, "data").await;
+        if told.len() > 1 { Ok(told) } else { Err(format!("{told:#?}")) }
+    })
+    .await;
+    let services: Vec<&Value> = told.iter().map(|event| &event["service"]).collect();
+    assert_eq!(services, ["berth-node-agent", "berth-claim"], "{problem}: {told:#?}");
+    system.stop("a").await;
+    system.settle("data").await;
+}
+
+/// The refusal is a comfort: a status does without it where nobody answers for the events.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_is_answered_without_the_event_stream() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = with_volume(1).await;
+    system.alloc("a", 0, "data", false).await;
+    plant(&system, &json!([{"rpc": "ControllerPublishVolume", "code": "PERMISSION_DENIED"}]));
+    system.mount("a", 0, "data").await.unwrap_err();
+    last_refusals(&system, "data", "a").await;
+    let gone: Value = system.ask("$JS.API.STREAM.DELETE.BERTH_EVENTS", &json!({})).await.unwrap();
+    assert_eq!(gone["success"], json!(true), "{gone}");
+    let began = Instant::now();
+    assert_eq!(volume_status(&system, "data").await.last_refusal, None);
+    assert_eq!(alloc_status(&system, "a").await.last_refusal, None);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    system.stop("a").await;
+    system.settle("data").await;
+}
