@@ -8,7 +8,7 @@ use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, VolumeId, VolumeKey};
 
 use super::claim::{self, Case};
-use super::volume::{last_refusal, not_known, worst};
+use super::volume::{is_of_claim, last_refusal, not_known, worst};
 use super::{Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, next, node, service};
 
 /// What is found out about an alloc of the names' namespace; none when there is no such alloc.
@@ -133,7 +133,8 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
 fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
     let known = facts.volume(id).and_then(|volume| volume.as_ref().ok());
     let refusal = alloc.last_refusal.as_ref();
-    let refusal = refusal.filter(|one| one.volume.as_ref().is_none_or(|of| of == id));
+    let refusal =
+        refusal.filter(|one| is_of_claim(one) && one.volume.as_ref().is_none_or(|of| of == id));
     if let Some((volume, refusal)) = known.zip(refusal) {
         return last_refusal(facts, &volume.plugin, refusal).next(next::stop_alloc(
             &alloc.id,

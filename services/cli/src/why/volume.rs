@@ -175,8 +175,14 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
     refused_everywhere(volume, places).or_else(|| {
         let refusal = volume.last_refusal.as_ref()?;
         let lasts = !refusal.code.retryable() || words::grpc_code(&refusal.message).is_some();
-        lasts.then(|| last_refusal(facts, &volume.plugin, refusal))
+        (lasts && is_of_claim(refusal)).then(|| last_refusal(facts, &volume.plugin, refusal))
     })
+}
+
+/// Whether it was asked to use the volume, and not to change its registration.
+pub fn is_of_claim(refusal: &RefusedRequest) -> bool {
+    let step = refusal.step.as_str();
+    step.starts_with("node.") || ["claim.take", "controller.publish", "agent.mount"].contains(&step)
 }
 
 /// What the last request for a volume was refused with: nothing has been granted since.

@@ -100,6 +100,9 @@ async fn why_names_the_call_that_hangs_or_fails_and_whose_matter_it_is() {
         system.freed(volume).await;
     }
     // S1: what has failed and was released is nobody's any more.
-    tells(&system, "stage-fails", "nothing", NOBODY, "nobody claims it, …").await;
+    tells(&system, "detach-flaky", "nothing", NOBODY, "nobody claims it, …").await;
+    // Nothing was mounted since, so what the last one failed with still counts.
+    let sentence = "the last request for it was refused … ago: …INTERNAL…";
+    tells(&system, "stage-fails", "refused", OPERATOR, sentence).await;
     system.settle("stage").await;
 }
