@@ -34,6 +34,15 @@ pub fn start_agent(node: &NodeId) -> String {
     start_service("berth-node-agent", &format!("node {node}"))
 }
 
+/// Says that nothing on a node can write any more.
+pub fn node_gone(node: &NodeId, revision: u64) -> String {
+    format!(
+        "berth node gone {} --seen {revision} --kind powered-off   # with --yes, once the host is \
+         without power: docs/failover.md",
+        quoted(node.as_str())
+    )
+}
+
 /// Says that an alloc has ended.
 pub fn stop_alloc(alloc: &AllocId, namespace: &Namespace, when: &str) -> String {
     format!(

@@ -159,24 +159,15 @@ pub fn down(facts: &Facts, node: &NodeStatus) -> Finding {
         .shown_by([format!("node {id} is down since {}", node.since)])
         .shown_by(agent.map(|problem| format!("the agent of {id}: {}", problem.message)))
         .next(next::start_agent(id))
-        .next(format!(
-            "berth node gone {} --seen {} --kind powered-off   # with --yes, once the host is without \
-             power: docs/failover.md",
-            next::quoted(id.as_str()),
-            node.revision
-        ))
+        .next(next::node_gone(id, node.revision))
 }
 
 /// No node of this id is on record.
 pub fn unknown(id: &NodeId) -> Finding {
     let sentence = format!("nobody knows node {id}: its record was removed, or never was");
-    Finding::new(Cause::NodeUnknown, Actor::You, sentence).next(next::start_agent(id)).next(
-        format!(
-            "berth node gone {} --seen 0 --kind powered-off   # with --yes, once the host is without \
-         power: docs/failover.md",
-            next::quoted(id.as_str())
-        ),
-    )
+    Finding::new(Cause::NodeUnknown, Actor::You, sentence)
+        .next(next::start_agent(id))
+        .next(next::node_gone(id, 0))
 }
 
 /// The node holds its lease, and its agent does not answer.

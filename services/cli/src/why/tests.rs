@@ -165,7 +165,7 @@ const CASES: &[(Change, Cause, &str, &str)] = &[
     ),
     (
         |facts| {
-            set_agent(facts, &agent(&[], &[work("agent.mount", "NodeStageVolume", false)], &[]))
+            set_agent(facts, &agent(&[], &[work("agent.mount", "NodeStageVolume", false)], &[]));
         },
         Cause::UnderWay,
         NOBODY,
@@ -386,6 +386,29 @@ const CASES: &[(Change, Cause, &str, &str)] = &[
         Cause::MountUnaccounted,
         "you",
         "no claim covers it",
+    ),
+    (
+        |facts| {
+            let refusal = json!({"at": at(90), "step": "controller.publish", "code": "BERTH0206",
+                "message": "ControllerPublishVolume on /s: NOT_FOUND: no such volume"});
+            set_volume(facts, &[], json!({"last_refusal": refusal}));
+            let fits = json!([{"node": "n1", "fits": true}]);
+            facts.placements.insert((data(), None), Ok(read(fits)));
+        },
+        Cause::Refused,
+        OPERATOR,
+        "the last request for it was refused 10s ago: ControllerPublishVolume",
+    ),
+    (
+        |facts| {
+            let mount = json!({"state": "failing", "since": at(80), "tries": 4,
+                "error": "no such device"});
+            set_volume(facts, &[claim(json!({"mount": mount}))], json!({}));
+            set_agent(facts, &agent(&[], &[], &[]));
+        },
+        Cause::MountFails,
+        "you",
+        "node n1 could not mount the volume: no such device",
     ),
     (
         |facts| {
