@@ -29,41 +29,20 @@ const ASKING: Duration = Duration::from_secs(5);
 /// Kinds of events that name a volume.
 const OF_VOLUME: [&str; 3] = ["claim", "call", "volume"];
 
-/// The claims that are meant.
-type Wanted = BTreeSet<WantedClaims>;
-
-/// The claims of an alloc, on a volume, or both: what is not given may be any.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct WantedClaims {
-    alloc: Option<AllocId>,
-    volume: Option<VolumeId>,
-}
-
-impl WantedClaims {
-    /// What each event about them names.
-    fn id(&self) -> &str {
-        let volume = || self.volume.as_ref().map(VolumeId::as_str);
-        self.alloc.as_ref().map(AllocId::as_str).or_else(volume).unwrap_or_default()
-    }
-
-    /// Whether an event is about them, or about the alloc alone.
-    fn cover(&self, event: &Event) -> bool {
-        let Self { alloc, volume } = self;
-        let of_volume = volume.is_none() || *volume == event.volume;
-        match alloc {
-            None => of_volume,
-            Some(_) => *alloc == event.alloc && (of_volume || event.volume.is_none()),
-        }
-    }
-}
+/// What one claim's events name: the alloc, and the volume if only one is meant.
+type Wanted = BTreeSet<(AllocId, Option<VolumeId>)>;
 
 /// Prints the tree.
 pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     let reader = Reader { session, log: session.bus.event_log(&EVENTS) };
     let asked = args.claim.as_str();
     let is_trace = is_trace_id(asked);
-    let traced = if is_trace { reader.of_trace(asked).await? } else { Vec::new() };
-    let mut wanted = if is_trace { claims_of(&traced) } else { named(asked) };
+    let found =
+        if is_trace { reader.of_trace(asked).await? } else { reader.of_volume(asked).await? };
+    let mut wanted = claims_of(&found);
+    if !is_trace {
+        wanted.extend(named(asked));
+    }
     let live = reader.live(asked, is_trace, &mut wanted).await;
     // Events tell their story also when nobody answers for the records.
     let live = live.unwrap_or_else(|problem| {
@@ -71,8 +50,8 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
         Vec::new()
     });
     let mut stored = reader.of_claims(&wanted).await?;
-    // A refusal of the trace may be about no claim. What is read twice is shown once.
-    stored.events.extend(traced);
+    // A refusal may be about no claim. What is read twice is shown once.
+    stored.events.extend(found);
     let which = match (args.all, is_trace) {
         (true, _) => Which::All,
         (false, true) => Which::Trace(asked),
@@ -96,33 +75,30 @@ fn is_trace_id(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The claims that the words may mean: of an alloc, on a volume, or of one on the other. Ids may
-/// have slashes too, so each may be the one that parts volume and alloc.
+/// The claims that the words may mean: ids may have slashes too, so each may be the one that
+/// parts volume and alloc.
 fn named(text: &str) -> Wanted {
     let parted = text.match_indices('/').filter_map(|(at, _)| {
         let volume = VolumeId::new(&text[..at]).ok()?;
-        let alloc = AllocId::new(&text[at + 1..]).ok()?;
-        Some(WantedClaims { alloc: Some(alloc), volume: Some(volume) })
+        Some((AllocId::new(&text[at + 1..]).ok()?, Some(volume)))
     });
-    let alloc = AllocId::new(text).ok().map(Some);
-    let volume = VolumeId::new(text).ok().map(Some);
-    let alone = [
-        alloc.map(|alloc| WantedClaims { alloc, volume: None }),
-        volume.map(|volume| WantedClaims { alloc: None, volume }),
-    ];
-    parted.chain(alone.into_iter().flatten()).take(CLAIMS_MAX).collect()
+    let alone = AllocId::new(text).ok().map(|alloc| (alloc, None));
+    parted.chain(alone).take(CLAIMS_MAX).collect()
 }
 
-/// The claims that events are about; their allocs, when they are about none.
+/// The claims that events are about, and of them the newest; their allocs, when they are about
+/// none.
 fn claims_of(events: &[Event]) -> Wanted {
-    let named = |event: &Event| {
-        let (alloc, volume) = (event.alloc.clone(), event.volume.clone());
-        alloc.is_some().then_some(WantedClaims { alloc, volume })
-    };
-    let found: Wanted = events.iter().filter_map(named).collect();
-    let whole = found.iter().any(|claims| claims.volume.is_some());
-    let found = found.into_iter().filter(|claims| !whole || claims.volume.is_some());
-    found.take(CLAIMS_MAX).collect()
+    let of = |event: &Event| Some((event.alloc.clone()?, event.volume.clone()));
+    let mut found = Wanted::new();
+    for claim in events.iter().rev().filter_map(of) {
+        if found.len() < CLAIMS_MAX {
+            found.insert(claim);
+        }
+    }
+    let whole = found.iter().any(|(_, volume)| volume.is_some());
+    found.retain(|(_, volume)| !whole || volume.is_some());
+    found
 }
 
 fn unknown(args: &Trace, session: &Session) -> Problem {
@@ -136,6 +112,10 @@ fn unknown(args: &Trace, session: &Session) -> Problem {
     )
 }
 
+fn claim_key(claim: &ClaimStatus) -> (AllocId, Option<VolumeId>) {
+    (claim.alloc.clone(), Some(claim.volume.clone()))
+}
+
 struct Reader<'a> {
     session: &'a Session,
     log: EventLog,
@@ -147,6 +127,14 @@ struct Stored {
     events: Vec<Event>,
     more: bool,
     begins: Option<berth_domain::Timestamp>,
+}
+
+impl Stored {
+    fn add(&mut self, other: Self) {
+        self.events.extend(other.events);
+        self.more |= other.more;
+        self.begins = self.begins.max(other.begins);
+    }
 }
 
 impl Reader<'_> {
@@ -166,32 +154,48 @@ impl Reader<'_> {
         Ok(self.read(&filters, trace, is_of).await?.events)
     }
 
+    /// The events of a volume's claims, and of refused requests about it.
+    async fn of_volume(&self, volume: &str) -> Result<Vec<Event>, Failure> {
+        let Ok(volume) = VolumeId::new(volume) else { return Ok(Vec::new()) };
+        let of = events_of(&self.session.namespace);
+        let filters = [
+            event_filter(of, Some("claim"), Some(volume.as_str())),
+            refusal_filter(of, Some(&volume), None),
+        ];
+        Ok(self.read(&filters, "", |_| true).await?.events)
+    }
+
     /// All that was told of some claims and their allocs.
     async fn of_claims(&self, wanted: &Wanted) -> Result<Stored, Failure> {
         let of = events_of(&self.session.namespace);
-        if wanted.is_empty() {
-            return Ok(Stored::default());
-        }
-        let is_wanted = |event: &Event| wanted.iter().any(|claims| claims.cover(event));
+        let is_wanted = |event: &Event| {
+            let Some(alloc) = &event.alloc else { return false };
+            wanted.iter().any(|(of, volume)| {
+                of == alloc
+                    && (volume.is_none() || event.volume.is_none() || *volume == event.volume)
+            })
+        };
+        let mut stored = Stored::default();
         // An alloc alone may have claims on any volume, which are filtered out here.
-        if wanted.iter().any(|claims| claims.volume.is_none()) {
+        for (alloc, _) in wanted.iter().filter(|(_, volume)| volume.is_none()) {
             let all = [event_filter(of, None, None)];
-            let ids: BTreeSet<&str> = wanted.iter().map(WantedClaims::id).collect();
-            let hint = ids.first().filter(|_| ids.len() == 1).copied().unwrap_or_default();
-            return self.read(&all, hint, is_wanted).await;
+            stored.add(self.read(&all, alloc.as_str(), is_wanted).await?);
         }
         let volumes: BTreeSet<&VolumeId> =
-            wanted.iter().filter_map(|claims| claims.volume.as_ref()).collect();
-        let allocs: BTreeSet<&AllocId> =
-            wanted.iter().filter_map(|claims| claims.alloc.as_ref()).collect();
-        let of_refusals = volumes.iter().map(|volume| refusal_filter(of, Some(volume), None));
+            wanted.iter().filter_map(|(_, volume)| volume.as_ref()).collect();
+        if volumes.is_empty() {
+            return Ok(stored);
+        }
+        let allocs: BTreeSet<&AllocId> = wanted.iter().map(|(alloc, _)| alloc).collect();
         let of_volumes = volumes.iter().flat_map(|volume| {
             OF_VOLUME.map(|kind| event_filter(of, Some(kind), Some(volume.as_str())))
         });
         let of_allocs =
             allocs.iter().map(|alloc| event_filter(of, Some("alloc"), Some(alloc.as_str())));
+        let of_refusals = volumes.iter().map(|volume| refusal_filter(of, Some(volume), None));
         let filters: Vec<String> = of_volumes.chain(of_allocs).chain(of_refusals).collect();
-        self.read(&filters, "", is_wanted).await
+        stored.add(self.read(&filters, "", is_wanted).await?);
+        Ok(stored)
     }
 
     /// The claims that live, also one of a trace of which no event tells.
@@ -204,17 +208,18 @@ impl Reader<'_> {
         if is_trace && wanted.is_empty() {
             let mut live = self.claims(&Status::default()).await?;
             live.retain(|claim| claim.trace.as_deref() == Some(asked));
-            let named = |claim: &ClaimStatus| WantedClaims {
-                alloc: Some(claim.alloc.clone()),
-                volume: Some(claim.volume.clone()),
-            };
-            wanted.extend(live.iter().map(named));
+            wanted.extend(live.iter().map(claim_key));
             return Ok(live);
         }
-        let mut live = Vec::new();
-        for WantedClaims { alloc, volume } in wanted.iter() {
-            let (alloc, volume) = (alloc.clone(), volume.clone());
-            let status = Status { alloc, volume, ..Status::default() };
+        let volume = VolumeId::new(asked).ok().filter(|_| !is_trace);
+        let mut live = match volume {
+            Some(_) => self.claims(&Status { volume, ..Status::default() }).await?,
+            None => Vec::new(),
+        };
+        wanted.extend(live.iter().take(CLAIMS_MAX).map(claim_key));
+        for (alloc, volume) in wanted.iter() {
+            let status =
+                Status { alloc: Some(alloc.clone()), volume: volume.clone(), ..Status::default() };
             for claim in self.claims(&status).await? {
                 if !live.contains(&claim) {
                     live.push(claim);

@@ -101,7 +101,7 @@ async fn a_claims_trouble_is_told_by_its_events() {
 
     // Each name of it leads to the same tree.
     let release = tree["release"]["trace"].as_str().unwrap();
-    for of in ["a", release] {
+    for of in ["a", "data", release] {
         assert_eq!(self::tree(&system, of).await, tree, "{of}");
     }
     let unknown = berth(&system, &["trace", "data/b"]).await.unwrap_err();
