@@ -219,12 +219,13 @@ fn shown(
         None => on_node().map_or((None, hint), |(waits_for, hint)| (Some(waits_for), hint)),
         told => (told, hint),
     };
-    let (waits_for, hint) = match (waits_for, state.volumes.store_fault()) {
-        (Some(_), Some(fault)) => {
+    // Also of a claim at rest: that its release was asked for may be what could not be stored.
+    let (waits_for, hint) = match state.volumes.store_fault() {
+        Some(fault) => {
             let (waits_for, hint) = waits_for_store(&fault);
             (Some(waits_for), Some(hint))
         }
-        (waits_for, _) => (waits_for, hint),
+        None => (waits_for, hint),
     };
     ClaimStatus {
         namespace: key.namespace.clone(),

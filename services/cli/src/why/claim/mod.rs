@@ -35,8 +35,15 @@ pub struct Case<'a> {
 type Rule = fn(&Case<'_>) -> Option<Finding>;
 
 /// For a claim that is to be mounted and used.
-const GRANTED: [Rule; 6] =
-    [unreadable, node::gone_or_away, node::journal, mount::work, mount::trouble, mount::absent];
+const GRANTED: [Rule; 7] = [
+    unreadable,
+    store,
+    node::gone_or_away,
+    node::journal,
+    mount::work,
+    mount::trouble,
+    mount::absent,
+];
 
 /// For a claim that is on its way to be granted, or to be freed.
 const MOVING: [Rule; 10] = [
