@@ -23,6 +23,7 @@ pub mod session;
 pub mod show;
 pub mod span;
 pub mod table;
+pub mod why;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -145,6 +146,7 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
             command::claim::status(&args, &session().await?).await?;
         }
         Command::Events(args) => command::events::events(&args, &session().await?).await?,
+        Command::Why(args) => return command::why::why(&args, &global).await,
         Command::Trace(args) => command::trace::trace(&args, &session().await?).await?,
     }
     Ok(exit::OK)

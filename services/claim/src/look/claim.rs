@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use berth_bus::StoreFault;
 use berth_contract::bucket;
 use berth_contract::key::{self, VolumeEntry};
-use berth_contract::message::claim::{ClaimStatus, Claims, Status};
+use berth_contract::message::claim::{ClaimStatus, Claims, Status, WAITS_FOR_STORE};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::alloc::Alloc;
@@ -226,12 +226,13 @@ fn shown(
         None => on_node().map_or((None, hint), |(waits_for, hint)| (Some(waits_for), hint)),
         told => (told, hint),
     };
-    let (waits_for, hint) = match (waits_for, state.volumes.store_fault()) {
-        (Some(_), Some(fault)) => {
+    // Also of a claim at rest: that its release was asked for may be what could not be stored.
+    let (waits_for, hint) = match state.volumes.store_fault() {
+        Some(fault) => {
             let (waits_for, hint) = waits_for_store(&fault);
             (Some(waits_for), Some(hint))
         }
-        (waits_for, _) => (waits_for, hint),
+        None => (waits_for, hint),
     };
     ClaimStatus {
         namespace: key.namespace.clone(),
@@ -264,7 +265,7 @@ fn shown(
 /// What a claim waits for, and the hint, while the server stores no writes.
 fn waits_for_store(fault: &StoreFault) -> (String, String) {
     let waits_for = format!(
-        "the server to store the next write to bucket {}; since {} it stores none: {}",
+        "{WAITS_FOR_STORE} to bucket {}; since {} it stores none: {}",
         bucket::VOLUMES.name,
         fault.since,
         fault.reason

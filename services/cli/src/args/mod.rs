@@ -13,6 +13,7 @@ mod node;
 mod plugin;
 mod run;
 mod volume;
+mod why;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus, NodeUnmount};
 pub use plugin::{PluginDelete, PluginExpect, PluginInstances, PluginStart, PluginStop};
 pub use run::Run;
 pub use volume::{Deregister, Detach, Init, List, Placement, Register, Republish, VolumeCommand};
+pub use why::Why;
 
 use crate::{exit, span};
 
@@ -103,6 +105,16 @@ pub enum Command {
     /// See who holds what, and where a release stands
     #[command(subcommand)]
     Claim(ClaimCommand),
+    /// Say why a volume, an alloc, a node or a plugin stands as it does, and what to do
+    ///
+    /// One screen: the state and since when, the cause in one sentence with what shows it, who must
+    /// act (nobody, the plugin's operator, or you), and the next command. Where several facts are
+    /// wrong, the one is told that keeps everything else: a service that is away before a node that
+    /// is down before a plugin that hangs. Who waits for another claim is told what keeps that one.
+    ///
+    /// The services, the agents of the nodes concerned and the plugins' counts are asked at the
+    /// same time, each for two seconds at most. What did not answer is told as not known.
+    Why(Why),
     /// Collect what is left behind, now
     ///
     /// The collector does so by itself now and then. It has claims released whose allocs have ended

@@ -18,3 +18,4 @@ pub mod republish;
 pub mod spec;
 pub mod trace;
 pub mod volume;
+pub mod why;

@@ -20,6 +20,7 @@ mod time;
 pub mod trace;
 mod truth;
 mod volume;
+mod why;
 
 pub use alloc::{ALLOC_COLUMNS, alloc, allocs};
 pub use claim::{CLAIM_COLUMNS, claims, sorted_claims};
@@ -30,6 +31,7 @@ pub use sweep::sweep;
 pub use time::Zone;
 pub use truth::{NodeTruth, truth};
 pub use volume::{VOLUME_COLUMNS, placements, volume, volumes};
+pub use why::why;
 
 /// `key=value` pairs, sorted as they are; nothing for none.
 fn listed<'a>(map: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {

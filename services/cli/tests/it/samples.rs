@@ -29,7 +29,10 @@ const ELSEWHERE: [&str; 2] = [
 ];
 
 /// The commands whose samples the tests below make happen.
-const HERE: [&str; 11] = [
+const HERE: [&str; 14] = [
+    "berth why ref",
+    "berth why holder",
+    "berth why next",
     "berth claim status --volume ref",
     "berth trace ref/r1",
     "berth claim status --volume line",
@@ -166,6 +169,7 @@ async fn claims_that_hang_or_wait_look_as_the_page_shows() {
     let behind = ["--no-wait-release", "--", "true"];
     let ran = system.berth(&run("n2", "r1", "ref", &behind));
     assert_eq!(ran.code, 0, "{ran:?}");
+    appears(&system, "berth why ref").await;
     appears(&system, "berth claim status --volume ref").await;
     block_appears(
         &system,
@@ -181,6 +185,8 @@ async fn claims_that_hang_or_wait_look_as_the_page_shows() {
     system.claims_become("line", &["taken holder"]).await;
     let next = system.spawn(&run("n2", "next", "line", &["--wait", "--", "true"]));
     system.claims_become("line", &["taken holder", "waiting next"]).await;
+    appears(&system, "berth why holder").await;
+    appears(&system, "berth why next").await;
     appears(&system, "berth claim status --volume line").await;
 
     // A plugin that hangs in an attach: which host has it, a node says.

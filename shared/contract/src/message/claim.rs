@@ -279,6 +279,9 @@ decode_struct!(Status {
     state,
 } + page, newer);
 
+/// How [`ClaimStatus::waits_for`] begins while the server stores no writes.
+pub const WAITS_FOR_STORE: &str = "the server to store the next write";
+
 /// A claim as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimStatus {

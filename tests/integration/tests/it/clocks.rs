@@ -12,6 +12,8 @@ use berth_harness::wait;
 use berth_integration::{Options, Part, RECOVERY, System};
 use serde_json::{Value, json};
 
+use crate::why::{YOU, tells};
+
 const DAY_MS: i64 = 24 * 3_600 * 1_000;
 
 async fn node(system: &System) -> Result<NodeStatus, String> {
@@ -44,6 +46,10 @@ async fn a_report_delayed_by_a_paused_registry_makes_no_skew() {
 async fn a_service_with_a_wrong_clock_is_shown() {
     let clocks = &[("claim-0", -600_000), ("volumewatcher-0", 600_000)];
     let system = System::start(Options { clocks, ..Options::default() }).await;
+    // The plugin is asked about a volume by a deadline of the claim service's clock.
+    system.set_clock("claim-0", 0);
+    system.volume("data", &["single-node-writer"]).await;
+    system.set_clock("claim-0", -600_000);
     for (part, service, ahead_ms) in
         [(Part::Claim, "berth-claim", -600_000), (Part::Watcher, "berth-volumewatcher", 600_000)]
     {
@@ -59,6 +65,7 @@ async fn a_service_with_a_wrong_clock_is_shown() {
         let log = system.daemon(part).log();
         assert!(log.contains("this process's clock differs from nats-server's"), "{log}");
     }
+    tells(&system, "data", "clock-wrong", YOU, "the clock of berth-claim is -… s off …").await;
 }
 
 /// The claim service writes an attempt while its clock is a day ahead, and is killed.

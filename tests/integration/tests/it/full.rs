@@ -11,6 +11,8 @@ use berth_harness::wait;
 use berth_integration::{Options, Part, RECOVERY, System};
 use serde_json::{Value, json};
 
+use crate::why::{YOU, tells};
+
 /// Room for the 256 MiB that the event stream reserves.
 const DISK_BYTES: u64 = 1 << 30;
 
@@ -59,6 +61,7 @@ async fn a_full_store_is_told_to_callers_and_in_the_status() {
         if named { Ok(()) } else { Err(waits_for) }
     })
     .await;
+    tells(&system, "data", "store-fault", YOU, "nats-server stores no writes: …").await;
     let log = system.daemon(Part::Claim).log();
     assert!(log.contains("the server stores no writes"), "it is not in the log");
 

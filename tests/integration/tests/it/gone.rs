@@ -25,6 +25,8 @@ use berth_integration::{Options, Part, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
+use crate::why::{NOBODY, YOU, tells};
+
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The node's own status.
@@ -138,6 +140,10 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
         claim(&system, "data", |claim| claim.state == State::NodeDetached && claim.tries >= 2);
     let stuck = stuck.await;
     assert!(stuck.error.as_ref().unwrap().contains("UNAVAILABLE"), "{stuck:?}");
+    let sentence =
+        "plugin dev.berth on node n2 answers ControllerUnpublishVolume with UNAVAILABLE, …";
+    tells(&system, "data", "plugin-retries", NOBODY, sentence).await;
+    tells(&system, "n1", "node-gone", YOU, "somebody said that nothing there can write; …").await;
     let ended = alloc(&system, "a").await;
     assert_eq!(ended.state, AllocState::Failed, "{ended:?}");
     assert!(ended.note.as_ref().unwrap().contains("storage-fenced, says ada@console"), "{ended:?}");

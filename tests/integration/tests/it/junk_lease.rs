@@ -10,6 +10,8 @@ use berth_harness::wait;
 use berth_integration::{Options, Part, RECOVERY, System};
 use berth_service::clock;
 
+use crate::why::{NOBODY, tells};
+
 /// As `nats kv put berth-leases node.n1 junk` does.
 async fn write_junk(system: &System) {
     let leases = system.bus.bucket(&bucket::LEASES, 1).await.unwrap();
@@ -63,6 +65,7 @@ async fn an_agent_takes_its_lease_back_from_junk() {
     })
     .await;
     has_state(&system, NodeState::Ready).await;
+    tells(&system, "n1", "nothing", NOBODY, "its agent answers, …").await;
     system.stop("a").await;
     system.settle("data").await;
 }

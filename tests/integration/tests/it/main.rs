@@ -45,5 +45,6 @@ mod unaccounted;
 mod unknown_fields;
 mod unreadable;
 mod upgrade;
+mod why;
 #[path = "../../../../shared/contract/tests/it/widened.rs"]
 mod widened;

@@ -16,6 +16,8 @@ use berth_harness::wait;
 use berth_integration::{Options, Part, System};
 use serde_json::{Value, json};
 
+use crate::why::{YOU, tells};
+
 const SOON: Duration = Duration::from_secs(20);
 
 fn document(fields: Value) -> Value {
@@ -266,6 +268,8 @@ async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
         assert_eq!((said.alloc.as_str(), said.state), ("a", State::Publishing));
         let error = said.error.as_deref().unwrap_or_default();
         assert!(error.contains("RESOURCE_EXHAUSTED"), "{said:?}");
+        let sentence = "plugin dev.berth has no room for one more volume on node n1";
+        tells(&system, "data", "no-room", YOU, sentence).await;
         let take = json!({"alloc": "b", "volume": "data", "node": "n2"});
         let subject = Namespaced::ClaimTake.subject(&Namespace::default());
         let refused = system.ask::<Value>(&subject, &take).await.unwrap_err();

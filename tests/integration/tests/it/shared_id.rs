@@ -15,6 +15,8 @@ use berth_integration::{Options, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
+use crate::why::{OPERATOR, tells};
+
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHARED: &str = "multi-node-multi-writer";
 
@@ -74,6 +76,10 @@ async fn a_cloned_node_gets_no_volume_and_takes_none_from_its_original() {
     assert_eq!((refused.code, refused.retryable), (Code::SharedNodeId, true), "{refused}");
     let original = format!("n{}", first + 1);
     assert!(refused.message.contains(&format!("berth node leave {original}")), "{refused}");
+    let sentence = "plugin dev.berth calls node n… by the id of another node, …";
+    for name in [format!("n{}", second + 1), "alloc/b".to_owned(), "dev.berth".to_owned()] {
+        tells(&system, &name, "shared-node-id", OPERATOR, sentence).await;
+    }
     system.stop("b").await;
     std::fs::write(format!("{}/f", held.path), "still mine").unwrap();
     assert_eq!(detached(&system, "external-clone"), 0);

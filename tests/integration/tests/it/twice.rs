@@ -19,6 +19,8 @@ use berth_integration::{Options, Part, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
+use crate::why::{YOU, tells};
+
 const SOON: Duration = Duration::from_secs(30);
 const PLUGIN: &str = "dev.berth";
 const VALIDATE: &str = "ValidateVolumeCapabilities";
@@ -286,6 +288,8 @@ async fn of_a_volume_that_was_registered_twice_neither_is_granted_nor_the_others
             assert!(refused.to_string().contains(other), "{refused}");
             system.stop(&alloc).await;
         }
+        let sentence = "it is the same volume of its plugin as volume …, so neither is granted";
+        tells(&system, "data", "registered-twice", YOU, sentence).await;
         // Nor is a grant given once more.
         let again = system.mount("b", 0, "copy").await.unwrap_err();
         assert_eq!(again.code, Code::RegisteredTwice, "{again}");

@@ -20,6 +20,7 @@ use berth_integration::{Options, Part, RECOVERY, System};
 use serde_json::{Value, json};
 
 use crate::lost::{api, back_up, restore};
+use crate::why::{YOU, tells};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -73,6 +74,9 @@ async fn is_reported(system: &System, path: &str) -> Problem {
     .await;
     let nodes = system.nodes().await.unwrap().nodes;
     assert!(nodes[0].unaccounted[0].path == path, "{nodes:?}");
+    let sentence = "it is mounted where no claim covers it, so no other node is granted it";
+    let told = tells(system, "data", "mount-unaccounted", YOU, sentence).await;
+    assert!(told["next"][0].as_str().unwrap().starts_with("berth node unmount n1 data"), "{told}");
     let swept: Value = system.persist(&Global::GcForce.subject(), &json!({})).await.unwrap();
     assert!(swept["kept"].to_string().contains(path), "{swept}");
     system.alloc("b", 1, "data", false).await;

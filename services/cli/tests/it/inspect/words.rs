@@ -11,7 +11,10 @@ pub fn commands(page: &str) -> Vec<(usize, String)> {
             in_block = !in_block;
             open = None;
         } else if in_block {
-            commands.extend(line.strip_prefix("$ ").map(|command| (at, command.to_owned())));
+            // At a prompt, or printed as the next step.
+            let printed = line.trim_start().trim_start_matches("next:").trim_start();
+            let command = line.strip_prefix("$ ").unwrap_or(printed);
+            commands.push((at, command.to_owned()));
         } else {
             // A span may go on in the next line.
             for (part, text) in line.split('`').enumerate() {

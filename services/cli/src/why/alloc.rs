@@ -1,0 +1,162 @@
+//! Why an alloc has its volumes, or has not.
+
+use berth_contract::message::alloc::AllocStatus;
+use berth_contract::message::volume::Obstacle;
+use berth_contract::problem::Problem;
+use berth_contract::service::{CLAIM, PLUGIN_REGISTRY};
+use berth_domain::alloc::AllocState;
+use berth_domain::{AllocId, VolumeId, VolumeKey};
+
+use super::claim::{self, Case};
+use super::volume::{is_of_claim, last_refusal, not_known, worst};
+use super::{Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, next, node, service};
+
+/// What is found out about an alloc of the names' namespace; none when there is no such alloc.
+pub fn diagnose(facts: &Facts, id: &AllocId) -> Option<Diagnosis> {
+    let diagnosis = |state: String, finding| Diagnosis {
+        subject: format!("alloc {id}"),
+        namespace: Some(facts.namespace.clone()),
+        state,
+        since: None,
+        finding,
+        also: Vec::new(),
+        not_known: Vec::new(),
+    };
+    let alloc = match facts.alloc(id)? {
+        Ok(alloc) => alloc,
+        Err(problem) if is_unreadable(problem) => {
+            return Some(diagnosis("not known".to_owned(), claim::of_unreadable(problem)));
+        }
+        Err(problem) if is_none(problem) => return None,
+        Err(problem) => {
+            return not_answered(facts, problem)
+                .map(|finding| diagnosis("not known".to_owned(), finding));
+        }
+    };
+    let since = Some(alloc.since);
+    let claimed = worst(facts, &alloc.claims);
+    let lacking = lacking(facts, alloc);
+    let told = match (claimed, lacking) {
+        (Some((case, finding)), lacking) => {
+            let also = others(facts, alloc, &case);
+            let state = format!("{}; {}", alloc.state, of_claim(&case));
+            let finding = match lacking {
+                Some(lacking) if lacking.cause < finding.cause => lacking,
+                _ => finding,
+            };
+            Diagnosis { also, not_known: not_known(&case), ..diagnosis(state, finding) }
+        }
+        (None, Some(finding)) => {
+            diagnosis(format!("{} on {}, without its volumes", alloc.state, alloc.node), finding)
+        }
+        (None, None) => {
+            let sentence = match alloc.state {
+                AllocState::Live => "it asks for no volume; nothing to do",
+                _ => "it has ended and all its volumes are free; nothing to do",
+            };
+            let finding = Finding::new(Cause::Nothing, Actor::NOBODY, sentence);
+            diagnosis(alloc.state.to_string(), finding.shown_by(alloc.note.clone()))
+        }
+    };
+    Some(Diagnosis { since, ..told })
+}
+
+/// Nobody says whether there is such an alloc; a volume of the name is told of instead.
+fn not_answered(facts: &Facts, problem: &Problem) -> Option<Finding> {
+    let id = facts.names.volume.as_ref();
+    let told =
+        id.is_some_and(|id| facts.volume(id).is_some_and(|one| !one.as_ref().is_err_and(is_none)));
+    (!told).then(|| service::away(facts, CLAIM.name, problem))
+}
+
+/// The state of a claim, under its alloc's name.
+fn of_claim(case: &Case<'_>) -> String {
+    format!("volume {} {}", case.claim.volume, claim::state(case))
+}
+
+/// Its other claims, one line each.
+fn others(facts: &Facts, alloc: &AllocStatus, told: &Case<'_>) -> Vec<String> {
+    let others = alloc.claims.iter().filter(|one| one.volume != told.claim.volume);
+    let line = |one| {
+        let case = Case { facts, claim: one };
+        format!("{}: {}", of_claim(&case), claim::find(&case).sentence)
+    };
+    others.map(line).collect()
+}
+
+/// The first of its volumes that a live alloc asks for and has no claim on.
+fn lacking(facts: &Facts, alloc: &AllocStatus) -> Option<Finding> {
+    if alloc.state != AllocState::Live {
+        return None;
+    }
+    let requests = alloc.volumes.iter().filter_map(|one| one.volume(alloc.index).ok());
+    let services = [CLAIM.name, PLUGIN_REGISTRY.name];
+    let has = |id: &VolumeId| alloc.claims.iter().any(|claim| claim.volume == *id);
+    let id = requests.into_iter().find(|id| !has(id))?;
+    if let Some(finding) = service::wrong_clock(facts, &services) {
+        return Some(finding);
+    }
+    let key = VolumeKey::new(facts.namespace.clone(), id.clone());
+    if facts.volumes.get(&key).is_some_and(|one| one.as_ref().is_err_and(is_none)) {
+        let sentence = format!("volume {id} that it asks for is not registered");
+        let finding = Finding::new(Cause::Refused, Actor::You, sentence);
+        return Some(finding.next("berth volume list").next(format!(
+            "berth alloc status {}{}",
+            next::quoted(alloc.id.as_str()),
+            Facts::namespace_option(&facts.namespace)
+        )));
+    }
+    let places = facts.placements.get(&(key, Some(alloc.node.clone())))?.as_ref().ok()?;
+    let obstacle = places.iter().flat_map(|place| &place.obstacles).next();
+    Some(match obstacle {
+        Some(obstacle) => refused(facts, alloc, &id, obstacle),
+        None => not_asked_for(facts, alloc, &id),
+    })
+}
+
+/// The claim would be refused now.
+fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacle) -> Finding {
+    let node = facts.nodes.get(&alloc.node).and_then(|node| node.as_ref().ok());
+    if let Some(finding) = node.and_then(|node| node::trouble(facts, node)) {
+        return finding;
+    }
+    let sentence =
+        format!("volume {id} cannot be claimed on node {} now: {}", alloc.node, obstacle.message);
+    let who = if obstacle.retryable { Actor::NOBODY } else { Actor::You };
+    Finding::new(Cause::Refused, who, sentence)
+        .shown_by([format!("berth volume placement: {}, {}", obstacle.code, obstacle.message)])
+        .next(next::why_volume(id, &facts.namespace))
+        .next(format!("berth explain {}", obstacle.code))
+}
+
+/// The claim would be granted, and nobody asks for it; or the last that was asked came to nothing.
+fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
+    let known = facts.volume(id).and_then(|volume| volume.as_ref().ok());
+    let refusal = alloc.last_refusal.as_ref();
+    let refusal =
+        refusal.filter(|one| is_of_claim(one) && one.volume.as_ref().is_none_or(|of| of == id));
+    if let Some((volume, refusal)) = known.zip(refusal) {
+        return last_refusal(facts, &volume.plugin, refusal).next(next::stop_alloc(
+            &alloc.id,
+            &facts.namespace,
+            "if it does not run",
+        ));
+    }
+    let agent = facts.agents.get(&alloc.node).and_then(|agent| agent.as_ref().ok());
+    let mut failures = agent.into_iter().flat_map(|agent| &agent.failures);
+    let of = |one: &&berth_contract::message::agent::FailureStatus| {
+        (&one.namespace, &one.volume, &one.alloc) == (&alloc.namespace, id, &alloc.id)
+    };
+    let failure = failures.find(of);
+    let sentence = match failure {
+        Some(failure) => format!("volume {id} was refused the last time: {}", failure.error),
+        None => format!("nobody has asked node {} to mount volume {id} for it", alloc.node),
+    };
+    let cause = if failure.is_some() { Cause::Refused } else { Cause::NotAskedFor };
+    let told = failure.map(|one| format!("the agent of {}: {} tries", alloc.node, one.tries));
+    let namespace = Facts::namespace_option(&facts.namespace);
+    Finding::new(cause, Actor::You, sentence)
+        .shown_by(told)
+        .next(format!("berth events --alloc {}{namespace}", next::quoted(alloc.id.as_str())))
+        .next(next::stop_alloc(&alloc.id, &facts.namespace, "if it does not run"))
+}

@@ -1,0 +1,179 @@
+//! Causes, who must act, and what is told of one thing.
+
+use std::fmt;
+
+use berth_domain::{Namespace, PluginId, Timestamp};
+use serde::Serialize;
+
+/// What decides how things stand. An earlier one hides a later one: while it holds, nothing that
+/// is done about the later one helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// nats-server cannot be reached, or has no leader.
+    BusAway,
+    /// A service of Berth does not answer.
+    ServiceAway,
+    /// A record cannot be read.
+    RecordUnreadable,
+    /// The server stores no writes.
+    StoreFault,
+    /// A clock is too far off.
+    ClockWrong,
+    /// The same volume of the plugin is registered under another name.
+    RegisteredTwice,
+    /// A mount that no claim covers.
+    MountUnaccounted,
+    /// A person said that the node is gone.
+    NodeGone,
+    /// The node's lease has ended.
+    NodeDown,
+    /// The node holds its lease, and its agent does not answer.
+    AgentAway,
+    /// No node of this id is on record.
+    NodeUnknown,
+    /// The agent can journal nothing.
+    JournalFault,
+    /// Operations on the host do not return.
+    HostHangs,
+    /// The plugin calls two nodes by one id.
+    SharedNodeId,
+    /// The plugin has no healthy instance where one is needed.
+    PluginDown,
+    /// The plugin took a call and does not answer.
+    PluginHangs,
+    /// Processes on the node have the volume.
+    HeldByProcess,
+    /// The plugin answers with an error that somebody must mend.
+    PluginRefuses,
+    /// The plugin answers with an error that it calls temporary.
+    PluginRetries,
+    /// The plugin has no room for the volume.
+    NoRoom,
+    /// Others hold the volume, or come first in line.
+    HeldByOthers,
+    /// The node takes nothing new yet.
+    NodeReturning,
+    /// No node may host the volume now.
+    PlacementRefuses,
+    /// The node could not mount the volume.
+    MountFails,
+    /// The mount does not answer.
+    MountHangs,
+    /// Everything that is asked of the mount fails.
+    MountDead,
+    /// The mount is gone.
+    MountMissing,
+    /// No volumewatcher makes the calls of the release.
+    NobodyWorks,
+    /// The last claim could not be granted.
+    Refused,
+    /// Something on the way was not asked for.
+    NotAskedFor,
+    /// A step is under way, or due within moments.
+    UnderWay,
+    /// Nothing is wrong.
+    Nothing,
+}
+
+/// Who must act.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Actor {
+    /// It goes on by itself, at the latest at this time, where there is one.
+    Nobody {
+        /// The next try, or the deadline of the present one.
+        by: Option<Timestamp>,
+    },
+    /// Whoever runs the plugin and its storage.
+    PluginOperator(PluginId),
+    /// The operator of Berth.
+    You,
+}
+
+impl Actor {
+    /// It goes on by itself.
+    pub const NOBODY: Self = Self::Nobody { by: None };
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nobody { by: None } => f.write_str("nobody: it goes on by itself"),
+            Self::Nobody { by: Some(by) } => {
+                write!(f, "nobody: it goes on by itself, at the latest at {by}")
+            }
+            Self::PluginOperator(plugin) => write!(f, "the operator of plugin {plugin}"),
+            Self::You => f.write_str("you"),
+        }
+    }
+}
+
+/// A cause with all that is told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Which it is, for programs.
+    pub cause: Cause,
+    /// The same in one sentence, with the names of this case.
+    pub sentence: String,
+    /// What was read, and where.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<String>,
+    /// Who must act.
+    pub who: Actor,
+    /// Commands that help, in order; what stands behind a `#` is a comment to the shell too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<String>,
+}
+
+impl Finding {
+    /// A cause, and the sentence for it.
+    pub fn new(cause: Cause, who: Actor, sentence: impl Into<String>) -> Self {
+        Self { cause, sentence: sentence.into(), evidence: Vec::new(), who, next: Vec::new() }
+    }
+
+    /// What shows it.
+    #[must_use]
+    pub fn shown_by(mut self, evidence: impl IntoIterator<Item = String>) -> Self {
+        self.evidence.extend(evidence);
+        self
+    }
+
+    /// What helps.
+    #[must_use]
+    pub fn next(mut self, command: impl Into<String>) -> Self {
+        self.next.push(command.into());
+        self
+    }
+}
+
+/// What is told of one volume, alloc, node or plugin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnosis {
+    /// `volume data`, `node n1`.
+    pub subject: String,
+    /// Its namespace, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Namespace>,
+    /// How it stands.
+    pub state: String,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Why.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// What else is not as it should be, one line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+    /// What could not be read, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_known: Vec<String>,
+}
+
+/// All that is told of a name, as `--json` prints it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnoses {
+    /// One for each thing that has the name.
+    pub diagnoses: Vec<Diagnosis>,
+}

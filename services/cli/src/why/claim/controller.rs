@@ -1,0 +1,102 @@
+//! What a claim's controller has to do with it.
+
+use berth_contract::code::Code;
+use berth_domain::NodeId;
+use berth_domain::plugin::Half;
+use berth_domain::volume::State;
+
+use super::{Case, hangs, refused};
+use crate::span::ago;
+use crate::why::{Actor, Cause, Facts, Finding, next, plugin, words};
+
+/// No controller of the plugin is healthy.
+pub fn down(case: &Case<'_>) -> Option<Finding> {
+    let id = case.plugin_id()?;
+    let Some(found) = case.plugin() else {
+        return Some(plugin::not_known(id).shown_by(case.evidence()));
+    };
+    let none = found.controllers.is_some_and(|count| count.healthy == 0);
+    none.then(|| plugin::down(found, Half::Controller).shown_by(case.evidence()))
+}
+
+/// What keeps the attach or the detach.
+pub fn trouble(case: &Case<'_>) -> Option<Finding> {
+    let claim = case.claim;
+    if let Some((node, work)) = case.controller_work().filter(|(_, work)| work.hung) {
+        return Some(hangs(case, node, work));
+    }
+    let error = claim.error.as_deref().filter(|_| claim.tries > 0 || claim.exhausted)?;
+    if claim.exhausted {
+        return Some(no_room(case, error));
+    }
+    let node = words::node(error).and_then(|node| NodeId::new(node).ok());
+    if words::has_code(error, Code::StillBusy) || error.contains("did not answer within") {
+        return Some(not_answered(case, node.as_ref(), error));
+    }
+    if let Some(finding) = refused(case, error, node.as_ref()) {
+        return Some(by_word(case, finding));
+    }
+    let sentence = format!(
+        "the controller of {} could not do its part, for {}",
+        case.plugin_name(),
+        ago(claim.since, case.now())
+    );
+    let finding = Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence);
+    let finding = finding.shown_by(case.evidence());
+    Some(match case.plugin_id() {
+        Some(id) => finding.next(next::plugin_status(id)),
+        None => finding,
+    })
+}
+
+/// A controller that took the call and has not answered.
+fn not_answered(case: &Case<'_>, node: Option<&NodeId>, error: &str) -> Finding {
+    if let Some((node, work)) = case.controller_work() {
+        return hangs(case, node, work);
+    }
+    let rpc = match case.claim.state {
+        State::NodeDetached => "ControllerUnpublishVolume",
+        _ => "ControllerPublishVolume",
+    };
+    let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
+    let since = ago(case.claim.since, case.now());
+    let sentence = format!("{}{on} has not answered {rpc} for {since}", case.plugin_name());
+    let finding = Finding::new(Cause::PluginHangs, case.plugin_operator(), sentence)
+        .shown_by([error.to_owned()]);
+    match (node, case.plugin_id()) {
+        (Some(node), Some(plugin)) => finding.next(next::plugin_process(node, plugin)),
+        (None, Some(plugin)) => finding.next(next::plugin_status(plugin)),
+        (_, None) => finding,
+    }
+}
+
+fn no_room(case: &Case<'_>, error: &str) -> Finding {
+    let claim = case.claim;
+    let (plugin, node) = (case.plugin_name(), &claim.node);
+    let sentence = format!("{plugin} has no room for one more volume on node {node}");
+    let finding = Finding::new(Cause::NoRoom, Actor::You, sentence).shown_by([error.to_owned()]);
+    let finding = match case.plugin_id() {
+        Some(id) => finding.next(format!(
+            "berth claim status --plugin {} --node {}   # release one of these",
+            next::quoted(id.as_str()),
+            next::quoted(node.as_str())
+        )),
+        None => finding,
+    };
+    finding.next(next::stop_alloc(&claim.alloc, &claim.namespace, "to run it elsewhere"))
+}
+
+/// The way out of a detach that the plugin refuses for ever.
+fn by_word(case: &Case<'_>, finding: Finding) -> Finding {
+    let claim = case.claim;
+    if claim.state != State::NodeDetached || finding.cause != Cause::PluginRefuses {
+        return finding;
+    }
+    finding.next(format!(
+        "berth volume detach {} {} --detached-at-storage --yes{}   # only once the storage shows \
+         that it is detached",
+        next::quoted(claim.volume.as_str()),
+        next::quoted(claim.node.as_str()),
+        Facts::namespace_option(&claim.namespace)
+    ))
+}

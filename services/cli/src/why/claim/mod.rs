@@ -1,0 +1,334 @@
+//! Why one claim stands as it does.
+//!
+//! Rules are asked in the order of [`Cause`]: the first that finds something decides.
+
+mod controller;
+mod line;
+mod mount;
+mod node;
+
+use std::time::Duration;
+
+use berth_contract::message::agent::{AgentStatus, FailureStatus, MountStatus, WorkStatus};
+use berth_contract::message::claim::{ClaimStatus, WAITS_FOR_STORE};
+use berth_contract::message::registry::{NodeStatus, PluginStatus};
+use berth_contract::message::volume::VolumeStatus;
+use berth_contract::problem::Problem;
+use berth_contract::{bucket, key};
+use berth_domain::volume::{Attempt, State};
+use berth_domain::{NodeId, PluginId, Timestamp};
+
+use super::{Actor, Answer, Cause, Facts, Finding, is_unreadable, next, service};
+use crate::span::ago;
+
+/// For how long an error that the plugin calls temporary is nobody's matter.
+const TEMPORARY_MAX: Duration = Duration::from_secs(300);
+
+/// A claim with all that was read about it.
+#[derive(Clone, Copy)]
+pub struct Case<'a> {
+    pub facts: &'a Facts,
+    pub claim: &'a ClaimStatus,
+}
+
+/// Finds out about one matter, or not.
+type Rule = fn(&Case<'_>) -> Option<Finding>;
+
+/// For a claim that is to be mounted and used.
+const GRANTED: [Rule; 7] = [
+    unreadable,
+    store,
+    node::gone_or_away,
+    node::journal,
+    mount::work,
+    mount::trouble,
+    mount::absent,
+];
+
+/// For a claim that is on its way to be granted, or to be freed.
+const MOVING: [Rule; 10] = [
+    unreadable,
+    store,
+    clock,
+    node::gone_or_away,
+    node::journal,
+    line::standing_use,
+    line::turn,
+    plugin_down,
+    last_error,
+    held_back,
+];
+
+/// The decisive cause.
+pub fn find(case: &Case<'_>) -> Finding {
+    let rules: &[Rule] = if case.is_granted() { &GRANTED } else { &MOVING };
+    let found = rules.iter().find_map(|rule| rule(case));
+    found.unwrap_or_else(|| case.at_rest())
+}
+
+/// How the claim stands, in words, with what its node does with it.
+pub fn state(case: &Case<'_>) -> String {
+    let claim = case.claim;
+    let of = format!("{} by {} on {}", claim.state, claim.alloc, claim.node);
+    if !case.is_granted() {
+        return of;
+    }
+    let beyond = match (case.agent(), case.mount(), case.work()) {
+        (None | Some(Err(_)), ..) => "whether it is mounted is not known".to_owned(),
+        (_, _, Some(work)) => mount::doing(work).to_owned(),
+        (_, Some(mount), None) => mount::word(mount).to_owned(),
+        (_, None, None) => "not mounted".to_owned(),
+    };
+    format!("{of}, {beyond}")
+}
+
+impl<'a> Case<'a> {
+    /// Granted, and still wanted.
+    pub fn is_granted(&self) -> bool {
+        self.claim.state == State::Taken && self.claim.step.is_none()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.facts.now
+    }
+
+    pub fn volume(&self) -> Option<&'a VolumeStatus> {
+        self.facts.volume_of(self.claim)
+    }
+
+    pub fn node(&self) -> Option<&'a Answer<NodeStatus>> {
+        self.facts.nodes.get(&self.claim.node)
+    }
+
+    pub fn agent(&self) -> Option<&'a Answer<AgentStatus>> {
+        self.facts.agents.get(&self.claim.node)
+    }
+
+    fn agent_known(&self) -> Option<&'a AgentStatus> {
+        self.agent()?.as_ref().ok()
+    }
+
+    pub fn plugin_id(&self) -> Option<&'a PluginId> {
+        self.volume().map(|volume| &volume.plugin).or(self.claim.plugin.as_ref())
+    }
+
+    pub fn plugin(&self) -> Option<&'a PluginStatus> {
+        self.facts.plugin(self.plugin_id()?)
+    }
+
+    /// Whoever runs the plugin; the operator where nobody knows which it is.
+    pub fn plugin_operator(&self) -> Actor {
+        self.plugin_id().map_or(Actor::You, |id| Actor::PluginOperator(id.clone()))
+    }
+
+    /// `plugin dev.berth`
+    pub fn plugin_name(&self) -> String {
+        self.plugin_id().map_or_else(|| "its plugin".to_owned(), |id| format!("plugin {id}"))
+    }
+
+    pub fn mount(&self) -> Option<&'a MountStatus> {
+        let ClaimStatus { namespace, volume, alloc, .. } = self.claim;
+        let mut mounts = self.agent_known()?.mounts.iter();
+        mounts.find(|one| (&one.namespace, &one.volume, &one.alloc) == (namespace, volume, alloc))
+    }
+
+    /// What the claim's node does for it; for another alloc, where that holds it up.
+    pub fn work(&self) -> Option<&'a WorkStatus> {
+        let ClaimStatus { namespace, volume, alloc, .. } = self.claim;
+        let here = |one: &&WorkStatus| {
+            (&one.namespace, &one.volume) == (namespace, volume)
+                && !one.step.starts_with("controller.")
+        };
+        let work = &self.agent_known()?.work;
+        let own = work.iter().filter(here).find(|one| one.alloc == *alloc);
+        own.or_else(|| work.iter().filter(here).find(|one| one.hung))
+    }
+
+    pub fn failure(&self) -> Option<&'a FailureStatus> {
+        let ClaimStatus { namespace, volume, alloc, .. } = self.claim;
+        let mut failures = self.agent_known()?.failures.iter();
+        failures.find(|one| (&one.namespace, &one.volume, &one.alloc) == (namespace, volume, alloc))
+    }
+
+    /// What any controller does for the volume, with its node; what hangs comes first.
+    pub fn controller_work(&self) -> Option<(&'a NodeId, &'a WorkStatus)> {
+        let ClaimStatus { namespace, volume, .. } = self.claim;
+        let agents = self.facts.agents.iter().filter_map(|(id, agent)| {
+            let agent = agent.as_ref().ok()?;
+            Some(agent.work.iter().map(move |work| (id, work)))
+        });
+        let here = |(_, work): &(&NodeId, &WorkStatus)| {
+            (&work.namespace, &work.volume) == (namespace, volume)
+                && work.step.starts_with("controller.")
+        };
+        agents.flatten().filter(here).max_by_key(|(_, work)| work.hung)
+    }
+
+    /// Goes on by itself, at the latest then.
+    pub fn nobody(&self) -> Actor {
+        let until = self.claim.attempt.as_ref().map(Attempt::ends);
+        let by = self.claim.next_try.or(until).filter(|by| *by > self.now());
+        Actor::Nobody { by }
+    }
+
+    /// What the claim's record says.
+    pub fn evidence(&self) -> Vec<String> {
+        let claim = self.claim;
+        let tries = (claim.tries > 0).then(|| format!("{} tries", claim.tries));
+        let error = claim.error.as_ref().filter(|_| claim.tries > 0);
+        let waits = claim.waits_for.as_ref().map(|waits| format!("waits for {waits}"));
+        let told: Vec<String> = [tries, waits, error.cloned()].into_iter().flatten().collect();
+        if told.is_empty() {
+            return Vec::new();
+        }
+        vec![format!("the claim of {}: {}", claim.alloc, told.join("; "))]
+    }
+
+    /// No rule found anything.
+    fn at_rest(&self) -> Finding {
+        let claim = self.claim;
+        if self.is_granted() {
+            return Finding::new(Cause::Nothing, Actor::NOBODY, "nothing to do")
+                .shown_by(self.mount().map(|mount| {
+                    format!("the agent of {}: mounted at {}", claim.node, mount.path)
+                }));
+        }
+        let sentence = match &claim.waits_for {
+            Some(waits) => format!("it waits for {waits}"),
+            None => "its next step is due".to_owned(),
+        };
+        Finding::new(Cause::UnderWay, self.nobody(), sentence).shown_by(self.evidence())
+    }
+}
+
+/// A record that the claim needs cannot be read.
+fn unreadable(case: &Case<'_>) -> Option<Finding> {
+    let ClaimStatus { namespace, alloc, .. } = case.claim;
+    let alloc = case.facts.allocs.get(&(namespace.clone(), alloc.clone()));
+    let node = case.node().and_then(|one| one.as_ref().err());
+    let problems = [alloc.and_then(|one| one.as_ref().err()), node];
+    let problem = problems.into_iter().flatten().find(|problem| is_unreadable(problem))?;
+    Some(of_unreadable(problem))
+}
+
+/// What is told of a record that cannot be read.
+pub fn of_unreadable(problem: &Problem) -> Finding {
+    let newer = problem.code == berth_contract::code::Code::NewerRecord;
+    let sentence = if newer {
+        "a record was written by a newer version, and this one cannot read it"
+    } else {
+        "a record is damaged, and until it can be read nothing is decided about it"
+    };
+    let key = problem.message.split_whitespace().nth(2).unwrap_or_default();
+    let bucket = if key::parse_volume(key).is_some() {
+        &bucket::VOLUMES
+    } else if key::parse_alloc(key).is_some() {
+        &bucket::ALLOCS
+    } else {
+        &bucket::NODES
+    };
+    Finding::new(Cause::RecordUnreadable, Actor::You, sentence)
+        .shown_by([problem.message.clone()])
+        .next(format!("nats kv get {} {} --raw", bucket.name, next::quoted(key)))
+        .next(format!("berth explain {}", problem.code))
+}
+
+/// The server stores no writes.
+fn store(case: &Case<'_>) -> Option<Finding> {
+    let waits_for = case.claim.waits_for.as_ref()?;
+    waits_for.starts_with(WAITS_FOR_STORE).then(|| {
+        Finding::new(
+            Cause::StoreFault,
+            Actor::You,
+            "nats-server stores no writes: its disk is or was full, and it stores nothing until \
+             it is restarted",
+        )
+        .shown_by([format!("the claim of {} waits for {waits_for}", case.claim.alloc)])
+        .next("df -h   # on the host of nats-server: free some space first")
+        .next(next::start_service("nats-server", "the same host"))
+    })
+}
+
+/// A wrong clock, or no volumewatcher.
+fn clock(case: &Case<'_>) -> Option<Finding> {
+    service::in_the_way(case.facts, case.claim)
+        .or_else(|| super::node::wrong_clock(case.node()?.as_ref().ok()?))
+}
+
+/// The plugin has no healthy instance for the step.
+fn plugin_down(case: &Case<'_>) -> Option<Finding> {
+    if case.claim.step?.is_controller() { controller::down(case) } else { node::plugin_down(case) }
+}
+
+/// What the last try came to, or the present one.
+fn last_error(case: &Case<'_>) -> Option<Finding> {
+    if case.claim.step?.is_controller() { controller::trouble(case) } else { node::trouble(case) }
+}
+
+/// Nobody is at the next call of the release, and a volumewatcher is there.
+fn held_back(case: &Case<'_>) -> Option<Finding> {
+    let claim = case.claim;
+    let is_due = claim.attempt.is_none() && claim.next_try.is_none_or(|next| next <= case.now());
+    let waits = case.now().since(claim.since).as_secs() >= 5;
+    (claim.step.is_some() && is_due && waits && claim.state != State::Publishing).then(|| {
+        Finding::new(
+            Cause::UnderWay,
+            Actor::NOBODY,
+            format!(
+                "its next call is due and not begun, for {}: the volumewatcher has no room for \
+                 it, or another claim of the volume is at its call",
+                ago(claim.since, case.now())
+            ),
+        )
+        .shown_by(case.evidence())
+        .next(format!(
+            "berth claim status --volume {}{}",
+            next::quoted(claim.volume.as_str()),
+            Facts::namespace_option(&claim.namespace)
+        ))
+    })
+}
+
+/// What an error of the plugin's means, and who must act.
+fn refused(case: &Case<'_>, error: &str, node: Option<&NodeId>) -> Option<Finding> {
+    let code = super::words::grpc_code(error)?;
+    let rpc = super::words::rpc(error).unwrap_or("the call");
+    let claim = case.claim;
+    let plugin = case.plugin_name();
+    let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
+    let what = format!("{plugin}{on} answers {rpc} with {code}");
+    let finding =
+        if super::words::is_temporary(code) && case.now().since(claim.since) < TEMPORARY_MAX {
+            let sentence = format!("{what}, which it calls temporary; it is asked again");
+            Finding::new(Cause::PluginRetries, case.nobody(), sentence)
+        } else {
+            let sentence = format!("{what}: that is to be mended in the storage");
+            Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence)
+        };
+    let finding = finding.shown_by([error.to_owned()]);
+    Some(match node.zip(case.plugin_id()) {
+        Some((node, plugin)) => finding.next(next::plugin_process(node, plugin)),
+        None => finding,
+    })
+}
+
+/// A plugin call that is not answered.
+fn hangs(case: &Case<'_>, node: &NodeId, work: &WorkStatus) -> Finding {
+    let now = case.now();
+    let plugin = case.plugin_name();
+    let (what, since) = match &work.rpc {
+        Some(rpc) => (rpc.as_str(), work.rpc_since.unwrap_or(work.since)),
+        None => (work.step.as_str(), work.since),
+    };
+    let sentence =
+        format!("{plugin} on node {node} has not answered {what} for {}", ago(since, now));
+    let told = format!("the agent of {node}: {} for {}", work.step, ago(work.since, now));
+    let finding = Finding::new(Cause::PluginHangs, case.plugin_operator(), sentence)
+        .shown_by([told])
+        .shown_by(case.evidence());
+    let finding = match case.plugin_id() {
+        Some(plugin) => finding.next(next::plugin_process(node, plugin)),
+        None => finding,
+    };
+    finding.next(next::node_status(node))
+}

@@ -1,0 +1,138 @@
+//! What the node of a granted claim does with it, by its agent.
+
+use std::time::Duration;
+
+use berth_contract::message::agent::{MountHealth, MountState, MountStatus, WorkStatus};
+use berth_domain::volume::NodeMountState;
+
+use super::{Case, hangs, refused};
+use crate::span::ago;
+use crate::why::{Actor, Cause, Finding, next};
+
+/// How soon after the grant a mount begins as a rule.
+const MOUNT_BEGINS: Duration = Duration::from_secs(5);
+
+/// What the node is at, in a word.
+pub fn doing(work: &WorkStatus) -> &'static str {
+    let rpc = work.rpc.as_deref().unwrap_or_default();
+    match (rpc, work.hung) {
+        ("NodeStageVolume", true) => "staging hangs",
+        ("NodeStageVolume", false) => "staging",
+        ("NodePublishVolume", true) => "publishing there hangs",
+        ("NodePublishVolume", false) => "publishing there",
+        (_, true) => "its mount hangs",
+        (_, false) => "being mounted",
+    }
+}
+
+/// How the mount is, in a word.
+pub fn word(mount: &MountStatus) -> &'static str {
+    match (mount.state, mount.health) {
+        (MountState::Leaving, _) => "being unmounted",
+        (_, MountHealth::Missing) => "mount missing",
+        (_, MountHealth::Dead) => "mount dead",
+        (_, MountHealth::Hung) => "mount hangs",
+        (MountState::Begun, _) => "mount not finished",
+        _ if mount.mounted => "mounted",
+        _ => "not mounted",
+    }
+}
+
+/// The mount is under way, hangs, or failed the last time.
+pub fn work(case: &Case<'_>) -> Option<Finding> {
+    let node = &case.claim.node;
+    if let Some(work) = case.work() {
+        if work.hung {
+            return Some(hangs(case, node, work));
+        }
+        let call = work.rpc.as_deref().unwrap_or(&work.step);
+        let since = ago(work.rpc_since.unwrap_or(work.since), case.now());
+        let sentence = format!("node {node} is at {call} for {since}");
+        return Some(Finding::new(Cause::UnderWay, Actor::NOBODY, sentence));
+    }
+    if case.mount().is_some_and(|mount| mount.state == MountState::Published) {
+        return None;
+    }
+    let (error, told) = last_failure(case)?;
+    if let Some(finding) = refused(case, error, Some(node)) {
+        return Some(finding.shown_by([told]));
+    }
+    let sentence = format!("node {node} could not mount the volume: {error}");
+    let finding = Finding::new(Cause::MountFails, Actor::You, sentence).shown_by([told]);
+    Some(finding.next(next::node_status(node)))
+}
+
+/// What the last try to mount came to: by the agent, and else by its last report.
+fn last_failure<'a>(case: &Case<'a>) -> Option<(&'a str, String)> {
+    let node = &case.claim.node;
+    if let Some(failure) = case.failure() {
+        let (tries, since) = (failure.tries, ago(failure.at, case.now()));
+        let told = format!(
+            "the agent of {node}: {} failed, try {tries} in a row, {since} ago",
+            failure.step
+        );
+        return Some((&failure.error, told));
+    }
+    let mount = case.claim.mount.as_ref()?;
+    let error = mount.error.as_deref().filter(|_| mount.state == NodeMountState::Failing)?;
+    let since = ago(mount.since, case.now());
+    Some((error, format!("the claim: failing on {node} for {since}, {} tries", mount.tries)))
+}
+
+/// The mount is there no more, or does not answer.
+pub fn trouble(case: &Case<'_>) -> Option<Finding> {
+    let mount = case.mount()?;
+    let claim = case.claim;
+    let node = &claim.node;
+    let since = mount.health_since.map(|since| format!(" for {}", ago(since, case.now())));
+    let since = since.unwrap_or_default();
+    let (kind, who, sentence) = match mount.health {
+        MountHealth::Missing => (
+            Cause::MountMissing,
+            Actor::You,
+            format!("the mount of {} on node {node} is gone{since}", claim.alloc),
+        ),
+        MountHealth::Dead => (
+            Cause::MountDead,
+            Actor::You,
+            format!("everything that is asked of the mount on node {node} fails{since}"),
+        ),
+        MountHealth::Hung => (
+            Cause::MountHangs,
+            case.plugin_operator(),
+            format!("the mount on node {node} does not answer{since}: look at its storage"),
+        ),
+        MountHealth::Well | MountHealth::Unknown => return None,
+    };
+    let told = mount.trouble.as_deref().unwrap_or("no reason is known");
+    let finding = Finding::new(kind, who, sentence)
+        .shown_by([format!("the agent of {node}, {}: {told}", mount.path)]);
+    Some(match kind {
+        Cause::MountHangs => finding.next(next::node_status(node)),
+        _ => finding.next(next::republish(&claim.volume, node, &claim.alloc, &claim.namespace)),
+    })
+}
+
+/// It was granted, and nothing is mounted.
+pub fn absent(case: &Case<'_>) -> Option<Finding> {
+    let claim = case.claim;
+    case.agent()?.as_ref().ok()?;
+    if case.mount().is_some_and(|mount| mount.state != MountState::Begun) {
+        return None;
+    }
+    let node = &claim.node;
+    if case.now().since(claim.since) < MOUNT_BEGINS {
+        let sentence = format!("it was granted just now, and node {node} mounts it next");
+        return Some(Finding::new(Cause::UnderWay, Actor::NOBODY, sentence));
+    }
+    let sentence = format!(
+        "it is granted, and nobody asks node {node} to mount it: whoever runs {} must ask again, \
+         or stop it",
+        claim.alloc
+    );
+    let finding = Finding::new(Cause::NotAskedFor, Actor::You, sentence);
+    let finding = finding
+        .shown_by([format!("the agent of {node} has no mount of it, and is at none")])
+        .next(next::node_status(node));
+    Some(finding.next(next::stop_alloc(&claim.alloc, &claim.namespace, "if it does not run")))
+}

@@ -1,0 +1,139 @@
+//! What the node of a claim has to do with it.
+
+use berth_contract::code::Code;
+use berth_contract::message::registry::NodeStatus;
+use berth_domain::plugin::{Half, NodeState};
+use berth_domain::volume::{CallKind, State};
+
+use super::{Case, hangs, refused};
+use crate::span::ago;
+use crate::why::{Cause, Finding, next, node, words};
+
+/// The node is gone, down or not known, or its agent does not answer.
+pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
+    if !needs_node(case) {
+        return None;
+    }
+    match case.node()? {
+        Ok(node) if node.gone.is_some() => None,
+        Ok(node) if node.state == NodeState::Down => {
+            Some(node::down(case.facts, node).shown_by(last_reported(case)))
+        }
+        Ok(node) => agent_away(case, node),
+        Err(problem) if problem.code == Code::NoSuchNode => {
+            Some(node::unknown(&case.claim.node).shown_by(case.evidence()))
+        }
+        Err(_) => None,
+    }
+}
+
+/// What the node's agent reported of the claim before it went.
+fn last_reported(case: &Case<'_>) -> Option<String> {
+    let mount = case.claim.mount.as_ref()?;
+    let (state, since) = (mount.state.as_str(), ago(mount.since, case.now()));
+    Some(format!("its agent reported last: {state}, since {since} ago"))
+}
+
+/// Whether the claim's next step is its node's, or its mount is to be there.
+fn needs_node(case: &Case<'_>) -> bool {
+    match case.claim.state {
+        State::Waiting | State::Publishing | State::NodeDetached => false,
+        State::Taken | State::Unpublishing => true,
+    }
+}
+
+fn agent_away(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
+    let problem = case.agent()?.as_ref().err()?;
+    let finding = node::agent_away(node, problem).shown_by(case.evidence());
+    Some(finding.shown_by(last_reported(case)))
+}
+
+/// The agent can journal nothing, so it mounts and unmounts nothing.
+pub fn journal(case: &Case<'_>) -> Option<Finding> {
+    let node = case.node()?.as_ref().ok().filter(|_| needs_node(case))?;
+    if case.mount().is_some_and(|mount| mount.mounted) && case.is_granted() {
+        return None;
+    }
+    node::journal(node)
+}
+
+/// The plugin's node half is not healthy there.
+pub fn plugin_down(case: &Case<'_>) -> Option<Finding> {
+    if case.claim.step? != CallKind::NodeDetach {
+        return None;
+    }
+    let node = case.node()?.as_ref().ok().filter(|node| node.gone.is_none())?;
+    let plugin = case.plugin_id()?;
+    let mut halves = node.instances.iter().filter(|one| one.half == Half::Node);
+    match halves.find(|one| one.plugin == *plugin) {
+        Some(half) if half.healthy => None,
+        found => Some(
+            crate::why::plugin::down_on(plugin, &node.id, found.map(|half| &half.description[..]))
+                .shown_by(case.evidence()),
+        ),
+    }
+}
+
+/// What keeps the unmount.
+pub fn trouble(case: &Case<'_>) -> Option<Finding> {
+    let claim = case.claim;
+    let node = &claim.node;
+    if let Some(work) = case.work().filter(|work| work.hung) {
+        return Some(hangs(case, node, work));
+    }
+    let error = claim.error.as_deref().filter(|_| claim.tries > 0)?;
+    if words::has_code(error, Code::VolumeHeldByProcess) || error.contains("process ") {
+        return Some(held_by_process(case, error));
+    }
+    if let Some(work) = case.work().filter(|work| work.rpc.is_some())
+        && words::has_code(error, Code::StillBusy)
+    {
+        return Some(hangs(case, node, work));
+    }
+    if let Some(finding) = refused(case, error, Some(node)) {
+        return Some(finding);
+    }
+    let sentence =
+        format!("node {node} could not unmount it, for {}", ago(claim.since, case.now()));
+    let finding = Finding::new(Cause::MountFails, case.plugin_operator(), sentence);
+    Some(finding.shown_by(case.evidence()).next(next::node_status(node)))
+}
+
+/// Processes on the node have the volume.
+fn held_by_process(case: &Case<'_>, error: &str) -> Finding {
+    let claim = case.claim;
+    let named = processes(error);
+    let pids: Vec<&str> = named.iter().filter_map(|one| one.split_whitespace().nth(1)).collect();
+    let who = if named.is_empty() { "processes".to_owned() } else { named.join(", ") };
+    let sentence = format!("the volume is still in use on node {}, by {who}", claim.node);
+    let finding = Finding::new(Cause::HeldByProcess, crate::why::Actor::You, sentence)
+        .shown_by([error.to_owned()]);
+    let finding = if pids.is_empty() {
+        finding
+    } else {
+        finding.next(format!(
+            "kill {}   # on node {}: ends them; the release then goes on by itself",
+            pids.join(" "),
+            claim.node
+        ))
+    };
+    finding.next(next::node_status(&claim.node))
+}
+
+/// `process 4711 (sh)`, each that the error names.
+fn processes(error: &str) -> Vec<String> {
+    let mut named = Vec::new();
+    for (at, _) in error.match_indices("process ") {
+        let rest = &error[at..];
+        let Some((told, _)) = rest.split_once(')') else { continue };
+        let pid = told.split_whitespace().nth(1).unwrap_or_default();
+        let told = format!("{told})");
+        if pid.bytes().all(|byte| byte.is_ascii_digit())
+            && !pid.is_empty()
+            && !named.contains(&told)
+        {
+            named.push(told);
+        }
+    }
+    named
+}

@@ -1,0 +1,296 @@
+//! Asking for the facts: in rounds, each of which asks everybody at the same time.
+//!
+//! **Promises** that a round ends within seconds, that there are few rounds, and that a bounded
+//! number of things is asked about, however large the system is.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use berth_bus::Call;
+use berth_contract::code::Code;
+use berth_contract::message::agent::{self, AgentStatus, MountHealth, MountStatus};
+use berth_contract::message::alloc::{self, AllocStatus};
+use berth_contract::message::claim::{self, ClaimStatus, Claims};
+use berth_contract::message::registry::{NodeQuery, Nodes, PluginQuery, Plugins};
+use berth_contract::message::volume::{self, Placement, Placements};
+use berth_contract::problem::Problem;
+use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
+use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_domain::alloc::{AllocState, VolumeRequest};
+use berth_domain::plugin::Half;
+use berth_domain::volume::{CallKind, State};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
+use berth_service::clock;
+use futures_util::future::join_all;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::facts::{Answer, Facts, Names, ServiceInfo};
+use crate::session::{Question, Session};
+
+/// How long one answer may take, unless the user said otherwise.
+const ANSWER: Duration = Duration::from_secs(2);
+/// A name, its claims, their nodes and plugins, and the agents of these.
+const ROUNDS_MAX: usize = 5;
+/// Claims of one thing that are looked into.
+const CLAIMS_MAX: usize = 8;
+/// Volumes of one alloc that are looked into.
+const VOLUMES_MAX: usize = 16;
+/// Agents of one plugin's nodes that are asked.
+const AGENTS_MAX: usize = 16;
+/// Claims of a node or a plugin that are read.
+const CLAIMS_READ_MAX: u32 = 500;
+/// Whoever asks there is told of all namespaces.
+const ALL_NAMESPACES: &str = "*";
+
+/// One thing to ask.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Inquiry {
+    Volume(VolumeKey),
+    Alloc(Namespace, AllocId),
+    Node(NodeId),
+    Plugin(PluginId),
+    Agent(NodeId),
+    ClaimsOn(NodeId),
+    ClaimsOf(PluginId),
+    Placement(VolumeKey, Option<NodeId>),
+    Service(&'static str),
+}
+
+/// Reads all that bears on the names.
+pub async fn gather(session: &Session, names: Names) -> Facts {
+    let mut facts = Facts {
+        now: clock::now(),
+        namespace: session.namespace.clone(),
+        names,
+        ..Facts::default()
+    };
+    let mut asked = BTreeSet::new();
+    for _round in 0..ROUNDS_MAX {
+        let fresh: Vec<Inquiry> = wanted(&facts).difference(&asked).cloned().collect();
+        if fresh.is_empty() {
+            break;
+        }
+        let answers = join_all(fresh.iter().map(|inquiry| ask(session, inquiry.clone()))).await;
+        for enter in answers {
+            enter(&mut facts);
+        }
+        asked.extend(fresh);
+    }
+    facts.now = clock::now();
+    facts
+}
+
+/// All that is worth asking, by what is known so far.
+fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
+    let services = [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER].map(|one| Inquiry::Service(one.name));
+    let mut wanted = BTreeSet::from(services);
+    let Names { volume, alloc, node, plugin } = &facts.names;
+    let namespace = &facts.namespace;
+    let key = |id| VolumeKey::new(namespace.clone(), id);
+    wanted.extend(volume.clone().map(|id| Inquiry::Volume(key(id))));
+    wanted.extend(alloc.clone().map(|id| Inquiry::Alloc(namespace.clone(), id)));
+    wanted.extend(node.clone().map(Inquiry::Node));
+    wanted.extend(plugin.clone().map(Inquiry::Plugin));
+    if let Some(id) = volume
+        && let Some(Ok(known)) = facts.volume(id)
+        && known.claims.is_empty()
+    {
+        wanted.insert(Inquiry::Placement(key(id.clone()), None));
+    }
+    if let Some(id) = alloc
+        && let Some(Ok(known)) = facts.alloc(id)
+    {
+        wanted.extend([Inquiry::Node(known.node.clone()), Inquiry::Agent(known.node.clone())]);
+        wanted.extend(of_alloc(facts, known));
+    }
+    if let Some(id) = node
+        && let Some(Ok(_)) = facts.nodes.get(id)
+    {
+        wanted.extend([Inquiry::Agent(id.clone()), Inquiry::ClaimsOn(id.clone())]);
+    }
+    if let Some(id) = plugin
+        && let Some(Ok(known)) = facts.plugins.get(id)
+    {
+        let nodes: BTreeSet<_> = known.instances.iter().map(|one| one.node.clone()).collect();
+        wanted.extend(nodes.into_iter().take(AGENTS_MAX).map(Inquiry::Agent));
+        wanted.insert(Inquiry::ClaimsOf(id.clone()));
+    }
+    let lists = facts.claims_on.values().chain(facts.claims_of.values());
+    for claims in lists.filter_map(|claims| claims.as_ref().ok()) {
+        let stirring = claims.iter().filter(|claim| claim.state != State::Taken || is_left(claim));
+        wanted.extend(stirring.take(CLAIMS_MAX).map(|claim| Inquiry::Volume(of_claim(claim))));
+    }
+    if node.is_some() || plugin.is_some() {
+        let agents = facts.agents.values().filter_map(|answer| answer.as_ref().ok());
+        let troubled = agents.flat_map(troubled).take(CLAIMS_MAX);
+        wanted.extend(troubled.map(Inquiry::Volume));
+    }
+    // No instance of a plugin is healthy on a node that is down.
+    for plugin in facts.plugins.values().filter_map(|answer| answer.as_ref().ok()) {
+        let unhealthy = plugin.instances.iter().filter(|one| !one.healthy);
+        wanted.extend(unhealthy.take(AGENTS_MAX).map(|one| Inquiry::Node(one.node.clone())));
+    }
+    let volumes = facts.volumes.values().filter_map(|answer| answer.as_ref().ok());
+    for volume in volumes {
+        wanted.insert(Inquiry::Plugin(volume.plugin.clone()));
+        for claim in volume.claims.iter().take(CLAIMS_MAX) {
+            wanted.insert(Inquiry::Node(claim.node.clone()));
+            wanted.insert(Inquiry::Agent(claim.node.clone()));
+            wanted.insert(Inquiry::Alloc(claim.namespace.clone(), claim.alloc.clone()));
+        }
+        let calls_controller =
+            |claim: &ClaimStatus| claim.step.is_some_and(CallKind::is_controller);
+        if volume.claims.iter().any(calls_controller) {
+            wanted.extend(controllers(facts, &volume.plugin).map(Inquiry::Agent));
+        }
+    }
+    wanted
+}
+
+/// The volumes that an alloc asks for, and whether it would be given those that it has not.
+fn of_alloc(facts: &Facts, alloc: &AllocStatus) -> Vec<Inquiry> {
+    let requests = alloc.volumes.iter().take(VOLUMES_MAX);
+    let ids = requests.filter_map(|request| request.volume(alloc.index).ok());
+    let keys = ids.map(|id| VolumeKey::new(facts.namespace.clone(), id));
+    keys.flat_map(|key| {
+        let has = alloc.claims.iter().any(|claim| claim.volume == key.volume);
+        let lacks = alloc.state == AllocState::Live && !has;
+        let there = Inquiry::Placement(key.clone(), Some(alloc.node.clone()));
+        [Some(Inquiry::Volume(key)), lacks.then_some(there)]
+    })
+    .flatten()
+    .collect()
+}
+
+/// Volumes for which an agent's work hangs or has failed, and those with a mount that is not well.
+fn troubled(agent: &AgentStatus) -> impl Iterator<Item = VolumeKey> {
+    let key = |namespace: &Namespace, volume: &VolumeId| {
+        VolumeKey::new(namespace.clone(), volume.clone())
+    };
+    let ill = |one: &&MountStatus| {
+        matches!(one.health, MountHealth::Missing | MountHealth::Dead | MountHealth::Hung)
+    };
+    let work = agent.work.iter().filter(|one| one.hung);
+    let work = work.map(move |one| key(&one.namespace, &one.volume));
+    let mounts = agent.mounts.iter().filter(ill);
+    let mounts = mounts.map(move |one| key(&one.namespace, &one.volume));
+    let failures = agent.failures.iter().map(move |one| key(&one.namespace, &one.volume));
+    work.chain(mounts).chain(failures)
+}
+
+/// A claim that is granted and not wanted any more.
+fn is_left(claim: &ClaimStatus) -> bool {
+    claim.waits_for.is_some()
+}
+
+fn of_claim(claim: &ClaimStatus) -> VolumeKey {
+    VolumeKey::new(claim.namespace.clone(), claim.volume.clone())
+}
+
+/// Nodes with a controller of the plugin: each may be at a call for the volume.
+fn controllers(facts: &Facts, plugin: &PluginId) -> impl Iterator<Item = NodeId> {
+    let instances = facts.plugin(plugin).into_iter().flat_map(|plugin| &plugin.instances);
+    let controllers = instances.filter(|one| one.half == Half::Controller);
+    controllers.map(|one| one.node.clone()).take(AGENTS_MAX)
+}
+
+/// Enters an answer into the facts.
+type Entry = Box<dyn FnOnce(&mut Facts)>;
+
+async fn ask(session: &Session, inquiry: Inquiry) -> Entry {
+    match inquiry {
+        Inquiry::Volume(key) => {
+            let question = Question::namespaced(Namespaced::VolumeStatus, &key.namespace);
+            let answer = once(session, &question, &volume::Status::of(key.volume.clone())).await;
+            Box::new(move |facts| drop(facts.volumes.insert(key, answer)))
+        }
+        Inquiry::Alloc(namespace, id) => {
+            let question = Question::namespaced(Namespaced::AllocStatus, &namespace);
+            let answer = once(session, &question, &alloc::Status::of(id.clone())).await;
+            Box::new(move |facts| drop(facts.allocs.insert((namespace, id), answer)))
+        }
+        Inquiry::Node(id) => {
+            let question = Question::global(Global::NodeStatus);
+            let answer = once(session, &question, &NodeQuery::of(id.clone())).await;
+            let answer = answer.and_then(|found: Nodes| {
+                let node = found.nodes.into_iter().find(|node| node.id == id);
+                let unreadable = || Some(found.unreadable.first()?.problem());
+                node.ok_or_else(|| {
+                    unreadable().unwrap_or_else(|| Problem::new(Code::NoSuchNode, &id))
+                })
+            });
+            Box::new(move |facts| drop(facts.nodes.insert(id, answer)))
+        }
+        Inquiry::Plugin(id) => {
+            let question = Question::global(Global::PluginStatus);
+            let answer = once(session, &question, &PluginQuery::of(id.clone())).await;
+            let answer = answer.and_then(|found: Plugins| {
+                let plugin = found.plugins.into_iter().find(|plugin| plugin.id == id);
+                plugin.ok_or_else(|| Problem::new(Code::NoSuchPlugin, &id))
+            });
+            Box::new(move |facts| drop(facts.plugins.insert(id, answer)))
+        }
+        Inquiry::Agent(node) => {
+            let question = Question::agent(AgentVerb::Status, &node);
+            let answer = once(session, &question, &agent::Status {}).await;
+            Box::new(move |facts| drop(facts.agents.insert(node, answer)))
+        }
+        Inquiry::ClaimsOn(node) => {
+            let query = claim::Status { node: Some(node.clone()), ..claim::Status::default() };
+            let answer = claims(session, query).await;
+            Box::new(move |facts| drop(facts.claims_on.insert(node, answer)))
+        }
+        Inquiry::ClaimsOf(plugin) => {
+            let query = claim::Status { plugin: Some(plugin.clone()), ..claim::Status::default() };
+            let answer = claims(session, query).await;
+            Box::new(move |facts| drop(facts.claims_of.insert(plugin, answer)))
+        }
+        Inquiry::Placement(key, node) => {
+            let question = Question::namespaced(Namespaced::VolumePlacement, &key.namespace);
+            let volumes = vec![VolumeRequest::of(key.volume.clone())];
+            let query = Placement { volumes, node: node.clone(), ..Placement::default() };
+            let answer = once(session, &question, &query).await;
+            let answer = answer.map(|placements: Placements| placements.nodes);
+            Box::new(move |facts| drop(facts.placements.insert((key, node), answer)))
+        }
+        Inquiry::Service(name) => {
+            let answer = service(session, name).await;
+            Box::new(move |facts| drop(facts.services.insert(name, answer)))
+        }
+    }
+}
+
+async fn claims(session: &Session, query: claim::Status) -> Answer<Vec<ClaimStatus>> {
+    let all = Namespace::new(ALL_NAMESPACES)
+        .map_err(|error| Problem::new(Code::Internal, error).at("claim.status"))?;
+    let mut query = query;
+    query.page.limit = Some(CLAIMS_READ_MAX);
+    let question = Question::namespaced(Namespaced::ClaimStatus, &all);
+    let found: Claims = once(session, &question, &query).await?;
+    Ok(found.claims)
+}
+
+/// What one replica says of itself: each answers, and the first answer is taken.
+async fn service(session: &Session, name: &str) -> Answer<ServiceInfo> {
+    let call = Call::until(clock::begin_trace(), deadline(session));
+    let answer: Result<Value, _> =
+        session.bus.request(&format!("$SRV.INFO.{name}"), &json!({}), &call).await;
+    let info = answer.map_err(|error| error.into_problem(name))?;
+    let skew = info["metadata"]["clock_skew_ms"].as_str();
+    Ok(ServiceInfo { clock_skew_ms: skew.and_then(|ms| ms.parse().ok()) })
+}
+
+async fn once<T: DeserializeOwned>(
+    session: &Session,
+    question: &Question,
+    body: &impl Serialize,
+) -> Answer<T> {
+    session.once(question, body, deadline(session)).await
+}
+
+fn deadline(session: &Session) -> Instant {
+    Instant::now() + session.timeout.unwrap_or(ANSWER).min(ANSWER)
+}

@@ -1,0 +1,57 @@
+//! `berth why`: the one decisive cause of what a volume, an alloc, a node or a plugin waits for.
+//!
+//! **Owns** the facts that are read ([`Facts`]), the order in which one cause hides another
+//! ([`Cause`]) and the rules that find it. **Promises** that [`diagnose`] is pure: from the same
+//! facts follows the same diagnosis; and that a source that did not answer is a fact too.
+//!
+//! **Never** changes anything, and never asks for longer than some seconds.
+
+mod alloc;
+mod cause;
+mod claim;
+mod facts;
+mod gather;
+mod name;
+mod next;
+mod node;
+mod plugin;
+mod service;
+mod volume;
+mod words;
+
+pub use cause::{Actor, Cause, Diagnoses, Diagnosis, Finding};
+pub use facts::{Answer, Facts, Names};
+pub use gather::gather;
+pub use name::names;
+pub use service::bus_away;
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+
+/// What is found out about each thing that has the name; nothing when none has it.
+pub fn diagnose(facts: &Facts) -> Vec<Diagnosis> {
+    let Names { volume, alloc, node, plugin } = &facts.names;
+    let mut found: Vec<Diagnosis> = Vec::new();
+    found.extend(volume.as_ref().and_then(|id| volume::diagnose(facts, id)));
+    found.extend(alloc.as_ref().and_then(|id| alloc::diagnose(facts, id)));
+    found.extend(node.as_ref().and_then(|id| node::diagnose(facts, id)));
+    found.extend(plugin.as_ref().and_then(|id| plugin::diagnose(facts, id)));
+    if found.is_empty() {
+        found.extend(service::unanswered(facts));
+    }
+    found
+}
+
+/// Whether the answer says that there is no such thing.
+fn is_none(problem: &Problem) -> bool {
+    use Code as C;
+    matches!(problem.code, C::NoSuchVolume | C::NoSuchAlloc | C::NoSuchNode | C::NoSuchPlugin)
+}
+
+/// Whether the answer says that a record cannot be read.
+fn is_unreadable(problem: &Problem) -> bool {
+    matches!(problem.code, Code::NewerRecord | Code::DamagedRecord)
+}
+
+#[cfg(test)]
+mod tests;

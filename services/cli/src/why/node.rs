@@ -1,0 +1,264 @@
+//! Why a node stands as it does.
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::AgentStatus;
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::registry::NodeStatus;
+use berth_contract::problem::Problem;
+use berth_contract::service::PLUGIN_REGISTRY;
+use berth_domain::NodeId;
+use berth_domain::plugin::{Half, NodeState};
+
+use super::claim::{self, Case};
+use super::{
+    Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, next, plugin, service, volume,
+};
+use crate::span::ago;
+
+/// Attributes of a node by which its agent says what is wrong.
+const JOURNAL: &str = "journal";
+const HOST_HANGS: &str = "hung";
+const RETURNING: &str = "returning";
+/// Claims of one node that are told beside its own cause.
+const ALSO_MAX: usize = 5;
+
+/// What is found out about a node; none when there is no such node.
+pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
+    let diagnosis = |state: String, finding| Diagnosis {
+        subject: format!("node {id}"),
+        namespace: None,
+        state,
+        since: None,
+        finding,
+        also: Vec::new(),
+        not_known: Vec::new(),
+    };
+    let node = match facts.nodes.get(id)? {
+        Ok(node) => node,
+        Err(problem) if is_unreadable(problem) => {
+            return Some(diagnosis("not known".to_owned(), claim::of_unreadable(problem)));
+        }
+        Err(problem) if is_none(problem) => return None,
+        Err(problem) => {
+            // Named so, it is a node, or nothing that anybody else could know.
+            let only = facts.names.volume.is_none() && facts.names.plugin.is_none();
+            let finding = service::away(facts, PLUGIN_REGISTRY.name, problem);
+            return only.then(|| diagnosis("not known".to_owned(), finding));
+        }
+    };
+    let claims = facts.claims_on.get(id).and_then(|claims| claims.as_ref().ok());
+    let known = claims.into_iter().flatten().filter(|one| facts.volume_of(one).is_some());
+    let known: Vec<ClaimStatus> = known.cloned().collect();
+    let of_claim = volume::worst(facts, &known).map(|(case, found)| (case.claim.clone(), found));
+    let finding = match (trouble(facts, node), of_claim) {
+        (Some(own), _) => own,
+        (None, Some((claim, found))) if found.cause < Cause::UnderWay => {
+            let sentence = format!("volume {}: {}", claim.volume, found.sentence);
+            Finding { sentence, ..found }.next(next::why_volume(&claim.volume, &claim.namespace))
+        }
+        (None, _) => well(facts, node, claims),
+    };
+    let state = if node.gone.is_some() { "gone".to_owned() } else { node.state.to_string() };
+    let since = node.gone.as_ref().map_or(node.since, |proof| proof.at);
+    let mut told = Diagnosis { since: Some(since), ..diagnosis(state, finding) };
+    told.also = known.iter().filter_map(|one| also(facts, one)).take(ALSO_MAX).collect();
+    if let Some(Err(problem)) = facts.agents.get(id) {
+        told.not_known.push(format!("what it has mounted: {}", problem.message));
+    }
+    if let Some(Err(problem)) = facts.claims_on.get(id) {
+        told.not_known.push(format!("its claims: {}", problem.message));
+    }
+    Some(told)
+}
+
+fn also(facts: &Facts, one: &ClaimStatus) -> Option<String> {
+    let case = Case { facts, claim: one };
+    let found = claim::find(&case);
+    let told = format!("volume {} {}: {}", one.volume, claim::state(&case), found.sentence);
+    (found.cause < Cause::UnderWay).then_some(told)
+}
+
+/// Nothing is wrong.
+fn well(facts: &Facts, node: &NodeStatus, claims: Option<&Vec<ClaimStatus>>) -> Finding {
+    let agent = facts.agents.get(&node.id).and_then(|agent| agent.as_ref().ok());
+    let mounts = agent.map_or(0, |agent| agent.mounts.len());
+    let plugins = node.instances.iter().filter(|one| one.half == Half::Node).count();
+    let claims = claims.map_or("not known".to_owned(), |claims| claims.len().to_string());
+    let told = format!(
+        "its agent answers, plugins: {plugins}, all healthy, claims: {claims}, mounts: {mounts}; \
+         nothing to do"
+    );
+    Finding::new(Cause::Nothing, Actor::NOBODY, told)
+}
+
+/// What is wrong with a node itself.
+pub fn trouble(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
+    if let Some(finding) = wrong_clock(node) {
+        return Some(finding);
+    }
+    if let Some(proof) = &node.gone {
+        let keeps = node.attributes.get(RETURNING);
+        let sentence = match (keeps, node.state) {
+            (Some(keeps), NodeState::Ready) => {
+                format!("it counts as gone, and undoes its mounts before it is back: {keeps}")
+            }
+            _ => "somebody said that nothing there can write; it takes nothing before it is back \
+                  and has undone its mounts"
+                .to_owned(),
+        };
+        let who = if node.state == NodeState::Ready { Actor::NOBODY } else { Actor::You };
+        let finding = Finding::new(Cause::NodeGone, who, sentence);
+        return Some(finding.shown_by([proof.to_string()]).next(next::start_agent(&node.id)));
+    }
+    if node.state == NodeState::Down {
+        return Some(down(facts, node));
+    }
+    if let Some(Err(problem)) = facts.agents.get(&node.id) {
+        return Some(agent_away(node, problem));
+    }
+    let returning = || {
+        let keeps = node.attributes.get(RETURNING)?;
+        let sentence = format!("it takes nothing new yet: {keeps}");
+        let finding = Finding::new(Cause::NodeReturning, Actor::NOBODY, sentence);
+        Some(finding.next(next::node_status(&node.id)))
+    };
+    journal(node)
+        .or_else(|| host_hangs(node))
+        .or_else(|| unhealthy(node))
+        .or_else(|| hung_work(facts, node))
+        .or_else(|| unaccounted(node))
+        .or_else(returning)
+}
+
+/// The node's clock is too far from the registry's.
+pub fn wrong_clock(node: &NodeStatus) -> Option<Finding> {
+    let skew_ms = node.clock_skew_ms;
+    service::is_wrong(skew_ms).then(|| {
+        let seconds = skew_ms / 1000;
+        let sentence = format!(
+            "the clock of node {} is {seconds:+} s off the registry's, so it is granted no claim",
+            node.id
+        );
+        Finding::new(Cause::ClockWrong, Actor::You, sentence)
+            .shown_by([format!("berth node status: SKEW {skew_ms:+} ms")])
+            .next(format!("chronyc makestep   # on node {}; or whatever sets its clock", node.id))
+            .next(next::node_status(&node.id))
+    })
+}
+
+/// The node's lease has ended.
+pub fn down(facts: &Facts, node: &NodeStatus) -> Finding {
+    let id = &node.id;
+    let sentence = format!(
+        "node {id} is down for {}: its agent renews no lease. What it has mounted it may still \
+         have, so nothing is taken from it",
+        ago(node.since, facts.now)
+    );
+    let agent = facts.agents.get(id).and_then(|agent| agent.as_ref().err());
+    Finding::new(Cause::NodeDown, Actor::You, sentence)
+        .shown_by([format!("node {id} is down since {}", node.since)])
+        .shown_by(agent.map(|problem| format!("the agent of {id}: {}", problem.message)))
+        .next(next::start_agent(id))
+        .next(next::node_gone(id, node.revision))
+}
+
+/// No node of this id is on record.
+pub fn unknown(id: &NodeId) -> Finding {
+    let sentence = format!("nobody knows node {id}: its record was removed, or never was");
+    Finding::new(Cause::NodeUnknown, Actor::You, sentence)
+        .next(next::start_agent(id))
+        .next(next::node_gone(id, 0))
+}
+
+/// The node holds its lease, and its agent does not answer.
+pub fn agent_away(node: &NodeStatus, problem: &Problem) -> Finding {
+    let id = &node.id;
+    let sentence = match problem.code {
+        Code::NoResponder => format!(
+            "the agent of node {id} has ended or just restarts: it serves nobody, and its lease \
+             has not run out yet"
+        ),
+        _ => format!("the agent of node {id} does not answer: it hangs, or is cut off"),
+    };
+    Finding::new(Cause::AgentAway, Actor::You, sentence)
+        .shown_by([format!("agent.status of {id}: {}", problem.message)])
+        .next(next::start_agent(id))
+        .next(next::node_status(id))
+}
+
+/// The agent can journal nothing.
+pub fn journal(node: &NodeStatus) -> Option<Finding> {
+    let why = node.attributes.get(JOURNAL)?;
+    let sentence = format!(
+        "the agent of node {} can write nothing to its journal, so it mounts and unmounts nothing",
+        node.id
+    );
+    Some(
+        Finding::new(Cause::JournalFault, Actor::You, sentence)
+            .shown_by([format!("node {}: {why}", node.id)])
+            .next(format!("df -h   # on node {}: free space below its state_dir", node.id))
+            .next(next::node_status(&node.id)),
+    )
+}
+
+fn host_hangs(node: &NodeStatus) -> Option<Finding> {
+    let hung = node.attributes.get(HOST_HANGS)?;
+    let sentence = format!("operations on the host of node {} do not return", node.id);
+    let finding = Finding::new(Cause::HostHangs, Actor::You, sentence);
+    Some(finding.shown_by([hung.clone()]).next(next::node_status(&node.id)).next(format!(
+        "ps -eo pid,stat,wchan,cmd   # on node {}: state D is a process that waits for storage",
+        node.id
+    )))
+}
+
+fn unhealthy(node: &NodeStatus) -> Option<Finding> {
+    let half = node.instances.iter().find(|one| !one.healthy)?;
+    Some(plugin::instance_down(half))
+}
+
+/// A plugin call there that is past its deadline.
+fn hung_work(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
+    let agent: &AgentStatus = facts.agents.get(&node.id)?.as_ref().ok()?;
+    let work = agent.work.iter().find(|one| one.hung)?;
+    let what = work.rpc.as_deref().unwrap_or(&work.step);
+    let since = ago(work.rpc_since.unwrap_or(work.since), facts.now);
+    let mount = agent.mounts.iter().find(|one| one.volume == work.volume);
+    let key = berth_domain::VolumeKey::new(work.namespace.clone(), work.volume.clone());
+    let known = facts.volumes.get(&key).and_then(|one| one.as_ref().ok());
+    let plugin = mount.and_then(|one| one.plugin.as_ref()).or(known.map(|one| &one.plugin));
+    let (name, who) = match plugin {
+        Some(id) => (format!("plugin {id}"), Actor::PluginOperator(id.clone())),
+        None => ("a plugin".to_owned(), Actor::You),
+    };
+    let sentence = format!(
+        "{name} has not answered {what} for volume {} and {}, for {since}",
+        work.volume, work.alloc
+    );
+    let finding = Finding::new(Cause::PluginHangs, who, sentence);
+    let finding = match plugin {
+        Some(plugin) => finding.next(next::plugin_process(&node.id, plugin)),
+        None => finding,
+    };
+    Some(
+        finding
+            .shown_by([format!("the agent of {}: {} is past its deadline", node.id, work.step)])
+            .next(next::why_volume(&work.volume, &work.namespace)),
+    )
+}
+
+fn unaccounted(node: &NodeStatus) -> Option<Finding> {
+    let mount = node.unaccounted.first()?;
+    let sentence = format!("volume {} is mounted there, and no claim covers it", mount.volume);
+    let finding = Finding::new(Cause::MountUnaccounted, Actor::You, sentence);
+    Some(finding.shown_by(node.unaccounted.iter().map(ToString::to_string)).next(format!(
+        "berth node unmount {} {}{}   # once its workload has ended",
+        next::quoted(node.id.as_str()),
+        next::quoted(mount.volume.as_str()),
+        Facts::namespace_option(&mount.namespace)
+    )))
+}
+
+/// Whether a claim is refused for the node, and not for the volume or the plugin.
+pub fn is_of_node(code: Code) -> bool {
+    matches!(code, Code::NodeDown | Code::NoSuchNode | Code::NodeReturning | Code::ClockSkew)
+}

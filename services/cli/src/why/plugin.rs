@@ -1,0 +1,152 @@
+//! Why a plugin stands as it does.
+
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::registry::{InstanceStatus, PluginStatus};
+use berth_domain::plugin::{Half, NodeState};
+use berth_domain::{NodeId, PluginId};
+
+use super::{Actor, Cause, Diagnosis, Facts, Finding, next, node, volume};
+use crate::span::ago;
+
+/// Instances that one finding names.
+const NAMED_MAX: usize = 5;
+
+/// What is found out about a plugin; none when there is no such plugin.
+pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
+    let plugin = facts.plugin(id)?;
+    let counts = match plugin.controllers {
+        Some(count) => format!("controllers {count}, nodes {}", plugin.nodes),
+        None => format!("nodes {}", plugin.nodes),
+    };
+    let claims = facts.claims_of.get(id).and_then(|claims| claims.as_ref().ok());
+    let known = claims.into_iter().flatten().filter(|one| facts.volume_of(one).is_some());
+    let known: Vec<ClaimStatus> = known.cloned().collect();
+    let of_claim = volume::worst(facts, &known).map(|(case, found)| (case.claim.clone(), found));
+    let is_of_plugin = |cause| {
+        matches!(
+            cause,
+            Cause::PluginHangs | Cause::PluginRefuses | Cause::NoRoom | Cause::MountHangs
+        )
+    };
+    let finding = match (unhealthy(facts, plugin), of_claim) {
+        (Some(own), _) => own,
+        (None, Some((claim, found))) if is_of_plugin(found.cause) => {
+            let sentence = format!("volume {}: {}", claim.volume, found.sentence);
+            Finding { sentence, ..found }.next(next::why_volume(&claim.volume, &claim.namespace))
+        }
+        (None, _) => {
+            let told = "every instance answers its probe, and no call hangs; nothing to do";
+            Finding::new(Cause::Nothing, Actor::NOBODY, told)
+        }
+    };
+    let not_known = facts.claims_of.get(id).and_then(|claims| claims.as_ref().err());
+    let unhealthy = plugin.instances.iter().filter(|one| !one.healthy);
+    let since = unhealthy.clone().map(|one| one.since).min();
+    let also = unhealthy.skip(1).take(NAMED_MAX).map(|one| instance(facts, one)).collect();
+    Some(Diagnosis {
+        subject: format!("plugin {id}"),
+        namespace: None,
+        state: counts,
+        since,
+        finding,
+        also,
+        not_known: not_known
+            .map(|problem| format!("its claims: {}", problem.message))
+            .into_iter()
+            .collect(),
+    })
+}
+
+fn instance(facts: &Facts, one: &InstanceStatus) -> String {
+    let since = ago(one.since, facts.now);
+    format!("{} on {} unhealthy for {since}: {}", one.half, one.node, one.description)
+}
+
+/// What is wrong with a plugin's instances; the half that has no healthy one decides.
+fn unhealthy(facts: &Facts, plugin: &PluginStatus) -> Option<Finding> {
+    let no_controller = plugin.controllers.is_some_and(|count| count.healthy == 0);
+    if no_controller || plugin.nodes.healthy == 0 {
+        return Some(worst_half(facts, plugin));
+    }
+    plugin.instances.iter().find(|one| !one.healthy).map(instance_down)
+}
+
+/// The half of a plugin that has no healthy instance.
+pub fn worst_half(facts: &Facts, plugin: &PluginStatus) -> Finding {
+    let no_controller = plugin.controllers.is_some_and(|count| count.healthy == 0);
+    let half = if no_controller { Half::Controller } else { Half::Node };
+    // No instance is healthy on a node that is down.
+    let there = |one: &&InstanceStatus| one.half == half;
+    let nodes = plugin.instances.iter().filter(there).map(|one| facts.nodes.get(&one.node));
+    let nodes: Vec<_> = nodes.map(|node| node.and_then(|node| node.as_ref().ok())).collect();
+    match nodes.first() {
+        Some(Some(first)) if nodes.iter().flatten().all(|node| node.state == NodeState::Down) => {
+            node::down(facts, first)
+        }
+        _ => down(plugin, half),
+    }
+}
+
+/// No instance of a half is healthy.
+pub fn down(plugin: &PluginStatus, half: Half) -> Finding {
+    let id = &plugin.id;
+    let halves: Vec<&InstanceStatus> =
+        plugin.instances.iter().filter(|one| one.half == half && !one.healthy).collect();
+    if let [one] = halves[..] {
+        return instance_down(one);
+    }
+    let sentence = match half {
+        Half::Controller => format!("no controller of plugin {id} is healthy"),
+        Half::Node => format!("plugin {id} is healthy on no node"),
+    };
+    let told = halves.iter().take(NAMED_MAX);
+    let told = told.map(|one| format!("{} on {}: {}", one.half, one.node, one.description));
+    let finding = Finding::new(Cause::PluginDown, Actor::PluginOperator(id.clone()), sentence);
+    let finding = finding.shown_by(told).next(next::plugin_status(id));
+    match halves.first() {
+        Some(one) => finding.next(next::plugin_process(&one.node, id)),
+        None => finding,
+    }
+}
+
+/// One instance is unhealthy.
+pub fn instance_down(one: &InstanceStatus) -> Finding {
+    // The registry words it so where the plugin gives two nodes one id.
+    if one.description.contains("berth node leave") {
+        let sentence = format!(
+            "plugin {} calls node {} by the id of another node, and the storage cannot tell the \
+             two apart",
+            one.plugin, one.node
+        );
+        let who = Actor::PluginOperator(one.plugin.clone());
+        return Finding::new(Cause::SharedNodeId, who, sentence)
+            .shown_by([one.description.clone()])
+            .next(next::plugin_status(&one.plugin));
+    }
+    let mut finding = down_on(&one.plugin, &one.node, Some(&one.description));
+    if one.half == Half::Controller {
+        finding.sentence =
+            format!("the controller of plugin {} on node {} is unhealthy", one.plugin, one.node);
+    }
+    finding
+}
+
+/// The node half is unhealthy on a node, or is not there.
+pub fn down_on(plugin: &PluginId, node: &NodeId, description: Option<&str>) -> Finding {
+    let sentence = match description {
+        Some(_) => format!("plugin {plugin} is unhealthy on node {node}"),
+        None => format!("plugin {plugin} does not run on node {node}"),
+    };
+    Finding::new(Cause::PluginDown, Actor::PluginOperator(plugin.clone()), sentence)
+        .shown_by(description.map(|said| format!("its probe on {node}: {said}")))
+        .next(next::plugin_process(node, plugin))
+        .next(next::plugin_status(plugin))
+}
+
+/// No agent has reported the plugin.
+pub fn not_known(plugin: &PluginId) -> Finding {
+    let sentence = format!("no agent has reported plugin {plugin}");
+    Finding::new(Cause::PluginDown, Actor::PluginOperator(plugin.clone()), sentence)
+        .next("berth plugin status")
+        .next("berth node status")
+}

@@ -1,0 +1,139 @@
+//! The bus, and the services of Berth that must answer.
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::problem::Problem;
+use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
+use berth_domain::limits::CLOCK_MARGIN;
+use berth_domain::volume::{CallKind, State};
+
+use super::{Actor, Cause, Diagnosis, Facts, Finding, next};
+
+/// What is told of a name when the bus cannot be reached.
+pub fn bus_away(name: &str, problem: &Problem) -> Diagnosis {
+    let finding = Finding::new(Cause::BusAway, Actor::You, problem.message.clone())
+        .next("nats server check connection")
+        .next(next::start_service("nats-server", "the host of nats-server"));
+    about(name.to_owned(), finding)
+}
+
+/// What is told when nothing of the name was found and somebody who might know did not answer.
+pub fn unanswered(facts: &Facts) -> Option<Diagnosis> {
+    let of_claim = facts.volumes.values().filter_map(|answer| answer.as_ref().err());
+    let of_claim = of_claim.chain(facts.allocs.values().filter_map(|answer| answer.as_ref().err()));
+    let of_nodes = facts.nodes.values().filter_map(|answer| answer.as_ref().err());
+    let of_nodes =
+        of_nodes.chain(facts.plugins.values().filter_map(|answer| answer.as_ref().err()));
+    let unanswered = |problem: &&Problem| !super::is_none(problem);
+    let claim = of_claim.map(|one| (CLAIM.name, one)).find(|(_, one)| unanswered(one));
+    let registry = of_nodes.map(|one| (PLUGIN_REGISTRY.name, one)).find(|(_, one)| unanswered(one));
+    let (service, problem) = claim.or(registry)?;
+    let names = &facts.names;
+    let name = names.volume.as_ref().map(ToString::to_string);
+    let name = name.or_else(|| names.node.as_ref().map(ToString::to_string)).unwrap_or_default();
+    Some(about(name, away(facts, service, problem)))
+}
+
+fn about(name: String, finding: Finding) -> Diagnosis {
+    Diagnosis {
+        subject: name,
+        namespace: None,
+        state: "not known".to_owned(),
+        since: None,
+        finding,
+        also: Vec::new(),
+        not_known: Vec::new(),
+    }
+}
+
+/// A service that did not answer, or could not read the bus.
+pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
+    let answers = facts.services.get(service).is_some_and(Result::is_ok);
+    let finding = match problem.code {
+        Code::BusUnavailable => Finding::new(
+            Cause::BusAway,
+            Actor::You,
+            "nats-server cannot read or store: it has no leader, or a server is away",
+        )
+        .next("nats server report jetstream   # with the system account: which servers are there")
+        .next("nats stream info KV_berth-volumes"),
+        _ if !answers => Finding::new(
+            Cause::ServiceAway,
+            Actor::You,
+            format!("no {service} answers, so nothing can be claimed or released"),
+        )
+        .next(format!("nats micro ping {service}"))
+        .next(next::start_service(service, "a host where it is to run")),
+        code => Finding::new(
+            Cause::ServiceAway,
+            Actor::You,
+            format!("{service} is there and does not answer this: {}", problem.message),
+        )
+        .next(format!("berth explain {code}"))
+        .next(format!("nats micro info {service}")),
+    };
+    finding.shown_by([problem.to_string()])
+}
+
+/// What keeps services from doing what the claim needs: none of a kind, or a wrong clock.
+pub fn in_the_way(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
+    wrong_clock(facts, &[CLAIM.name, VOLUMEWATCHER.name]).or_else(|| no_watcher(facts, claim))
+}
+
+/// A service whose clock is too far off for the deadlines of calls.
+pub fn wrong_clock(facts: &Facts, services: &[&'static str]) -> Option<Finding> {
+    let (service, skew_ms) = services.iter().find_map(|name| {
+        let skew_ms = facts.services.get(name)?.as_ref().ok()?.clock_skew_ms?;
+        is_wrong(skew_ms).then_some((name, skew_ms))
+    })?;
+    let seconds = skew_ms / 1000;
+    Some(
+        Finding::new(
+            Cause::ClockWrong,
+            Actor::You,
+            format!(
+                "the clock of {service} is {seconds:+} s off nats-server's, and calls end at \
+                 deadlines that are compared by clocks"
+            ),
+        )
+        .shown_by([format!("nats micro info {service}: clock_skew_ms {skew_ms}")])
+        .next("chronyc makestep   # on the host of that service; or whatever sets its clock")
+        .next(format!("nats micro info {service}")),
+    )
+}
+
+/// Whether calls cannot rely on such a clock.
+pub fn is_wrong(skew_ms: i64) -> bool {
+    u128::from(skew_ms.unsigned_abs()) > CLOCK_MARGIN.as_millis()
+}
+
+/// A release without anybody who makes its calls.
+fn no_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
+    let problem = facts.services.get(VOLUMEWATCHER.name)?.as_ref().err()?;
+    let under_way = claim.attempt.as_ref().is_some_and(|attempt| facts.now <= attempt.ends());
+    let is_release = match claim.state {
+        State::Unpublishing | State::NodeDetached => true,
+        State::Taken => claim.step == Some(CallKind::NodeDetach),
+        State::Waiting | State::Publishing => false,
+    };
+    if !is_release || under_way {
+        return None;
+    }
+    Some(
+        Finding::new(
+            Cause::NobodyWorks,
+            Actor::You,
+            "no berth-volumewatcher answers, and it makes each call of a release".to_owned(),
+        )
+        .shown_by([
+            format!("nats micro ping {}: {}", VOLUMEWATCHER.name, problem.message),
+            format!(
+                "the claim of {} waits for {}",
+                claim.alloc,
+                claim.waits_for.as_deref().unwrap_or("its release")
+            ),
+        ])
+        .next(next::start_service(VOLUMEWATCHER.name, "a host where it is to run"))
+        .next(format!("nats micro ping {}", VOLUMEWATCHER.name)),
+    )
+}

@@ -1,0 +1,527 @@
+//! Each cause from facts of its own, and the order in which one hides another.
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
+use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
+use clap::Parser as _;
+use serde_json::{Value, json};
+
+use super::facts::ServiceInfo;
+use super::{Actor, Cause, Diagnosis, Facts, Names, diagnose};
+use crate::args::Cli;
+use crate::show;
+use crate::why::Diagnoses;
+
+fn at(s: u64) -> Timestamp {
+    Timestamp::from_unix_ms(1_795_262_400_000 + s * 1000)
+}
+
+fn n1() -> NodeId {
+    NodeId::new("n1").unwrap()
+}
+
+fn data() -> VolumeKey {
+    VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap())
+}
+
+fn with(mut base: Value, more: Value) -> Value {
+    let (Some(fields), Value::Object(more)) = (base.as_object_mut(), more) else {
+        panic!("objects")
+    };
+    fields.extend(more);
+    base
+}
+
+fn claim(more: Value) -> Value {
+    let claim = json!({"namespace": "default", "volume": "data", "alloc": "a", "state": "taken",
+        "node": "n1", "mode": "write", "since": at(0), "epoch": 7});
+    with(claim, more)
+}
+
+fn volume(claims: &[Value], more: Value) -> Value {
+    let volume = json!({"id": "data", "namespace": "default", "plugin": "p", "external_id": "data",
+        "capabilities": [], "claims": claims, "create_index": 1, "modify_index": 2,
+        "health": {"healthy": true, "description": "", "nodes": {"healthy": 1, "expected": 1}}});
+    with(volume, more)
+}
+
+fn mount(more: Value) -> Value {
+    let mount = json!({"namespace": "default", "volume": "data", "alloc": "a", "epoch": 7,
+        "plugin": "p", "path": "/s/target", "mounted": true, "state": "published",
+        "since": at(0), "health": "well"});
+    with(mount, more)
+}
+
+fn agent(mounts: &[Value], work: &[Value], failures: &[Value]) -> Value {
+    json!({"node": "n1", "since": at(0), "mounts": mounts, "work": work, "failures": failures,
+        "controllers": []})
+}
+
+fn work(step: &str, rpc: &str, hung: bool) -> Value {
+    json!({"namespace": "default", "volume": "data", "alloc": "a", "step": step, "since": at(50),
+        "rpc": rpc, "rpc_since": at(60), "hung": hung})
+}
+
+fn instance(half: &str, healthy: bool) -> Value {
+    json!({"plugin": "p", "node": "n1", "half": half, "healthy": healthy,
+        "description": "it says why", "version": "1", "since": at(0)})
+}
+
+fn node(more: Value) -> Value {
+    let node = json!({"id": "n1", "state": "ready", "since": at(0), "revision": 12,
+        "clock_skew_ms": 3, "version": "0", "boot_id": "b", "instances":
+        [instance("node", true)]});
+    with(node, more)
+}
+
+fn plugin(healthy: bool) -> Value {
+    let count = json!({"healthy": u32::from(healthy), "expected": 1});
+    json!({"id": "p", "provider": "p", "versions": [], "controllers": count, "nodes": count,
+        "attaches": true, "instances": [instance("controller", healthy), instance("node", true)]})
+}
+
+fn away() -> Problem {
+    Problem::new(Code::NoResponder, "nobody answers")
+}
+
+/// Everything is well, and `a` has the volume mounted.
+fn well() -> Facts {
+    let mut facts = Facts {
+        now: at(100),
+        names: Names { volume: Some(data().volume), ..Names::default() },
+        ..Facts::default()
+    };
+    set_volume(&mut facts, &[claim(json!({}))], json!({}));
+    set_agent(&mut facts, &agent(&[mount(json!({}))], &[], &[]));
+    set_node(&mut facts, json!({}));
+    set_plugin(&mut facts, true);
+    for service in [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER] {
+        facts.services.insert(service.name, Ok(ServiceInfo { clock_skew_ms: Some(2) }));
+    }
+    facts
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn set_volume(facts: &mut Facts, claims: &[Value], more: Value) {
+    facts.volumes.insert(data(), Ok(read(volume(claims, more))));
+}
+
+fn set_agent(facts: &mut Facts, agent: &Value) {
+    facts.agents.insert(n1(), Ok(read(agent.clone())));
+}
+
+fn set_node(facts: &mut Facts, more: Value) {
+    facts.nodes.insert(n1(), Ok(read(node(more))));
+}
+
+fn set_plugin(facts: &mut Facts, healthy: bool) {
+    facts.plugins.insert(PluginId::new("p").unwrap(), Ok(read(plugin(healthy))));
+}
+
+/// The claim is being released, and the last try said this.
+fn releasing(facts: &mut Facts, state: &str, error: &str) {
+    let step = if state == "node-detached" { "controller.unpublish" } else { "agent.detach" };
+    let failed = claim(json!({"state": state, "step": step, "tries": 3, "error": error,
+        "next_try": at(105), "waits_for": format!("{step}, again")}));
+    set_volume(facts, &[failed], json!({}));
+}
+
+fn leaves(facts: &mut Facts) {
+    releasing(facts, "unpublishing", "agent.detach: the agent of node n1 did not answer");
+}
+
+fn no_agent(facts: &mut Facts) {
+    facts.agents.insert(n1(), Err(away()));
+}
+
+type Change = fn(&mut Facts);
+
+const OPERATOR: &str = "the operator of plugin p";
+const NOBODY: &str = "nobody: it goes on by itself";
+
+/// What is changed of facts that are well, and what is told then.
+const CASES: &[(Change, Cause, &str, &str)] = &[
+    (|_| {}, Cause::Nothing, NOBODY, "nothing to do"),
+    (no_agent, Cause::AgentAway, "you", "its lease has not run out yet"),
+    (
+        |facts| {
+            no_agent(facts);
+            set_node(facts, json!({"state": "down"}));
+        },
+        Cause::NodeDown,
+        "you",
+        "node n1 is down for 100s",
+    ),
+    (
+        |facts| set_agent(facts, &agent(&[], &[work("agent.mount", "NodeStageVolume", true)], &[])),
+        Cause::PluginHangs,
+        OPERATOR,
+        "plugin p on node n1 has not answered NodeStageVolume for 40s",
+    ),
+    (
+        |facts| {
+            set_agent(facts, &agent(&[], &[work("agent.mount", "NodeStageVolume", false)], &[]));
+        },
+        Cause::UnderWay,
+        NOBODY,
+        "node n1 is at NodeStageVolume for 40s",
+    ),
+    (
+        |facts| {
+            let failure = json!({"namespace": "default", "volume": "data", "alloc": "a",
+                "step": "agent.mount", "tries": 2, "at": at(90),
+                "error": "NodeStageVolume on /s: INTERNAL: no such export"});
+            set_agent(facts, &agent(&[mount(json!({"state": "begun"}))], &[], &[failure]));
+        },
+        Cause::PluginRefuses,
+        OPERATOR,
+        "plugin p on node n1 answers NodeStageVolume with INTERNAL",
+    ),
+    (
+        |facts| set_agent(facts, &agent(&[], &[], &[])),
+        Cause::NotAskedFor,
+        "you",
+        "nobody asks node n1 to mount it",
+    ),
+    (
+        |facts| set_agent(facts, &agent(&[mount(json!({"health": "missing"}))], &[], &[])),
+        Cause::MountMissing,
+        "you",
+        "the mount of a on node n1 is gone",
+    ),
+    (
+        |facts| {
+            let dead = json!({"health": "dead", "health_since": at(70), "trouble": "ENOTCONN"});
+            set_agent(facts, &agent(&[mount(dead)], &[], &[]));
+        },
+        Cause::MountDead,
+        "you",
+        "fails for 30s",
+    ),
+    (
+        |facts| set_agent(facts, &agent(&[mount(json!({"health": "hung"}))], &[], &[])),
+        Cause::MountHangs,
+        OPERATOR,
+        "does not answer",
+    ),
+    (
+        |facts| {
+            leaves(facts);
+            set_node(facts, json!({"attributes": {"journal": "No space left on device"}}));
+        },
+        Cause::JournalFault,
+        "you",
+        "can write nothing to its journal",
+    ),
+    (
+        |facts| {
+            leaves(facts);
+            facts.nodes.insert(n1(), Err(Problem::new(Code::NoSuchNode, "n1")));
+        },
+        Cause::NodeUnknown,
+        "you",
+        "nobody knows node n1",
+    ),
+    (
+        |facts| {
+            leaves(facts);
+            set_node(facts, json!({"instances": [instance("node", false)]}));
+        },
+        Cause::PluginDown,
+        OPERATOR,
+        "plugin p is unhealthy on node n1",
+    ),
+    (
+        |facts| {
+            leaves(facts);
+            let hung = work("agent.detach", "NodeUnpublishVolume", true);
+            set_agent(facts, &agent(&[mount(json!({}))], &[hung], &[]));
+        },
+        Cause::PluginHangs,
+        OPERATOR,
+        "has not answered NodeUnpublishVolume for 40s",
+    ),
+    (
+        |facts| {
+            releasing(
+                facts,
+                "unpublishing",
+                "agent.detach: process 7 (sh), process 8 (cat) have \
+                it mounted (BERTH0224)",
+            );
+        },
+        Cause::HeldByProcess,
+        "you",
+        "on node n1, by process 7 (sh), process 8 (cat)",
+    ),
+    (
+        |facts| {
+            releasing(
+                facts,
+                "node-detached",
+                "ControllerUnpublishVolume on /s: NOT_FOUND: none \
+                [node n1] (BERTH0206)",
+            );
+        },
+        Cause::PluginRefuses,
+        OPERATOR,
+        "answers ControllerUnpublishVolume with NOT_FOUND",
+    ),
+    (
+        |facts| {
+            releasing(
+                facts,
+                "node-detached",
+                "ControllerUnpublishVolume on /s: ABORTED: locked \
+                [node n1]",
+            );
+        },
+        Cause::PluginRetries,
+        "at the latest at 2026-11-21T12:01:45",
+        "which it calls temporary",
+    ),
+    (
+        |facts| {
+            releasing(facts, "node-detached", "controller.unpublish: not there");
+            set_plugin(facts, false);
+        },
+        Cause::PluginDown,
+        OPERATOR,
+        "the controller of plugin p on node n1 is unhealthy",
+    ),
+    (
+        |facts| {
+            let full = claim(json!({"state": "publishing", "step": "controller.publish",
+                "exhausted": true, "tries": 1, "error": "RESOURCE_EXHAUSTED: 16 volumes"}));
+            set_volume(facts, &[full], json!({}));
+        },
+        Cause::NoRoom,
+        "you",
+        "no room for one more volume on node n1",
+    ),
+    (
+        |facts| {
+            let next = claim(json!({"alloc": "b", "node": "n2", "state": "waiting"}));
+            set_volume(facts, &[next], json!({}));
+        },
+        Cause::UnderWay,
+        NOBODY,
+        "it waits for its turn",
+    ),
+    (
+        |facts| {
+            let ended = json!({"step": "agent.detach", "waits_for": "its release: …"});
+            set_volume(facts, &[claim(ended)], json!({}));
+            facts.services.insert(VOLUMEWATCHER.name, Err(away()));
+        },
+        Cause::NobodyWorks,
+        "you",
+        "no berth-volumewatcher answers",
+    ),
+    (
+        |facts| {
+            leaves(facts);
+            let skew = ServiceInfo { clock_skew_ms: Some(-600_000) };
+            facts.services.insert(CLAIM.name, Ok(skew));
+        },
+        Cause::ClockWrong,
+        "you",
+        "the clock of berth-claim is -600 s off",
+    ),
+    (
+        |facts| {
+            let waits = "the server to store the next write to bucket berth-volumes; since …";
+            let step = json!({"step": "agent.detach", "state": "unpublishing", "waits_for": waits});
+            set_volume(facts, &[claim(step)], json!({}));
+        },
+        Cause::StoreFault,
+        "you",
+        "nats-server stores no writes",
+    ),
+    (
+        |facts| {
+            let key = (Namespace::default(), AllocId::new("a").unwrap());
+            let record = UnreadableRecord {
+                key: "default.a".to_owned(),
+                code: Code::DamagedRecord,
+                error: "EOF".to_owned(),
+            };
+            facts.allocs.insert(key, Err(record.problem()));
+        },
+        Cause::RecordUnreadable,
+        "you",
+        "a record is damaged",
+    ),
+    (
+        |facts| {
+            facts.volumes.insert(data(), Err(away()));
+            facts.services.insert(CLAIM.name, Err(away()));
+        },
+        Cause::ServiceAway,
+        "you",
+        "no berth-claim answers",
+    ),
+    (
+        |facts| {
+            let lost = "the bucket cannot be read now";
+            facts.volumes.insert(data(), Err(Problem::new(Code::BusUnavailable, lost)));
+        },
+        Cause::BusAway,
+        "you",
+        "it has no leader",
+    ),
+    (
+        |facts| set_volume(facts, &[], json!({"registered_twice": ["volume copy"]})),
+        Cause::RegisteredTwice,
+        "you",
+        "the same volume of its plugin as volume copy",
+    ),
+    (
+        |facts| set_volume(facts, &[], json!({"unaccounted": ["on node n1, /s/target of a"]})),
+        Cause::MountUnaccounted,
+        "you",
+        "no claim covers it",
+    ),
+    (
+        |facts| {
+            let refusal = json!({"at": at(90), "step": "controller.publish", "code": "BERTH0206",
+                "message": "ControllerPublishVolume on /s: NOT_FOUND: no such volume"});
+            set_volume(facts, &[], json!({"last_refusal": refusal}));
+            let fits = json!([{"node": "n1", "fits": true}]);
+            facts.placements.insert((data(), None), Ok(read(fits)));
+        },
+        Cause::Refused,
+        OPERATOR,
+        "the last request for it was refused 10s ago: ControllerPublishVolume",
+    ),
+    (
+        |facts| {
+            let mount = json!({"state": "failing", "since": at(80), "tries": 4,
+                "error": "no such device"});
+            set_volume(facts, &[claim(json!({"mount": mount}))], json!({}));
+            set_agent(facts, &agent(&[], &[], &[]));
+        },
+        Cause::MountFails,
+        "you",
+        "node n1 could not mount the volume: no such device",
+    ),
+    (
+        |facts| {
+            set_volume(facts, &[], json!({}));
+            let far = json!([{"node": "n1", "fits": false, "obstacles": [{"volume": "data",
+                "code": "BERTH0218", "message": "out of reach"}]}]);
+            facts.placements.insert((data(), None), Ok(read(far)));
+        },
+        Cause::PlacementRefuses,
+        "you",
+        "each of 1 nodes refuses it",
+    ),
+];
+
+fn first(facts: &Facts) -> Diagnosis {
+    diagnose(facts).into_iter().next().unwrap()
+}
+
+#[test]
+fn each_cause_is_told_with_who_must_act() {
+    for (change, cause, who, part) in CASES {
+        let mut facts = well();
+        change(&mut facts);
+        let told = first(&facts);
+        assert_eq!(told.finding.cause, *cause, "{part}: {told:#?}");
+        assert!(told.finding.who.to_string().contains(who), "{part}: {told:#?}");
+        assert!(told.finding.sentence.contains(part), "{part}: {told:#?}");
+        let is_well = *cause == Cause::Nothing;
+        assert!(is_well || told.finding.who != Actor::You || !told.finding.next.is_empty());
+    }
+}
+
+#[test]
+fn every_command_runs_as_it_is_printed() {
+    for (change, ..) in CASES {
+        let mut facts = well();
+        change(&mut facts);
+        for command in first(&facts).finding.next {
+            let line = command.split("   #").next().unwrap_or_default();
+            for left_open in ["VOLUME", "ALLOC", "NODE", "PLUGIN"] {
+                assert!(!line.contains(left_open), "{line}");
+            }
+            let mut words = line.split_whitespace().peekable();
+            if words.peek() == Some(&"berth") {
+                let parsed = Cli::try_parse_from(words);
+                assert!(parsed.is_ok(), "{line}: {parsed:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_waits_is_told_what_keeps_the_holder() {
+    let mut facts = well();
+    let holder = claim(json!({"state": "unpublishing", "step": "agent.detach", "tries": 1,
+        "error": "agent.detach: x (BERTH0207)"}));
+    let next = claim(json!({"alloc": "b", "node": "n2", "state": "waiting",
+        "waits_for": "its turn, after a on n1 (unpublishing)"}));
+    set_volume(&mut facts, &[holder, next.clone()], json!({}));
+    let hung = work("agent.detach", "NodeUnpublishVolume", true);
+    set_agent(&mut facts, &agent(&[mount(json!({}))], &[hung], &[]));
+    let told = first(&facts);
+    assert_eq!(told.finding.cause, Cause::PluginHangs);
+    assert!(told.also[0].starts_with("waiting by b on n2: b waits for a: plugin p"), "{told:#?}");
+
+    // Behind a holder that is well nothing is wrong.
+    set_volume(&mut facts, &[claim(json!({})), next], json!({}));
+    set_agent(&mut facts, &agent(&[mount(json!({}))], &[], &[]));
+    let told = first(&facts);
+    assert_eq!((told.finding.cause, told.finding.who), (Cause::HeldByOthers, Actor::NOBODY));
+    assert!(told.finding.sentence.starts_with("a on node n1 has held the volume"));
+}
+
+#[test]
+fn the_earlier_cause_hides_the_later_one() {
+    let mut facts = well();
+    // A plugin hangs, on a node that is down, while no server stores and the clock is off.
+    let waits = "the server to store the next write to bucket berth-volumes";
+    let hung = work("agent.detach", "NodeUnpublishVolume", true);
+    let leaving =
+        |more| claim(with(json!({"state": "unpublishing", "step": "agent.detach"}), more));
+    set_agent(&mut facts, &agent(&[mount(json!({}))], &[hung], &[]));
+    set_node(&mut facts, json!({"state": "down", "clock_skew_ms": 9_000}));
+    set_volume(&mut facts, &[leaving(json!({"waits_for": waits}))], json!({}));
+    let mut seen = vec![first(&facts).finding.cause];
+    set_volume(&mut facts, &[leaving(json!({}))], json!({}));
+    seen.push(first(&facts).finding.cause);
+    set_node(&mut facts, json!({"state": "down"}));
+    seen.push(first(&facts).finding.cause);
+    set_node(&mut facts, json!({}));
+    seen.push(first(&facts).finding.cause);
+    let causes = [Cause::StoreFault, Cause::ClockWrong, Cause::NodeDown, Cause::PluginHangs];
+    assert_eq!(seen, causes);
+    assert!(causes.is_sorted());
+}
+
+#[test]
+fn what_is_well_is_one_line_and_what_is_not_is_one_screen() {
+    let mut facts = well();
+    let shown = |facts: &Facts| show::why(&Diagnoses { diagnoses: diagnose(facts) }, facts.now);
+    let line = "volume data: taken by a on n1, mounted for 100s; nothing to do\n";
+    assert_eq!(shown(&facts), line);
+    no_agent(&mut facts);
+    let screen = shown(&facts);
+    for label in ["cause:", "evidence:", "who acts:  you", "next:", "not known:"] {
+        assert!(screen.contains(label), "{label} is not in\n{screen}");
+    }
+    assert!(screen.lines().count() < 24, "{screen}");
+}
+
+#[test]
+fn nothing_is_told_of_what_nobody_has() {
+    let mut facts = well();
+    facts.volumes.insert(data(), Err(Problem::new(Code::NoSuchVolume, "none")));
+    assert_eq!(diagnose(&facts), []);
+}

@@ -1,0 +1,233 @@
+//! Why a volume stands as it does: by the claim that is worst off, or because nobody has it.
+
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::query::RefusedRequest;
+use berth_contract::message::volume::{NodePlacement, VolumeStatus};
+use berth_contract::problem::Problem;
+use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
+use berth_domain::{PluginId, VolumeId, VolumeKey};
+
+use super::claim::{self, Case};
+use super::{
+    Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, next, node, plugin, service,
+    words,
+};
+use crate::span::ago;
+
+/// Claims of one volume that are told beside the one that decides.
+const ALSO_MAX: usize = 5;
+
+/// What is found out about a volume of the names' namespace; none when there is no such volume.
+pub fn diagnose(facts: &Facts, id: &VolumeId) -> Option<Diagnosis> {
+    let diagnosis = |state: String, finding| Diagnosis {
+        subject: format!("volume {id}"),
+        namespace: Some(facts.namespace.clone()),
+        state,
+        since: None,
+        finding,
+        also: Vec::new(),
+        not_known: Vec::new(),
+    };
+    let volume = match facts.volume(id)? {
+        Ok(volume) => volume,
+        Err(problem) if is_unreadable(problem) => {
+            return Some(diagnosis("not known".to_owned(), claim::of_unreadable(problem)));
+        }
+        Err(problem) if is_none(problem) => return None,
+        // Whether there is such a volume is not known; what else has the name is told.
+        Err(problem) => {
+            let known = other_names(facts);
+            let finding = service::away(facts, CLAIM.name, problem);
+            return (!known).then(|| diagnosis("not known".to_owned(), finding));
+        }
+    };
+    let worst = worst(facts, &volume.claims);
+    let of_volume = of_volume(facts, volume, worst.is_some());
+    let mut told = match (worst, of_volume) {
+        (Some((case, found)), of_volume) => {
+            let finding = of_volume.filter(|one| one.cause < found.cause).unwrap_or(found);
+            // What a claim said before its record could not be read may not hold now.
+            let state = match finding.cause {
+                Cause::RecordUnreadable => "not known".to_owned(),
+                _ => claim::state(&case),
+            };
+            let told = diagnosis(state, finding);
+            let since = Some(case.claim.since);
+            let also = also(facts, &volume.claims, case.claim);
+            Diagnosis { since, also, not_known: not_known(&case), ..told }
+        }
+        (None, Some(finding)) => diagnosis("not claimed".to_owned(), finding),
+        (None, None) => {
+            let free = "nobody claims it, and it can be claimed; nothing to do";
+            diagnosis("free".to_owned(), Finding::new(Cause::Nothing, Actor::NOBODY, free))
+        }
+    };
+    if let Some(closing) = &volume.closing {
+        told.state += ", being deregistered";
+        told.since = told.since.or(Some(closing.since));
+        told.also
+            .push(format!("it is deregistered once its last claim is gone: {}", closing.reason));
+    }
+    Some(told)
+}
+
+/// Whether something else has the name for certain.
+fn other_names(facts: &Facts) -> bool {
+    let nodes = facts.names.node.as_ref().and_then(|id| facts.nodes.get(id));
+    let plugins = facts.names.plugin.as_ref().and_then(|id| facts.plugins.get(id));
+    nodes.is_some_and(Result::is_ok) || plugins.is_some_and(Result::is_ok)
+}
+
+/// The claim whose cause decides over those of the others, with it.
+pub fn worst<'a>(facts: &'a Facts, claims: &'a [ClaimStatus]) -> Option<(Case<'a>, Finding)> {
+    let found = claims.iter().map(|one| {
+        let case = Case { facts, claim: one };
+        (case, claim::find(&case))
+    });
+    found.min_by_key(|(case, found)| (found.cause, case.claim.since))
+}
+
+/// The other claims, one line each.
+fn also(facts: &Facts, claims: &[ClaimStatus], told: &ClaimStatus) -> Vec<String> {
+    let others = claims.iter().filter(|one| one.alloc != told.alloc);
+    let line = |one: &ClaimStatus| {
+        let case = Case { facts, claim: one };
+        format!("{}: {}", claim::state(&case), claim::find(&case).sentence)
+    };
+    let mut lines: Vec<String> = others.clone().take(ALSO_MAX).map(line).collect();
+    match others.count().saturating_sub(ALSO_MAX) {
+        0 => {}
+        more => lines.push(format!("and {more} more claims")),
+    }
+    lines
+}
+
+/// What could not be read about a claim.
+pub fn not_known(case: &Case<'_>) -> Vec<String> {
+    let node = &case.claim.node;
+    let told = |what: &str, problem: &Problem| format!("{what}: {}", problem.message);
+    let of_node = case.node().and_then(|one| one.as_ref().err());
+    let of_node = of_node.filter(|problem| !is_none(problem));
+    let of_agent = case.agent().and_then(|one| one.as_ref().err());
+    let of_node = of_node.map(|problem| told(&format!("how node {node} is"), problem));
+    let of_agent = of_agent.map(|problem| told(&format!("what node {node} has mounted"), problem));
+    of_node.into_iter().chain(of_agent).collect()
+}
+
+/// What is wrong with the volume itself, whoever claims it.
+fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<Finding> {
+    let id = &volume.id;
+    if let Some(record) = volume.unreadable.first() {
+        return Some(claim::of_unreadable(&record.problem()));
+    }
+    if !volume.registered_twice.is_empty() {
+        let others = volume.registered_twice.join(" and ");
+        let finding = Finding::new(
+            Cause::RegisteredTwice,
+            Actor::You,
+            format!("it is the same volume of its plugin as {others}, so neither is granted"),
+        );
+        let finding = finding.shown_by([format!("{}: {}", volume.plugin, volume.external_id)]);
+        return Some(finding.next(format!(
+            "berth volume deregister {}{}   # or the other one, once its allocs are stopped",
+            next::quoted(id.as_str()),
+            Facts::namespace_option(&volume.namespace)
+        )));
+    }
+    if !volume.unaccounted.is_empty() {
+        let finding = Finding::new(
+            Cause::MountUnaccounted,
+            Actor::You,
+            "it is mounted where no claim covers it, so no other node is granted it",
+        );
+        let nodes = facts.nodes.values().filter_map(|node| node.as_ref().ok());
+        let of = |one: &&berth_contract::message::registry::NodeStatus| {
+            let key = (&volume.namespace, id);
+            one.unaccounted.iter().any(|mount| (&mount.namespace, &mount.volume) == key)
+        };
+        let node = nodes.filter(of).map(|node| node.id.to_string()).next();
+        let node = node.or_else(|| {
+            let said = volume.unaccounted[0].strip_prefix("on node ")?;
+            Some(said.split_once(',')?.0.to_owned())
+        });
+        return Some(finding.shown_by(volume.unaccounted.clone()).next(format!(
+            "berth node unmount {} {}{}   # once its workload there has ended",
+            next::quoted(node.as_deref().unwrap_or_default()),
+            next::quoted(id.as_str()),
+            Facts::namespace_option(&volume.namespace)
+        )));
+    }
+    if is_claimed {
+        return None;
+    }
+    let services = [CLAIM.name, PLUGIN_REGISTRY.name, VOLUMEWATCHER.name];
+    if let Some(finding) = service::wrong_clock(facts, &services) {
+        return Some(finding);
+    }
+    if !volume.health.healthy {
+        return Some(match facts.plugin(&volume.plugin) {
+            Some(found) => plugin::worst_half(facts, found),
+            None => plugin::not_known(&volume.plugin),
+        });
+    }
+    let key = VolumeKey::new(volume.namespace.clone(), id.clone());
+    let places = facts.placements.get(&(key, None))?.as_ref().ok()?;
+    refused_everywhere(volume, places).or_else(|| {
+        let refusal = volume.last_refusal.as_ref()?;
+        let lasts = !refusal.code.retryable() || words::grpc_code(&refusal.message).is_some();
+        (lasts && is_of_claim(refusal)).then(|| last_refusal(facts, &volume.plugin, refusal))
+    })
+}
+
+/// Whether it was asked to use the volume, and not to change its registration.
+pub fn is_of_claim(refusal: &RefusedRequest) -> bool {
+    let step = refusal.step.as_str();
+    step.starts_with("node.") || ["claim.take", "controller.publish", "agent.mount"].contains(&step)
+}
+
+/// What the last request for a volume was refused with: nothing has been granted since.
+pub fn last_refusal(facts: &Facts, plugin: &PluginId, refusal: &RefusedRequest) -> Finding {
+    let RefusedRequest { at, step, code, message, trace, .. } = refusal;
+    let who = match words::grpc_code(message) {
+        Some(_) => Actor::PluginOperator(plugin.clone()),
+        None => Actor::You,
+    };
+    let since = ago(*at, facts.now);
+    let sentence = format!("the last request for it was refused {since} ago: {message}");
+    let told = format!("{step} was refused at {at} with {code}");
+    let finding = Finding::new(Cause::Refused, who, sentence).shown_by([told]);
+    let finding = finding.next(format!("berth explain {code}"));
+    match trace {
+        Some(trace) => finding.next(format!("berth trace {trace}")),
+        None => finding,
+    }
+}
+
+/// No node may host the volume.
+fn refused_everywhere(volume: &VolumeStatus, places: &[NodePlacement]) -> Option<Finding> {
+    if places.iter().any(|place| place.fits) {
+        return None;
+    }
+    let down = |node: &NodePlacement| node.obstacles.iter().any(|one| node::is_of_node(one.code));
+    let sentence = match places.len() {
+        0 => "no node is known, so it can be claimed nowhere".to_owned(),
+        _ if places.iter().all(down) => "no node is there to host it".to_owned(),
+        many => format!("each of {many} nodes refuses it"),
+    };
+    let told = places.iter().take(ALSO_MAX).filter_map(|place| {
+        let first = place.obstacles.first();
+        first.map(|one| format!("{}: {} ({})", place.node, one.message, one.code))
+    });
+    let finding = Finding::new(Cause::PlacementRefuses, Actor::You, sentence).shown_by(told);
+    let codes: Vec<_> =
+        places.iter().flat_map(|place| &place.obstacles).map(|one| one.code).collect();
+    let finding = finding.next(format!(
+        "berth volume placement --volume {}{}",
+        next::quoted(volume.id.as_str()),
+        Facts::namespace_option(&volume.namespace)
+    ));
+    Some(match codes.first() {
+        Some(code) => finding.next(format!("berth explain {code}")),
+        None => finding.next("berth node status"),
+    })
+}

@@ -1,0 +1,73 @@
+//! What the error of a try says of itself: its gRPC code, its code of Berth's, the node it names.
+
+/// gRPC codes, as errors of plugin calls name them.
+const GRPC_CODES: [&str; 16] = [
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+/// Codes by which a plugin says that the same call may succeed later.
+const TEMPORARY: [&str; 4] = ["CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "UNAVAILABLE"];
+
+/// The gRPC code that an error names first.
+pub fn grpc_code(error: &str) -> Option<&'static str> {
+    let mut words = error.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+    words.find_map(|word| GRPC_CODES.into_iter().find(|code| *code == word))
+}
+
+/// Whether the plugin says by its code that the same call may succeed later.
+pub fn is_temporary(code: &str) -> bool {
+    TEMPORARY.contains(&code)
+}
+
+/// Whether the error has this code of Berth's.
+pub fn has_code(error: &str, code: berth_contract::code::Code) -> bool {
+    error.contains(code.as_str())
+}
+
+/// The node whose agent an error names last: the one that made the call.
+pub fn node(error: &str) -> Option<&str> {
+    let (_, rest) = error.rsplit_once("[node ")?;
+    Some(rest.split_once(']')?.0)
+}
+
+/// The CSI call that an error names, such as `NodeUnpublishVolume`.
+pub fn rpc(error: &str) -> Option<&str> {
+    let mut words = error.split(|c: char| !c.is_ascii_alphanumeric());
+    words.find(|word| {
+        (word.starts_with("Node") || word.starts_with("Controller")) && word.ends_with("Volume")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::code::Code;
+
+    use super::*;
+
+    #[test]
+    fn an_error_says_its_codes_its_call_and_its_node() {
+        let error = "controller.unpublish: ControllerUnpublishVolume on /run/n2.sock: \
+                     FAILED_PRECONDITION: planted [node n2] (BERTH0206)";
+        assert_eq!(grpc_code(error), Some("FAILED_PRECONDITION"));
+        assert_eq!((rpc(error), node(error)), (Some("ControllerUnpublishVolume"), Some("n2")));
+        assert!(has_code(error, Code::PluginFailed) && !has_code(error, Code::StillBusy));
+        assert!(!is_temporary("FAILED_PRECONDITION") && is_temporary("UNAVAILABLE"));
+        let hung = "agent.detach: the agent of node n1 did not answer within 1.9s";
+        assert_eq!((grpc_code(hung), rpc(hung), node(hung)), (None, None, None));
+    }
+}

@@ -1,0 +1,105 @@
+//! `berth why` on real systems that are broken on purpose: it names the true cause, who must act,
+//! and commands that run as they are printed.
+
+mod claims;
+mod nodes;
+mod services;
+
+use std::time::Duration;
+
+use berth_contract::subject::AgentVerb;
+use berth_domain::NodeId;
+use berth_harness::process::binary;
+use berth_harness::wait;
+use berth_integration::System;
+use serde_json::{Value, json};
+
+/// How long a cause may take to show.
+const SOON: Duration = Duration::from_secs(40);
+
+/// Who is to act.
+pub const NOBODY: &str = "nobody";
+pub const OPERATOR: &str = "plugin-operator";
+pub const YOU: &str = "you";
+
+/// Commands that change nothing, so that a test can run them as they were printed.
+const LOOKING: [&str; 7] = ["status", "list", "instances", "events", "why", "explain", "placement"];
+
+/// The first screen that `berth why NAME` prints, for programs.
+pub async fn why(system: &System, name: &str) -> Result<Value, String> {
+    let (code, out) = berth(system, &["--json", "why", name]).await;
+    let told: Value = serde_json::from_str(&out).map_err(|_| format!("{code:?}: {out}"))?;
+    match told["diagnoses"][0].clone() {
+        Value::Null => Err(out),
+        first => Ok(first),
+    }
+}
+
+/// Waits until the first screen has this cause, this actor and this sentence, in which `…` stands
+/// for any text; then runs what it names as the next step.
+pub async fn tells(system: &System, name: &str, cause: &str, who: &str, sentence: &str) -> Value {
+    // It is built here where it is not yet, which takes longer than any answer.
+    binary("berth");
+    let told = wait::until(&format!("`berth why {name}` tells {cause}"), SOON, async || {
+        let told = why(system, name).await?;
+        let acts = match &told["who"] {
+            Value::String(who) => who.clone(),
+            other => {
+                other.as_object().and_then(|who| who.keys().next()).cloned().unwrap_or_default()
+            }
+        };
+        let is_so = told["cause"] == cause
+            && acts == who
+            && matches(sentence, told["sentence"].as_str().unwrap_or_default());
+        if is_so { Ok(told) } else { Err(format!("{told:#}")) }
+    })
+    .await;
+    for command in told["next"].as_array().into_iter().flatten() {
+        runs(system, command.as_str().unwrap()).await;
+    }
+    told
+}
+
+/// Whether the text is the pattern, in which `…` stands for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('…');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    for part in parts {
+        if part.is_empty() {
+            return true;
+        }
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.is_empty()
+}
+
+/// Runs a command of ours that only looks, as it was printed.
+async fn runs(system: &System, command: &str) {
+    let command = command.split("   #").next().unwrap_or_default();
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let [first, words @ ..] = &words[..] else { panic!("an empty command") };
+    if *first != "berth" || !words.iter().take(2).any(|word| LOOKING.contains(word)) {
+        return;
+    }
+    let (code, out) = berth(system, words).await;
+    assert!(matches!(code, Some(0 | 3 | 4)), "{command}: {code:?} {out}");
+}
+
+/// Runs `berth` to its end.
+pub async fn berth(system: &System, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = tokio::process::Command::new(binary("berth"));
+    command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
+    let ran = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
+    let ran = ran.unwrap().unwrap();
+    (ran.status.code(), String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+/// Asks a node's agent once to mount a volume, in line for it where others have it.
+async fn ask_to_mount(system: &System, alloc: &str, node: usize, volume: &str) {
+    system.alloc(alloc, node, volume, false).await;
+    let id = NodeId::new(format!("n{}", node + 1)).unwrap();
+    let body = json!({"namespace": "default", "alloc": alloc, "volume": volume, "wait": true});
+    let asked: Result<Value, _> = system.ask(&AgentVerb::Mount.subject(&id), &body).await;
+    assert!(asked.is_err(), "{asked:?}");
+}
