@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_bus::Call;
+use berth_bus::{Call, RequestError};
 use berth_contract::message::agent::{FailureStatus, MountHealth, WorkStatus};
 use berth_contract::message::claim::{Observe, Observed};
 use berth_contract::subject::Namespaced;
@@ -83,13 +83,17 @@ impl Observer {
                 () = sleep(pause) => {}
                 () = shutdown.requested() => return,
             }
-            let all_answered = self.report().await;
-            tries = if all_answered { 0 } else { tries + 1 };
+            let unanswered = self.report().await;
+            // Said once: an older claim service answers none.
+            if let Some(why) = unanswered.as_ref().filter(|_| tries == 0) {
+                tracing::warn!(why, "the claim service does not take reports of mounts; repeated");
+            }
+            tries = unanswered.map_or(0, |_| tries + 1);
         }
     }
 
-    /// Reports what has changed; whether each report was answered.
-    async fn report(&mut self) -> bool {
+    /// Reports what has changed; why a report was not answered, if one was not.
+    async fn report(&mut self) -> Option<String> {
         let now = clock::now();
         let observed = self.mounter.observations();
         self.reported.retain(|claim, _| observed.contains_key(claim));
@@ -107,14 +111,14 @@ impl Observer {
             }
         });
         let sent: Vec<_> = sent.buffer_unordered(SIDE_BY_SIDE).collect().await;
-        let mut all_answered = true;
+        let mut unanswered = None;
         for (claim, mount, answered) in sent {
-            all_answered &= answered;
-            if answered {
-                self.reported.insert(claim, ReportedMount { mount, at: now });
+            match answered {
+                Ok(()) => drop(self.reported.insert(claim, ReportedMount { mount, at: now })),
+                Err(error) => unanswered = Some(berth_service::process::chain(&error)),
             }
         }
-        all_answered
+        unanswered
     }
 
     /// A call that hangs is told once.
@@ -141,7 +145,11 @@ impl Observer {
 }
 
 impl Mounter {
-    async fn send_observation(&self, claim: &ClaimKey, mount: &NodeMount) -> bool {
+    async fn send_observation(
+        &self,
+        claim: &ClaimKey,
+        mount: &NodeMount,
+    ) -> Result<(), RequestError> {
         let (volume, alloc, epoch) = claim;
         let subject = Namespaced::ClaimObserve.subject(&volume.namespace);
         let request = Observe {
@@ -151,17 +159,9 @@ impl Mounter {
             mount: mount.clone(),
         };
         let call = Call::within(clock::begin_trace(), REQUEST_TIMEOUT);
-        match self.parts.bus.request::<Observed>(&subject, &request, &call).await {
-            Ok(Observed { recorded }) => {
-                tracing::debug!(%volume, %alloc, state = %mount.state, recorded, "reported");
-                true
-            }
-            Err(error) => {
-                let why = berth_service::process::chain(&error);
-                tracing::warn!(%volume, %alloc, state = %mount.state, why, "mount not reported");
-                false
-            }
-        }
+        let Observed { recorded } = self.parts.bus.request(&subject, &request, &call).await?;
+        tracing::debug!(%volume, %alloc, state = %mount.state, recorded, "reported");
+        Ok(())
     }
 
     /// What is done with each claim of this node.
