@@ -16,12 +16,13 @@ use crate::state::Shared;
 
 /// How long a status waits for the event stream.
 const READ_TIMEOUT: Duration = Duration::from_millis(250);
-/// Events of the volume's claims, after the refusal, among which a grant is looked for.
+/// Events of the volume and of its claims, each, after the refusal, among which a grant or a mount
+/// is looked for.
 const LATER_EVENTS_MAX: usize = 16;
 
 impl Shared {
-    /// The newest refusal that names the volume, or the alloc; none once a claim was granted after
-    /// it.
+    /// The newest refusal that names the volume, or the alloc; none once a claim was granted, or the
+    /// volume mounted, after it.
     pub async fn last_refusal(
         &self,
         namespace: &Namespace,
@@ -47,17 +48,18 @@ impl Shared {
         {
             return None;
         }
-        let claims = event_filter(of, Some("claim"), Some(volume.as_str()));
-        let mut sequence = newest.sequence;
-        for _ in 0..LATER_EVENTS_MAX {
-            let later = log.first_after(&claims, sequence, READ_TIMEOUT).await.ok()?;
-            let Some(later) = later else { break };
-            let is_meant = |event: &Event| alloc.is_none() || event.alloc.as_ref() == alloc;
-            let is_grant = |event: Event| event.event == EventName::ClaimTaken && is_meant(&event);
-            if serde_json::from_slice(&later.body).is_ok_and(is_grant) {
-                return None;
+        for kind in ["claim", "volume"] {
+            let later = event_filter(of, Some(kind), Some(volume.as_str()));
+            let mut sequence = newest.sequence;
+            for _ in 0..LATER_EVENTS_MAX {
+                let next = log.first_after(&later, sequence, READ_TIMEOUT).await.ok()?;
+                let Some(next) = next else { break };
+                let is_success = |event: Event| is_success(&event, alloc);
+                if serde_json::from_slice(&next.body).is_ok_and(is_success) {
+                    return None;
+                }
+                sequence = next.sequence;
             }
-            sequence = later.sequence;
         }
         Some(refusal)
     }
@@ -78,4 +80,10 @@ impl Shared {
             })
         })
     }
+}
+
+/// Whether the volume was granted or mounted, for the alloc where one is named.
+fn is_success(event: &Event, alloc: Option<&AllocId>) -> bool {
+    let is_meant = alloc.is_none() || event.alloc.as_ref() == alloc;
+    is_meant && matches!(event.event, EventName::ClaimTaken | EventName::VolumeMounted)
 }

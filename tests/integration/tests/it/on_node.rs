@@ -110,12 +110,19 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     becomes(&system, "vanishes", NodeMountState::Missing).await;
     is_shown(&system, "vanishes", "v", &["its mount is missing on node n1"]).await;
 
-    // The faults end, and the claims say so.
+    // The faults end, and the claims say so. What was refused before is no trouble any more.
+    let refused = system.volume_status("fails").await.unwrap().last_refusal;
+    assert!(refused.is_some_and(|refusal| refusal.message.contains("INTERNAL")));
     system.let_go();
     system.mount("h", 0, "hangs").await.unwrap();
     system.mount("f", 0, "fails").await.unwrap();
     becomes(&system, "hangs", NodeMountState::Mounted).await;
     becomes(&system, "fails", NodeMountState::Mounted).await;
+    wait::until("no refusal is shown", PATIENCE, || async {
+        let refused = system.volume_status("fails").await.unwrap().last_refusal;
+        refused.map_or(Ok(()), |refusal| Err(format!("{refusal:?}")))
+    })
+    .await;
 
     // Of a node that is away it is said that nothing is known.
     system.kill9(Part::Agent(0));
