@@ -177,7 +177,8 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
         of(Part::Size)
             .map(|row| {
                 let few = row.limit_per_second.map_or(String::new(), |few| {
-                    format!(", beside {} when there were few", grouped(few))
+                    let of = row.limit.as_deref().unwrap_or_default();
+                    format!(", beside {} {of}", grouped(few))
                 });
                 let rate = |rate| format!("{} a second{few}", grouped(rate));
                 let figure = match (row.rss_bytes, row.writes, row.p50_us) {

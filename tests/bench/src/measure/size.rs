@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use berth_bus::Bus;
 use berth_contract::subject::Namespaced;
 use berth_domain::Namespace;
 use berth_harness::wait;
@@ -42,8 +43,14 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let full = memory(&site)?;
     let among_many = claimed(&site, "late", effort).await?;
     let row = Row::new(Part::Size, format!("claims among {many} volumes"), AT_ONCE, 1);
-    let limit = "claims before there were as many";
+    let limit = "when there were few";
     rows.push(row.sample(&among_many).limit(limit, among_few.per_second));
+    let reader = tokio::spawn(read_lists(site.bus.clone()));
+    let beside_lists = claimed(&site, "read", effort).await?;
+    reader.abort();
+    let name = format!("claims among {many} volumes, while a client reads list after list");
+    let row = Row::new(Part::Size, name, AT_ONCE, 1).sample(&beside_lists);
+    rows.push(row.limit("with no reader", among_many.per_second));
     for (name, subject) in starts {
         rows.push(started(&site, name, &subject, effort).await?);
     }
@@ -79,6 +86,14 @@ async fn claimed(site: &Site, prefix: &str, effort: &Effort) -> Result<Sample, F
         rounds.extend(done.sample);
     }
     Sample::median(&rounds).ok_or_else(|| "nothing was claimed".into())
+}
+
+/// Reads the first page of all volumes, again and again.
+async fn read_lists(bus: Bus) -> Result<(), Fatal> {
+    loop {
+        let page = json!({"limit": 100});
+        ask::about(&bus, Namespaced::VolumeList, &Namespace::default(), &page).await?;
+    }
 }
 
 /// Every process of ours, and the server.
