@@ -1,5 +1,6 @@
 //! What a granted claim waits for on its node, and what a person can do about it; pure.
 
+use berth_contract::hint;
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::{Claim, NodeMount, NodeMountState};
 use berth_domain::{Timestamp, VolumeKey};
@@ -71,13 +72,9 @@ fn hint(volume: &VolumeKey, plugin: &str, claim: &Claim, mount: &NodeMount) -> O
             "mend what the last error says; `berth plugin status {plugin}` shows how the plugin is"
         )),
         NodeMountState::Missing | NodeMountState::Dead => {
-            let namespace = match volume.namespace.as_str() {
-                "default" => String::new(),
-                other => format!(" --namespace {other}"),
-            };
-            let volume = &volume.volume;
+            let volume = hint::volume_argument(volume);
             Some(format!(
-                "bring it back with `berth volume republish {volume} --node {id}{namespace}`; the \
+                "bring it back with `berth volume republish {volume} --node {id}`; the \
                  workload may have to be started again"
             ))
         }

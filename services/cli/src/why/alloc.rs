@@ -1,5 +1,6 @@
 //! Why an alloc has its volumes, or has not.
 
+use berth_contract::hint;
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::volume::Obstacle;
 use berth_contract::problem::Problem;
@@ -102,8 +103,8 @@ fn lacking(facts: &Facts, alloc: &AllocStatus) -> Option<Finding> {
         let finding = Finding::new(Cause::Refused, Actor::You, sentence);
         return Some(finding.next("berth volume list").next(format!(
             "berth alloc status {}{}",
-            next::quoted(alloc.id.as_str()),
-            Facts::namespace_option(&facts.namespace)
+            hint::quoted(alloc.id.as_str()),
+            hint::namespace_option(&facts.namespace)
         )));
     }
     let places = facts.placements.get(&(key, Some(alloc.node.clone())))?.as_ref().ok()?;
@@ -124,7 +125,10 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
         format!("volume {id} cannot be claimed on node {} now: {}", alloc.node, obstacle.message);
     let who = if obstacle.retryable { Actor::NOBODY } else { Actor::You };
     Finding::new(Cause::Refused, who, sentence)
-        .shown_by([format!("berth volume placement: {}, {}", obstacle.code, obstacle.message)])
+        .shown_by([format!(
+            "`berth volume placement --volume {id}` says {}: {}",
+            obstacle.code, obstacle.message
+        )])
         .next(next::why_volume(id, &facts.namespace))
         .next(format!("berth explain {}", obstacle.code))
 }
@@ -154,9 +158,9 @@ fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
     };
     let cause = if failure.is_some() { Cause::Refused } else { Cause::NotAskedFor };
     let told = failure.map(|one| format!("the agent of {}: {} tries", alloc.node, one.tries));
-    let namespace = Facts::namespace_option(&facts.namespace);
+    let namespace = hint::namespace_option(&facts.namespace);
     Finding::new(cause, Actor::You, sentence)
         .shown_by(told)
-        .next(format!("berth events --alloc {}{namespace}", next::quoted(alloc.id.as_str())))
+        .next(format!("berth events --alloc {}{namespace}", hint::quoted(alloc.id.as_str())))
         .next(next::stop_alloc(&alloc.id, &facts.namespace, "if it does not run"))
 }

@@ -83,10 +83,4 @@ impl Facts {
     pub fn plugin(&self, id: &PluginId) -> Option<&PluginStatus> {
         self.plugins.get(id)?.as_ref().ok()
     }
-
-    /// ` --namespace NAME`, where a command about it needs that.
-    pub fn namespace_option(namespace: &Namespace) -> String {
-        let namespace = Some(namespace).filter(|namespace| **namespace != Namespace::default());
-        namespace.map(|namespace| format!(" --namespace {namespace}")).unwrap_or_default()
-    }
 }

@@ -1,12 +1,11 @@
 //! The commands that help, with the names of the case filled in.
 
+use berth_contract::hint;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
-
-use super::Facts;
 
 /// Shows what hangs on a node.
 pub fn node_status(node: &NodeId) -> String {
-    format!("berth node status {}", quoted(node.as_str()))
+    format!("berth node status {}", hint::quoted(node.as_str()))
 }
 
 /// Shows a plugin's process on a node.
@@ -14,14 +13,14 @@ pub fn plugin_process(node: &NodeId, plugin: &PluginId) -> String {
     format!(
         "berth plugin instances {} --plugin {}   # its process: read its log, and restart it if \
          it stays so",
-        quoted(node.as_str()),
-        quoted(plugin.as_str())
+        hint::quoted(node.as_str()),
+        hint::quoted(plugin.as_str())
     )
 }
 
 /// Shows how a plugin's instances are.
 pub fn plugin_status(plugin: &PluginId) -> String {
-    format!("berth plugin status {}", quoted(plugin.as_str()))
+    format!("berth plugin status {}", hint::quoted(plugin.as_str()))
 }
 
 /// Starts a program's unit on a host.
@@ -39,7 +38,7 @@ pub fn node_gone(node: &NodeId, revision: u64) -> String {
     format!(
         "berth node gone {} --seen {revision} --kind powered-off   # with --yes, once the host is \
          without power: docs/failover.md",
-        quoted(node.as_str())
+        hint::quoted(node.as_str())
     )
 }
 
@@ -47,8 +46,8 @@ pub fn node_gone(node: &NodeId, revision: u64) -> String {
 pub fn stop_alloc(alloc: &AllocId, namespace: &Namespace, when: &str) -> String {
     format!(
         "berth alloc stop {}{}   # {when}",
-        quoted(alloc.as_str()),
-        Facts::namespace_option(namespace)
+        hint::quoted(alloc.as_str()),
+        hint::namespace_option(namespace)
     )
 }
 
@@ -61,10 +60,10 @@ pub fn republish(
 ) -> String {
     format!(
         "berth volume republish {} --node {} --alloc {}{}",
-        quoted(volume.as_str()),
-        quoted(node.as_str()),
-        quoted(alloc.as_str()),
-        Facts::namespace_option(namespace)
+        hint::quoted(volume.as_str()),
+        hint::quoted(node.as_str()),
+        hint::quoted(alloc.as_str()),
+        hint::namespace_option(namespace)
     )
 }
 
@@ -72,16 +71,7 @@ pub fn republish(
 pub fn why_volume(volume: &VolumeId, namespace: &Namespace) -> String {
     format!(
         "berth why {}{}",
-        quoted(&format!("volume/{volume}")),
-        Facts::namespace_option(namespace)
+        hint::quoted(&format!("volume/{volume}")),
+        hint::namespace_option(namespace)
     )
-}
-
-/// As a shell takes it for one word.
-pub fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

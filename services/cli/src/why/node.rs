@@ -1,6 +1,7 @@
 //! Why a node stands as it does.
 
 use berth_contract::code::Code;
+use berth_contract::hint;
 use berth_contract::message::agent::AgentStatus;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
@@ -140,7 +141,7 @@ pub fn wrong_clock(node: &NodeStatus) -> Option<Finding> {
             node.id
         );
         Finding::new(Cause::ClockWrong, Actor::You, sentence)
-            .shown_by([format!("berth node status: SKEW {skew_ms:+} ms")])
+            .shown_by([format!("`berth node status` shows a skew of {skew_ms:+} ms")])
             .next(format!("chronyc makestep   # on node {}; or whatever sets its clock", node.id))
             .next(next::node_status(&node.id))
     })
@@ -252,9 +253,9 @@ fn unaccounted(node: &NodeStatus) -> Option<Finding> {
     let finding = Finding::new(Cause::MountUnaccounted, Actor::You, sentence);
     Some(finding.shown_by(node.unaccounted.iter().map(ToString::to_string)).next(format!(
         "berth node unmount {} {}{}   # once its workload has ended",
-        next::quoted(node.id.as_str()),
-        next::quoted(mount.volume.as_str()),
-        Facts::namespace_option(&mount.namespace)
+        hint::quoted(node.id.as_str()),
+        hint::quoted(mount.volume.as_str()),
+        hint::namespace_option(&mount.namespace)
     )))
 }
 

@@ -112,7 +112,7 @@ pub fn down(plugin: &PluginStatus, half: Half) -> Finding {
 /// One instance is unhealthy.
 pub fn instance_down(one: &InstanceStatus) -> Finding {
     // The registry words it so where the plugin gives two nodes one id.
-    if one.description.contains("berth node leave") {
+    if one.description.contains("node leave") {
         let sentence = format!(
             "plugin {} calls node {} by the id of another node, and the storage cannot tell the \
              two apart",

@@ -1,5 +1,6 @@
 //! Why a volume stands as it does: by the claim that is worst off, or because nobody has it.
 
+use berth_contract::hint;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::query::RefusedRequest;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
@@ -9,8 +10,7 @@ use berth_domain::{PluginId, VolumeId, VolumeKey};
 
 use super::claim::{self, Case};
 use super::{
-    Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, next, node, plugin, service,
-    words,
+    Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, node, plugin, service, words,
 };
 use crate::span::ago;
 
@@ -130,8 +130,8 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
         let finding = finding.shown_by([format!("{}: {}", volume.plugin, volume.external_id)]);
         return Some(finding.next(format!(
             "berth volume deregister {}{}   # or the other one, once its allocs are stopped",
-            next::quoted(id.as_str()),
-            Facts::namespace_option(&volume.namespace)
+            hint::quoted(id.as_str()),
+            hint::namespace_option(&volume.namespace)
         )));
     }
     if !volume.unaccounted.is_empty() {
@@ -152,9 +152,9 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
         });
         return Some(finding.shown_by(volume.unaccounted.clone()).next(format!(
             "berth node unmount {} {}{}   # once its workload there has ended",
-            next::quoted(node.as_deref().unwrap_or_default()),
-            next::quoted(id.as_str()),
-            Facts::namespace_option(&volume.namespace)
+            hint::quoted(node.as_deref().unwrap_or_default()),
+            hint::quoted(id.as_str()),
+            hint::namespace_option(&volume.namespace)
         )));
     }
     if is_claimed {
@@ -223,8 +223,8 @@ fn refused_everywhere(volume: &VolumeStatus, places: &[NodePlacement]) -> Option
         places.iter().flat_map(|place| &place.obstacles).map(|one| one.code).collect();
     let finding = finding.next(format!(
         "berth volume placement --volume {}{}",
-        next::quoted(volume.id.as_str()),
-        Facts::namespace_option(&volume.namespace)
+        hint::quoted(volume.id.as_str()),
+        hint::namespace_option(&volume.namespace)
     ));
     Some(match codes.first() {
         Some(code) => finding.next(format!("berth explain {code}")),

@@ -1,13 +1,14 @@
 //! What a claim's controller has to do with it.
 
 use berth_contract::code::Code;
-use berth_domain::NodeId;
+use berth_contract::hint;
 use berth_domain::plugin::Half;
 use berth_domain::volume::State;
+use berth_domain::{NodeId, VolumeKey};
 
 use super::{Case, hangs, refused};
 use crate::span::ago;
-use crate::why::{Actor, Cause, Facts, Finding, next, plugin, words};
+use crate::why::{Actor, Cause, Finding, next, plugin, words};
 
 /// No controller of the plugin is healthy.
 pub fn down(case: &Case<'_>) -> Option<Finding> {
@@ -78,8 +79,8 @@ fn no_room(case: &Case<'_>, error: &str) -> Finding {
     let finding = match case.plugin_id() {
         Some(id) => finding.next(format!(
             "berth claim status --plugin {} --node {}   # release one of these",
-            next::quoted(id.as_str()),
-            next::quoted(node.as_str())
+            hint::quoted(id.as_str()),
+            hint::quoted(node.as_str())
         )),
         None => finding,
     };
@@ -93,10 +94,9 @@ fn by_word(case: &Case<'_>, finding: Finding) -> Finding {
         return finding;
     }
     finding.next(format!(
-        "berth volume detach {} {} --detached-at-storage --yes{}   # only once the storage shows \
+        "berth volume detach {} {} --detached-at-storage --yes   # only once the storage shows \
          that it is detached",
-        next::quoted(claim.volume.as_str()),
-        next::quoted(claim.node.as_str()),
-        Facts::namespace_option(&claim.namespace)
+        hint::volume_argument(&VolumeKey::new(claim.namespace.clone(), claim.volume.clone())),
+        hint::quoted(claim.node.as_str()),
     ))
 }

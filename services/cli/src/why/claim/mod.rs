@@ -7,6 +7,7 @@ mod line;
 mod mount;
 mod node;
 
+use berth_contract::hint;
 use std::time::Duration;
 
 use berth_contract::message::agent::{AgentStatus, FailureStatus, MountStatus, WorkStatus};
@@ -229,7 +230,7 @@ pub fn of_unreadable(problem: &Problem) -> Finding {
     };
     Finding::new(Cause::RecordUnreadable, Actor::You, sentence)
         .shown_by([problem.message.clone()])
-        .next(format!("nats kv get {} {} --raw", bucket.name, next::quoted(key)))
+        .next(format!("nats kv get {} {} --raw", bucket.name, hint::quoted(key)))
         .next(format!("berth explain {}", problem.code))
 }
 
@@ -283,8 +284,8 @@ fn held_back(case: &Case<'_>) -> Option<Finding> {
         .shown_by(case.evidence())
         .next(format!(
             "berth claim status --volume {}{}",
-            next::quoted(claim.volume.as_str()),
-            Facts::namespace_option(&claim.namespace)
+            hint::quoted(claim.volume.as_str()),
+            hint::namespace_option(&claim.namespace)
         ))
     })
 }
