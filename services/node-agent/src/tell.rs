@@ -58,17 +58,26 @@ impl Teller {
 
     /// A mount is gone, dead or hung: `volume.mount-dead`.
     pub fn mount_dead(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId, why: String) {
-        self.mount(EventName::VolumeMountDead, volume, alloc, plugin, Some(why));
+        let trace = clock::begin_trace();
+        self.mount(EventName::VolumeMountDead, volume, alloc, plugin, Some(why), trace);
     }
 
     /// A plugin call that mounts a volume was not answered by its deadline: `volume.mount-hung`.
-    pub fn mount_hung(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId, why: String) {
-        self.mount(EventName::VolumeMountHung, volume, alloc, plugin, Some(why));
+    pub fn mount_hung(
+        &self,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        plugin: &PluginId,
+        why: String,
+        trace: TraceContext,
+    ) {
+        self.mount(EventName::VolumeMountHung, volume, alloc, plugin, Some(why), trace);
     }
 
     /// It answers again: `volume.mount-well`.
     pub fn mount_well(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId) {
-        self.mount(EventName::VolumeMountWell, volume, alloc, plugin, None);
+        let trace = clock::begin_trace();
+        self.mount(EventName::VolumeMountWell, volume, alloc, plugin, None, trace);
     }
 
     /// A mount is there that no claim covers: `volume.mount-unaccounted`.
@@ -93,6 +102,7 @@ impl Teller {
         alloc: &AllocId,
         plugin: &PluginId,
         detail: Option<String>,
+        trace: TraceContext,
     ) {
         self.publish(
             Event {
@@ -104,7 +114,7 @@ impl Teller {
                 detail,
                 ..Event::new(name, clock::now(), NODE_AGENT)
             },
-            clock::begin_trace(),
+            trace,
         );
     }
 

@@ -136,9 +136,13 @@ impl Observer {
             }
             let (volume, alloc, epoch) = claim;
             let why = format!("{rpc} not answered since {}", seen.mount.since);
-            tracing::warn!(%volume, %alloc, epoch, why, "a mount hangs");
+            let trace = clock::begin_trace();
+            tracing::warn!(
+                %volume, %alloc, epoch, why, trace = trace.trace_id(),
+                "a mount hangs"
+            );
             if let Some(plugin) = &seen.plugin {
-                self.mounter.parts.tell.mount_hung(volume, alloc, plugin, why);
+                self.mounter.parts.tell.mount_hung(volume, alloc, plugin, why, trace);
             }
         }
     }
@@ -158,9 +162,11 @@ impl Mounter {
             epoch: *epoch,
             mount: mount.clone(),
         };
-        let call = Call::within(clock::begin_trace(), REQUEST_TIMEOUT);
+        let trace = clock::begin_trace();
+        let call = Call::within(trace, REQUEST_TIMEOUT);
         let Observed { recorded } = self.parts.bus.request(&subject, &request, &call).await?;
-        tracing::debug!(%volume, %alloc, state = %mount.state, recorded, "reported");
+        let (state, trace) = (mount.state, trace.trace_id());
+        tracing::debug!(%volume, %alloc, %state, recorded, trace, "reported");
         Ok(())
     }
 

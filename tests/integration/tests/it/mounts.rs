@@ -139,7 +139,7 @@ async fn a_volume_of_each_allocs_own_goes_all_the_way() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("shard[2]", &["single-node-writer"]).await;
     let alloc = |id: &str, index: u32| {
-        json!({"id": id, "node": "n1", "index": index,
+        json!({"id": id, "node": "n1", "index": index, "allow_missing": index == 3,
                "volumes": [{"source": "shard", "per_alloc": true, "alias": "own"}]})
     };
     let registered = register(&system, alloc("w-2", 2)).await.unwrap();
