@@ -38,6 +38,12 @@ impl Room {
         Self { entries, bytes: limits::PAGE_BYTES_MAX }
     }
 
+    /// How many keys a page takes of a list that comes in order: one more tells that there are
+    /// others.
+    pub fn keys(self) -> usize {
+        self.entries + 1
+    }
+
     /// This room, less what is said beside the entries.
     #[must_use]
     pub fn beside(self, what: &impl Serialize) -> Self {

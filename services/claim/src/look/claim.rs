@@ -61,9 +61,11 @@ pub async fn claims(
                 subtree.volume.claims.get(alloc)?,
             ))
         };
-        let meant = meant(volumes, &namespace, &query).filter(later);
+        let room = Room::of(&query.page);
+        let first = after.as_ref().map(|(volume, _)| volume);
+        let meant = meant(volumes, &namespace, &query, first).filter(later).take(room.keys());
         let token = |(volume, alloc): &Place<'_>| key::claim(volume, alloc);
-        let page = page(meant, Room::of(&query.page), show, token);
+        let page = page(meant, room, show, token);
         (page, first_unreadable(unreadable(volumes, &namespace, &query)))
     };
     let (index, (page, unreadable)) =
@@ -79,7 +81,7 @@ fn unreadable<'a>(
     namespace: &'a Namespace,
     query: &'a Status,
 ) -> impl Iterator<Item = &'a UnreadableRecord> {
-    let records = volumes.iter().flat_map(|(_, subtree)| subtree.unreadable.values());
+    let records = volumes.iter_unreadable().flat_map(|(_, subtree)| subtree.unreadable.values());
     records.filter(|record| match key::parse_volume(&record.key) {
         Some(VolumeEntry::Claim(volume, alloc)) => {
             covers(namespace, &volume.namespace)
@@ -91,16 +93,17 @@ fn unreadable<'a>(
     })
 }
 
-/// The claims that the query is for, in no order.
+/// The claims that the query is for, by volume and alloc, from this volume on.
 fn meant<'a>(
     volumes: &'a Volumes,
     namespace: &'a Namespace,
     query: &'a Status,
+    first: Option<&VolumeKey>,
 ) -> impl Iterator<Item = Place<'a>> {
     let one = query.volume.as_ref().filter(|_| !covers_all(namespace));
     let one = one.map(|volume| VolumeKey::new(namespace.clone(), volume.clone()));
     let found = one.as_ref().and_then(|key| volumes.get_key_value(key));
-    let all = one.is_none().then(|| volumes.iter()).into_iter().flatten();
+    let all = one.is_none().then(|| volumes.iter_from(first)).into_iter().flatten();
     found
         .into_iter()
         .chain(all)

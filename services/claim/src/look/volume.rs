@@ -173,18 +173,20 @@ pub async fn volumes(
     })?;
     let reader = Reader::new(STEP, query.newer, deadline);
     let look = |volumes: &Volumes| {
+        let room = Room::of(&query.page);
         let meant = volumes
-            .iter()
+            .iter_from(after.as_ref())
             .filter(|(key, _)| covers(&namespace, &key.namespace))
             .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after))
             .filter(|(key, subtree)| matches(&query, key, subtree))
-            .map(|(key, _)| key);
+            .map(|(key, _)| key)
+            .take(room.keys());
         let show = |key: &&VolumeKey| {
             let subtree = volumes.get(key)?;
             Some(stub(state, volumes, key, subtree, subtree.volume.spec.as_ref()?))
         };
-        let page = page(meant, Room::of(&query.page), show, |volume| key::spec(volume));
-        let meant = volumes.iter().filter(|(key, _)| {
+        let page = page(meant, room, show, |volume| key::spec(volume));
+        let meant = volumes.iter_unreadable().filter(|(key, _)| {
             covers(&namespace, &key.namespace) && key.volume.as_str().starts_with(&query.prefix)
         });
         let unreadable = meant.flat_map(|(_, subtree)| subtree.unreadable.values());

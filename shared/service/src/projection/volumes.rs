@@ -1,6 +1,7 @@
 //! The volumes bucket, as volumes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 use berth_bus::Fold;
@@ -14,11 +15,13 @@ use super::handles::Handles;
 use super::load::{Load, Moved};
 use crate::clock;
 
-/// All volumes. Each is boxed: a hash table has room for more than it holds, and is copied when it
-/// grows.
+/// All volumes, in order: a page of a list reads as many as it shows. Each is boxed: a node of the
+/// tree has room for more than it holds.
 #[derive(Debug, Default)]
 pub struct Volumes {
-    subtrees: HashMap<VolumeKey, Box<Subtree>>,
+    subtrees: BTreeMap<VolumeKey, Box<Subtree>>,
+    /// The volumes with a record that cannot be read.
+    unreadable: BTreeSet<VolumeKey>,
     load: Load,
     handles: Handles,
     call_timeout: Option<Duration>,
@@ -57,9 +60,24 @@ impl Volumes {
         self.subtrees.get_key_value(volume).map(|(key, subtree)| (key, subtree.as_ref()))
     }
 
-    /// All subtrees, in no order.
+    /// All subtrees, by namespace and volume.
     pub fn iter(&self) -> impl Iterator<Item = (&VolumeKey, &Subtree)> {
-        self.subtrees.iter().map(|(key, subtree)| (key, subtree.as_ref()))
+        self.iter_from(None)
+    }
+
+    /// The subtrees from this volume on, in the same order; all without one.
+    pub fn iter_from(
+        &self,
+        first: Option<&VolumeKey>,
+    ) -> impl Iterator<Item = (&VolumeKey, &Subtree)> {
+        let first = first.map_or(Bound::Unbounded, Bound::Included);
+        let range = self.subtrees.range((first, Bound::Unbounded));
+        range.map(|(key, subtree)| (key, subtree.as_ref()))
+    }
+
+    /// The volumes with a record that cannot be read.
+    pub fn iter_unreadable(&self) -> impl Iterator<Item = (&VolumeKey, &Subtree)> {
+        self.unreadable.iter().filter_map(|key| self.get_key_value(key))
     }
 
     /// How many volumes each node has.
@@ -118,6 +136,11 @@ impl Volumes {
         self.handles.note(&volume, known_as, handle(subtree));
         self.load.note((before, subtree.plugin()), moved, &subtree.volume.claims);
         subtree.head = subtree.head.max(revision);
+        if subtree.unreadable.is_empty() {
+            self.unreadable.remove(&volume);
+        } else {
+            self.unreadable.insert(volume.clone());
+        }
         let gone = subtree.volume.spec.is_none()
             && subtree.volume.claims.is_empty()
             && subtree.unreadable.is_empty();
@@ -284,6 +307,25 @@ mod tests {
         assert_eq!(volumes.get(&volume()).unwrap().head, 9);
         volumes.delete("default.data.spec", 10);
         assert!(volumes.is_empty());
+    }
+
+    #[test]
+    fn volumes_come_in_order_and_unreadable_ones_are_known_until_they_are_mended() {
+        let mut volumes = Volumes::default();
+        for key in ["other.a.spec", "default.b.spec", "default.data.spec"] {
+            volumes.put(key, 1, SPEC);
+        }
+        let named = |keys: &mut dyn Iterator<Item = (&VolumeKey, &Subtree)>| {
+            keys.map(|(key, _)| key.to_string()).collect::<Vec<_>>()
+        };
+        let all = ["default/b", "default/data", "other/a"];
+        assert_eq!(named(&mut volumes.iter()), all);
+        assert_eq!(named(&mut volumes.iter_from(Some(&volume()))), all[1..]);
+        assert_eq!(named(&mut volumes.iter_unreadable()), [""; 0]);
+        volumes.put("default.data.claim.a", 2, b"damaged");
+        assert_eq!(named(&mut volumes.iter_unreadable()), ["default/data"]);
+        volumes.put("default.data.claim.a", 3, CLAIM);
+        assert_eq!(named(&mut volumes.iter_unreadable()), [""; 0]);
     }
 
     #[test]
