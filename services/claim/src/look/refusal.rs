@@ -21,8 +21,8 @@ const READ_TIMEOUT: Duration = Duration::from_millis(250);
 const LATER_EVENTS_MAX: usize = 16;
 
 impl Shared {
-    /// The newest refusal that names the volume, or the alloc; none once a claim was granted, or the
-    /// volume mounted, after it.
+    /// The newest refusal that names the volume, or the alloc. None once a claim was granted, or
+    /// the volume mounted, after it.
     pub async fn last_refusal(
         &self,
         namespace: &Namespace,
