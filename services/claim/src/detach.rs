@@ -39,7 +39,7 @@ const AGENT_MAX: Duration = Duration::from_secs(3);
 const TOO_EARLY: &str = "that the storage has it detached counts once the controller has answered \
     with an error, or is gone: until then it may be at a call that attaches it again. Say it again \
     later; if the plugin does not answer, restart it first";
-/// Rule 18, for whoever said it too early.
+/// The hint for an operator whose word (rule 18) came too early.
 const TOO_EARLY_ON_NODE: &str = "that nothing of the volume is left on the node counts once the \
     plugin there has answered with an error and the node's agent has found nothing mounted: see \
     the last error, and say it again later";

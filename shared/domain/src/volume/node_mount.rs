@@ -51,7 +51,7 @@ impl NodeMountState {
         }
     }
 
-    /// Whether somebody has to do something about it.
+    /// Whether the operator, or the operator of the plugin, has to act.
     pub const fn is_trouble(self) -> bool {
         matches!(self, Self::Failing | Self::Hung | Self::Missing | Self::Dead)
     }
