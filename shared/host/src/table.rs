@@ -12,9 +12,10 @@
 //! **Never** touches a mount point: a `stat` on a dead mount hangs for ever.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
@@ -25,6 +26,8 @@ use crate::process::unless_ended;
 use crate::readings::SharedReadings;
 
 const TABLE: &str = "/proc/self/mountinfo";
+/// How the kernel marks a root that was deleted (proc(5), `mountinfo`). No path has two slashes.
+const DELETED: &str = "//deleted";
 /// How often the table is read in search of two equal readings, by a kernel that may miss a mount.
 /// A node that unmounts dozens of volumes at once changes it all the time, and its table is long:
 /// more readings would take turns with the unmounts.
@@ -116,6 +119,14 @@ impl MountTable {
     /// The topmost mount at exactly this path.
     pub fn top_at(&self, path: &Path) -> Option<&Mount> {
         self.points.get(path.as_os_str()).and_then(|index| self.mounts.get(*index))
+    }
+
+    /// The directory that the topmost mount at this path shows, if it was deleted since: the mount
+    /// answers, and what is written there is lost, because no path leads to it.
+    pub fn deleted_source(&self, path: &Path) -> Option<PathBuf> {
+        let root = self.top_at(path)?.root.as_os_str().as_bytes();
+        let source = root.strip_suffix(DELETED.as_bytes())?;
+        Some(PathBuf::from(OsStr::from_bytes(source)))
     }
 
     /// The mount with this id.
@@ -219,6 +230,16 @@ mod tests {
         let top = table.top_at(Path::new("/s/csi/a b")).unwrap();
         assert_eq!((top.id, top.root.as_path()), (30, Path::new("/x y")));
         assert_eq!(table.by_id(31).unwrap().point, Path::new("/s/csi/a b/deeper"));
+    }
+
+    #[test]
+    fn a_mount_of_a_deleted_directory_names_it() {
+        let lines = "30 28 0:99 /vol\\040a/data//deleted /s rw - ext4 /dev/vda1 rw\n\
+            31 28 0:99 /b/deleted /t rw - ext4 /dev/vda1 rw\n";
+        let table = MountTable::parse(lines.as_bytes()).unwrap();
+        let source = |path: &str| table.deleted_source(Path::new(path));
+        assert_eq!(source("/s"), Some(PathBuf::from("/vol a/data")));
+        assert_eq!((source("/t"), source("/u")), (None, None));
     }
 
     #[test]

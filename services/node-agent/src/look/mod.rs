@@ -72,7 +72,8 @@ impl Looks {
     }
 
     /// Looks at what the plugin has published at `target`, as the mount table has it. Answers
-    /// within `patience`. It is dead when another disk is behind it than was, where that is known.
+    /// within `patience`. It is dead when another disk is behind it than was, where that is known,
+    /// and when the directory that it shows was deleted.
     pub async fn look(
         &self,
         (plugin, target): (&PluginId, &Path),
@@ -90,7 +91,14 @@ impl Looks {
             }
             AttachmentMode::FileSystem => Found::Missing,
         };
+        // A device node works after it was unlinked.
+        let is_directory = attachment == AttachmentMode::FileSystem;
+        let deleted = table.deleted_source(target).filter(|_| is_directory);
         match (found, was) {
+            (Found::Well(_), _) if let Some(source) = &deleted => Found::Dead(format!(
+                "what is mounted, {}, was deleted; what is written there is lost",
+                source.display()
+            )),
             (Found::Well(Some(is)), Some(was)) if is != *was => Found::Dead(format!(
                 "another disk is behind it: {} (diskseq {}), and was {} (diskseq {})",
                 is.device, is.seq, was.device, was.seq

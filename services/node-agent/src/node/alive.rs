@@ -12,7 +12,7 @@ use berth_contract::problem::Problem;
 use berth_domain::Timestamp;
 use berth_service::clock;
 
-use super::{Mounter, bind, mounts};
+use super::{Mounter, mounts};
 use crate::journal::Disk;
 use crate::look::{self, Found};
 use crate::paths::Place;
@@ -38,10 +38,7 @@ impl Mounter {
             self.parts.looks.look(at, grant.attachment, &table, was, patience)
         };
         let (why, is_final) = match looked.await {
-            Found::Well(disk) => match bind::deleted_source(&table, &place.target) {
-                None => return Ok(disk),
-                Some(source) => (bind::say_deleted(&source), true),
-            },
+            Found::Well(disk) => return Ok(disk),
             Found::Unknown(_) => return Ok(None),
             Found::Missing => ("nothing is there any more".to_owned(), true),
             Found::Dead(why) => (format!("it is dead: {why}"), true),

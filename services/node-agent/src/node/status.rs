@@ -6,7 +6,7 @@ use berth_contract::problem::Problem;
 use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, VolumeKey};
 
-use super::{Mounter, bind, mounts};
+use super::{Mounter, mounts};
 use crate::journal::{Journal, Use, UseState};
 use crate::look::Seen;
 use crate::paths::Paths;
@@ -56,10 +56,7 @@ impl Mounter {
         let seen = seen.filter(|seen| is_device || agrees(seen));
         let seen = seen.filter(|_| state == MountState::Published);
         let missing = state == MountState::Published && !mounted && !is_device;
-        let deleted = bind::deleted_source(table, &entry.target);
-        let deleted = deleted.filter(|_| state == MountState::Published);
         let health = match &seen {
-            _ if deleted.is_some() => MountHealth::Dead,
             Some(seen) => seen.health,
             None if missing => MountHealth::Missing,
             None => MountHealth::Unknown,
@@ -78,13 +75,9 @@ impl Mounter {
             since: entry.since,
             earlier_boot: entry.boot_id != self.parts.host.boot_id,
             health,
-            trouble: match deleted {
-                Some(source) => Some(bind::say_deleted(&source)),
-                None => seen.as_ref().and_then(|seen| seen.trouble.clone()),
-            },
+            trouble: seen.as_ref().and_then(|seen| seen.trouble.clone()),
             left_out: entry.left_out.clone(),
-            // When a source was deleted is not known.
-            health_since: seen.filter(|seen| seen.health == health).map(|seen| seen.since),
+            health_since: seen.map(|seen| seen.since),
         }
     }
 }

@@ -74,9 +74,17 @@ async fn a_bind_whose_source_was_deleted_is_shown_as_dead() {
     let [source] = &sources[..] else { panic!("one volume: {sources:?}") };
     fs::remove_dir(source).unwrap();
     let dead = seen(&world, "a", MountHealth::Dead).await;
-    let trouble = dead.trouble.unwrap();
+    let trouble = dead.trouble.clone().unwrap();
     assert!(trouble.contains("was deleted") && trouble.contains("/data"), "{trouble}");
-    assert!(dead.mounted, "the mount itself is there");
+    assert!(dead.mounted && dead.health_since.is_some(), "the mount itself is there: {dead:?}");
+    wait::until("it is told", PATIENCE, async || {
+        let told = told(&world, "volume.mount-dead").await;
+        match &told[..] {
+            [(alloc, detail)] if alloc == "a" && detail.contains("was deleted") => Ok(()),
+            _ => Err(format!("{told:?}")),
+        }
+    })
+    .await;
     // Nobody is given it any more.
     let refused = world.mount("a").await.unwrap_err();
     assert!(

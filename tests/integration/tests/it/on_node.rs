@@ -1,10 +1,12 @@
 //! What a node does with a claim after its grant is seen wherever people look at the claim.
 
+use std::path::Path;
 use std::time::Duration;
 
 use berth_contract::event::Event;
 use berth_contract::message::claim::ClaimStatus;
 use berth_domain::volume::NodeMountState;
+use berth_harness::dirs::mounts_beneath;
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -70,7 +72,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     }
     let options = Options { call_timeout_ms: 1_500, patience_ms: 4_000, ..Options::default() };
     let system = System::start(options).await;
-    for volume in ["hangs", "fails", "vanishes"] {
+    for volume in ["hangs", "fails", "vanishes", "deleted"] {
         system.volume(volume, &["single-node-writer"]).await;
     }
     system.plant(
@@ -110,6 +112,16 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     becomes(&system, "vanishes", NodeMountState::Missing).await;
     is_shown(&system, "vanishes", "v", &["its mount is missing on node n1"]).await;
 
+    // The mount answers, and what it shows was deleted.
+    let mounted = system.run("d", 0, "deleted").await;
+    becomes(&system, "deleted", NodeMountState::Mounted).await;
+    let source = system.backend().join("volumes/deleted/data");
+    std::fs::remove_dir(&source).unwrap();
+    let dead = becomes(&system, "deleted", NodeMountState::Dead).await;
+    assert!(dead.mount.unwrap().error.unwrap().contains("was deleted"));
+    has_event(&system, "deleted", "volume.mount-dead").await;
+    is_shown(&system, "deleted", "d", &["its mount on node n1 fails since", "was deleted"]).await;
+
     // The faults end, and the claims say so. What was refused before is no trouble any more.
     let refused = system.volume_status("fails").await.unwrap().last_refusal;
     assert!(refused.is_some_and(|refusal| refusal.message.contains("INTERNAL")));
@@ -134,7 +146,14 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     .await;
     system.restart(Part::Agent(0));
     system.healthy().await;
-    for (alloc, volume) in [("h", "hangs"), ("f", "fails"), ("v", "vanishes")] {
+    // The driver does not unmount what it takes for another's: that goes by hand.
+    std::fs::create_dir(&source).unwrap();
+    let of_volume = Path::new(&mounted.path).ancestors().nth(2).unwrap();
+    for point in mounts_beneath(of_volume).into_iter().rev() {
+        let unmounted = std::process::Command::new("umount").arg(&point).status().unwrap();
+        assert!(unmounted.success(), "{}", point.display());
+    }
+    for (alloc, volume) in [("h", "hangs"), ("f", "fails"), ("v", "vanishes"), ("d", "deleted")] {
         system.stop(alloc).await;
         system.freed(volume).await;
     }

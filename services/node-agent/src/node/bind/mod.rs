@@ -20,8 +20,6 @@ mod place;
 mod proof;
 mod spot;
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,7 +27,7 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::{Grant, View};
 use berth_contract::problem::Problem;
 use berth_domain::access::AttachmentMode;
-use berth_host::{HostOperation, HostPool, HostPoolError, MountTable};
+use berth_host::{HostOperation, HostPool, HostPoolError};
 use berth_service::locks::KeyedLocks;
 use tokio::time::timeout;
 
@@ -195,22 +193,6 @@ pub(super) fn check_view(grant: &Grant, view: &View) -> Result<flags::Flags, Pro
 fn refused<E: std::error::Error + 'static>(error: E) -> Problem {
     Problem::new(Code::PathRefused, berth_service::process::chain(&error))
 }
-
-/// What is mounted here, where it was deleted since: the mount answers, and what is written there
-/// is lost, because no path leads to it.
-pub(super) fn deleted_source(table: &MountTable, at: &Path) -> Option<PathBuf> {
-    let root = table.top_at(at)?.root.as_os_str().as_bytes();
-    let source = root.strip_suffix(DELETED.as_bytes())?;
-    Some(PathBuf::from(OsStr::from_bytes(source)))
-}
-
-/// The same in words.
-pub(super) fn say_deleted(source: &Path) -> String {
-    format!("what is mounted, {}, was deleted; what is written there is lost", source.display())
-}
-
-/// How the kernel marks the root of such a mount in the mount table. No path has two slashes.
-const DELETED: &str = "//deleted";
 
 /// What is in the alloc's directory for what is mounted at `from` and seen at a caller's path, too.
 fn link(place: &Place, from: &Path, path: &Path) -> PathBuf {
