@@ -4,7 +4,7 @@
 //! they use ([`dirs`], [`ports`]), a cable that can be cut between them ([`proxy`]), a collector of
 //! their spans and metrics ([`otlp`]), waiting ([`wait`]),
 //! programs in mount namespaces ([`namespace`]), the judge of call logs ([`judge`]), what
-//! the storage has in use ([`storage`]), and what a failing test prints ([`failure`]).
+//! the storage has in use ([`storage`]), a file system that hangs ([`fuse`]), and what a failing test prints ([`failure`]).
 //!
 //! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
 //! dropped, and also when the test is killed. Any number of tests run side by side.
@@ -16,6 +16,7 @@
 
 pub mod dirs;
 pub mod failure;
+pub mod fuse;
 pub mod judge;
 pub mod namespace;
 pub mod nats;

@@ -52,15 +52,13 @@ pub enum Cause {
     NoRoom,
     /// Others hold the volume, or come first in line.
     HeldByOthers,
-    /// The node takes nothing new yet.
-    NodeReturning,
     /// No node may host the volume now.
     PlacementRefuses,
     /// The node could not mount the volume.
     MountFails,
     /// The mount does not answer.
     MountHangs,
-    /// Everything that is asked of the mount fails.
+    /// The mount is there, and of no use: it fails, or shows another disk or a deleted directory.
     MountDead,
     /// The mount is gone.
     MountMissing,

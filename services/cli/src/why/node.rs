@@ -98,16 +98,21 @@ pub fn trouble(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
         return Some(finding);
     }
     if let Some(proof) = &node.gone {
-        let keeps = node.attributes.get(RETURNING);
-        let sentence = match (keeps, node.state) {
-            (Some(keeps), NodeState::Ready) => {
-                format!("it counts as gone, and undoes its mounts before it is back: {keeps}")
-            }
-            _ => "somebody said that nothing there can write; it takes nothing before it is back \
-                  and has undone its mounts"
-                .to_owned(),
+        // Only an agent that answers undoes anything: the attribute outlives it.
+        let agent_answers = matches!(facts.agents.get(&node.id), Some(Ok(_)));
+        let keeps = node.attributes.get(RETURNING).filter(|_| agent_answers);
+        let (who, sentence) = match keeps {
+            Some(keeps) => (
+                Actor::NOBODY,
+                format!("it counts as gone, and undoes its mounts before it is back: {keeps}"),
+            ),
+            None => (
+                Actor::You,
+                "somebody said that nothing there can write; it takes nothing before it is back \
+                 and has undone its mounts"
+                    .to_owned(),
+            ),
         };
-        let who = if node.state == NodeState::Ready { Actor::NOBODY } else { Actor::You };
         let finding = Finding::new(Cause::NodeGone, who, sentence);
         return Some(finding.shown_by([proof.to_string()]).next(next::start_agent(&node.id)));
     }
@@ -117,18 +122,11 @@ pub fn trouble(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
     if let Some(Err(problem)) = facts.agents.get(&node.id) {
         return Some(agent_away(node, problem));
     }
-    let returning = || {
-        let keeps = node.attributes.get(RETURNING)?;
-        let sentence = format!("it takes nothing new yet: {keeps}");
-        let finding = Finding::new(Cause::NodeReturning, Actor::NOBODY, sentence);
-        Some(finding.next(next::node_status(&node.id)))
-    };
     journal(node)
         .or_else(|| host_hangs(node))
         .or_else(|| unhealthy(node))
         .or_else(|| hung_work(facts, node))
         .or_else(|| unaccounted(node))
-        .or_else(returning)
 }
 
 /// The node's clock is too far from the registry's.

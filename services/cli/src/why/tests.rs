@@ -201,7 +201,7 @@ const CASES: &[(Change, Cause, &str, &str)] = &[
         },
         Cause::MountDead,
         "you",
-        "fails for 30s",
+        "the mount on node n1 is dead for 30s: ENOTCONN",
     ),
     (
         |facts| set_agent(facts, &agent(&[mount(json!({"health": "hung"}))], &[], &[])),

@@ -1,8 +1,7 @@
 //! What is mounted and does not answer is seen, told and brought back.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::os::fd::AsRawFd as _;
+use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,15 +13,15 @@ use berth_contract::problem::Problem;
 use berth_contract::stream;
 use berth_contract::subject::AgentVerb;
 use berth_domain::{Namespace, VolumeId};
+use berth_harness::fuse::{fuse_or_skip, mount_hanging};
 use berth_harness::{root, wait};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MntFlags, umount2};
 use serde_json::Value;
 
 use crate::world::{Differences, PATIENCE, World, id, node};
 
 /// How often the agent looks at its mounts here.
 pub const LOOKS: &str = "look_interval_ms = 100";
-const FUSE: &str = "/dev/fuse";
 
 async fn world() -> World {
     World::start_with(Differences { driver: &["--no-attach"], agent: LOOKS }).await
@@ -215,7 +214,7 @@ async fn a_mount_that_hangs_and_then_dies_delays_nobody() {
     seen(&world, "a", MountHealth::Well).await;
     // In the place of what the plugin mounted, so that nothing but the mount itself is another.
     umount2(Path::new(&path), MntFlags::empty()).unwrap();
-    let server = fuse(Path::new(&path));
+    let server = mount_hanging(Path::new(&path));
     let hung = seen(&world, "a", MountHealth::Hung).await;
     assert!(hung.mounted && hung.health_since.is_some(), "{hung:?}");
     // Nobody is given what does not answer, and it is said what brings it back.
@@ -253,20 +252,6 @@ async fn a_mount_that_hangs_and_then_dies_delays_nobody() {
     seen(&world, "a", MountHealth::Well).await;
     world.detach("a", 7, 12).await.unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
-}
-
-/// Whether there is FUSE here.
-pub fn fuse_or_skip(why: &str) -> bool {
-    root::has_or_skip(Path::new(FUSE).exists(), FUSE, why)
-}
-
-/// A FUSE file system that nobody serves for as long as the file lives, and that is dead then.
-pub fn fuse(path: &Path) -> File {
-    let device = OpenOptions::new().read(true).write(true).open(FUSE).unwrap();
-    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("berth-test"), path, Some("fuse"), flags, Some(data.as_str())).unwrap();
-    device
 }
 
 /// What `agent.status` says of a call that hangs, and for how long.

@@ -5,11 +5,11 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
+use berth_harness::fuse::{fuse_or_skip, mount_hanging};
 use berth_harness::{root, wait};
 use futures_util::future::join_all;
 use nix::mount::{MntFlags, umount2};
 
-use crate::dead::{fuse, fuse_or_skip};
 use crate::plugins::{Plant, well};
 use crate::world::{PATIENCE, World, lease};
 
@@ -38,7 +38,7 @@ async fn a_caller_directory_that_hangs_is_shown_and_delays_neither_mounts_nor_th
         fs::create_dir_all(dir).unwrap();
     }
     let holder = lease(&world.bus).await.expect("the lease is held");
-    let server = fuse(&dead);
+    let server = mount_hanging(&dead);
     let asked = (0..REQUESTS).map(|at| {
         let path = dead.join(at.to_string());
         let world = &world;
@@ -92,7 +92,7 @@ async fn plugin_files_that_hang_delay_neither_the_answers_of_the_agent_nor_its_l
     let one = plant.one("dev", well).await;
     let holder = lease(&plant.bus).await.expect("the lease is held");
     let dir = plant.dir.join("state/plugins").join(&one.instance);
-    let server = fuse(&dir);
+    let server = mount_hanging(&dir);
     let begun = Instant::now();
     let shown = wait::until("it is reported what hangs", PATIENCE, async || {
         // Within the time of one request.

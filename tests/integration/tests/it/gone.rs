@@ -183,6 +183,8 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
         if told { Ok(()) } else { Err(format!("{shown:?}")) }
     })
     .await;
+    let undoes = "it counts as gone, and undoes its mounts before it is back: …UNAVAILABLE…";
+    tells(&system, "n1", "node-gone", NOBODY, undoes).await;
     system.plant(0, &json!([]));
     let back = is(&system, "n1", NodeState::Ready).await;
     assert_eq!(back.gone, None);

@@ -86,6 +86,7 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     let node = &claim.node;
     let since = mount.health_since.map(|since| format!(" for {}", ago(since, case.now())));
     let since = since.unwrap_or_default();
+    let trouble = mount.trouble.as_deref().unwrap_or("no reason is known");
     let (kind, who, sentence) = match mount.health {
         MountHealth::Missing => (
             Cause::MountMissing,
@@ -95,7 +96,7 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         MountHealth::Dead => (
             Cause::MountDead,
             Actor::You,
-            format!("everything that is asked of the mount on node {node} fails{since}"),
+            format!("the mount on node {node} is dead{since}: {trouble}"),
         ),
         MountHealth::Hung => (
             Cause::MountHangs,
@@ -104,9 +105,8 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         ),
         MountHealth::Well | MountHealth::Unknown => return None,
     };
-    let told = mount.trouble.as_deref().unwrap_or("no reason is known");
     let finding = Finding::new(kind, who, sentence)
-        .shown_by([format!("the agent of {node}, {}: {told}", mount.path)]);
+        .shown_by([format!("the agent of {node}, {}: {trouble}", mount.path)]);
     Some(match kind {
         Cause::MountHangs => finding.next(next::node_status(node)),
         _ => finding.next(next::republish(&claim.volume, node, &claim.alloc, &claim.namespace)),

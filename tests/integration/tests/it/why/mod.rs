@@ -2,7 +2,9 @@
 //! and commands that run as they are printed.
 
 mod claims;
+mod mounts;
 mod nodes;
+mod placement;
 mod services;
 
 use std::time::Duration;
