@@ -35,11 +35,15 @@ lint: setup-lint ## check formatting, and clippy with warnings denied
 	$(call section,clippy)
 	cargo clippy $(CARGO_LOCKED) --workspace --all-targets -- -D warnings
 
+# Most tests wait for conditions, so more of them run at once than there are cores.
+TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
+
 # The programs come before the tests: tests that start them find them built. CI goes on after a
 # failure: what it says once is all that can be learnt from it.
 test: setup-test nats-server lint build ## run every check and every test
 	$(call section,tests)
-	cargo test $(CARGO_LOCKED) --workspace $(if $(CI),--no-fail-fast)
+	RUST_TEST_THREADS=$(TEST_THREADS) \
+	cargo test $(CARGO_LOCKED) --workspace --all-targets $(if $(CI),--no-fail-fast)
 
 # Not part of `make test`: what it holds us against is fetched first.
 test-peers: setup-peers nats-server build ## hold it against what is not ours: csi-sanity, a client in Python

@@ -1,5 +1,6 @@
 //! Why an alloc has its volumes, or has not.
 
+use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::volume::Obstacle;
@@ -123,6 +124,13 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
     }
     let sentence =
         format!("volume {id} cannot be claimed on node {} now: {}", alloc.node, obstacle.message);
+    let volume = facts.volume(id).and_then(|volume| volume.as_ref().ok());
+    if let Some(volume) = volume.filter(|_| obstacle.code == Code::Held)
+        && let Some(finding) =
+            claim::line::behind_holder(facts, &volume.claims, &alloc.id, &obstacle.message)
+    {
+        return finding.next(next::why_volume(id, &facts.namespace));
+    }
     let who = if obstacle.retryable { Actor::NOBODY } else { Actor::You };
     Finding::new(Cause::Refused, who, sentence)
         .shown_by([format!(

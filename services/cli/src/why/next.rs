@@ -51,7 +51,7 @@ pub fn stop_alloc(alloc: &AllocId, namespace: &Namespace, when: &str) -> String 
     )
 }
 
-/// Brings a dead mount back.
+/// Brings a dead mount back. What runs on it has to end first.
 pub fn republish(
     volume: &VolumeId,
     node: &NodeId,
@@ -59,7 +59,7 @@ pub fn republish(
     namespace: &Namespace,
 ) -> String {
     format!(
-        "berth volume republish {} --node {} --alloc {}{}",
+        "berth volume republish {} --node {} --alloc {}{}   # while its workload is stopped",
         hint::quoted(volume.as_str()),
         hint::quoted(node.as_str()),
         hint::quoted(alloc.as_str()),

@@ -133,10 +133,10 @@ pub fn trouble(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
 pub fn wrong_clock(node: &NodeStatus) -> Option<Finding> {
     let skew_ms = node.clock_skew_ms;
     service::is_wrong(skew_ms).then(|| {
-        let seconds = skew_ms / 1000;
         let sentence = format!(
-            "the clock of node {} is {seconds:+} s off the registry's, so it is granted no claim",
-            node.id
+            "the clock of node {} is {} the registry's, so it is granted no claim",
+            node.id,
+            service::skew(skew_ms)
         );
         Finding::new(Cause::ClockWrong, Actor::You, sentence)
             .shown_by([format!("`berth node status` shows a skew of {skew_ms:+} ms")])

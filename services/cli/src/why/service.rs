@@ -86,14 +86,14 @@ pub fn wrong_clock(facts: &Facts, services: &[&'static str]) -> Option<Finding> 
         let skew_ms = facts.services.get(name)?.as_ref().ok()?.clock_skew_ms?;
         is_wrong(skew_ms).then_some((name, skew_ms))
     })?;
-    let seconds = skew_ms / 1000;
     Some(
         Finding::new(
             Cause::ClockWrong,
             Actor::You,
             format!(
-                "the clock of {service} is {seconds:+} s off nats-server's, and calls end at \
-                 deadlines that are compared by clocks"
+                "the clock of {service} is {} nats-server's, and calls end at \
+                 deadlines that are compared by clocks",
+                skew(skew_ms)
             ),
         )
         .shown_by([format!("nats micro info {service}: clock_skew_ms {skew_ms}")])
@@ -105,6 +105,13 @@ pub fn wrong_clock(facts: &Facts, services: &[&'static str]) -> Option<Finding> 
 /// Whether calls cannot rely on such a clock.
 pub fn is_wrong(skew_ms: i64) -> bool {
     u128::from(skew_ms.unsigned_abs()) > CLOCK_MARGIN.as_millis()
+}
+
+/// `600.0 s ahead of`
+pub fn skew(skew_ms: i64) -> String {
+    let direction = if skew_ms < 0 { "behind" } else { "ahead of" };
+    let tenths = (skew_ms.unsigned_abs() + 50) / 100;
+    format!("{}.{} s {direction}", tenths / 10, tenths % 10)
 }
 
 /// A release without anybody who makes its calls.

@@ -331,7 +331,7 @@ const CASES: &[(Change, Cause, &str, &str)] = &[
         },
         Cause::ClockWrong,
         "you",
-        "the clock of berth-claim is -600 s off",
+        "the clock of berth-claim is 600.0 s behind",
     ),
     (
         |facts| {

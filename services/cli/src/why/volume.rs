@@ -59,7 +59,12 @@ pub fn diagnose(facts: &Facts, id: &VolumeId) -> Option<Diagnosis> {
         (None, Some(finding)) => diagnosis("not claimed".to_owned(), finding),
         (None, None) => {
             let free = "nobody claims it, and it can be claimed; nothing to do";
-            diagnosis("free".to_owned(), Finding::new(Cause::Nothing, Actor::NOBODY, free))
+            let refusal =
+                volume.last_refusal.as_ref().map(|RefusedRequest { at, message, .. }| {
+                    format!("the last request was refused {} ago: {message}", ago(*at, facts.now))
+                });
+            let finding = Finding::new(Cause::Nothing, Actor::NOBODY, free).shown_by(refusal);
+            diagnosis("free".to_owned(), finding)
         }
     };
     if let Some(closing) = &volume.closing {

@@ -95,9 +95,9 @@ impl Looks {
         let is_directory = attachment == AttachmentMode::FileSystem;
         let deleted = table.deleted_source(target).filter(|_| is_directory);
         match (found, was) {
-            (Found::Well(_), _) if let Some(source) = &deleted => Found::Dead(format!(
+            (Found::Well(_), _) if deleted.is_some() => Found::Dead(format!(
                 "what is mounted, {}, was deleted; what is written there is lost",
-                source.display()
+                deleted.unwrap_or_default().display()
             )),
             (Found::Well(Some(is)), Some(was)) if is != *was => Found::Dead(format!(
                 "another disk is behind it: {} (diskseq {}), and was {} (diskseq {})",

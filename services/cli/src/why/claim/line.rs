@@ -1,11 +1,12 @@
 //! Claims that wait for other claims.
 
 use berth_contract::message::claim::ClaimStatus;
+use berth_domain::AllocId;
 use berth_domain::volume::State;
 
 use super::{Case, find};
 use crate::span::ago;
-use crate::why::{Actor, Cause, Finding, next};
+use crate::why::{Actor, Cause, Facts, Finding, next};
 
 /// Another claim stands on the attachment that this one is to give up.
 pub fn standing_use(case: &Case<'_>) -> Option<Finding> {
@@ -37,33 +38,44 @@ pub fn turn(case: &Case<'_>) -> Option<Finding> {
         return None;
     }
     let waits_for = claim.waits_for.clone().unwrap_or_else(|| "its turn".to_owned());
-    let Some(holder) = holder(case) else {
+    let claims = &case.volume()?.claims;
+    Some(behind_holder(case.facts, claims, &claim.alloc, &waits_for).unwrap_or_else(|| {
         let sentence = format!("it waits for {waits_for}");
-        return Some(Finding::new(Cause::UnderWay, Actor::NOBODY, sentence));
-    };
-    let of_holder = Case { claim: holder, ..*case };
-    let since = ago(holder.since, case.now());
+        Finding::new(Cause::UnderWay, Actor::NOBODY, sentence)
+    }))
+}
+
+/// What keeps the holder of the volume, for an alloc that waits for it; none when no claim holds
+/// the volume.
+pub fn behind_holder(
+    facts: &Facts,
+    claims: &[ClaimStatus],
+    waiter: &AllocId,
+    waits_for: &str,
+) -> Option<Finding> {
+    let holder = holder(claims)?;
+    let of_holder = Case { claim: holder, facts };
+    let since = ago(holder.since, facts.now);
     let (alloc, node) = (&holder.alloc, &holder.node);
     let told = format!("{alloc} holds the volume on {node}: {} for {since}", holder.state);
-    if holder.state == State::Taken && of_holder.is_granted() {
+    if of_holder.is_granted() {
         let sentence = format!(
-            "{alloc} on node {node} has held the volume for {since}; {} is granted it in its turn",
-            claim.alloc
+            "{alloc} on node {node} has held the volume for {since}; {waiter} is granted it in its \
+             turn"
         );
         let finding = Finding::new(Cause::HeldByOthers, Actor::NOBODY, sentence)
-            .shown_by([format!("the claim of {} waits for {waits_for}", claim.alloc)]);
+            .shown_by([format!("{waiter} waits for {waits_for}")]);
         let when = "once its workload has ended, if it is to end now";
         return Some(finding.next(next::stop_alloc(alloc, &holder.namespace, when)));
     }
     let mut finding = find(&of_holder);
-    finding.sentence = format!("{} waits for {alloc}: {}", claim.alloc, finding.sentence);
+    finding.sentence = format!("{waiter} waits for {alloc}: {}", finding.sentence);
     finding.evidence.insert(0, told);
     Some(finding)
 }
 
-/// The first who holds the volume.
-fn holder<'a>(case: &Case<'a>) -> Option<&'a ClaimStatus> {
-    let claims = &case.volume()?.claims;
+/// The claim that holds the volume, and is to end first.
+fn holder(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
     let holds = |claim: &&ClaimStatus| claim.state != State::Waiting;
     // One that is being released is next to go; what keeps it keeps the line.
     let mut holders: Vec<&ClaimStatus> = claims.iter().filter(holds).collect();

@@ -3,7 +3,7 @@
 //! Rules are asked in the order of [`Cause`]: the first that finds something decides.
 
 mod controller;
-mod line;
+pub mod line;
 mod mount;
 mod node;
 
@@ -15,6 +15,7 @@ use berth_contract::message::claim::{ClaimStatus, WAITS_FOR_STORE};
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
 use berth_contract::{bucket, key};
 use berth_domain::volume::{Attempt, State};
 use berth_domain::{NodeId, PluginId, Timestamp};
@@ -207,9 +208,11 @@ fn unreadable(case: &Case<'_>) -> Option<Finding> {
     let ClaimStatus { namespace, alloc, .. } = case.claim;
     let alloc = case.facts.allocs.get(&(namespace.clone(), alloc.clone()));
     let node = case.node().and_then(|one| one.as_ref().err());
+    let of_volume = case.volume().and_then(|volume| volume.unreadable.first());
     let problems = [alloc.and_then(|one| one.as_ref().err()), node];
-    let problem = problems.into_iter().flatten().find(|problem| is_unreadable(problem))?;
-    Some(of_unreadable(problem))
+    let mut problems = problems.into_iter().flatten().filter(|problem| is_unreadable(problem));
+    let problem = of_volume.map(UnreadableRecord::problem).or_else(|| problems.next().cloned())?;
+    Some(of_unreadable(&problem))
 }
 
 /// What is told of a record that cannot be read.

@@ -105,15 +105,19 @@ fn held_by_process(case: &Case<'_>, error: &str) -> Finding {
     let named = processes(error);
     let pids: Vec<&str> = named.iter().filter_map(|one| one.split_whitespace().nth(1)).collect();
     let who = if named.is_empty() { "processes".to_owned() } else { named.join(", ") };
-    let sentence = format!("the volume is still in use on node {}, by {who}", claim.node);
+    let sentence = format!(
+        "the volume is still in use on node {}, by {who}, after alloc {} was to give it up",
+        claim.node, claim.alloc
+    );
     let finding = Finding::new(Cause::HeldByProcess, crate::why::Actor::You, sentence)
         .shown_by([error.to_owned()]);
     let finding = if pids.is_empty() {
         finding
     } else {
         finding.next(format!(
-            "kill {}   # on node {}: ends them; the release then goes on by itself",
-            pids.join(" "),
+            "ps -o pid,user,etime,args -p {}   # on node {}: end what does not end by itself, \
+             and the release goes on",
+            pids.join(","),
             claim.node
         ))
     };

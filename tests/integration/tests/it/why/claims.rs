@@ -84,6 +84,12 @@ async fn why_names_the_call_that_hangs_or_fails_and_whose_matter_it_is() {
     let sentence = "… waits for of-unpublish: plugin dev.berth on node n1 has not answered \
                     NodeUnpublishVolume for …";
     tells(&system, "alloc/after", "plugin-hangs", OPERATOR, sentence).await;
+    // Also for an alloc that was refused and does not wait.
+    system.alloc("late", 1, "unstage", false).await;
+    let sentence = "late waits for of-unstage: plugin dev.berth on node n1 has not answered \
+                    NodeUnstageVolume for …";
+    tells(&system, "alloc/late", "plugin-hangs", OPERATOR, sentence).await;
+    system.stop("late").await;
     // The node and the plugin are told the same.
     tells(&system, "n1", "plugin-hangs", OPERATOR, "plugin dev.berth has not answered …").await;
     tells(&system, "dev.berth", "plugin-hangs", OPERATOR, "volume …").await;

@@ -43,7 +43,8 @@ async fn why_tells_a_mount_that_hangs_from_one_that_is_dead() {
     let dead = "the mount on node n1 is dead for …: …not connected…";
     let told = tells(&system, "data", "mount-dead", YOU, dead).await;
     assert_eq!(told["state"], "taken by a on n1, mount dead");
-    assert_eq!(told["next"][0], "berth volume republish data --node n1 --alloc a");
+    let again = "berth volume republish data --node n1 --alloc a   # while ";
+    assert!(told["next"][0].as_str().unwrap().starts_with(again), "{told:#}");
     tells(&system, "alloc/a", "mount-dead", YOU, "…is dead for …").await;
     unmount(path);
     system.stop("a").await;

@@ -72,6 +72,7 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
     put(&system, b"{\"state\":\"tak").await;
     let told = tells(&system, "data", "record-unreadable", YOU, "a record is damaged, …").await;
     assert_eq!(told["next"][0], format!("nats kv get berth-volumes {CLAIM_KEY} --raw"));
+    tells(&system, "alloc/a", "record-unreadable", YOU, "a record is damaged, …").await;
     put(&system, &whole).await;
     tells(&system, "data", "nothing", NOBODY, "nothing to do").await;
 
