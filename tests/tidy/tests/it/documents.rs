@@ -59,7 +59,7 @@ fn a_page_says_first_for_whom_it_is_and_what_they_can_do_after_it() {
         file.path.starts_with("docs/") && !is_decision && !NO_OPENING.contains(&&*file.path)
     };
     let opens = |file: &File| {
-        let first = file.text.splitn(3, "\n\n").nth(1).unwrap_or_default();
+        let first = file.text.split("\n\n").nth(1).unwrap_or_default();
         first.starts_with("For ") && first.replace('\n', " ").contains("After this page ")
     };
     let breaches = pages().into_iter().filter(|page| is_page(page) && !opens(page));
