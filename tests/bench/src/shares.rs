@@ -25,7 +25,7 @@ pub fn terminal(rows: &[Row]) -> String {
     out
 }
 
-/// The table as the README has it.
+/// The table of `docs/performance.md`.
 pub fn markdown(rows: &[Row]) -> Vec<String> {
     let rows = rows.iter().filter(|row| row.part == Part::Fleet);
     rows.map(|row| {

@@ -1,4 +1,5 @@
-//! The rows as tables: a long one for the terminal, short ones in Markdown for the README.
+//! The rows as tables: a long one for the terminal, short ones in Markdown for
+//! `docs/performance.md`.
 
 use std::fmt::Write as _;
 
@@ -111,7 +112,7 @@ fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
     out
 }
 
-/// The tables as the README has them.
+/// The tables of `docs/performance.md`.
 pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
     let mut out = String::new();
     if let Some(machine) = machine {

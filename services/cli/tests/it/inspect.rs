@@ -32,6 +32,29 @@ fn everything_that_the_page_names_exists() {
     assert!(faults.is_empty(), "docs/inspect.md: {faults:#?}");
 }
 
+/// A command that a reader copies from any page runs. `docs/contract.md` is made from the contract,
+/// and shows `berth explain CODE` with a placeholder.
+#[test]
+fn the_commands_of_every_page_exist() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let pages = fs::read_dir(format!("{root}/docs")).unwrap();
+    let pages = pages.map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|its| its == "md"));
+    let pages = pages.filter(|path| !path.ends_with("contract.md"));
+    let mut faults = Vec::new();
+    for path in pages.chain([format!("{root}/README.md").into()]) {
+        let page = fs::read_to_string(&path).unwrap();
+        for (line, commands) in words::commands(&page) {
+            // Several commands in a line, or one in the background.
+            let commands = commands.trim_end_matches(" &").split(" && ");
+            let mut commands = commands.filter(|command| command.starts_with("berth "));
+            let fault = commands.find_map(commands::fault);
+            faults.extend(fault.map(|fault| format!("{}:{line}: {fault}", path.display())));
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
 /// Each kind of thing that can be named wrongly, put in place of one that is on the page.
 const MUTATIONS: &[(&str, &str)] = &[
     // Commands, their verbs, their flags and the values of these.
