@@ -2,9 +2,9 @@
 //!
 //! Owns: starting, killing and pausing processes ([`process`], [`nats`]), the directories and ports
 //! they use ([`dirs`], [`ports`]), a cable that can be cut between them ([`proxy`]), a collector of
-//! their spans and metrics ([`otlp`]), waiting ([`wait`]),
-//! programs in mount namespaces ([`namespace`]), the judge of call logs ([`judge`]), what
-//! the storage has in use ([`storage`]), a file system that hangs ([`fuse`]), and what a failing test prints ([`failure`]).
+//! their spans and metrics ([`otlp`]), waiting ([`wait`]), programs in mount namespaces
+//! ([`namespace`]), the judge of call logs ([`judge`]), what the storage has in use ([`storage`]),
+//! a file system that hangs ([`fuse`]), and what a failing test prints ([`failure`]).
 //!
 //! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
 //! dropped, and also when the test is killed. Any number of tests run side by side.

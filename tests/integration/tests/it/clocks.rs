@@ -65,7 +65,8 @@ async fn a_service_with_a_wrong_clock_is_shown() {
         let log = system.daemon(part).log();
         assert!(log.contains("this process's clock differs from nats-server's"), "{log}");
     }
-    tells(&system, "data", "clock-wrong", YOU, "the clock of berth-claim is … s behind nats-server's, …").await;
+    let behind = "the clock of berth-claim is … s behind nats-server's, …";
+    tells(&system, "data", "clock-wrong", YOU, behind).await;
 }
 
 /// The claim service writes an attempt while its clock is a day ahead, and is killed.
