@@ -21,7 +21,7 @@ const HELD_MAX: usize = 256;
 
 /// What is at the endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
-pub enum Speaks {
+pub enum Speech {
     /// The plugin
     #[default]
     Grpc,
@@ -32,11 +32,11 @@ pub enum Speaks {
 }
 
 /// Sits at `path` until it is told to go.
-pub async fn sit(path: &Path, speaks: Speaks) -> Result<(), ServeError> {
+pub async fn sit(path: &Path, speech: Speech) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signal)?;
     let (listener, _socket) = socket::listen(path)?;
-    eprintln!("no plugin, but {speaks:?}, at {}", path.display());
+    eprintln!("no plugin, but {speech:?}, at {}", path.display());
     let mut held = Vec::new();
     loop {
         let stream = tokio::select! {
@@ -44,10 +44,10 @@ pub async fn sit(path: &Path, speaks: Speaks) -> Result<(), ServeError> {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
         };
-        match speaks {
-            Speaks::Http1 => _ = tokio::spawn(turn_away(stream)),
-            Speaks::Grpc | Speaks::Nothing if held.len() < HELD_MAX => held.push(stream),
-            Speaks::Grpc | Speaks::Nothing => {}
+        match speech {
+            Speech::Http1 => _ = tokio::spawn(turn_away(stream)),
+            Speech::Grpc | Speech::Nothing if held.len() < HELD_MAX => held.push(stream),
+            Speech::Grpc | Speech::Nothing => {}
         }
     }
 }

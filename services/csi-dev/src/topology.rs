@@ -10,6 +10,13 @@ use berth_csi::v1;
 /// A place, as keys and values; empty means anywhere (CSI `Topology.segments`).
 pub type Segments = BTreeMap<String, String>;
 
+/// Reads `key=value`.
+pub fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let pair = pair.ok_or_else(|| format!("{text:?} does not have the form key=value"))?;
+    Ok((pair.0.to_owned(), pair.1.to_owned()))
+}
+
 /// Whether what is at `node` is within `area`: whatever the area names, the node has.
 pub fn is_within(node: &Segments, area: &Segments) -> bool {
     area.iter().all(|(key, value)| {

@@ -103,7 +103,7 @@ impl Volume {
     }
 
     /// Where it is in use, as of some moment just now.
-    pub fn glance(&self) -> Result<State, BackendError> {
+    pub fn read_state(&self) -> Result<State, BackendError> {
         Ok(file::read(&self.state_file())?.unwrap_or_default())
     }
 
@@ -119,7 +119,7 @@ impl Volume {
 impl Locked<'_> {
     /// Where the volume is in use.
     pub fn state(&self) -> Result<State, BackendError> {
-        self.volume.glance()
+        self.volume.read_state()
     }
 
     /// Notes where the volume is in use.

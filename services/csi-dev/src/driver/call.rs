@@ -1,7 +1,7 @@
 //! The life of any call.
 //!
 //! Owns: what happens around the work of a call: its beginning in the log, its lane, its end in the
-//! log; what is planted for it is in `suffer`. Promises: once begun, a call runs to its end, also
+//! log; its faults are applied in `sabotage`. Promises: once begun, a call runs to its end, also
 //! when its caller leaves meanwhile; its end is in the log, and its lane free, before it is
 //! answered. Never: knows what a call is about.
 
@@ -18,9 +18,9 @@ use tonic::{Request, Response, Status};
 
 use super::Driver;
 use super::refusal::Refusal;
-use super::suffer::{Suffered, suffer};
+use super::sabotage::{SabotagedResult, run_with_faults};
 use crate::backend::{InFlight, Lane, Running};
-use crate::faults::{Fate, Planted};
+use crate::faults::{CallFaults, FaultMark};
 use crate::log::{Begin, Call, Effect, Outcome, Recorder, shown};
 use crate::rules::{Scope, Violation};
 
@@ -32,6 +32,25 @@ impl Driver {
     ) -> Result<Response<R::Response>, Status> {
         let message = format!("{} is not among the capabilities of this plugin", R::RPC);
         self.serve(request, move |_, _| Err(Refusal::new(Code::Unimplemented, message))).await
+    }
+
+    /// Refuses a call that takes secrets and does not bring the one that this plugin wants. The
+    /// message repeats no secret.
+    fn check_secret<R: Unary>(&self, request: &R) -> Result<(), Refusal> {
+        let Some(wanted) = self.profile.secret.as_deref().filter(|wanted| !wanted.is_empty())
+        else {
+            return Ok(());
+        };
+        // A message's JSON has all its fields, also the empty ones.
+        let takes_secrets =
+            serde_json::to_value(request).is_ok_and(|all| all["secrets"].is_object());
+        let mut is_given = false;
+        request.visit(&mut |secret| is_given |= secret == wanted);
+        if is_given || !takes_secrets {
+            return Ok(());
+        }
+        let message = format!("{}: the right secret is not among those given", R::RPC);
+        Err(Refusal::new(Code::Unauthenticated, message))
     }
 
     /// Serves one call: does `work`, which may block, and everything around it.
@@ -63,7 +82,11 @@ impl Driver {
     }
 
     /// Writes the beginning of the call, enters its lane, and asks what befalls it.
-    fn begin(&self, call: Call, caller: &Caller) -> Result<(Begin, Result<Fate, Refusal>), Status> {
+    fn begin(
+        &self,
+        call: Call,
+        caller: &Caller,
+    ) -> Result<(Begin, Result<CallFaults, Refusal>), Status> {
         let begin = self.recorder.begin(call).map_err(not_logged)?;
         let lane = self.enter(&begin);
         let (lane, entered) = lane.map_or_else(|busy| (None, Err(busy)), |lane| (lane, Ok(())));
@@ -74,10 +97,10 @@ impl Driver {
                 caller.note_gone(&self.recorder);
             }
         }
-        let fate = entered.and_then(|()| {
-            Ok(self.faults.fate(begin.call.rpc, begin.call.volume_id.as_deref())?)
+        let faults = entered.and_then(|()| {
+            Ok(self.faults.take(begin.call.rpc, begin.call.volume_id.as_deref())?)
         });
-        Ok((begin, fate))
+        Ok((begin, faults))
     }
 
     /// Enters the lane of the call, if it has one.
@@ -125,17 +148,17 @@ async fn run<R: Serialize + Any + Default + Send>(
 ) -> Option<Result<R, Status>> {
     let _counted = Counted::enter(&driver.in_flight);
     let (at, by) = (Arc::clone(&driver), Arc::clone(&caller));
-    let (begin, fate) = match blocking(move || at.begin(call, &by)).await {
+    let (begin, faults) = match blocking(move || at.begin(call, &by)).await {
         Ok(Ok(begun)) => begun,
         Ok(Err(status)) => return Some(Err(status)),
         Err(error) => return Some(Err(broken(error))),
     };
-    let suffered = match fate {
-        Ok(fate) => suffer(&driver, fate, work).await,
+    let sabotaged = match faults {
+        Ok(faults) => run_with_faults(&driver, faults, work).await,
         Err(refusal) => Err(refusal).into(),
     };
-    let lost = suffered.planted == Some(Planted::Lost);
-    let (outcome, answer) = settle(suffered, &secrets);
+    let is_lost = sabotaged.mark == Some(FaultMark::Lost);
+    let (outcome, answer) = settle(sabotaged, &secrets);
     let end = move || {
         let logged = driver.recorder.end(begin, outcome);
         // Only now: the next call must not begin before this one has ended.
@@ -143,7 +166,7 @@ async fn run<R: Serialize + Any + Default + Send>(
         logged
     };
     match blocking(end).await {
-        Ok(Ok(())) if lost => None,
+        Ok(Ok(())) if is_lost => None,
         Ok(Ok(())) => Some(answer),
         Ok(Err(error)) => Some(Err(not_logged(error))),
         Err(error) => Some(Err(broken(error))),
@@ -151,18 +174,21 @@ async fn run<R: Serialize + Any + Default + Send>(
 }
 
 /// What is logged of a result, and what is answered.
-fn settle<R: Serialize>(suffered: Suffered<R>, secrets: &Secrets) -> (Outcome, Result<R, Status>) {
-    let Suffered { result, planted } = suffered;
+fn settle<R: Serialize>(
+    sabotaged: SabotagedResult<R>,
+    secrets: &Secrets,
+) -> (Outcome, Result<R, Status>) {
+    let SabotagedResult { result, mark } = sabotaged;
     match result {
         Ok(answer) => {
             let (code, message, effect) = (Code::Ok, String::new(), Effect::Done);
-            let (violation, fault, shown) = (None, planted, shown(&answer));
+            let (violation, fault, shown) = (None, mark, shown(&answer));
             (Outcome { code, message, effect, violation, fault, answer: shown }, Ok(answer))
         }
         Err(Refusal { code, message, effect, violation, fault }) => {
             let status = Status::new(tonic::Code::from_i32(code as i32), message.clone());
             let violation = violation.map(|violation| *violation);
-            let (message, fault) = (secrets.strike(&message), planted.or(fault));
+            let (message, fault) = (secrets.strike(&message), mark.or(fault));
             let answer = Value::Null;
             (Outcome { code, message, effect, violation, fault, answer }, Err(status))
         }

@@ -7,11 +7,10 @@
 //!
 //! ```text
 //! call        the life of any call: log, lane, work, log
-//! suffer      what planted faults do to it
+//! sabotage    what planted faults do to it
 //! request     fields of requests, all faults at once
 //! refusal     why a call fails, and what it changed before
 //! identity    GetPluginInfo, GetPluginCapabilities, Probe
-//! credentials what calls must bring along, where the plugin wants that
 //! controller  what is done to volumes and snapshots from anywhere
 //! group       snapshots of several volumes at once
 //! node        what is done to volumes on the node of this instance
@@ -22,7 +21,6 @@
 
 mod call;
 pub mod controller;
-mod credentials;
 pub mod group;
 mod handle;
 pub mod identity;
@@ -31,7 +29,7 @@ mod profile;
 mod recover;
 mod refusal;
 mod request;
-mod suffer;
+mod sabotage;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +49,8 @@ use crate::topology::{self, Segments};
 
 use refusal::Refusal;
 
-pub use profile::{Ignored, Profile, Serves};
+use profile::IgnoredField;
+pub use profile::Profile;
 pub use refusal::chain;
 
 /// One running instance.
@@ -60,18 +59,13 @@ pub struct Driver {
     profile: Profile,
     backend: Backend,
     recorder: Recorder,
-    faults: Arc<Faults>,
+    faults: Faults,
     in_flight: watch::Sender<usize>,
 }
 
 impl Driver {
     /// An instance on `backend` that logs to `recorder` and suffers `faults`.
-    pub fn new(
-        profile: Profile,
-        backend: Backend,
-        recorder: Recorder,
-        faults: Arc<Faults>,
-    ) -> Self {
+    pub fn new(profile: Profile, backend: Backend, recorder: Recorder, faults: Faults) -> Self {
         Self { profile, backend, recorder, faults, in_flight: watch::Sender::new(0) }
     }
 
@@ -133,7 +127,7 @@ impl Driver {
     /// Everything in `capability` that the volume, or this instance, cannot do.
     fn unfit(&self, meta: &Meta, capability: &Capability) -> Vec<String> {
         let mut asked = capability.clone();
-        if self.profile.ignores.contains(&Ignored::FsType) {
+        if self.profile.ignores(IgnoredField::FsType) {
             asked.fs = None;
         }
         let mut faults = asked.unfit(meta.backing, meta.fs);
@@ -161,7 +155,7 @@ impl Driver {
 
     /// Refuses a volume that is not to be reached from this node.
     fn check_reach(&self, volume: &Volume) -> Result<(), Refusal> {
-        check_reach(volume.meta(), self.node_id(), &self.profile.topology)
+        check_reach(volume.meta(), self.node_id(), &self.profile.topology())
     }
 
     /// Refuses what the storage does not take from this node.
@@ -180,7 +174,7 @@ impl Driver {
 
     /// What a CO has to hand from `ControllerPublishVolume` to the calls on the node.
     fn publish_context(&self, attachment: &Attachment) -> BTreeMap<String, String> {
-        if !self.profile.publish_context {
+        if self.profile.no_publish_context {
             return BTreeMap::new();
         }
         // Differs from one attachment to the next, as a device path may.
@@ -205,7 +199,7 @@ impl Driver {
         let attachment = rules::attached(state, self.node_id());
         let attachment =
             attachment.map_err(|broken| Refusal::violation(&meta.volume_id, broken))?;
-        if !self.profile.publish_context {
+        if self.profile.no_publish_context {
             return Ok(Some(attachment));
         }
         let key = self.device_key();

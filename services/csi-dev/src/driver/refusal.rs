@@ -9,7 +9,7 @@ use std::fmt::Write;
 use berth_csi::Code;
 
 use crate::backend::BackendError;
-use crate::faults::{FaultError, Planted};
+use crate::faults::{FaultError, FaultMark};
 use crate::lock::LockError;
 use crate::log::Effect;
 use crate::loops::LoopError;
@@ -26,7 +26,7 @@ pub(crate) struct Refusal {
     pub effect: Effect,
     /// Boxed: it is rare, and would make every result large.
     pub violation: Option<Box<Violation>>,
-    pub fault: Option<Planted>,
+    pub fault: Option<FaultMark>,
 }
 
 impl Refusal {
@@ -58,7 +58,7 @@ impl Refusal {
 
     /// A call that a test has doomed before its work.
     pub fn planted_before(code: Code) -> Self {
-        let fault = Some(Planted::Before);
+        let fault = Some(FaultMark::Before);
         Self { fault, ..Self::new(code, "planted fault: nothing was done") }
     }
 
@@ -68,7 +68,7 @@ impl Refusal {
             Ok(_) => (Effect::Done, None),
             Err(refusal) => (refusal.effect, refusal.violation),
         };
-        let fault = Some(Planted::After);
+        let fault = Some(FaultMark::After);
         let message = "planted fault: the work was done, the answer is a lie";
         Self { effect, violation, fault, ..Self::new(code, message) }
     }

@@ -17,7 +17,7 @@ use berth_csi::{Code, Rpc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::faults::Planted;
+use crate::faults::FaultMark;
 use crate::rules::Violation;
 
 pub use kernel::{BlockDevice, KernelMount, PathMounts};
@@ -183,7 +183,7 @@ pub struct End {
     pub violation: Option<Violation>,
     /// Set where a planted fault made the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fault: Option<Planted>,
+    pub fault: Option<FaultMark>,
     /// The answer itself, shown as the arguments are; null with an error.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub answer: Value,

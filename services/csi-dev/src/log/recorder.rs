@@ -11,7 +11,7 @@ use berth_csi::Code;
 use serde_json::Value;
 
 use super::{Begin, Call, Effect, End, Entry, Fence, Gone, Holding, Source, Start, kernel};
-use crate::faults::Planted;
+use crate::faults::FaultMark;
 use crate::rules::Violation;
 
 /// The log of one instance.
@@ -35,7 +35,7 @@ pub struct Outcome {
     /// The rule that the caller broke.
     pub violation: Option<Violation>,
     /// The planted fault that made the answer.
-    pub fault: Option<Planted>,
+    pub fault: Option<FaultMark>,
     /// The answer itself, as the log shows it.
     pub answer: Value,
 }

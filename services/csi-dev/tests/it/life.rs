@@ -139,6 +139,8 @@ async fn a_shared_volume_is_used_on_both_nodes_at_once() {
         node.call(unstage("v", &node.staging("v"))).await.unwrap();
     }
     world.n1.call(detach("v", "")).await.unwrap();
-    assert!(world.backend().volume("v").unwrap().unwrap().glance().unwrap().attachments.is_empty());
+    assert!(
+        world.backend().volume("v").unwrap().unwrap().read_state().unwrap().attachments.is_empty()
+    );
     assert_eq!(world.findings(), []);
 }

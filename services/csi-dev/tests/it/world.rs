@@ -188,10 +188,6 @@ impl Node {
         self.dir.join("csi.sock")
     }
 
-    pub fn control(&self) -> PathBuf {
-        self.dir.join("control.sock")
-    }
-
     pub fn plant(&self, fault: Fault) {
         faults::write(&self.dir.join("faults.json"), &[fault]).unwrap();
     }
@@ -222,8 +218,6 @@ pub fn program(world: &Path, dir: &Path, id: &str, flags: &[&str]) -> Program {
         .arg(dir.join("calls.log"))
         .arg("--faults")
         .arg(dir.join("faults.json"))
-        .arg("--control")
-        .arg(dir.join("control.sock"))
         .env("PATH", format!("{}:{}", world.join("bin").display(), env::var("PATH").unwrap()))
         .env("CSI_ENDPOINT", format!("unix://{}", dir.join("csi.sock").display()))
         .args(flags.iter().copied())

@@ -38,7 +38,7 @@ pub(super) fn status(
     volume: &Volume,
 ) -> Result<(Vec<String>, Option<v1::VolumeCondition>), BackendError> {
     let nodes = if driver.has(Ability::PublishedNodes) {
-        volume.glance()?.attachments.into_keys().collect()
+        volume.read_state()?.attachments.into_keys().collect()
     } else {
         Vec::new()
     };

@@ -105,7 +105,7 @@ fn check_limit(backend: &Backend, node: &Node, volume_id: &str) -> Result<(), Re
 fn count_attached(backend: &Backend, node_id: &str) -> Result<i64, BackendError> {
     let mut count = 0;
     for volume in backend.volumes()? {
-        count += i64::from(volume.glance()?.attachments.contains_key(node_id));
+        count += i64::from(volume.read_state()?.attachments.contains_key(node_id));
     }
     Ok(count)
 }

@@ -165,7 +165,7 @@ fn check_kind(
 fn place(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Refusal> {
     let Some(asked) = &request.accessibility_requirements else { return Ok(Segments::new()) };
     if driver.profile.bound {
-        return Ok(driver.profile.topology.clone());
+        return Ok(driver.profile.topology());
     }
     let nodes: Vec<_> = driver.backend.nodes()?.into_iter().map(|node| node.topology).collect();
     let areas = topology::areas(asked);

@@ -3,10 +3,12 @@
 //! Owns: `NodeExpandVolume`. Promises: a device sees the size of its image, and a file system fills
 //! its device; doing it twice is doing it once. Never: makes anything smaller.
 
+use std::path::{Path, PathBuf};
+
 use berth_csi::Code;
 use berth_csi::v1::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 
-use super::{device, mount, stats};
+use super::{device, mount, stage};
 use crate::ability::Ability;
 use crate::backend::{Backing, State, Volume};
 use crate::driver::Driver;
@@ -14,6 +16,7 @@ use crate::driver::controller::size;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
 use crate::loops;
+use crate::mounts::{self, Presence};
 
 pub(super) fn expand(
     driver: &Driver,
@@ -30,8 +33,8 @@ pub(super) fn expand(
 
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
-    let state = volume.glance()?;
-    let place = stats::find(&volume, &state, node, path)?;
+    let state = volume.read_state()?;
+    let place = find(&volume, &state, node, path)?;
     let wanted = size::grown(volume.meta(), request.capacity_range.as_ref())?;
     let capacity_bytes = enlarge(driver, &volume, wanted)?;
     if volume.meta().backing == Backing::Directory {
@@ -42,7 +45,7 @@ pub(super) fn expand(
             loops::measure(&volume.data(), &device)?;
         }
     }
-    let is_block = stats::is_block(&state, node, &place);
+    let is_block = is_block(&state, node, &place);
     if let (Some(fs), Some(device), false) = (volume.meta().fs, state.device_on(node), is_block) {
         // The mount that may write: a target may be one that only reads.
         let staging = state.staged_on(node).map(|staged| staged.path.clone());
@@ -50,6 +53,31 @@ pub(super) fn expand(
         mount::grow_mounted(&volume, fs, device, &place).map_err(Refusal::midway)?;
     }
     Ok(NodeExpandVolumeResponse { capacity_bytes })
+}
+
+/// Where `path` is, if the volume is there; else `NOT_FOUND`.
+fn find(volume: &Volume, state: &State, node: &str, path: &str) -> Result<PathBuf, Refusal> {
+    let volume_id = &volume.meta().volume_id;
+    let nowhere = || {
+        let message = format!("volume {volume_id:?} is not at {path:?} on {node}; check the path");
+        Refusal::new(Code::NotFound, message)
+    };
+    let place = mounts::place(path).ok().flatten().ok_or_else(nowhere)?;
+    let presence = mounts::presence(&place, &device::content(volume)?);
+    if presence.map_err(|error| Refusal::mount(volume_id, &error))? == Presence::Volume {
+        return Ok(place);
+    }
+    // A block device that is only staged is mounted nowhere.
+    let is_stage = state.staged_on(node).is_some_and(|on| on.path == path && on.capability.block);
+    if is_stage && stage::is_staged(volume, state, node, &place)? {
+        return Ok(place);
+    }
+    Err(nowhere())
+}
+
+/// Whether the volume is a block device there; staged as one, it is mounted nowhere.
+fn is_block(state: &State, node: &str, place: &Path) -> bool {
+    !place.is_dir() || state.staged_on(node).is_some_and(|staged| staged.capability.block)
 }
 
 /// Enlarges the volume itself where no controller does.

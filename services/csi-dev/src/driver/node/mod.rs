@@ -8,7 +8,6 @@ mod expand;
 mod mount;
 mod publish;
 mod stage;
-mod stats;
 
 use std::sync::Arc;
 
@@ -16,8 +15,7 @@ use berth_csi::v1::node_server::Node;
 use berth_csi::v1::node_service_capability::rpc::Type;
 use berth_csi::v1::{
     NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
-    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
+    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse, NodePublishVolumeRequest,
     NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
     NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
     NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, Topology, node_service_capability,
@@ -43,7 +41,7 @@ impl Node for NodeService {
                 max_volumes_per_node: driver.profile.max_volumes,
                 accessible_topology: driver
                     .has(Ability::Topology)
-                    .then(|| Topology { segments: driver.profile.topology.clone() }),
+                    .then(|| Topology { segments: driver.profile.topology() }),
             })
         };
         self.0.serve(request, work).await
@@ -87,15 +85,6 @@ impl Node for NodeService {
         self.0.serve(request, publish::unpublish).await
     }
 
-    async fn node_get_volume_stats(
-        &self,
-        request: Request<NodeGetVolumeStatsRequest>,
-    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        // Either of the two is reason enough for the call.
-        let ability = if self.0.has(Ability::Stats) { Ability::Stats } else { Ability::Condition };
-        self.0.offer(ability, request, stats::stats).await
-    }
-
     async fn node_expand_volume(
         &self,
         request: Request<NodeExpandVolumeRequest>,
@@ -107,9 +96,7 @@ impl Node for NodeService {
 fn capabilities(profile: &Profile) -> Vec<NodeServiceCapability> {
     let kinds = [
         (Ability::Stage, Type::StageUnstageVolume),
-        (Ability::Stats, Type::GetVolumeStats),
         (Ability::ExpandNode, Type::ExpandVolume),
-        (Ability::Condition, Type::VolumeCondition),
         (Ability::SingleNodeMultiWriter, Type::SingleNodeMultiWriter),
         (Ability::MountGroup, Type::VolumeMountGroup),
     ];

@@ -17,9 +17,10 @@ use super::{device, mount, stage};
 use crate::ability::Ability;
 use crate::backend::{Attachment, Backing, Published, State, Volume};
 use crate::capability::MountFlag;
+use crate::driver::profile::IgnoredField;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
-use crate::driver::{Driver, Ignored, change};
+use crate::driver::{Driver, change};
 use crate::log::Effect;
 use crate::loops::LoopError;
 use crate::mounts::{self, Kind, Presence, Source};
@@ -220,15 +221,14 @@ fn flags(
     wanted: &Published,
     attached: Option<&Attachment>,
 ) -> BTreeSet<MountFlag> {
-    let ignores = |what| driver.profile.ignores.contains(&what);
     let mut flags = wanted.capability.flags.clone();
-    if ignores(Ignored::MountFlags) {
+    if driver.profile.ignores(IgnoredField::MountFlags) {
         flags.clear();
     }
     let readonly = wanted.readonly
         || wanted.capability.mode.is_reader_only()
         || attached.is_some_and(|attachment| attachment.readonly);
-    if readonly && !ignores(Ignored::Readonly) {
+    if readonly && !driver.profile.ignores(IgnoredField::Readonly) {
         flags.insert(MountFlag::Ro);
     }
     flags

@@ -18,7 +18,7 @@ pub struct Fault {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
     /// Before or after the call has done its work. An answer is lost or wrong always after.
-    pub when: When,
+    pub when: FaultSide,
     /// How long the call stands still, in milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub delay_ms: u64,
@@ -36,7 +36,7 @@ pub struct Fault {
     pub lose_answer: bool,
     /// The answer is wrong in this small way.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<WrongAnswer>,
     /// How many calls it hits, per instance; `None` means all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
@@ -51,7 +51,7 @@ pub struct Fault {
 /// On which side of the work a fault lies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum When {
+pub enum FaultSide {
     /// Nothing is done yet, and with a code nothing will be.
     #[default]
     Before,
@@ -62,7 +62,7 @@ pub enum When {
 /// Answers that real plugins have been seen to give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wrong {
+pub enum WrongAnswer {
     /// Capabilities and access modes of which one is not known to CSI 1.12; a volume's usage in an
     /// unknown unit.
     UnknownEnum,
@@ -83,8 +83,6 @@ pub enum Wrong {
     /// A hundred entries more in each map of an answer; texts, also of errors, of 64 KiB, with line
     /// breaks, control characters and what looks like passwords.
     Chatty,
-    /// Every error has the code `UNKNOWN`; its text stays.
-    UnknownError,
     /// Lists end early, and no token tells so.
     NoNextToken,
     /// `OK`, and nothing was done: the log then says what the kernel has all the same.
@@ -96,7 +94,7 @@ pub enum Wrong {
 /// What a fault made of a call, as the log tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Planted {
+pub enum FaultMark {
     /// The answer's code is planted, and nothing was done.
     Before,
     /// The answer's code is planted, after the work.
@@ -109,7 +107,7 @@ pub enum Planted {
 
 /// What befalls one call.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub struct Fate {
+pub struct CallFaults {
     /// Before its work.
     pub before: Option<Fault>,
     /// After its work.
@@ -118,38 +116,29 @@ pub struct Fate {
 
 impl Fault {
     /// On which side of the work it really lies.
-    pub fn side(&self) -> When {
-        if self.lose_answer || self.wrong.is_some() { When::After } else { self.when }
+    pub fn side(&self) -> FaultSide {
+        if self.lose_answer || self.wrong.is_some() { FaultSide::After } else { self.when }
     }
 
-    pub(super) fn fits(&self, when: When, rpc: Rpc, volume: Option<&str>) -> bool {
-        self.side() == when
+    pub(super) fn hits(&self, side: FaultSide, rpc: Rpc, volume: Option<&str>) -> bool {
+        self.side() == side
             && self.rpc.is_none_or(|wanted| wanted == rpc)
             && self.volume.as_deref().is_none_or(|wanted| Some(wanted) == volume)
     }
 
-    /// What its fields, each well-formed, say that cannot be.
-    pub(super) fn contradictions(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        let deeds = [
-            ("code", self.code.is_some()),
-            ("hang", self.hang),
-            ("crash", self.crash),
-            ("lose_answer", self.lose_answer),
-            ("wrong", self.wrong.is_some()),
-        ];
-        let deeds: Vec<_> = deeds.iter().filter(|(_, done)| *done).map(|(name, _)| *name).collect();
-        if deeds.len() > 1 {
-            let deeds = deeds.join(" and ");
-            faults.push(format!("{deeds} cannot go together; write an entry for each"));
+    /// What contradicts itself, although each field is well-formed.
+    pub(super) fn contradiction(&self) -> Option<&'static str> {
+        let actions =
+            [self.code.is_some(), self.hang, self.crash, self.lose_answer, self.wrong.is_some()];
+        if actions.iter().filter(|action| **action).count() > 1 {
+            Some("code, hang, crash, lose_answer and wrong exclude each other")
+        } else if self.code == Some(Code::Ok) {
+            Some("code OK is no fault; leave code out to let the call go on")
+        } else if self.probability.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            Some("probability is a number from 0 to 1")
+        } else {
+            None
         }
-        if self.code == Some(Code::Ok) {
-            faults.push("code OK is no fault; leave code out to let the call go on".to_owned());
-        }
-        if self.probability.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-            faults.push("probability is a number from 0 to 1".to_owned());
-        }
-        faults
     }
 }
 
