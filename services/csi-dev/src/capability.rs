@@ -9,7 +9,7 @@ use std::fmt;
 use berth_csi::v1;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backing, FsType};
+use crate::backing::{Backing, FsType};
 use v1::volume_capability::access_mode::Mode;
 use v1::volume_capability::{AccessType, MountVolume};
 

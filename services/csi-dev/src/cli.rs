@@ -13,7 +13,8 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
-use crate::backend::{Backend, Backing, FsType, Meta, Provisioned, State};
+use crate::backend::{Backend, Meta, Provisioned, State};
+use crate::backing::{Backing, FsType};
 use crate::driver::chain;
 use crate::log::Recorder;
 use crate::mounts;

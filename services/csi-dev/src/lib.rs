@@ -22,6 +22,7 @@
 
 pub mod ability;
 pub mod backend;
+pub mod backing;
 pub mod capability;
 pub mod cli;
 pub mod driver;

@@ -20,14 +20,14 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// An exclusive lock between processes and threads, released when dropped or when the process dies.
 #[derive(Debug)]
 pub struct Lock {
-    held: Held,
+    held: LockedFile,
 }
 
 /// A locked file. The lock ends with this value, and not only with the last copy of its handle: a
 /// child that is being started elsewhere in this process has one for as long as it is no program of
 /// its own yet.
 #[derive(Debug)]
-pub struct Held(File);
+pub struct LockedFile(File);
 
 /// Why there is no lock.
 #[derive(Debug, Error)]
@@ -59,14 +59,14 @@ pub enum LockError {
     },
 }
 
-impl Held {
+impl LockedFile {
     /// What is locked.
     pub fn file(&self) -> &File {
         &self.0
     }
 }
 
-impl Drop for Held {
+impl Drop for LockedFile {
     fn drop(&mut self) {
         // Where that fails the kernel does it, when the last copy is closed.
         _ = self.0.unlock();
@@ -101,7 +101,7 @@ impl Lock {
 
 /// Opens `path`, which is made when missing, and tries to lock it; the file as it is, when somebody
 /// else has it.
-pub fn try_lock(path: &Path) -> Result<Result<Held, File>, LockError> {
+pub fn try_lock(path: &Path) -> Result<Result<LockedFile, File>, LockError> {
     let failed = |source| LockError::Io { path: path.to_owned(), source };
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).open(path);
@@ -110,7 +110,7 @@ pub fn try_lock(path: &Path) -> Result<Result<Held, File>, LockError> {
         _ => failed(source),
     })?;
     match file.try_lock() {
-        Ok(()) => Ok(Ok(Held(file))),
+        Ok(()) => Ok(Ok(LockedFile(file))),
         Err(TryLockError::WouldBlock) => Ok(Err(file)),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }

@@ -23,11 +23,7 @@ use tonic::transport::Server;
 
 use crate::ability::Ability;
 use crate::backend::{Backend, BackendError, Node};
-use crate::driver::controller::ControllerService;
-use crate::driver::group::GroupControllerService;
-use crate::driver::identity::IdentityService;
-use crate::driver::node::NodeService;
-use crate::driver::{Driver, Profile};
+use crate::driver::{Driver, Profile, Services};
 use crate::faults::Faults;
 use crate::log::Recorder;
 use crate::mute::{self, Speech};
@@ -119,15 +115,16 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     eprintln!("{} serves node {} at {}", profile.driver_name, profile.node_id, endpoint.display());
 
     let has_group = profile.is_controller() && profile.has(Ability::GroupSnapshot);
-    let controller = profile.is_controller().then(|| ControllerService(Arc::clone(&driver)));
-    let group = has_group.then(|| GroupControllerService(Arc::clone(&driver)));
-    let node = profile.is_node().then(|| NodeService(Arc::clone(&driver)));
+    let services = Services(Arc::clone(&driver));
+    let controller = profile.is_controller().then(|| ControllerServer::new(services.clone()));
+    let group = has_group.then(|| GroupControllerServer::new(services.clone()));
+    let node = profile.is_node().then(|| NodeServer::new(services.clone()));
     let (tell, told) = oneshot::channel::<()>();
     let serving = Server::builder()
-        .add_service(IdentityServer::new(IdentityService(Arc::clone(&driver))))
-        .add_optional_service(controller.map(ControllerServer::new))
-        .add_optional_service(group.map(GroupControllerServer::new))
-        .add_optional_service(node.map(NodeServer::new))
+        .add_service(IdentityServer::new(services))
+        .add_optional_service(controller)
+        .add_optional_service(group)
+        .add_optional_service(node)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async {
             _ = told.await;
         });

@@ -278,7 +278,7 @@ impl<'a> Replay<'a> {
 
     /// Compares what was found at the call's beginning with what the driver made of it.
     fn compare(&mut self, call: &Asking<'_>, row: &Row) {
-        let noticed = row.violation.as_ref().map(|noticed| noticed.rule.as_str());
+        let noticed = row.violation.as_deref();
         let was_done = row.effect != Some(Effect::None) && row.fault.as_deref() != Some("before");
         let still = if was_done { self.still_broken(call) } else { Vec::new() };
         let mut is_agreed = noticed.is_none();

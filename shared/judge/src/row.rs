@@ -54,7 +54,8 @@ pub(super) struct Row {
     pub args: Ask,
     pub code: Option<Code>,
     pub effect: Option<Effect>,
-    pub violation: Option<Noticed>,
+    /// The rule by which the driver refused.
+    pub violation: Option<String>,
     pub fault: Option<String>,
     #[serde(default)]
     pub answer: Told,
@@ -68,12 +69,6 @@ pub(super) struct Row {
     pub holds: Vec<Holding>,
     #[serde(default)]
     pub fenced: bool,
-}
-
-/// The rule by which the driver refused.
-#[derive(Debug, Deserialize)]
-pub(super) struct Noticed {
-    pub rule: String,
 }
 
 /// What an instance found on its node when it started.

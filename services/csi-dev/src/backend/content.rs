@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::sync;
 
-use super::meta::{Backing, FsType};
 use super::{BackendError, file};
+use crate::backing::{Backing, FsType};
 use crate::tool::{self, CP, MKFS_EXT4, MKFS_XFS, ToolError};
 
 /// What an image's size is a multiple of, in bytes.

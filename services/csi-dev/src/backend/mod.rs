@@ -11,20 +11,20 @@
 //! volumes/<id>/state.json    where it is attached, staged and published
 //! volumes/<id>/lock          held while meta and state are read or changed, or content is copied
 //! volumes/<id>/work          held by each program that works on its content or devices
-//! volumes/<id>/calls/        one file per lane, held while a call is in flight
+//! volumes/<id>/calls/        one file per slot, locked while a call is in flight
 //! snapshots/<id>/            meta.json, lock, work, and data/ or image
 //! groups/<id>.json           the groups of snapshots
 //! nodes/<id>.json            the nodes that an instance has served
 //! lock                       held while attachments or sizes are counted or a node is noted
 //! ```
-//! `<id>` is the id in the form of [`encoding`].
+//! `<id>` is the id as [`encoding`] writes it.
 
 pub mod content;
 pub mod encoding;
 mod file;
-mod lane;
 pub mod meta;
 mod node;
+mod slot;
 mod snapshot;
 pub mod state;
 mod volume;
@@ -37,12 +37,13 @@ use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
 use thiserror::Error;
 
+use crate::backing::FsType;
 use crate::lock::{Lock, LockError};
 use crate::tool::ToolError;
 
-pub use lane::{InFlight, Lane, Running};
-pub use meta::{Asked, Backing, FsType, GroupMeta, Meta, SnapshotMeta, Source};
+pub use meta::{Asked, GroupMeta, Meta, SnapshotMeta, Source};
 pub use node::Node;
+pub use slot::{CallSlot, HeldSlot, RunningCall};
 pub use snapshot::Snapshot;
 pub use state::{Attachment, NodeUse, Published, Staged, State};
 pub use volume::{Locked, Volume};
@@ -94,15 +95,6 @@ pub enum Provisioned {
     Existed,
 }
 
-/// What a new volume's content is a copy of.
-#[derive(Clone, Copy, Debug)]
-pub enum Origin<'a> {
-    /// A volume.
-    Volume(&'a Volume),
-    /// A snapshot.
-    Snapshot(&'a Snapshot),
-}
-
 /// Why a volume was not provisioned.
 #[derive(Debug, Error)]
 pub enum ProvisionError {
@@ -142,17 +134,13 @@ impl Backend {
         }
     }
 
-    /// Makes a volume, with the content of `from` where given, or returns what is there already.
+    /// Makes a volume, with the content in the directory `from` where given, or returns what is there already.
     /// The caller holds the lock of what it is made from.
     pub fn make_volume(
         &self,
         meta: &Meta,
-        from: Option<Origin<'_>>,
+        from: Option<&Path>,
     ) -> Result<Option<Meta>, BackendError> {
-        let from = from.map(|from| match from {
-            Origin::Volume(volume) => volume.dir(),
-            Origin::Snapshot(snapshot) => snapshot.dir(),
-        });
         Volume::make(self.volume_dir(&meta.volume_id)?, meta, from)
     }
 
@@ -188,9 +176,6 @@ impl Backend {
     /// Makes a node known, so that volumes can be attached to it.
     pub fn register_node(&self, node: &Node) -> Result<(), BackendError> {
         let path = self.node_file(&node.node_id).ok_or(BackendError::Id)?;
-        if let Some(dir) = path.parent() {
-            file::make_dir(dir)?;
-        }
         let _lock = self.lock()?;
         // An instance that starts lifts no fence.
         let fenced = file::read::<Node>(&path)?.is_some_and(|known| known.fenced);
@@ -206,9 +191,6 @@ impl Backend {
     /// damaged.
     pub fn fence(&self, id: &str, fenced: bool) -> Result<Vec<PathBuf>, BackendError> {
         let path = self.node_file(id).ok_or(BackendError::Id)?;
-        if let Some(dir) = path.parent() {
-            file::make_dir(dir)?;
-        }
         {
             let _lock = self.lock()?;
             let known = file::read::<Node>(&path)?.unwrap_or_else(|| Node::new(id));
@@ -262,28 +244,16 @@ impl Backend {
         Ok(self.root.join("volumes").join(encoding::encode(id).ok_or(BackendError::Id)?))
     }
 
-    /// What there is of the kind `kind`, each by the path that its id stands for.
+    /// The paths of everything of one kind.
     fn all_in(&self, kind: &str) -> Result<Vec<PathBuf>, BackendError> {
-        let mut found = Vec::new();
-        let mut dirs = vec![self.root.join(kind)];
-        while let Some(dir) = dirs.pop() {
-            let failed = |source| BackendError::io("list", &dir, source);
-            for entry in fs::read_dir(&dir).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
-                if encoding::is_continued(&entry.file_name()) {
-                    dirs.push(entry.path());
-                } else {
-                    found.push(entry.path());
-                }
-            }
-        }
-        Ok(found)
+        let dir = self.root.join(kind);
+        let paths =
+            fs::read_dir(&dir).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+        paths.map_err(|source| BackendError::io("list", &dir, source))
     }
 
     fn node_file(&self, id: &str) -> Option<PathBuf> {
-        let mut path = self.root.join("nodes").join(encoding::encode(id)?).into_os_string();
-        path.push(".json");
-        Some(path.into())
+        Some(self.root.join("nodes").join(format!("{}.json", encoding::encode(id)?)))
     }
 }
 

@@ -24,7 +24,7 @@ impl Snapshot {
     }
 
     /// The directory that its content is copied from.
-    pub(super) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
@@ -95,9 +95,6 @@ impl Backend {
     /// Notes what a group is. The caller holds the lock of the groups.
     pub fn save_group(&self, meta: &GroupMeta) -> Result<(), BackendError> {
         let path = self.group_file(&meta.group_id).ok_or(BackendError::Id)?;
-        if let Some(dir) = path.parent() {
-            file::make_dir(dir)?;
-        }
         file::replace(&path, meta)
     }
 
@@ -116,9 +113,6 @@ impl Backend {
     }
 
     fn group_file(&self, id: &str) -> Option<PathBuf> {
-        let path = self.root.join("groups").join(encoding::encode(id)?);
-        let mut path = path.into_os_string();
-        path.push(".json");
-        Some(path.into())
+        Some(self.root.join("groups").join(format!("{}.json", encoding::encode(id)?)))
     }
 }

@@ -8,7 +8,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{BackendError, InFlight, Lane, Meta, Running, State, content, file};
+use super::{BackendError, CallSlot, HeldSlot, Meta, RunningCall, State, content, file};
+use crate::backing::Backing;
 use crate::lock::{Lock, LockError};
 use crate::tool;
 
@@ -51,7 +52,7 @@ impl Volume {
             Some(from) => content::copy(from, &dir, meta.backing)?,
             None => content::make(&dir, meta.backing, meta.fs, meta.capacity_bytes)?,
         }
-        if meta.backing == super::Backing::Image {
+        if meta.backing == Backing::Image {
             content::grow(&content::path(&dir, meta.backing), meta.capacity_bytes)?;
         }
         file::replace(&path, meta)?;
@@ -151,15 +152,15 @@ impl Locked<'_> {
     /// Marks a call as in flight, or says which one is.
     pub fn enter(
         &self,
-        lane: &Lane,
-        call: &Running,
-    ) -> Result<Result<InFlight, Running>, BackendError> {
-        lane.enter(&self.volume.calls(), call)
+        slot: &CallSlot,
+        call: &RunningCall,
+    ) -> Result<Result<HeldSlot, RunningCall>, BackendError> {
+        slot.enter(&self.volume.calls(), call)
     }
 
-    /// The call in flight in `lane`, if any.
-    pub fn running(&self, lane: &Lane) -> Result<Option<Running>, BackendError> {
-        lane.running(&self.volume.calls())
+    /// The call in flight in `slot`, if any.
+    pub fn running(&self, slot: &CallSlot) -> Result<Option<RunningCall>, BackendError> {
+        slot.running(&self.volume.calls())
     }
 }
 

@@ -1,8 +1,8 @@
 //! The life of any call.
 //!
-//! Owns: what happens around the work of a call: its beginning in the log, its lane, its end in the
+//! Owns: what happens around the work of a call: its beginning in the log, its slot, its end in the
 //! log; its faults are applied in `sabotage`. Promises: once begun, a call runs to its end, also
-//! when its caller leaves meanwhile; its end is in the log, and its lane free, before it is
+//! when its caller leaves meanwhile; its end is in the log, and its slot free, before it is
 //! answered. Never: knows what a call is about.
 
 use std::any::Any;
@@ -14,26 +14,19 @@ use berth_csi::rpc::Unary;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::task::{JoinError, spawn_blocking};
 use tonic::{Request, Response, Status};
 
 use super::Driver;
 use super::refusal::Refusal;
 use super::sabotage::{SabotagedResult, run_with_faults};
-use crate::backend::{InFlight, Lane, Running};
+use crate::ability::Ability;
+use crate::backend::{CallSlot, HeldSlot, RunningCall};
 use crate::faults::{CallFaults, FaultMark};
 use crate::log::{Begin, Call, Effect, Outcome, Recorder, shown};
-use crate::rules::{Scope, Violation};
+use crate::rules;
 
 impl Driver {
-    /// Answers a call that this instance does not offer.
-    pub(super) async fn refuse<R: Unary>(
-        self: &Arc<Self>,
-        request: Request<R>,
-    ) -> Result<Response<R::Response>, Status> {
-        let message = format!("{} is not among the capabilities of this plugin", R::RPC);
-        self.serve(request, move |_, _| Err(Refusal::new(Code::Unimplemented, message))).await
-    }
-
     /// Refuses a call that takes secrets and does not bring the one that this plugin wants. The
     /// message repeats no secret.
     fn check_secret<R: Unary>(&self, request: &R) -> Result<(), Refusal> {
@@ -53,9 +46,11 @@ impl Driver {
         Err(Refusal::new(Code::Unauthenticated, message))
     }
 
-    /// Serves one call: does `work`, which may block, and everything around it.
+    /// Serves one call: does `work`, which may block, and everything around it. Refuses the call
+    /// while an ability that it needs is off.
     pub(super) async fn serve<R: Unary>(
         self: &Arc<Self>,
+        needs: &'static [Ability],
         request: Request<R>,
         work: impl FnOnce(&Self, &R) -> Result<R::Response, Refusal> + Send + 'static,
     ) -> Result<Response<R::Response>, Status> {
@@ -64,6 +59,10 @@ impl Driver {
         let secrets = Secrets::of(request.get_ref());
         let request = request.into_inner();
         let work = move |driver: &Self| {
+            if !needs.iter().all(|need| driver.has(*need)) {
+                let message = format!("{} is not among the capabilities of this plugin", R::RPC);
+                return Err(Refusal::new(Code::Unimplemented, message));
+            }
             driver.check_secret(&request)?;
             work(driver, &request)
         };
@@ -81,18 +80,18 @@ impl Driver {
         answer
     }
 
-    /// Writes the beginning of the call, enters its lane, and asks what befalls it.
+    /// Writes the beginning of the call, enters its slot, and asks what befalls it.
     fn begin(
         &self,
         call: Call,
         caller: &Caller,
     ) -> Result<(Begin, Result<CallFaults, Refusal>), Status> {
         let begin = self.recorder.begin(call).map_err(not_logged)?;
-        let lane = self.enter(&begin);
-        let (lane, entered) = lane.map_or_else(|busy| (None, Err(busy)), |lane| (lane, Ok(())));
+        let slot = self.take_slot(&begin);
+        let (slot, entered) = slot.map_or_else(|busy| (None, Err(busy)), |slot| (slot, Ok(())));
         {
             let mut caller = caller.lock();
-            (caller.seq, caller.lane) = (Some(begin.seq), lane);
+            (caller.seq, caller.slot) = (Some(begin.seq), slot);
             if caller.gone {
                 caller.note_gone(&self.recorder);
             }
@@ -103,26 +102,21 @@ impl Driver {
         Ok((begin, faults))
     }
 
-    /// Enters the lane of the call, if it has one.
-    fn enter(&self, begin: &Begin) -> Result<Option<InFlight>, Refusal> {
-        let (Some(scope), Some(id)) = (Scope::of(begin.call.rpc), &begin.call.volume_id) else {
-            return Ok(None);
-        };
+    /// Takes the slot of the call, if it has one.
+    fn take_slot(&self, begin: &Begin) -> Result<Option<HeldSlot>, Refusal> {
+        let slot = CallSlot::of_call(begin.call.rpc, self.node_id());
+        let (Some(slot), Some(id)) = (slot, &begin.call.volume_id) else { return Ok(None) };
         // Where there is no volume there is nothing to protect; the work will say so.
         let Some(volume) = self.backend.volume(id)? else { return Ok(None) };
-        let lane = match scope {
-            Scope::Volume => Lane::Controller,
-            Scope::VolumeOnNode => Lane::Node(self.node_id().to_owned()),
-        };
-        let mine = Running {
+        let mine = RunningCall {
             rpc: begin.call.rpc,
             instance: self.recorder.instance().to_owned(),
             seq: begin.seq,
             since_us: begin.begin_us,
             caller_gone: false,
         };
-        let running = match volume.lock()?.enter(&lane, &mine)? {
-            Ok(lane) => return Ok(Some(lane)),
+        let running = match volume.lock()?.enter(&slot, &mine)? {
+            Ok(held) => return Ok(Some(held)),
             Err(running) => running,
         };
         if running.caller_gone {
@@ -130,11 +124,8 @@ impl Driver {
             let message = format!("volume {id:?}: {running} is not done yet; ask again later");
             return Err(Refusal::new(Code::Aborted, message));
         }
-        let violation = match lane {
-            Lane::Controller => Violation::OverlappingControllerCalls { running },
-            Lane::Node(node) => Violation::OverlappingNodeCalls { node, running },
-        };
-        Err(Refusal::violation(id, violation))
+        let node = matches!(slot, CallSlot::Node(_)).then(|| self.node_id());
+        Err(Refusal::violation(id, rules::overlap(node, &running)))
     }
 }
 
@@ -148,7 +139,7 @@ async fn run<R: Serialize + Any + Default + Send>(
 ) -> Option<Result<R, Status>> {
     let _counted = Counted::enter(&driver.in_flight);
     let (at, by) = (Arc::clone(&driver), Arc::clone(&caller));
-    let (begin, faults) = match blocking(move || at.begin(call, &by)).await {
+    let (begin, faults) = match spawn_blocking(move || at.begin(call, &by)).await {
         Ok(Ok(begun)) => begun,
         Ok(Err(status)) => return Some(Err(status)),
         Err(error) => return Some(Err(broken(error))),
@@ -162,10 +153,10 @@ async fn run<R: Serialize + Any + Default + Send>(
     let end = move || {
         let logged = driver.recorder.end(begin, outcome);
         // Only now: the next call must not begin before this one has ended.
-        caller.lock().lane = None;
+        caller.lock().slot = None;
         logged
     };
-    match blocking(end).await {
+    match spawn_blocking(end).await {
         Ok(Ok(())) if is_lost => None,
         Ok(Ok(())) => Some(answer),
         Ok(Err(error)) => Some(Err(not_logged(error))),
@@ -187,7 +178,6 @@ fn settle<R: Serialize>(
         }
         Err(Refusal { code, message, effect, violation, fault }) => {
             let status = Status::new(tonic::Code::from_i32(code as i32), message.clone());
-            let violation = violation.map(|violation| *violation);
             let (message, fault) = (secrets.strike(&message), mark.or(fault));
             let answer = Value::Null;
             (Outcome { code, message, effect, violation, fault, answer }, Err(status))
@@ -195,13 +185,7 @@ fn settle<R: Serialize>(
     }
 }
 
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, tokio::task::JoinError> {
-    tokio::task::spawn_blocking(work).await
-}
-
-fn broken(error: tokio::task::JoinError) -> Status {
+fn broken(error: JoinError) -> Status {
     Status::internal(format!("the call broke off: {error}"))
 }
 
@@ -235,8 +219,8 @@ struct Caller(Mutex<CallerState>);
 struct CallerState {
     /// The call's number, once it began.
     seq: Option<u64>,
-    /// The lane it is in, from its beginning to its end.
-    lane: Option<InFlight>,
+    /// The slot it is in, from its beginning to its end.
+    slot: Option<HeldSlot>,
     answered: bool,
     gone: bool,
 }
@@ -251,8 +235,8 @@ impl CallerState {
     /// Notes, for the next call and for the log, that nobody waits for this one.
     fn note_gone(&self, recorder: &Recorder) {
         // Where that fails, the next call is told of a waiting caller, which is the safe side.
-        if let Some(lane) = &self.lane {
-            _ = lane.caller_gone();
+        if let Some(slot) = &self.slot {
+            _ = slot.caller_gone();
         }
         if let Some(seq) = self.seq {
             _ = recorder.gone(seq);

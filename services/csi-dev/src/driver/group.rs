@@ -1,73 +1,37 @@
 //! Snapshots of several volumes at once.
 //!
-//! Owns: the group controller service. Promises: a group is there as a whole or not at all: it is
+//! Owns: the work of the group controller service. Promises: a group is there as a whole or not at all: it is
 //! noted before its first member is taken and until its last one is gone. Never: takes one of
 //! volumes that may be written to meanwhile: copies made one after the other would not be of one
 //! moment.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use berth_csi::Code;
-use berth_csi::v1::group_controller_server::GroupController;
 use berth_csi::v1::group_controller_service_capability::rpc::Type;
 use berth_csi::v1::{
     CreateVolumeGroupSnapshotRequest, CreateVolumeGroupSnapshotResponse,
     DeleteVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotResponse,
     GetVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotResponse,
-    GroupControllerGetCapabilitiesRequest, GroupControllerGetCapabilitiesResponse,
-    GroupControllerServiceCapability, VolumeGroupSnapshot, group_controller_service_capability,
+    GroupControllerGetCapabilitiesResponse, GroupControllerServiceCapability, VolumeGroupSnapshot,
+    group_controller_service_capability,
 };
-use tonic::{Request, Response, Status};
 
 use super::controller::{answer, capacity, snapshot};
 use super::refusal::Refusal;
 use super::request::Fields;
 use super::{Driver, handle};
-use crate::ability::Ability;
 use crate::backend::{GroupMeta, SnapshotMeta, Volume};
 
-/// The group controller service of an instance.
-#[derive(Debug)]
-pub struct GroupControllerService(pub Arc<Driver>);
-
-#[tonic::async_trait]
-impl GroupController for GroupControllerService {
-    async fn group_controller_get_capabilities(
-        &self,
-        request: Request<GroupControllerGetCapabilitiesRequest>,
-    ) -> Result<Response<GroupControllerGetCapabilitiesResponse>, Status> {
-        let kind = Type::CreateDeleteGetVolumeGroupSnapshot.into();
-        let rpc = group_controller_service_capability::Rpc { r#type: kind };
-        let r#type = Some(group_controller_service_capability::Type::Rpc(rpc));
-        let capabilities = vec![GroupControllerServiceCapability { r#type }];
-        let work = |_: &Driver, _: &_| Ok(GroupControllerGetCapabilitiesResponse { capabilities });
-        self.0.offer(Ability::GroupSnapshot, request, work).await
-    }
-
-    async fn create_volume_group_snapshot(
-        &self,
-        request: Request<CreateVolumeGroupSnapshotRequest>,
-    ) -> Result<Response<CreateVolumeGroupSnapshotResponse>, Status> {
-        self.0.offer(Ability::GroupSnapshot, request, create).await
-    }
-
-    async fn delete_volume_group_snapshot(
-        &self,
-        request: Request<DeleteVolumeGroupSnapshotRequest>,
-    ) -> Result<Response<DeleteVolumeGroupSnapshotResponse>, Status> {
-        self.0.offer(Ability::GroupSnapshot, request, delete).await
-    }
-
-    async fn get_volume_group_snapshot(
-        &self,
-        request: Request<GetVolumeGroupSnapshotRequest>,
-    ) -> Result<Response<GetVolumeGroupSnapshotResponse>, Status> {
-        self.0.offer(Ability::GroupSnapshot, request, get).await
-    }
+pub(super) fn capabilities() -> GroupControllerGetCapabilitiesResponse {
+    let kind = Type::CreateDeleteGetVolumeGroupSnapshot.into();
+    let rpc = group_controller_service_capability::Rpc { r#type: kind };
+    let r#type = Some(group_controller_service_capability::Type::Rpc(rpc));
+    let capabilities = vec![GroupControllerServiceCapability { r#type }];
+    GroupControllerGetCapabilitiesResponse { capabilities }
 }
 
-fn create(
+pub(super) fn create(
     driver: &Driver,
     request: &CreateVolumeGroupSnapshotRequest,
 ) -> Result<CreateVolumeGroupSnapshotResponse, Refusal> {
@@ -83,10 +47,10 @@ fn create(
     fields.check(Some(()))?;
 
     let node = driver.profile.bound.then(|| driver.node_id());
-    let group_id = handle::of("group", node, name);
+    let group_id = handle::make_id("group", node, name);
     let members: BTreeMap<_, _> = sources
         .iter()
-        .map(|source| (source.clone(), handle::of("snap", node, &format!("{name}/{source}"))))
+        .map(|source| (source.clone(), handle::make_id("snap", node, &format!("{name}/{source}"))))
         .collect();
     let _lock = driver.backend.lock_groups()?;
     let group = match driver.backend.group(&group_id)? {
@@ -191,7 +155,7 @@ fn to_wire(driver: &Driver, group: &GroupMeta) -> Result<VolumeGroupSnapshot, Re
     })
 }
 
-fn get(
+pub(super) fn get(
     driver: &Driver,
     request: &GetVolumeGroupSnapshotRequest,
 ) -> Result<GetVolumeGroupSnapshotResponse, Refusal> {
@@ -207,7 +171,7 @@ fn get(
     Ok(GetVolumeGroupSnapshotResponse { group_snapshot: Some(to_wire(driver, &group)?) })
 }
 
-fn delete(
+pub(super) fn delete(
     driver: &Driver,
     request: &DeleteVolumeGroupSnapshotRequest,
 ) -> Result<DeleteVolumeGroupSnapshotResponse, Refusal> {

@@ -6,7 +6,8 @@
 //! answered. Never: deletes or moves a volume's data, but in `DeleteVolume`.
 //!
 //! ```text
-//! call        the life of any call: log, lane, work, log
+//! services    one row for each RPC: its ability and its function
+//! call        around the work of a call: log, slot, faults, log
 //! sabotage    what planted faults do to it
 //! request     fields of requests, all faults at once
 //! refusal     why a call fails, and what it changed before
@@ -20,24 +21,22 @@
 //! ```
 
 mod call;
-pub mod controller;
-pub mod group;
+mod controller;
+mod group;
 mod handle;
-pub mod identity;
-pub mod node;
+mod identity;
+mod node;
 mod profile;
 mod recover;
 mod refusal;
 mod request;
 mod sabotage;
+mod services;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use berth_csi::Code;
-use berth_csi::rpc::Unary;
 use tokio::sync::watch;
-use tonic::{Request, Response, Status};
 
 use crate::ability::Ability;
 use crate::backend::{Attachment, Backend, BackendError, Meta, State, Volume};
@@ -52,6 +51,7 @@ use refusal::Refusal;
 use profile::IgnoredField;
 pub use profile::Profile;
 pub use refusal::chain;
+pub use services::Services;
 
 /// One running instance.
 #[derive(Debug)]
@@ -82,20 +82,6 @@ impl Driver {
 
     fn node_id(&self) -> &str {
         &self.profile.node_id
-    }
-
-    /// Serves a call that belongs to an ability, or refuses it while that is off.
-    async fn offer<R: Unary>(
-        self: &Arc<Self>,
-        ability: Ability,
-        request: Request<R>,
-        work: impl FnOnce(&Self, &R) -> Result<R::Response, Refusal> + Send + 'static,
-    ) -> Result<Response<R::Response>, Status> {
-        if self.profile.has(ability) {
-            self.serve(request, work).await
-        } else {
-            self.refuse(request).await
-        }
     }
 
     /// The volume `id`, or `NOT_FOUND`.
@@ -196,7 +182,7 @@ impl Driver {
         if !self.has(Ability::Attach) {
             return Ok(None);
         }
-        let attachment = rules::attached(state, self.node_id());
+        let attachment = rules::check_attached(state, self.node_id());
         let attachment =
             attachment.map_err(|broken| Refusal::violation(&meta.volume_id, broken))?;
         if self.profile.no_publish_context {

@@ -10,7 +10,7 @@ use std::io;
 use super::Driver;
 use super::node::device;
 use crate::ability::Ability;
-use crate::backend::{BackendError, Lane, State, Volume};
+use crate::backend::{BackendError, CallSlot, State, Volume};
 use crate::capability::Capability;
 use crate::log::Holding;
 use crate::mounts::{self, Presence};
@@ -22,7 +22,7 @@ impl Driver {
         for volume in self.backend.volumes()? {
             let locked = volume.lock()?;
             let mut state = locked.state()?;
-            let busy = locked.running(&Lane::Node(self.node_id().to_owned()))?.is_some();
+            let busy = locked.running(&CallSlot::Node(self.node_id().to_owned()))?.is_some();
             if self.profile.is_node() && !busy && self.forget_what_is_gone(&volume, &mut state) {
                 locked.save(&state)?;
             }

@@ -14,7 +14,7 @@ use crate::lock::LockError;
 use crate::log::Effect;
 use crate::loops::LoopError;
 use crate::mounts::MountError;
-use crate::rules::Violation;
+use crate::rules::{OrderRule, Violation};
 use crate::tool::ToolError;
 
 /// The failure of a call.
@@ -24,8 +24,7 @@ pub(crate) struct Refusal {
     pub message: String,
     /// What was changed nevertheless.
     pub effect: Effect,
-    /// Boxed: it is rare, and would make every result large.
-    pub violation: Option<Box<Violation>>,
+    pub violation: Option<OrderRule>,
     pub fault: Option<FaultMark>,
 }
 
@@ -49,11 +48,9 @@ impl Refusal {
 
     /// A call that its caller must never make.
     pub fn violation(volume_id: &str, violation: Violation) -> Self {
-        let message = format!("volume {volume_id:?}: {violation}");
-        Self {
-            violation: Some(Box::new(violation.clone())),
-            ..Self::new(violation.code(), message)
-        }
+        let Violation { rule, message } = violation;
+        let message = format!("volume {volume_id:?}: {message}");
+        Self { violation: Some(rule), ..Self::new(rule.code(), message) }
     }
 
     /// A call that a test has doomed before its work.

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::Driver;
-use super::call::blocking;
 use super::refusal::Refusal;
 use crate::faults::{CallFaults, Fault, FaultMark, WrongAnswer, chatter, distort};
 
@@ -51,7 +51,7 @@ pub(super) async fn run_with_faults<R: Any + Default + Send>(
         return SabotagedResult { result: Ok(R::default()), mark: Some(FaultMark::Wrong) };
     }
     let at = Arc::clone(driver);
-    let result = blocking(move || work(&at)).await;
+    let result = spawn_blocking(move || work(&at)).await;
     let result = result.unwrap_or_else(|error| Err(Refusal::uncertain(error.to_string())));
 
     let Some(fault) = &faults.after else { return result.into() };
@@ -84,7 +84,7 @@ async fn apply_delay(driver: &Arc<Driver>, fault: &Fault) {
 async fn hang(driver: &Arc<Driver>, fault: &Fault) {
     loop {
         let (at, it) = (Arc::clone(driver), fault.clone());
-        if !blocking(move || at.faults.contains(&it)).await.unwrap_or_default() {
+        if !spawn_blocking(move || at.faults.contains(&it)).await.unwrap_or_default() {
             return;
         }
         sleep(HANG_POLL).await;

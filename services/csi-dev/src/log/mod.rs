@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::faults::FaultMark;
-use crate::rules::Violation;
+use crate::rules::OrderRule;
 
 pub use kernel::{BlockDevice, KernelMount, PathMounts};
 pub use recorder::{Outcome, Recorder};
@@ -180,7 +180,7 @@ pub struct End {
     pub effect: Effect,
     /// The rule that the caller broke with it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub violation: Option<Violation>,
+    pub violation: Option<OrderRule>,
     /// Set where a planted fault made the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultMark>,

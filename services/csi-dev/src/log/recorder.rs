@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Begin, Call, Effect, End, Entry, Fence, Gone, Holding, Source, Start, kernel};
 use crate::faults::FaultMark;
-use crate::rules::Violation;
+use crate::rules::OrderRule;
 
 /// The log of one instance.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct Outcome {
     /// What was changed.
     pub effect: Effect,
     /// The rule that the caller broke.
-    pub violation: Option<Violation>,
+    pub violation: Option<OrderRule>,
     /// The planted fault that made the answer.
     pub fault: Option<FaultMark>,
     /// The answer itself, as the log shows it.

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use thiserror::Error;
 
-use crate::backend::FsType;
+use crate::backing::FsType;
 use crate::capability::MountFlag;
 
 pub use content::Content;

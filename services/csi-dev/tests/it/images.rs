@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use berth_csi::{Code, Rpc, v1};
-use berth_csi_dev::backend::FsType;
+use berth_csi_dev::backing::FsType;
 use berth_csi_dev::capability::AccessMode::{SingleNodeMultiWriter, SingleNodeWriter};
 use berth_csi_dev::log::Entry;
 use berth_harness::dirs::loops_beneath;

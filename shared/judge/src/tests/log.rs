@@ -119,7 +119,7 @@ impl Log {
         end["code"] = code.into();
         end["effect"] = effect.into();
         match came {
-            Came::Noticed(rule) => end["violation"] = json!({"rule": rule}),
+            Came::Noticed(rule) => end["violation"] = json!(rule),
             Came::Lied => end["fault"] = "after".into(),
             Came::Lost => end["fault"] = "lost".into(),
             _ => end["answer"] = answer(&end),

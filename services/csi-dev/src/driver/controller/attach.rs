@@ -11,13 +11,13 @@ use berth_csi::v1::{
 };
 
 use crate::ability::Ability;
-use crate::backend::{Attachment, Backend, BackendError, Lane, Node};
+use crate::backend::{Attachment, Backend, BackendError, CallSlot, Node};
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
 use crate::driver::{Driver, check_reach};
 use crate::rules;
 
-pub(super) fn publish(
+pub(in crate::driver) fn publish(
     driver: &Driver,
     request: &ControllerPublishVolumeRequest,
 ) -> Result<ControllerPublishVolumeResponse, Refusal> {
@@ -49,7 +49,7 @@ pub(super) fn publish(
         }
         return Err(incompatible(volume_id, node_id, attachment));
     }
-    rules::attach(&state, node_id, capability.mode, *readonly)
+    rules::check_attach(&state, node_id, capability.mode, *readonly)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
     check_limit(&driver.backend, &node, volume_id)?;
 
@@ -110,7 +110,7 @@ fn count_attached(backend: &Backend, node_id: &str) -> Result<i64, BackendError>
     Ok(count)
 }
 
-pub(super) fn unpublish(
+pub(in crate::driver) fn unpublish(
     driver: &Driver,
     request: &ControllerUnpublishVolumeRequest,
 ) -> Result<ControllerUnpublishVolumeResponse, Refusal> {
@@ -137,9 +137,9 @@ pub(super) fn unpublish(
         let running = if driver.backend.is_fenced(node)? {
             None
         } else {
-            locked.running(&Lane::Node(node.clone()))?
+            locked.running(&CallSlot::Node(node.clone()))?
         };
-        rules::detach(&state, node, running)
+        rules::check_detach(&state, node, running.as_ref())
             .map_err(|broken| Refusal::violation(volume_id, broken))?;
     }
     if !nodes.is_empty() {

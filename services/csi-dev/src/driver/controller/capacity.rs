@@ -15,7 +15,7 @@ use crate::driver::request::Fields;
 use crate::lock::Lock;
 use crate::topology;
 
-pub(super) fn get(
+pub(in crate::driver) fn get(
     driver: &Driver,
     request: &GetCapacityRequest,
 ) -> Result<GetCapacityResponse, Refusal> {

@@ -11,11 +11,12 @@ use berth_csi::v1::{
     VolumeCapability,
 };
 
-use super::origin::Found;
+use super::origin::CopySource;
 use super::parameters::{Parameters, wrong_mutable};
 use super::{answer, capacity, origin, size};
 use crate::ability::Ability;
-use crate::backend::{Asked, Backing, FsType, Lane, Locked, Meta, Source};
+use crate::backend::{Asked, CallSlot, Locked, Meta, Source};
+use crate::backing::{Backing, FsType};
 use crate::capability::Capability;
 use crate::driver::node::device;
 use crate::driver::refusal::Refusal;
@@ -23,7 +24,7 @@ use crate::driver::request::Fields;
 use crate::driver::{Driver, handle};
 use crate::topology::{self, Segments};
 
-pub(super) fn create(
+pub(in crate::driver) fn create(
     driver: &Driver,
     request: &CreateVolumeRequest,
 ) -> Result<CreateVolumeResponse, Refusal> {
@@ -40,14 +41,14 @@ pub(super) fn create(
         source,
     };
     let node = driver.profile.bound.then(|| driver.node_id().to_owned());
-    let volume_id = handle::of("vol", node.as_deref(), &request.name);
+    let volume_id = handle::make_id("vol", node.as_deref(), &request.name);
     if let Some(volume) = driver.backend.volume(&volume_id)? {
         return repeated(driver, volume.meta(), &asked, request, &capabilities);
     }
 
     let origin = asked.source.as_ref().map(|source| origin::find(driver, source)).transpose()?;
     let (backing, fs) = kind(&parameters, &capabilities, origin.as_ref());
-    let least = origin.as_ref().map_or(0, Found::size_bytes).max(size::smallest(backing, fs));
+    let least = origin.as_ref().map_or(0, CopySource::size_bytes).max(size::smallest(backing, fs));
     let meta = Meta {
         volume_id,
         capacity_bytes: size::chosen(request.capacity_range.as_ref(), backing, least)?,
@@ -61,8 +62,8 @@ pub(super) fn create(
     };
     check_kind(driver, &meta, &capabilities, origin.as_ref())?;
     let _reserved = capacity::reserve(driver, meta.capacity_bytes)?;
-    let _kept = origin.as_ref().map(Found::keep).transpose()?;
-    let origin = origin.as_ref().map(Found::origin);
+    let _kept = origin.as_ref().map(CopySource::keep).transpose()?;
+    let origin = origin.as_ref().map(CopySource::dir);
     match driver.backend.make_volume(&meta, origin)? {
         // Another call with this name was faster.
         Some(existing) => repeated(driver, &existing, &asked, request, &capabilities),
@@ -125,12 +126,12 @@ pub(super) fn read_capabilities(
 pub(super) fn kind(
     parameters: &Parameters,
     capabilities: &[Capability],
-    origin: Option<&Found>,
+    origin: Option<&CopySource>,
 ) -> (Backing, Option<FsType>) {
     let asked = parameters.fs.or_else(|| capabilities.iter().find_map(|asked| asked.fs));
     let needs_image = asked.is_some() || capabilities.iter().any(|asked| asked.block);
     let usual = if needs_image { Backing::Image } else { Backing::Directory };
-    let backing = parameters.backing.or(origin.map(Found::backing)).unwrap_or(usual);
+    let backing = parameters.backing.or(origin.map(CopySource::backing)).unwrap_or(usual);
     if backing == Backing::Directory {
         return (backing, None);
     }
@@ -146,7 +147,7 @@ fn check_kind(
     driver: &Driver,
     meta: &Meta,
     capabilities: &[Capability],
-    origin: Option<&Found>,
+    origin: Option<&CopySource>,
 ) -> Result<(), Refusal> {
     let mut fields = Fields::default();
     for (index, capability) in capabilities.iter().enumerate() {
@@ -220,7 +221,7 @@ fn repeated(
     Err(Refusal::new(Code::AlreadyExists, message))
 }
 
-pub(super) fn delete(
+pub(in crate::driver) fn delete(
     driver: &Driver,
     request: &DeleteVolumeRequest,
 ) -> Result<DeleteVolumeResponse, Refusal> {
@@ -257,7 +258,7 @@ fn users(driver: &Driver, locked: &Locked<'_>) -> Result<Vec<String>, Refusal> {
     let mut users: Vec<String> =
         state.attachments.into_keys().chain(state.nodes.into_keys()).collect();
     for node in driver.backend.nodes()? {
-        if locked.running(&Lane::Node(node.node_id.clone()))?.is_some() {
+        if locked.running(&CallSlot::Node(node.node_id.clone()))?.is_some() {
             users.push(node.node_id);
         }
     }

@@ -8,12 +8,12 @@ use berth_csi::v1::{ControllerExpandVolumeRequest, ControllerExpandVolumeRespons
 
 use super::{capacity, size};
 use crate::ability::Ability;
-use crate::backend::Backing;
+use crate::backing::Backing;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
 use crate::driver::{Driver, unknown};
 
-pub(super) fn expand(
+pub(in crate::driver) fn expand(
     driver: &Driver,
     request: &ControllerExpandVolumeRequest,
 ) -> Result<ControllerExpandVolumeResponse, Refusal> {

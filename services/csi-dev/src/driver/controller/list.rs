@@ -16,7 +16,7 @@ use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
 
-pub(super) fn list(
+pub(in crate::driver) fn list(
     driver: &Driver,
     request: &ListVolumesRequest,
 ) -> Result<ListVolumesResponse, Refusal> {
@@ -38,7 +38,7 @@ fn id(volume: &Volume) -> &str {
     &volume.meta().volume_id
 }
 
-pub(super) fn get(
+pub(in crate::driver) fn get(
     driver: &Driver,
     request: &ControllerGetVolumeRequest,
 ) -> Result<ControllerGetVolumeResponse, Refusal> {

@@ -10,7 +10,7 @@ use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
 use crate::driver::{Driver, unknown};
 
-pub(super) fn modify(
+pub(in crate::driver) fn modify(
     driver: &Driver,
     request: &ControllerModifyVolumeRequest,
 ) -> Result<ControllerModifyVolumeResponse, Refusal> {

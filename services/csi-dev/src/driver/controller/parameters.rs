@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 
-use crate::backend::{Backing, FsType};
+use crate::backing::{Backing, FsType};
 
 const OF_KUBERNETES: &str = "csi.storage.k8s.io/";
 const TIERS: [&str; 3] = ["gold", "silver", "bronze"];

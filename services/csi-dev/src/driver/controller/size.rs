@@ -6,8 +6,9 @@
 use berth_csi::Code;
 use berth_csi::v1::CapacityRange;
 
+use crate::backend::Meta;
 use crate::backend::content::BLOCK_BYTES;
-use crate::backend::{Backing, FsType, Meta};
+use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
 
 /// The size of a volume that nobody said anything about.

@@ -18,7 +18,7 @@ use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
 use crate::driver::{Driver, handle};
 
-pub(super) fn create(
+pub(in crate::driver) fn create(
     driver: &Driver,
     request: &CreateSnapshotRequest,
 ) -> Result<CreateSnapshotResponse, Refusal> {
@@ -30,7 +30,7 @@ pub(super) fn create(
     fields.check(Some(()))?;
 
     let node = driver.profile.bound.then(|| driver.node_id());
-    let snapshot_id = handle::of("snap", node, name);
+    let snapshot_id = handle::make_id("snap", node, name);
     if let Some(snapshot) = driver.backend.snapshot(&snapshot_id)? {
         return repeated(snapshot.meta(), source);
     }
@@ -87,7 +87,7 @@ fn repeated(meta: &SnapshotMeta, source: &str) -> Result<CreateSnapshotResponse,
     Err(Refusal::new(Code::AlreadyExists, message))
 }
 
-pub(super) fn delete(
+pub(in crate::driver) fn delete(
     driver: &Driver,
     request: &DeleteSnapshotRequest,
 ) -> Result<DeleteSnapshotResponse, Refusal> {

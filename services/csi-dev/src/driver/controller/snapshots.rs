@@ -15,7 +15,7 @@ use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
 
-pub(super) fn list(
+pub(in crate::driver) fn list(
     driver: &Driver,
     request: &ListSnapshotsRequest,
 ) -> Result<ListSnapshotsResponse, Refusal> {
@@ -40,7 +40,7 @@ fn id(snapshot: &Snapshot) -> &str {
     &snapshot.meta().snapshot_id
 }
 
-pub(super) fn get(
+pub(in crate::driver) fn get(
     driver: &Driver,
     request: &GetSnapshotRequest,
 ) -> Result<GetSnapshotResponse, Refusal> {

@@ -15,7 +15,7 @@ use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, wrong_context};
 
-pub(super) fn validate(
+pub(in crate::driver) fn validate(
     driver: &Driver,
     request: &ValidateVolumeCapabilitiesRequest,
 ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {

@@ -4,7 +4,8 @@
 //! it; one that no note names was bound by a killed call, and is taken over or released. Never:
 //! touches a device that a note of another node names.
 
-use crate::backend::{Backing, State, Volume};
+use crate::backend::{State, Volume};
+use crate::backing::Backing;
 use crate::loops::{self, Loop, LoopError};
 use crate::mounts::Content;
 

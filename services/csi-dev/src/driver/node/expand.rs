@@ -10,7 +10,8 @@ use berth_csi::v1::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 
 use super::{device, mount, stage};
 use crate::ability::Ability;
-use crate::backend::{Backing, State, Volume};
+use crate::backend::{State, Volume};
+use crate::backing::Backing;
 use crate::driver::Driver;
 use crate::driver::controller::size;
 use crate::driver::refusal::Refusal;
@@ -18,7 +19,7 @@ use crate::driver::request::Fields;
 use crate::loops;
 use crate::mounts::{self, Presence};
 
-pub(super) fn expand(
+pub(in crate::driver) fn expand(
     driver: &Driver,
     request: &NodeExpandVolumeRequest,
 ) -> Result<NodeExpandVolumeResponse, Refusal> {

@@ -12,7 +12,8 @@ use std::path::Path;
 use berth_csi::Code;
 
 use super::device;
-use crate::backend::{FsType, Volume};
+use crate::backend::Volume;
+use crate::backing::FsType;
 use crate::capability::MountFlag;
 use crate::driver::refusal::{Refusal, chain};
 use crate::mounts::{self, Source};

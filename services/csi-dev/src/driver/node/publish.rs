@@ -15,7 +15,8 @@ use berth_csi::v1::{
 
 use super::{device, mount, stage};
 use crate::ability::Ability;
-use crate::backend::{Attachment, Backing, Published, State, Volume};
+use crate::backend::{Attachment, Published, State, Volume};
+use crate::backing::Backing;
 use crate::capability::MountFlag;
 use crate::driver::profile::IgnoredField;
 use crate::driver::refusal::Refusal;
@@ -26,7 +27,7 @@ use crate::loops::LoopError;
 use crate::mounts::{self, Kind, Presence, Source};
 use crate::rules;
 
-pub(super) fn publish(
+pub(in crate::driver) fn publish(
     driver: &Driver,
     request: &NodePublishVolumeRequest,
 ) -> Result<NodePublishVolumeResponse, Refusal> {
@@ -50,7 +51,7 @@ pub(super) fn publish(
     driver.check_reach(&volume)?;
     driver.check_fence(volume_id)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
-    rules::use_on(&state, node, capability.mode, *readonly)
+    rules::check_use(&state, node, capability.mode, *readonly)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
     let staging = staging(driver, &volume, &state, &request.staging_target_path)?;
     let wanted = Published { capability, readonly: *readonly, settled: true };
@@ -104,8 +105,7 @@ fn staging(
         return Ok(None);
     }
     let volume_id = &volume.meta().volume_id;
-    let asked = Some(staging).filter(|staging| !staging.is_empty());
-    rules::publish_from(state, driver.node_id(), asked)
+    rules::check_publish(state, driver.node_id(), staging)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
 
     let place = mounts::place(staging).map_err(|error| Refusal::mount(volume_id, &error))?;
@@ -275,7 +275,7 @@ fn incompatible(volume_id: &str, target: &str, published: &Published) -> Refusal
     Refusal::new(Code::AlreadyExists, message)
 }
 
-pub(super) fn unpublish(
+pub(in crate::driver) fn unpublish(
     driver: &Driver,
     request: &NodeUnpublishVolumeRequest,
 ) -> Result<NodeUnpublishVolumeResponse, Refusal> {

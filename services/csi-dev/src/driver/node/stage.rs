@@ -14,7 +14,8 @@ use berth_csi::v1::{
 };
 
 use super::{device, mount};
-use crate::backend::{Backing, FsType, Staged, State, Volume};
+use crate::backend::{Staged, State, Volume};
+use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{Fields, check_context};
 use crate::driver::{Driver, change};
@@ -23,7 +24,7 @@ use crate::loops::LoopError;
 use crate::mounts::{self, Presence, Source};
 use crate::rules;
 
-pub(super) fn stage(
+pub(in crate::driver) fn stage(
     driver: &Driver,
     request: &NodeStageVolumeRequest,
 ) -> Result<NodeStageVolumeResponse, Refusal> {
@@ -49,8 +50,8 @@ pub(super) fn stage(
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
     let readonly = capability.mode.is_reader_only() || attached.is_some_and(|it| it.readonly);
     // A stage writes nothing by itself.
-    rules::use_on(&state, node, capability.mode, true)
-        .and_then(|()| rules::stage(&state, node, path))
+    rules::check_use(&state, node, capability.mode, true)
+        .and_then(|()| rules::check_stage(&state, node, path))
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
     let before = state.staged_on(node).cloned();
     if let Some(staged) = before.as_ref().filter(|staged| staged.settled) {
@@ -173,7 +174,7 @@ fn incompatible(volume_id: &str, node: &str, staged: &Staged) -> Refusal {
     Refusal::new(Code::AlreadyExists, message)
 }
 
-pub(super) fn unstage(
+pub(in crate::driver) fn unstage(
     driver: &Driver,
     request: &NodeUnstageVolumeRequest,
 ) -> Result<NodeUnstageVolumeResponse, Refusal> {
@@ -190,7 +191,7 @@ pub(super) fn unstage(
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
-    rules::unstage(&state, node).map_err(|broken| Refusal::violation(volume_id, broken))?;
+    rules::check_unstage(&state, node).map_err(|broken| Refusal::violation(volume_id, broken))?;
     let staged = state.staged_on(node).filter(|staged| staged.path == *path).cloned();
     if staged.is_some() {
         state.begin_unstage(node);

@@ -1,23 +1,27 @@
-//! Marks of calls in flight, seen by all instances.
+//! Calls in flight, as all instances see them.
 //!
-//! Owns: one file per lane of a volume; a call holds the lock of its lane until it has answered.
-//! Promises: at most one call per lane, also between instances; a killed process leaves its lanes
-//! free, since the kernel drops its locks. Never: waits: a busy lane is an answer.
+//! Owns: one file per slot of a volume; a call holds the lock of its slot until it is answered.
+//! Promises: at most one call per slot, also between instances; a killed process frees its slots,
+//! since the kernel drops its locks. Never: waits: a busy slot is an answer.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use berth_csi::Rpc;
+use berth_csi::{Rpc, Service};
 use serde::{Deserialize, Serialize};
 
 use super::{BackendError, encoding, file};
-use crate::lock::{Held, try_lock};
+use crate::lock::{LockedFile, try_lock};
 
-/// What two calls about one volume must not share.
+/// What at most one call may be in flight for.
+///
+/// CSI makes the CO responsible for at most one call in flight per volume. Calls on different nodes
+/// of a shared volume go to different instances and are independent of each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Lane {
+pub enum CallSlot {
     /// All controller calls for the volume.
     Controller,
     /// All node calls for the volume on this node.
@@ -26,7 +30,7 @@ pub enum Lane {
 
 /// A call in flight, as another instance sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Running {
+pub struct RunningCall {
     /// Which call.
     pub rpc: Rpc,
     /// The instance that serves it.
@@ -41,17 +45,26 @@ pub struct Running {
     pub caller_gone: bool,
 }
 
-/// A held lane. Dropping it ends the call for all other instances.
+/// A held slot. Dropping it ends the call for all other instances.
 #[derive(Debug)]
-pub struct InFlight {
-    held: Held,
+pub struct HeldSlot {
+    held: LockedFile,
 }
 
-/// The first byte of a lane's file; the rest is [`Running`] as JSON.
+/// The first byte of a slot's file; the rest is [`RunningCall`] as JSON.
 const WAITED_FOR: &[u8] = b"+";
 const CALLER_GONE: &[u8] = b"-";
 
-impl Lane {
+impl CallSlot {
+    /// The slot of `rpc` at the instance of `node`; `None` where calls may overlap freely.
+    pub fn of_call(rpc: Rpc, node: &str) -> Option<Self> {
+        match rpc.service() {
+            Service::Controller => Some(Self::Controller),
+            Service::Node => Some(Self::Node(node.to_owned())),
+            Service::Identity | Service::GroupController | Service::SnapshotMetadata => None,
+        }
+    }
+
     fn path(&self, calls: &Path) -> Result<PathBuf, BackendError> {
         match self {
             Self::Controller => Ok(calls.join("controller")),
@@ -61,13 +74,13 @@ impl Lane {
         }
     }
 
-    /// Enters the lane below the directory `calls`, or says who is in it.
+    /// Enters the slot below the directory `calls`, or says who is in it.
     /// The caller holds the volume's lock, so that [`Self::running`] never stands in the way.
     pub(super) fn enter(
         &self,
         calls: &Path,
-        call: &Running,
-    ) -> Result<Result<InFlight, Running>, BackendError> {
+        call: &RunningCall,
+    ) -> Result<Result<HeldSlot, RunningCall>, BackendError> {
         let path = self.path(calls)?;
         if let Some(dir) = path.parent() {
             file::make_dir(dir)?;
@@ -84,11 +97,11 @@ impl Lane {
             held.file().write_all_at(&text, 0)
         };
         mark().map_err(failed)?;
-        Ok(Ok(InFlight { held }))
+        Ok(Ok(HeldSlot { held }))
     }
 
-    /// Who is in the lane now. The caller holds the volume's lock.
-    pub(super) fn running(&self, calls: &Path) -> Result<Option<Running>, BackendError> {
+    /// Who is in the slot now. The caller holds the volume's lock.
+    pub(super) fn running(&self, calls: &Path) -> Result<Option<RunningCall>, BackendError> {
         let path = self.path(calls)?;
         if !fs::exists(&path).map_err(|source| BackendError::io("look for", &path, source))? {
             return Ok(None);
@@ -98,7 +111,14 @@ impl Lane {
     }
 }
 
-impl InFlight {
+impl fmt::Display for RunningCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rpc, instance, seq, .. } = self;
+        write!(f, "{rpc} (call {seq} of instance {instance})")
+    }
+}
+
+impl HeldSlot {
     /// Notes that nobody waits for this call any more.
     pub fn caller_gone(&self) -> io::Result<()> {
         // One byte, so that no reader can see it half written.
@@ -106,21 +126,21 @@ impl InFlight {
     }
 }
 
-fn read(mut file: File) -> io::Result<Running> {
+fn read(mut file: File) -> io::Result<RunningCall> {
     let mut text = Vec::new();
     file.rewind()?;
     file.read_to_end(&mut text)?;
     let (mark, json) = text.split_at_checked(1).unwrap_or((WAITED_FOR, &[]));
-    let running: Running = serde_json::from_slice(json)?;
-    Ok(Running { caller_gone: mark == CALLER_GONE, ..running })
+    let running: RunningCall = serde_json::from_slice(json)?;
+    Ok(RunningCall { caller_gone: mark == CALLER_GONE, ..running })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn call(seq: u64) -> Running {
-        Running {
+    fn call(seq: u64) -> RunningCall {
+        RunningCall {
             rpc: Rpc::NodeStageVolume,
             instance: "n1/1".into(),
             seq,
@@ -132,17 +152,17 @@ mod tests {
     #[test]
     fn a_lane_holds_one_call_and_names_it_to_the_next() {
         let dir = tempfile::tempdir().unwrap();
-        let lane = Lane::Node("a/b".into());
-        assert_eq!(lane.running(dir.path()).unwrap(), None);
-        let held = lane.enter(dir.path(), &call(1)).unwrap().unwrap();
-        assert_eq!(lane.running(dir.path()).unwrap(), Some(call(1)));
-        assert_eq!(lane.enter(dir.path(), &call(2)).unwrap().unwrap_err(), call(1));
-        // Other lanes are free.
-        assert!(Lane::Controller.enter(dir.path(), &call(3)).unwrap().is_ok());
-        assert!(Lane::Node("b".into()).enter(dir.path(), &call(4)).unwrap().is_ok());
+        let slot = CallSlot::Node("a/b".into());
+        assert_eq!(slot.running(dir.path()).unwrap(), None);
+        let held = slot.enter(dir.path(), &call(1)).unwrap().unwrap();
+        assert_eq!(slot.running(dir.path()).unwrap(), Some(call(1)));
+        assert_eq!(slot.enter(dir.path(), &call(2)).unwrap().unwrap_err(), call(1));
+        // Other slots are free.
+        assert!(CallSlot::Controller.enter(dir.path(), &call(3)).unwrap().is_ok());
+        assert!(CallSlot::Node("b".into()).enter(dir.path(), &call(4)).unwrap().is_ok());
         drop(held);
-        assert_eq!(lane.running(dir.path()).unwrap(), None);
-        assert!(lane.enter(dir.path(), &call(5)).unwrap().is_ok());
+        assert_eq!(slot.running(dir.path()).unwrap(), None);
+        assert!(slot.enter(dir.path(), &call(5)).unwrap().is_ok());
     }
 
     /// Found by chaos: a call was refused as if the one before it had not been answered, because
@@ -150,20 +170,20 @@ mod tests {
     #[test]
     fn a_lane_is_free_also_while_a_child_has_a_copy_of_its_handle() {
         let dir = tempfile::tempdir().unwrap();
-        let held = Lane::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
+        let held = CallSlot::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
         let _copy = held.held.file().try_clone().unwrap();
         drop(held);
-        assert_eq!(Lane::Controller.running(dir.path()).unwrap(), None);
-        assert!(Lane::Controller.enter(dir.path(), &call(2)).unwrap().is_ok());
+        assert_eq!(CallSlot::Controller.running(dir.path()).unwrap(), None);
+        assert!(CallSlot::Controller.enter(dir.path(), &call(2)).unwrap().is_ok());
     }
 
     #[test]
     fn a_caller_that_left_is_seen() {
         let dir = tempfile::tempdir().unwrap();
-        let held = Lane::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
+        let held = CallSlot::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
         held.caller_gone().unwrap();
-        let running = Lane::Controller.running(dir.path()).unwrap();
-        assert_eq!(running, Some(Running { caller_gone: true, ..call(1) }));
+        let running = CallSlot::Controller.running(dir.path()).unwrap();
+        assert_eq!(running, Some(RunningCall { caller_gone: true, ..call(1) }));
     }
 
     #[test]
@@ -171,7 +191,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         // Its content stays behind, its lock does not.
         fs::write(dir.path().join("controller"), "+{\"rpc\":\"NodeStageVolume\"").unwrap();
-        assert_eq!(Lane::Controller.running(dir.path()).unwrap(), None);
-        assert!(Lane::Controller.enter(dir.path(), &call(1)).unwrap().is_ok());
+        assert_eq!(CallSlot::Controller.running(dir.path()).unwrap(), None);
+        assert!(CallSlot::Controller.enter(dir.path(), &call(1)).unwrap().is_ok());
     }
 }
