@@ -3,15 +3,11 @@
 //! Owns: being there, and being of no use. Promises: it takes every connection, until SIGTERM or
 //! SIGINT. Never: answers a call.
 
-use std::path::Path;
+use std::io;
 
 use clap::ValueEnum;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::signal::unix::{SignalKind, signal};
-
-use crate::serve::ServeError;
-use crate::socket;
+use tokio::net::{UnixListener, UnixStream};
 
 /// What HTTP/1 servers answer to what they do not understand.
 const BAD_REQUEST: &[u8] =
@@ -31,18 +27,18 @@ pub enum Speech {
     Http1,
 }
 
-/// Sits at `path` until it is told to go.
-pub async fn sit(path: &Path, speech: Speech) -> Result<(), ServeError> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signal)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signal)?;
-    let (listener, _socket) = socket::listen(path)?;
-    eprintln!("no plugin, but {speech:?}, at {}", path.display());
+/// Holds connections, or turns them away, until `stop` is done.
+pub async fn sit(
+    listener: UnixListener,
+    speech: Speech,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    tokio::pin!(stop);
     let mut held = Vec::new();
     loop {
         let stream = tokio::select! {
-            accepted = listener.accept() => accepted.map_err(ServeError::Accept)?.0,
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
+            accepted = listener.accept() => accepted?.0,
+            () = &mut stop => return Ok(()),
         };
         match speech {
             Speech::Http1 => _ = tokio::spawn(turn_away(stream)),

@@ -23,7 +23,8 @@ use tonic::transport::Server;
 
 use crate::ability::Ability;
 use crate::backend::{Backend, BackendError, Node};
-use crate::driver::{Driver, Profile, Services};
+use crate::driver::services::Services;
+use crate::driver::{Driver, Profile};
 use crate::faults::Faults;
 use crate::log::Recorder;
 use crate::mute::{self, Speech};
@@ -102,13 +103,20 @@ pub enum ServeError {
 
 /// Serves until SIGTERM or SIGINT.
 pub async fn serve(config: Config) -> Result<(), ServeError> {
-    if config.speak != Speech::Grpc {
-        return mute::sit(&config.endpoint, config.speak).await;
-    }
-    let endpoint = config.endpoint.clone();
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signal)?;
-
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let endpoint = config.endpoint.clone();
+    if config.speak != Speech::Grpc {
+        let (listener, _socket) = socket::listen(&endpoint)?;
+        eprintln!("no plugin, but {:?}, at {}", config.speak, endpoint.display());
+        return mute::sit(listener, config.speak, stop).await.map_err(ServeError::Accept);
+    }
     let driver = Arc::new(build(config)?);
     let (listener, socket) = socket::listen(&endpoint)?;
     let profile = driver.profile();
@@ -131,8 +139,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     tokio::pin!(serving);
     tokio::select! {
         ended = &mut serving => return Ok(ended?),
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = stop => {}
     }
     _ = tell.send(());
     let drain = async {

@@ -9,8 +9,6 @@ use berth_csi::{Code, Rpc};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::thing::mode;
-
 /// What a line tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -173,6 +171,12 @@ pub(super) struct Made {
 pub(super) enum Object {
     Volume(String),
     Snapshot(String),
+}
+
+/// The access mode of a capability; empty where there is none.
+pub(super) fn mode(capability: Option<&Value>) -> &str {
+    let mode = capability.and_then(|all| all.pointer("/access_mode/mode"));
+    mode.and_then(Value::as_str).unwrap_or_default()
 }
 
 impl Row {

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::sync;
 
-use super::{BackendError, file};
+use super::error::BackendError;
+use super::file;
 use crate::backing::{Backing, FsType};
 use crate::tool::{self, CP, MKFS_EXT4, MKFS_XFS, ToolError};
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::BackendError;
+use super::error::BackendError;
 
 /// Reads the JSON file `path`; `None` if there is none.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, BackendError> {

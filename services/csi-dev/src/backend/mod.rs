@@ -21,6 +21,7 @@
 
 pub mod content;
 pub mod encoding;
+mod error;
 mod file;
 pub mod meta;
 mod node;
@@ -30,7 +31,6 @@ pub mod state;
 mod volume;
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -38,9 +38,9 @@ use nix::sys::statvfs::statvfs;
 use thiserror::Error;
 
 use crate::backing::FsType;
-use crate::lock::{Lock, LockError};
-use crate::tool::ToolError;
+use crate::lock::Lock;
 
+pub use error::BackendError;
 pub use meta::{Asked, GroupMeta, Meta, SnapshotMeta, Source};
 pub use node::Node;
 pub use slot::{CallSlot, HeldSlot, RunningCall};
@@ -52,38 +52,6 @@ pub use volume::{Locked, Volume};
 #[derive(Clone, Debug)]
 pub struct Backend {
     root: PathBuf,
-}
-
-/// Why the shared directory could not be used.
-#[derive(Debug, Error)]
-pub enum BackendError {
-    /// The file system said no.
-    #[error("cannot {doing} {}", path.display())]
-    Io {
-        /// What was tried, as a verb.
-        doing: &'static str,
-        /// With which file or directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A file holds something else than this driver writes.
-    #[error("{} is damaged; mend or remove it", path.display())]
-    Damaged {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// There is no lock on what is needed.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// A program that makes or copies content failed.
-    #[error("the content cannot be made")]
-    Tool(#[from] ToolError),
-    /// The id is empty or longer than 256 bytes.
-    #[error("an id has 1 to {} bytes", encoding::LONGEST_ID_BYTES)]
-    Id,
 }
 
 /// What came of provisioning.
@@ -254,12 +222,6 @@ impl Backend {
 
     fn node_file(&self, id: &str) -> Option<PathBuf> {
         Some(self.root.join("nodes").join(format!("{}.json", encoding::encode(id)?)))
-    }
-}
-
-impl BackendError {
-    fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io { doing, path: path.to_owned(), source }
     }
 }
 

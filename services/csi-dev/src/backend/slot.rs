@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use berth_csi::{Rpc, Service};
 use serde::{Deserialize, Serialize};
 
-use super::{BackendError, encoding, file};
+use super::error::BackendError;
+use super::{encoding, file};
 use crate::lock::{LockedFile, try_lock};
 
 /// What at most one call may be in flight for.

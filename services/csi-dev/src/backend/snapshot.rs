@@ -6,8 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::error::BackendError;
 use super::meta::{GroupMeta, SnapshotMeta};
-use super::{Backend, BackendError, Volume, content, encoding, file, volume};
+use super::volume::Volume;
+use super::{Backend, content, encoding, file, volume};
 use crate::lock::{Lock, LockError};
 
 /// A snapshot that exists.

@@ -8,7 +8,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{BackendError, CallSlot, HeldSlot, Meta, RunningCall, State, content, file};
+use super::error::BackendError;
+use super::meta::Meta;
+use super::slot::{CallSlot, HeldSlot, RunningCall};
+use super::state::State;
+use super::{content, file};
 use crate::backing::Backing;
 use crate::lock::{Lock, LockError};
 use crate::tool;

@@ -23,7 +23,7 @@ use super::sabotage::{SabotagedResult, run_with_faults};
 use crate::ability::Ability;
 use crate::backend::{CallSlot, HeldSlot, RunningCall};
 use crate::faults::{CallFaults, FaultMark};
-use crate::log::{Begin, Call, Effect, Outcome, Recorder, shown};
+use crate::log::{Begin, Call, Effect, Outcome, Recorder, to_bounded_json};
 use crate::rules;
 
 impl Driver {
@@ -173,7 +173,7 @@ fn settle<R: Serialize>(
     match result {
         Ok(answer) => {
             let (code, message, effect) = (Code::Ok, String::new(), Effect::Done);
-            let (violation, fault, shown) = (None, mark, shown(&answer));
+            let (violation, fault, shown) = (None, mark, to_bounded_json(&answer));
             (Outcome { code, message, effect, violation, fault, answer: shown }, Ok(answer))
         }
         Err(Refusal { code, message, effect, violation, fault }) => {

@@ -17,6 +17,7 @@
 //! node        what is done to volumes on the node of this instance
 //! profile     what an instance is, and can do
 //! handle      ids, made from names
+//! size        how large volumes are
 //! recover     what is still mounted when an instance starts
 //! ```
 
@@ -31,7 +32,8 @@ mod recover;
 mod refusal;
 mod request;
 mod sabotage;
-mod services;
+pub mod services;
+mod size;
 
 use std::collections::BTreeMap;
 
@@ -51,7 +53,6 @@ use refusal::Refusal;
 use profile::IgnoredField;
 pub use profile::Profile;
 pub use refusal::chain;
-pub use services::Services;
 
 /// One running instance.
 #[derive(Debug)]

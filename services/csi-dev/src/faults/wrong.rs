@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use berth_csi::v1;
 
-use super::WrongAnswer;
+use super::fault::WrongAnswer;
 
 /// A number that no enum of CSI 1.12 has.
 const UNKNOWN: i32 = 999;

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use berth_csi::Code;
+use berth_csi::{Code, Rpc};
 use serde_json::Value;
 
-use super::{Begin, Call, Effect, End, Entry, Fence, Gone, Holding, Source, Start, kernel};
+use super::entry::{Begin, Call, Effect, End, Entry, Fence, Gone, Holding, Source, Start};
+use super::kernel::observe_mounts;
 use crate::faults::FaultMark;
 use crate::rules::OrderRule;
 
@@ -91,7 +92,7 @@ impl Recorder {
     pub fn end(&self, begin: Begin, outcome: Outcome) -> io::Result<()> {
         let Begin { seq, begin_us, source, call } = begin;
         let Outcome { code, message, effect, violation, fault, answer } = outcome;
-        let kernel = kernel::observe(&call);
+        let kernel = mount_paths(&call).and_then(observe_mounts);
         let end_us = self.time_us();
         #[rustfmt::skip]
         let end = End {
@@ -116,6 +117,17 @@ impl Recorder {
         // One write: lines of several instances in one file do not mix.
         (&self.file).write_all(&line)
     }
+}
+
+/// The paths at which a call mounts or unmounts; `None` for a call that does neither.
+fn mount_paths(call: &Call) -> Option<impl Iterator<Item = &str>> {
+    let arguments: &[&str] = match call.rpc {
+        Rpc::NodeStageVolume | Rpc::NodeUnstageVolume => &["staging_target_path"],
+        Rpc::NodePublishVolume => &["staging_target_path", "target_path"],
+        Rpc::NodeUnpublishVolume => &["target_path"],
+        _ => return None,
+    };
+    Some(arguments.iter().filter_map(|name| call.arg(name)))
 }
 
 /// Whether the file ends in the midst of a line.

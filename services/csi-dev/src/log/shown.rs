@@ -16,7 +16,7 @@ const LONGEST_TEXT: usize = 4096;
 const MOST_ENTRIES: usize = 64;
 
 /// The message as JSON, bounded.
-pub(crate) fn shown(message: &impl Serialize) -> Value {
+pub(crate) fn to_bounded_json(message: &impl Serialize) -> Value {
     // Messages of ours can always be written.
     bounded(serde_json::to_value(message).unwrap_or_default())
 }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_small_message_is_shown_whole_and_without_what_is_empty() {
         let message = json!({"a": "x", "b": {"c": [1, false]}, "d": {}, "e": "", "f": null});
-        assert_eq!(shown(&message), json!({"a": "x", "b": {"c": [1, false]}}));
+        assert_eq!(to_bounded_json(&message), json!({"a": "x", "b": {"c": [1, false]}}));
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
         let long = "ä".repeat(LONGEST_TEXT);
         let entries = |index: usize| (format!("{long}{index}"), vec![long.clone(); 100]);
         let message: BTreeMap<_, _> = (0..100).map(entries).collect();
-        let text = shown(&message).to_string();
+        let text = to_bounded_json(&message).to_string();
         assert!(text.len() < (MOST_ENTRIES + 1) * (MOST_ENTRIES + 1) * (LONGEST_TEXT + 64));
         assert!(text.contains("… and 4096 bytes more"), "{}", &text[..100]);
     }

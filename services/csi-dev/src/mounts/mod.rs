@@ -6,21 +6,22 @@
 //! or file that nothing is mounted on.
 
 mod content;
+mod error;
 mod place;
+mod table;
 
 use std::collections::BTreeSet;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use berth_host::{MountTable, identity};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use thiserror::Error;
 
 use crate::backing::FsType;
 use crate::capability::MountFlag;
+use table::{is_mount_point, read_table};
 
 pub use content::Content;
+pub use error::MountError;
 pub use place::{Kind, make_place, place, remove_place};
 
 /// What there is at a path.
@@ -32,58 +33,6 @@ pub enum Presence {
     Volume,
     /// Something else is.
     Foreign,
-}
-
-/// Why a mount could not be made, undone or looked at.
-#[derive(Debug, Error)]
-pub enum MountError {
-    /// The path cannot be the place of a mount.
-    #[error("{path:?} {wrong}")]
-    Path {
-        /// As the CO wrote it.
-        path: String,
-        /// What is wrong with it.
-        wrong: &'static str,
-    },
-    /// Something else is mounted there.
-    #[error("{} has another mount; unmount it by hand or use another path", path.display())]
-    Foreign {
-        /// Where.
-        path: PathBuf,
-    },
-    /// There are files beneath where the mount was or is to be.
-    #[error("{} is not empty, so it is not ours; empty it or use another path", path.display())]
-    NotEmpty {
-        /// Where.
-        path: PathBuf,
-    },
-    /// A process works in the mount.
-    #[error("{} is in use; end the processes that use it", path.display())]
-    Busy {
-        /// Where.
-        path: PathBuf,
-    },
-    /// The system said no.
-    #[error("cannot {doing} {}", path.display())]
-    Io {
-        /// What was tried, as a verb.
-        doing: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-impl MountError {
-    /// Whether it was found before anything was changed.
-    pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Path { .. } | Self::Foreign { .. } | Self::NotEmpty { .. })
-    }
-
-    fn io(doing: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
-        Self::Io { doing, path: path.to_owned(), source: source.into() }
-    }
 }
 
 /// What is mounted at `place`, seen from the volume that has this content.
@@ -183,21 +132,6 @@ pub fn unbind(place: &Path, content: &Content) -> Result<(), MountError> {
             Err(errno) => return Err(MountError::io("unmount", place, errno)),
         }
     }
-}
-
-/// Whether `place`, a path free of links, is a mount point. A kernel that does not tell of one path
-/// is asked for its table.
-fn is_mount_point(place: &Path) -> Result<bool, MountError> {
-    match identity::is_mount_point(place) {
-        Ok(Some(is_mount_point)) => Ok(is_mount_point),
-        Ok(None) => Ok(read_table(place)?.has(place)),
-        Err(error) => Err(MountError::io("look at", place, error)),
-    }
-}
-
-fn read_table(place: &Path) -> Result<MountTable, MountError> {
-    let unread = |error| MountError::io("look up", place, io::Error::other(error));
-    MountTable::read_blocking().map_err(unread)
 }
 
 fn flag_bits(flag: MountFlag) -> MsFlags {

@@ -7,7 +7,8 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{MountError, is_mount_point};
+use super::error::MountError;
+use super::table::is_mount_point;
 
 /// The longest path that the kernel takes.
 const LONGEST_PATH_BYTES: usize = 4095;

@@ -6,12 +6,13 @@
 use berth_csi::Code;
 use berth_csi::v1::{GetCapacityRequest, GetCapacityResponse};
 
+use super::kind::{choose_kind, read_capabilities};
 use super::parameters::Parameters;
-use super::{create, size};
 use crate::backend::{Meta, Snapshot, Volume};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
+use crate::driver::size;
 use crate::lock::Lock;
 use crate::topology;
 
@@ -20,13 +21,13 @@ pub(in crate::driver) fn get(
     request: &GetCapacityRequest,
 ) -> Result<GetCapacityResponse, Refusal> {
     let mut fields = Fields::default();
-    let capabilities = create::read_capabilities(&mut fields, &request.volume_capabilities);
+    let capabilities = read_capabilities(&mut fields, &request.volume_capabilities);
     let mut faults = Vec::new();
     let parameters = Parameters::read(&request.parameters, &mut faults);
     fields.faults(faults);
     fields.check(Some(()))?;
 
-    let (backing, fs) = create::kind(&parameters, &capabilities, None);
+    let (backing, fs) = choose_kind(&parameters, &capabilities, None);
     let meta = Meta { backing, fs, ..Meta::default() };
     let possible = capabilities.iter().all(|capability| driver.unfit(&meta, capability).is_empty());
     let reachable = match &request.accessible_topology {

@@ -8,19 +8,19 @@ use berth_csi::Code;
 use berth_csi::v1::volume_content_source::Type;
 use berth_csi::v1::{
     CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
-    VolumeCapability,
 };
 
+use super::kind::{choose_kind, read_capabilities};
 use super::origin::CopySource;
 use super::parameters::{Parameters, wrong_mutable};
-use super::{answer, capacity, origin, size};
+use super::{answer, capacity, origin};
 use crate::ability::Ability;
 use crate::backend::{Asked, CallSlot, Locked, Meta, Source};
-use crate::backing::{Backing, FsType};
 use crate::capability::Capability;
 use crate::driver::node::device;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
+use crate::driver::size;
 use crate::driver::{Driver, handle};
 use crate::topology::{self, Segments};
 
@@ -47,7 +47,7 @@ pub(in crate::driver) fn create(
     }
 
     let origin = asked.source.as_ref().map(|source| origin::find(driver, source)).transpose()?;
-    let (backing, fs) = kind(&parameters, &capabilities, origin.as_ref());
+    let (backing, fs) = choose_kind(&parameters, &capabilities, origin.as_ref());
     let least = origin.as_ref().map_or(0, CopySource::size_bytes).max(size::smallest(backing, fs));
     let meta = Meta {
         volume_id,
@@ -106,40 +106,6 @@ fn read(
     }
     fields.faults(faults);
     fields.check(Some((parameters, capabilities)))
-}
-
-/// Reads a list of capabilities; what is wrong is added to `fields`.
-pub(super) fn read_capabilities(
-    fields: &mut Fields,
-    given: &[VolumeCapability],
-) -> Vec<Capability> {
-    let mut read = Vec::new();
-    for (index, capability) in given.iter().enumerate() {
-        let name = format!("volume_capabilities[{index}]");
-        read.extend(fields.capability(&name, Some(capability)));
-    }
-    read
-}
-
-/// What holds a volume of these capabilities, and the file system on it: what is asked for, what
-/// its origin has, or else what the capabilities need.
-pub(super) fn kind(
-    parameters: &Parameters,
-    capabilities: &[Capability],
-    origin: Option<&CopySource>,
-) -> (Backing, Option<FsType>) {
-    let asked = parameters.fs.or_else(|| capabilities.iter().find_map(|asked| asked.fs));
-    let needs_image = asked.is_some() || capabilities.iter().any(|asked| asked.block);
-    let usual = if needs_image { Backing::Image } else { Backing::Directory };
-    let backing = parameters.backing.or(origin.map(CopySource::backing)).unwrap_or(usual);
-    if backing == Backing::Directory {
-        return (backing, None);
-    }
-    if let Some(origin) = origin {
-        return (backing, origin.fs());
-    }
-    let is_mounted = capabilities.is_empty() || capabilities.iter().any(|asked| !asked.block);
-    (backing, is_mounted.then(|| asked.unwrap_or(FsType::Ext4)))
 }
 
 /// Refuses what this kind of volume, or its origin, cannot do.

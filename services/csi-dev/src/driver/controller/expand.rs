@@ -6,11 +6,12 @@
 use berth_csi::Code;
 use berth_csi::v1::{ControllerExpandVolumeRequest, ControllerExpandVolumeResponse};
 
-use super::{capacity, size};
+use super::capacity;
 use crate::ability::Ability;
 use crate::backing::Backing;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
+use crate::driver::size;
 use crate::driver::{Driver, unknown};
 
 pub(in crate::driver) fn expand(

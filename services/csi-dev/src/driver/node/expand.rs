@@ -13,9 +13,9 @@ use crate::ability::Ability;
 use crate::backend::{State, Volume};
 use crate::backing::Backing;
 use crate::driver::Driver;
-use crate::driver::controller::size;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::Fields;
+use crate::driver::size;
 use crate::loops;
 use crate::mounts::{self, Presence};
 

@@ -14,10 +14,10 @@ use crate::driver::refusal::Refusal;
 /// The size of a volume that nobody said anything about.
 const USUAL_BYTES: i64 = 1 << 30;
 /// The largest size; it costs nothing until it is written to.
-pub(super) const LARGEST_BYTES: i64 = 1 << 44;
+pub(crate) const LARGEST_BYTES: i64 = 1 << 44;
 
 /// The smallest size of a volume of this kind.
-pub(super) fn smallest(backing: Backing, fs: Option<FsType>) -> i64 {
+pub(crate) fn smallest(backing: Backing, fs: Option<FsType>) -> i64 {
     match backing {
         Backing::Directory => 1,
         Backing::Image => fs.map_or(BLOCK_BYTES, FsType::smallest_bytes),
@@ -25,7 +25,7 @@ pub(super) fn smallest(backing: Backing, fs: Option<FsType>) -> i64 {
 }
 
 /// The size of a new volume, of at least `least` bytes.
-pub(super) fn chosen(
+pub(crate) fn chosen(
     range: Option<&CapacityRange>,
     backing: Backing,
     least: i64,
@@ -49,7 +49,7 @@ pub(crate) fn grown(meta: &Meta, range: Option<&CapacityRange>) -> Result<i64, R
 }
 
 /// Whether a volume of this size is what the CO asks for.
-pub(super) fn is_within(bytes: i64, range: Option<&CapacityRange>) -> bool {
+pub(crate) fn is_within(bytes: i64, range: Option<&CapacityRange>) -> bool {
     bounds(range).is_ok_and(|(required, limit)| (required..=limit).contains(&bytes))
 }
 

@@ -1,0 +1,46 @@
+//! Which kind of content a new volume gets.
+//!
+//! Owns: choosing directory or image, and the file system. Promises: the same choice for
+//! `CreateVolume` and `GetCapacity`. Never: makes a volume.
+
+use berth_csi::v1::VolumeCapability;
+
+use super::origin::CopySource;
+use super::parameters::Parameters;
+use crate::backing::{Backing, FsType};
+use crate::capability::Capability;
+use crate::driver::request::Fields;
+
+/// Reads a list of capabilities; what is wrong is added to `fields`.
+pub(super) fn read_capabilities(
+    fields: &mut Fields,
+    given: &[VolumeCapability],
+) -> Vec<Capability> {
+    let mut read = Vec::new();
+    for (index, capability) in given.iter().enumerate() {
+        let name = format!("volume_capabilities[{index}]");
+        read.extend(fields.capability(&name, Some(capability)));
+    }
+    read
+}
+
+/// What holds a volume of these capabilities, and the file system on it: what is asked for, what
+/// its origin has, or else what the capabilities need.
+pub(super) fn choose_kind(
+    parameters: &Parameters,
+    capabilities: &[Capability],
+    origin: Option<&CopySource>,
+) -> (Backing, Option<FsType>) {
+    let asked = parameters.fs.or_else(|| capabilities.iter().find_map(|asked| asked.fs));
+    let needs_image = asked.is_some() || capabilities.iter().any(|asked| asked.block);
+    let usual = if needs_image { Backing::Image } else { Backing::Directory };
+    let backing = parameters.backing.or(origin.map(CopySource::backing)).unwrap_or(usual);
+    if backing == Backing::Directory {
+        return (backing, None);
+    }
+    if let Some(origin) = origin {
+        return (backing, origin.fs());
+    }
+    let is_mounted = capabilities.is_empty() || capabilities.iter().any(|asked| !asked.block);
+    (backing, is_mounted.then(|| asked.unwrap_or(FsType::Ext4)))
+}

@@ -1,0 +1,258 @@
+//! The lines of the log.
+//!
+//! Owns: the records and their JSON form. Promises: values only. Never: writes a file.
+
+use berth_csi::rpc::Unary;
+use berth_csi::{Code, Rpc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::kernel::PathMounts;
+use super::shown::to_bounded_json;
+use crate::faults::FaultMark;
+use crate::rules::OrderRule;
+
+/// One line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "lowercase")]
+pub enum Entry {
+    /// An instance started.
+    Start(Start),
+    /// A call arrived.
+    Begin(Begin),
+    /// The caller of an unfinished call no longer waits.
+    Gone(Gone),
+    /// The storage fenced the node, or lifted its fence.
+    Fence(Fence),
+    /// A call has done all it will do; its answer follows.
+    End(Box<End>),
+}
+
+/// Which process wrote a line.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Source {
+    /// The node it serves.
+    pub node_id: String,
+    /// The process: another one after each start.
+    pub instance: String,
+}
+
+/// An instance started, with these abilities, and found this in use on its node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// When.
+    pub start_us: u64,
+    /// Who.
+    #[serde(flatten)]
+    pub source: Source,
+    /// Whether volumes must be attached to a node first.
+    pub attach: bool,
+    /// Whether volumes must be staged first.
+    pub stage: bool,
+    /// All that is really mounted on the node, by notes and mount table together.
+    #[serde(default)]
+    pub holds: Vec<Holding>,
+}
+
+/// From now on the storage takes nothing from the node, or takes it again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fence {
+    /// When.
+    pub fence_us: u64,
+    /// Which node; the process is the administrator's.
+    #[serde(flatten)]
+    pub source: Source,
+    /// Whether it is fenced.
+    pub fenced: bool,
+}
+
+/// What one volume has mounted on a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Holding {
+    /// Which volume.
+    pub volume_id: String,
+    /// Where it is staged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging: Option<String>,
+    /// Where it is published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<String>,
+}
+
+/// What was asked for, and in which trace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Call {
+    /// Which RPC.
+    pub rpc: Rpc,
+    /// About which volume, where the RPC is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_id: Option<String>,
+    /// The caller's trace, where it sent one (W3C `traceparent`).
+    #[serde(flatten)]
+    pub trace: Option<Trace>,
+    /// The request by its own field names, with secrets and mount flags struck out, and cut where
+    /// it is too long for a line.
+    #[serde(default)]
+    pub args: Value,
+}
+
+/// What a W3C `traceparent` says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Trace {
+    /// The trace, as 32 hexadecimal digits.
+    pub trace_id: String,
+    /// The caller's span, as 16 hexadecimal digits.
+    pub parent_span_id: String,
+}
+
+/// A call arrived.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Begin {
+    /// Numbers the calls of an instance.
+    pub seq: u64,
+    /// When.
+    pub begin_us: u64,
+    /// At whom.
+    #[serde(flatten)]
+    pub source: Source,
+    /// What for.
+    #[serde(flatten)]
+    pub call: Call,
+}
+
+/// The caller of a call stopped waiting for it: a deadline, a cancellation, or its own end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Gone {
+    /// Of which call.
+    pub seq: u64,
+    /// When.
+    pub gone_us: u64,
+    /// At whom.
+    #[serde(flatten)]
+    pub source: Source,
+}
+
+/// What a call has changed, whatever was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effect {
+    /// Nothing; all is as before.
+    None,
+    /// What was asked for is so, now or already before.
+    Done,
+    /// It failed while changing something, which may be done or half done.
+    Unknown,
+}
+
+/// A call ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct End {
+    /// The number of its beginning.
+    pub seq: u64,
+    /// When it began.
+    pub begin_us: u64,
+    /// When it ended: before its answer was sent.
+    pub end_us: u64,
+    /// At whom.
+    #[serde(flatten)]
+    pub source: Source,
+    /// What for.
+    #[serde(flatten)]
+    pub call: Call,
+    /// The answer's code.
+    pub code: Code,
+    /// The answer's message; empty with OK.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What it changed.
+    pub effect: Effect,
+    /// The rule that the caller broke with it, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub violation: Option<OrderRule>,
+    /// Set where a planted fault made the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<FaultMark>,
+    /// The answer itself, shown as the arguments are; null with an error.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub answer: Value,
+    /// What the kernel then had mounted at the paths of a node call. The driver has no part in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Vec<PathMounts>>,
+}
+
+impl Call {
+    /// What this request asks for, sent with this `traceparent`.
+    pub fn of<R: Unary>(request: &R, traceparent: Option<&str>) -> Self {
+        let args = to_bounded_json(request);
+        let id = |name: &str| args.get(name).and_then(Value::as_str).filter(|id| !id.is_empty());
+        // A list only filters by what it names.
+        let is_about = R::RPC == Rpc::CreateSnapshot;
+        let source = || id("source_volume_id").filter(|_| is_about);
+        let volume_id = id("volume_id").or_else(source).map(str::to_owned);
+        let trace = traceparent.and_then(Trace::parse);
+        Self { rpc: R::RPC, volume_id, trace, args }
+    }
+
+    /// The argument of this name, if it is a text that is not empty.
+    pub fn arg(&self, name: &str) -> Option<&str> {
+        self.args.get(name)?.as_str().filter(|text| !text.is_empty())
+    }
+}
+
+impl Trace {
+    /// Reads `00-<trace>-<span>-<flags>`; `None` where it has another form, or an id is all zeros.
+    pub fn parse(traceparent: &str) -> Option<Self> {
+        let mut parts = traceparent.trim().split('-');
+        let mut id = |digits: usize| {
+            let part = parts.next()?;
+            let is_hex = part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            (part.len() == digits && is_hex).then(|| part.to_owned())
+        };
+        let (version, trace_id, parent_span_id) = (id(2)?, id(32)?, id(16)?);
+        let is_set = |id: &str| id.bytes().any(|digit| digit != b'0');
+        let is_valid = version != "ff" && is_set(&trace_id) && is_set(&parent_span_id);
+        is_valid.then_some(Self { trace_id, parent_span_id })
+    }
+}
+
+impl Entry {
+    /// When it was written.
+    pub fn time_us(&self) -> u64 {
+        match self {
+            Self::Start(start) => start.start_us,
+            Self::Begin(begin) => begin.begin_us,
+            Self::Gone(gone) => gone.gone_us,
+            Self::Fence(fence) => fence.fence_us,
+            Self::End(end) => end.end_us,
+        }
+    }
+
+    /// Who wrote it.
+    pub fn source(&self) -> &Source {
+        match self {
+            Self::Start(start) => &start.source,
+            Self::Begin(begin) => &begin.source,
+            Self::Gone(gone) => &gone.source,
+            Self::Fence(fence) => &fence.source,
+            Self::End(end) => &end.source,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_traceparent_is_read_and_a_bad_one_passed_over() {
+        let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        let read = Trace::parse(&format!("00-{trace}-{span}-01")).unwrap();
+        assert_eq!((read.trace_id.as_str(), read.parent_span_id.as_str()), (trace, span));
+        let zeros = "0".repeat(32);
+        let (upper, ff) = (trace.to_uppercase(), format!("ff-{trace}-{span}-01"));
+        for bad in ["", "00", &ff, &format!("00-{zeros}-{span}-01"), &format!("00-{upper}-{span}")]
+        {
+            assert_eq!(Trace::parse(bad), None, "{bad}");
+        }
+    }
+}
