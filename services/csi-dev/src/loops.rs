@@ -19,7 +19,7 @@ const TRIES: u32 = 5;
 
 /// A device that an image is bound to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Loop {
+pub struct LoopDevice {
     /// As `/dev/loop7`.
     pub device: String,
     /// As `stat` shows it, of the node and of what is mounted from it.
@@ -52,7 +52,7 @@ pub enum LoopError {
 }
 
 /// The devices that `image` is bound to.
-pub fn of(image: &Path) -> Result<Vec<Loop>, LoopError> {
+pub fn find(image: &Path) -> Result<Vec<LoopDevice>, LoopError> {
     let args = ["--noheadings", "--raw", "--output", "NAME,RO,AUTOCLEAR", "--associated"];
     let listed = losetup(image, args.map(AsRef::as_ref).into_iter().chain([image.as_os_str()]))?;
     let mut loops = Vec::new();
@@ -62,7 +62,7 @@ pub fn of(image: &Path) -> Result<Vec<Loop>, LoopError> {
         // Released in between.
         let Some(number) = number(device)? else { continue };
         let (readonly, going) = (readonly == "1", going == "1");
-        loops.push(Loop { device: device.to_owned(), number, readonly, going });
+        loops.push(LoopDevice { device: device.to_owned(), number, readonly, going });
     }
     Ok(loops)
 }
@@ -83,12 +83,12 @@ pub fn bind(image: &Path, readonly: bool) -> Result<String, LoopError> {
 }
 
 /// Lets the device see how large its image has become.
-pub fn measure(image: &Path, device: &str) -> Result<(), LoopError> {
+pub fn refresh_size(image: &Path, device: &str) -> Result<(), LoopError> {
     losetup(image, ["--set-capacity", device].map(AsRef::as_ref)).map(drop)
 }
 
 /// Releases the device of `image`; at once, or when its last user ends.
-pub fn release(image: &Path, device: &Loop) -> Result<(), LoopError> {
+pub fn release(image: &Path, device: &LoopDevice) -> Result<(), LoopError> {
     if device.going {
         return Ok(());
     }

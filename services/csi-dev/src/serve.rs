@@ -22,7 +22,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 use crate::ability::Ability;
-use crate::backend::{Backend, BackendError, Node};
+use crate::backend::{Backend, BackendError, NodeRecord};
 use crate::driver::services::Services;
 use crate::driver::{Driver, Profile};
 use crate::faults::Faults;
@@ -66,12 +66,12 @@ nothing-done"#;
 
 /// The keys and values are read in `driver/controller/parameters.rs`.
 const PARAMETERS_HELP: &str = "\
-Parameters of CreateVolume:
+VolumeParameters of CreateVolume:
   backing=directory|image  what holds the volume; without it, what its capabilities need
   fs-type=ext4|xfs         the file system of an image, where no capability names one
   context/KEY=VALUE        what every call about the volume has to bring along
 Mutable parameters: tier=gold|silver|bronze, iops=1..1000000
-Parameters of CreateSnapshot: ready-after-ms=0..60000, until it is ready to use
+VolumeParameters of CreateSnapshot: ready-after-ms=0..60000, until it is ready to use
 Images need losetup (util-linux), mkfs.ext4 (e2fsprogs) and, for xfs, mkfs.xfs (xfsprogs).";
 /// Why an instance did not serve.
 #[derive(Debug, Error)]
@@ -163,7 +163,7 @@ fn build(config: Config) -> Result<Driver, ServeError> {
     if profile.is_node() {
         let (node_id, topology) = (profile.node_id.clone(), profile.topology());
         let (max_volumes, fenced) = (profile.max_volumes, false);
-        backend.register_node(&Node { node_id, max_volumes, topology, fenced })?;
+        backend.register_node(&NodeRecord { node_id, max_volumes, topology, fenced })?;
     }
     let failed = |source| ServeError::Log { path: log.clone(), source };
     let recorder = Recorder::open(&log, &profile.node_id).map_err(failed)?;

@@ -38,12 +38,12 @@ pub struct Meta {
     pub mutable_parameters: BTreeMap<String, String>,
     /// How `CreateVolume` asked for it; `None` if it was provisioned beforehand.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub asked: Option<Asked>,
+    pub asked: Option<CreationRequest>,
 }
 
 /// What `CreateVolume` asked for, against which a repetition is held.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Asked {
+pub struct CreationRequest {
     /// The CO's name of the volume.
     pub name: String,
     /// As given.
@@ -54,13 +54,13 @@ pub struct Asked {
     pub mutable_parameters: BTreeMap<String, String>,
     /// Where its first content came from.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub source: Option<Source>,
+    pub source: Option<ContentSource>,
 }
 
 /// Where a volume's first content came from.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
+pub enum ContentSource {
     /// The snapshot of this id.
     Snapshot(String),
     /// The volume of this id.

@@ -9,7 +9,7 @@ use crate::topology::Segments;
 
 /// A node that an instance has served.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Node {
+pub struct NodeRecord {
     /// As `NodeGetInfo` gives it.
     pub node_id: String,
     /// How many volumes can be attached to it; 0 means no limit (CSI `max_volumes_per_node`).
@@ -23,7 +23,7 @@ pub struct Node {
     pub fenced: bool,
 }
 
-impl Node {
+impl NodeRecord {
     /// A node of which nothing more is known.
     pub fn new(node_id: &str) -> Self {
         let (node_id, topology) = (node_id.to_owned(), Segments::new());

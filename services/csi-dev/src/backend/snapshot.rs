@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::error::BackendError;
 use super::meta::{GroupMeta, SnapshotMeta};
+use super::store::Backend;
 use super::volume::Volume;
-use super::{Backend, content, encoding, file, volume};
+use super::{content, encoding, file, volume};
 use crate::lock::{Lock, LockError};
 
 /// A snapshot that exists.

@@ -52,7 +52,7 @@ pub struct NodeUse {
     /// another image's: only the kernel knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Loop devices that only read, by the target each was published at as a block device.
+    /// Read-only loop devices, by the target each was published at as a block device.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub readonly_devices: BTreeMap<String, String>,
 }

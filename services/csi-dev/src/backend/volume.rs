@@ -26,7 +26,7 @@ pub struct Volume {
 
 /// A volume whose state nobody else can read or change now.
 #[derive(Debug)]
-pub struct Locked<'a> {
+pub struct LockedVolume<'a> {
     volume: &'a Volume,
     lock: Lock,
 }
@@ -102,9 +102,9 @@ impl Volume {
     }
 
     /// Waits until nobody else looks at its state, and keeps others out.
-    pub fn lock(&self) -> Result<Locked<'_>, BackendError> {
+    pub fn lock(&self) -> Result<LockedVolume<'_>, BackendError> {
         let lock = Lock::wait(&self.dir.join("lock"))?;
-        Ok(Locked { volume: self, lock })
+        Ok(LockedVolume { volume: self, lock })
     }
 
     /// Where it is in use, as of some moment just now.
@@ -121,7 +121,7 @@ impl Volume {
     }
 }
 
-impl Locked<'_> {
+impl LockedVolume<'_> {
     /// Where the volume is in use.
     pub fn state(&self) -> Result<State, BackendError> {
         self.volume.read_state()

@@ -23,7 +23,7 @@ use super::sabotage::{SabotagedResult, run_with_faults};
 use crate::ability::Ability;
 use crate::backend::{CallSlot, HeldSlot, RunningCall};
 use crate::faults::{CallFaults, FaultMark};
-use crate::log::{Begin, Call, Effect, Outcome, Recorder, to_bounded_json};
+use crate::log::{CallBegin, CallEffect, CallOutcome, LoggedCall, Recorder, to_bounded_json};
 use crate::rules;
 
 impl Driver {
@@ -55,7 +55,7 @@ impl Driver {
         work: impl FnOnce(&Self, &R) -> Result<R::Response, Refusal> + Send + 'static,
     ) -> Result<Response<R::Response>, Status> {
         let trace = request.metadata().get("traceparent").and_then(|trace| trace.to_str().ok());
-        let call = Call::of(request.get_ref(), trace);
+        let call = LoggedCall::from_request(request.get_ref(), trace);
         let secrets = Secrets::of(request.get_ref());
         let request = request.into_inner();
         let work = move |driver: &Self| {
@@ -70,7 +70,7 @@ impl Driver {
         let task = run(Arc::clone(self), call, secrets, Arc::clone(&caller), work);
         // A task of its own: dropping this future, when the caller leaves, must not stop the work.
         let task = tokio::spawn(task);
-        let waiting = Waiting { driver: Arc::clone(self), caller };
+        let waiting = CallerGuard { driver: Arc::clone(self), caller };
         let answer = match task.await {
             Ok(Some(answer)) => answer.map(Response::new),
             Ok(None) => std::future::pending().await,
@@ -83,9 +83,9 @@ impl Driver {
     /// Writes the beginning of the call, enters its slot, and asks what befalls it.
     fn begin(
         &self,
-        call: Call,
+        call: LoggedCall,
         caller: &Caller,
-    ) -> Result<(Begin, Result<CallFaults, Refusal>), Status> {
+    ) -> Result<(CallBegin, Result<CallFaults, Refusal>), Status> {
         let begin = self.recorder.begin(call).map_err(not_logged)?;
         let slot = self.take_slot(&begin);
         let (slot, entered) = slot.map_or_else(|busy| (None, Err(busy)), |slot| (slot, Ok(())));
@@ -103,7 +103,7 @@ impl Driver {
     }
 
     /// Takes the slot of the call, if it has one.
-    fn take_slot(&self, begin: &Begin) -> Result<Option<HeldSlot>, Refusal> {
+    fn take_slot(&self, begin: &CallBegin) -> Result<Option<HeldSlot>, Refusal> {
         let slot = CallSlot::of_call(begin.call.rpc, self.node_id());
         let (Some(slot), Some(id)) = (slot, &begin.call.volume_id) else { return Ok(None) };
         // Where there is no volume there is nothing to protect; the work will say so.
@@ -132,12 +132,12 @@ impl Driver {
 /// Runs one call from its beginning to its end. `None` is an answer that gets lost.
 async fn run<R: Serialize + Any + Default + Send>(
     driver: Arc<Driver>,
-    call: Call,
+    call: LoggedCall,
     secrets: Secrets,
     caller: Arc<Caller>,
     work: impl FnOnce(&Driver) -> Result<R, Refusal> + Send + 'static,
 ) -> Option<Result<R, Status>> {
-    let _counted = Counted::enter(&driver.in_flight);
+    let _counted = InFlightGuard::enter(&driver.in_flight);
     let (at, by) = (Arc::clone(&driver), Arc::clone(&caller));
     let (begin, faults) = match spawn_blocking(move || at.begin(call, &by)).await {
         Ok(Ok(begun)) => begun,
@@ -168,19 +168,19 @@ async fn run<R: Serialize + Any + Default + Send>(
 fn settle<R: Serialize>(
     sabotaged: SabotagedResult<R>,
     secrets: &Secrets,
-) -> (Outcome, Result<R, Status>) {
+) -> (CallOutcome, Result<R, Status>) {
     let SabotagedResult { result, mark } = sabotaged;
     match result {
         Ok(answer) => {
-            let (code, message, effect) = (Code::Ok, String::new(), Effect::Done);
+            let (code, message, effect) = (Code::Ok, String::new(), CallEffect::Done);
             let (violation, fault, shown) = (None, mark, to_bounded_json(&answer));
-            (Outcome { code, message, effect, violation, fault, answer: shown }, Ok(answer))
+            (CallOutcome { code, message, effect, violation, fault, answer: shown }, Ok(answer))
         }
         Err(Refusal { code, message, effect, violation, fault }) => {
             let status = Status::new(tonic::Code::from_i32(code as i32), message.clone());
             let (message, fault) = (secrets.strike(&message), mark.or(fault));
             let answer = Value::Null;
-            (Outcome { code, message, effect, violation, fault, answer }, Err(status))
+            (CallOutcome { code, message, effect, violation, fault, answer }, Err(status))
         }
     }
 }
@@ -194,18 +194,18 @@ fn not_logged(error: std::io::Error) -> Status {
 }
 
 /// Counts a call as in flight while it lives.
-struct Counted {
+struct InFlightGuard {
     count: watch::Sender<usize>,
 }
 
-impl Counted {
+impl InFlightGuard {
     fn enter(count: &watch::Sender<usize>) -> Self {
         count.send_modify(|count| *count += 1);
         Self { count: count.clone() }
     }
 }
 
-impl Drop for Counted {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.count.send_modify(|count| *count -= 1);
     }
@@ -245,12 +245,12 @@ impl CallerState {
 }
 
 /// Lives while the caller waits. Dropped before there is an answer, it notes that the caller left.
-struct Waiting {
+struct CallerGuard {
     driver: Arc<Driver>,
     caller: Arc<Caller>,
 }
 
-impl Drop for Waiting {
+impl Drop for CallerGuard {
     fn drop(&mut self) {
         let mut caller = self.caller.lock();
         if !caller.answered {

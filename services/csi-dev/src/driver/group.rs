@@ -19,7 +19,7 @@ use berth_csi::v1::{
 
 use super::controller::{answer, capacity, snapshot};
 use super::refusal::Refusal;
-use super::request::Fields;
+use super::request::RequestFields;
 use super::{Driver, handle};
 use crate::backend::{GroupMeta, SnapshotMeta, Volume};
 
@@ -37,7 +37,7 @@ pub(super) fn create(
 ) -> Result<CreateVolumeGroupSnapshotResponse, Refusal> {
     let CreateVolumeGroupSnapshotRequest { name, source_volume_ids: sources, parameters, .. } =
         request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.required("name", name);
     fields.required_list("source_volume_ids", sources);
     for source in sources {
@@ -160,7 +160,7 @@ pub(super) fn get(
     request: &GetVolumeGroupSnapshotRequest,
 ) -> Result<GetVolumeGroupSnapshotResponse, Refusal> {
     let GetVolumeGroupSnapshotRequest { group_snapshot_id: id, snapshot_ids, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("group_snapshot_id", id);
     fields.check(Some(()))?;
     let Some(group) = driver.backend.group(id)?.filter(|group| group.whole) else {
@@ -176,7 +176,7 @@ pub(super) fn delete(
     request: &DeleteVolumeGroupSnapshotRequest,
 ) -> Result<DeleteVolumeGroupSnapshotResponse, Refusal> {
     let DeleteVolumeGroupSnapshotRequest { group_snapshot_id: id, snapshot_ids, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("group_snapshot_id", id);
     fields.check(Some(()))?;
     let _lock = driver.backend.lock_groups()?;

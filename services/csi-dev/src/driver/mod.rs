@@ -228,7 +228,7 @@ fn unknown(id: &str) -> Refusal {
 }
 
 /// Changes a volume's state in one step.
-fn change(volume: &Volume, change: impl FnOnce(&mut State)) -> Result<(), BackendError> {
+fn update_state(volume: &Volume, change: impl FnOnce(&mut State)) -> Result<(), BackendError> {
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     change(&mut state);

@@ -55,7 +55,7 @@ pub struct Profile {
     #[arg(long, value_name = "ABILITY", value_delimiter = ',', hide_possible_values = false)]
     without: Vec<Ability>,
     #[command(flatten)]
-    shorthands: Shorthands,
+    shorthands: AbilityShorthands,
     /// What the plugin ignores when it publishes, and answers OK all the same; may be repeated
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub ignore: Vec<IgnoredField>,
@@ -82,7 +82,7 @@ pub struct Profile {
 
 /// The abilities that tests switch off most.
 #[derive(Args, Debug)]
-struct Shorthands {
+struct AbilityShorthands {
     /// Do not attach; the same as --without attach
     #[arg(long)]
     no_attach: bool,
@@ -160,13 +160,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Cli {
+    struct TestCli {
         #[command(flatten)]
         profile: Profile,
     }
 
     fn with(flags: &[&str]) -> Profile {
-        Cli::parse_from([&["x", "--node-id", "n"], flags].concat()).profile
+        TestCli::parse_from([&["x", "--node-id", "n"], flags].concat()).profile
     }
 
     #[test]

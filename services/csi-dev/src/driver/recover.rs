@@ -12,12 +12,12 @@ use super::node::device;
 use crate::ability::Ability;
 use crate::backend::{BackendError, CallSlot, State, Volume};
 use crate::capability::Capability;
-use crate::log::Holding;
+use crate::log::HeldVolume;
 use crate::mounts::{self, Presence};
 
 impl Driver {
     /// All that is mounted on this node, after forgetting what is not.
-    pub fn recover(&self) -> Result<Vec<Holding>, BackendError> {
+    pub fn recover(&self) -> Result<Vec<HeldVolume>, BackendError> {
         let mut holdings = Vec::new();
         for volume in self.backend.volumes()? {
             let locked = volume.lock()?;
@@ -27,7 +27,7 @@ impl Driver {
                 locked.save(&state)?;
             }
             if let Some(on) = state.on(self.node_id()) {
-                holdings.push(Holding {
+                holdings.push(HeldVolume {
                     volume_id: volume.meta().volume_id.clone(),
                     staging: on.staged.as_ref().map(|staged| staged.path.clone()),
                     targets: on.published.keys().cloned().collect(),
@@ -39,7 +39,7 @@ impl Driver {
 
     /// Notes in the log that this instance starts to serve, on a node that holds this. An instance
     /// that serves no node can say nothing about one.
-    pub fn note_start(&self, holds: Vec<Holding>) -> io::Result<()> {
+    pub fn note_start(&self, holds: Vec<HeldVolume>) -> io::Result<()> {
         if !self.profile.is_node() {
             return Ok(());
         }
@@ -51,8 +51,10 @@ impl Driver {
         let node = self.node_id();
         // What cannot be looked at may still be there.
         let Ok(content) = device::content(volume) else { return false };
-        let is_gone = |path: &str| match mounts::place(path) {
-            Ok(Some(place)) => matches!(mounts::presence(&place, &content), Ok(Presence::Absent)),
+        let is_gone = |path: &str| match mounts::resolve_place(path) {
+            Ok(Some(place)) => {
+                matches!(mounts::find_presence(&place, &content), Ok(Presence::Absent))
+            }
             Ok(None) => true,
             Err(_) => false,
         };

@@ -11,7 +11,7 @@ use berth_csi::Code;
 use crate::backend::BackendError;
 use crate::faults::{FaultError, FaultMark};
 use crate::lock::LockError;
-use crate::log::Effect;
+use crate::log::CallEffect;
 use crate::loops::LoopError;
 use crate::mounts::MountError;
 use crate::rules::{OrderRule, Violation};
@@ -23,7 +23,7 @@ pub(crate) struct Refusal {
     pub code: Code,
     pub message: String,
     /// What was changed nevertheless.
-    pub effect: Effect,
+    pub effect: CallEffect,
     pub violation: Option<OrderRule>,
     pub fault: Option<FaultMark>,
 }
@@ -31,19 +31,19 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// A failure before anything was changed.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        let (effect, violation, fault) = (Effect::None, None, None);
+        let (effect, violation, fault) = (CallEffect::None, None, None);
         Self { code, message: message.into(), effect, violation, fault }
     }
 
     /// A failure in the midst of changing something.
     pub fn uncertain(message: impl Into<String>) -> Self {
-        Self { effect: Effect::Unknown, ..Self::new(Code::Internal, message) }
+        Self { effect: CallEffect::Unknown, ..Self::new(Code::Internal, message) }
     }
 
     /// The same failure, but something was changed before it.
     #[must_use]
     pub fn midway(self) -> Self {
-        Self { effect: Effect::Unknown, ..self }
+        Self { effect: CallEffect::Unknown, ..self }
     }
 
     /// A call that its caller must never make.
@@ -62,7 +62,7 @@ impl Refusal {
     /// A call that a test has doomed after its work, which went like this.
     pub fn planted_after<R>(code: Code, result: Result<R, Self>) -> Self {
         let (effect, violation) = match result {
-            Ok(_) => (Effect::Done, None),
+            Ok(_) => (CallEffect::Done, None),
             Err(refusal) => (refusal.effect, refusal.violation),
         };
         let fault = Some(FaultMark::After);

@@ -1,4 +1,4 @@
-//! Fields of requests.
+//! Checks of request fields.
 //!
 //! Owns: checking that what CSI requires is there and well-formed. Promises: one answer names every
 //! fault of a request. Never: looks at a volume's state.
@@ -15,12 +15,12 @@ use crate::capability::{self, Capability};
 
 /// The faults of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Fields {
+pub(crate) struct RequestFields {
     missing: Vec<String>,
     invalid: Vec<String>,
 }
 
-impl Fields {
+impl RequestFields {
     /// A field that must not be empty.
     pub fn required(&mut self, name: &str, value: &str) {
         if value.is_empty() {
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn all_faults_of_a_request_are_named_at_once() {
-        let mut fields = Fields::default();
+        let mut fields = RequestFields::default();
         fields.id("volume_id", "");
         fields.id("node_id", &"n".repeat(LONGEST_ID_BYTES + 1));
         fields.required("target_path", "");

@@ -25,7 +25,7 @@ pub(crate) fn smallest(backing: Backing, fs: Option<FsType>) -> i64 {
 }
 
 /// The size of a new volume, of at least `least` bytes.
-pub(crate) fn chosen(
+pub(crate) fn choose(
     range: Option<&CapacityRange>,
     backing: Backing,
     least: i64,
@@ -38,7 +38,7 @@ pub(crate) fn chosen(
 }
 
 /// The size of a volume that is to become larger; no smaller than it is.
-pub(crate) fn grown(meta: &Meta, range: Option<&CapacityRange>) -> Result<i64, Refusal> {
+pub(crate) fn choose_grown(meta: &Meta, range: Option<&CapacityRange>) -> Result<i64, Refusal> {
     let (required, limit) = bounds(range)?;
     let wanted = if required > meta.capacity_bytes {
         round_up(required, step(meta.backing))
@@ -115,7 +115,7 @@ mod tests {
             (range(-1, 0), directory, 1, Err(Code::InvalidArgument)),
             (range(9, 8), directory, 1, Err(Code::InvalidArgument)),
         ] {
-            let size = chosen(range.as_ref(), backing, least).map_err(|refusal| refusal.code);
+            let size = choose(range.as_ref(), backing, least).map_err(|refusal| refusal.code);
             assert_eq!(size, expected, "{range:?} {backing:?} {least}");
         }
         let meta = Meta { capacity_bytes: 100, ..Meta::default() };
@@ -125,7 +125,7 @@ mod tests {
             (range(200, 0), Ok(200)),
             (range(50, 60), Err(Code::OutOfRange)),
         ] {
-            let size = grown(&meta, range.as_ref()).map_err(|refusal| refusal.code);
+            let size = choose_grown(&meta, range.as_ref()).map_err(|refusal| refusal.code);
             assert_eq!(size, expected, "{range:?}");
         }
     }

@@ -17,20 +17,20 @@ use crate::rules::OrderRule;
 #[serde(tag = "entry", rename_all = "lowercase")]
 pub enum Entry {
     /// An instance started.
-    Start(Start),
+    Start(InstanceStart),
     /// A call arrived.
-    Begin(Begin),
+    Begin(CallBegin),
     /// The caller of an unfinished call no longer waits.
-    Gone(Gone),
+    Gone(CallerGone),
     /// The storage fenced the node, or lifted its fence.
-    Fence(Fence),
+    Fence(NodeFence),
     /// A call has done all it will do; its answer follows.
-    End(Box<End>),
+    End(Box<CallEnd>),
 }
 
 /// Which process wrote a line.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Source {
+pub struct LogWriter {
     /// The node it serves.
     pub node_id: String,
     /// The process: another one after each start.
@@ -39,36 +39,36 @@ pub struct Source {
 
 /// An instance started, with these abilities, and found this in use on its node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Start {
+pub struct InstanceStart {
     /// When.
     pub start_us: u64,
     /// Who.
     #[serde(flatten)]
-    pub source: Source,
+    pub source: LogWriter,
     /// Whether volumes must be attached to a node first.
     pub attach: bool,
     /// Whether volumes must be staged first.
     pub stage: bool,
     /// All that is really mounted on the node, by notes and mount table together.
     #[serde(default)]
-    pub holds: Vec<Holding>,
+    pub holds: Vec<HeldVolume>,
 }
 
 /// From now on the storage takes nothing from the node, or takes it again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Fence {
+pub struct NodeFence {
     /// When.
     pub fence_us: u64,
     /// Which node; the process is the administrator's.
     #[serde(flatten)]
-    pub source: Source,
+    pub source: LogWriter,
     /// Whether it is fenced.
     pub fenced: bool,
 }
 
 /// What one volume has mounted on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Holding {
+pub struct HeldVolume {
     /// Which volume.
     pub volume_id: String,
     /// Where it is staged.
@@ -81,7 +81,7 @@ pub struct Holding {
 
 /// What was asked for, and in which trace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Call {
+pub struct LoggedCall {
     /// Which RPC.
     pub rpc: Rpc,
     /// About which volume, where the RPC is about one.
@@ -89,7 +89,7 @@ pub struct Call {
     pub volume_id: Option<String>,
     /// The caller's trace, where it sent one (W3C `traceparent`).
     #[serde(flatten)]
-    pub trace: Option<Trace>,
+    pub trace: Option<CallTrace>,
     /// The request by its own field names, with secrets and mount flags struck out, and cut where
     /// it is too long for a line.
     #[serde(default)]
@@ -98,7 +98,7 @@ pub struct Call {
 
 /// What a W3C `traceparent` says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Trace {
+pub struct CallTrace {
     /// The trace, as 32 hexadecimal digits.
     pub trace_id: String,
     /// The caller's span, as 16 hexadecimal digits.
@@ -107,35 +107,35 @@ pub struct Trace {
 
 /// A call arrived.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Begin {
+pub struct CallBegin {
     /// Numbers the calls of an instance.
     pub seq: u64,
     /// When.
     pub begin_us: u64,
     /// At whom.
     #[serde(flatten)]
-    pub source: Source,
+    pub source: LogWriter,
     /// What for.
     #[serde(flatten)]
-    pub call: Call,
+    pub call: LoggedCall,
 }
 
 /// The caller of a call stopped waiting for it: a deadline, a cancellation, or its own end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Gone {
+pub struct CallerGone {
     /// Of which call.
     pub seq: u64,
     /// When.
     pub gone_us: u64,
     /// At whom.
     #[serde(flatten)]
-    pub source: Source,
+    pub source: LogWriter,
 }
 
 /// What a call has changed, whatever was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Effect {
+pub enum CallEffect {
     /// Nothing; all is as before.
     None,
     /// What was asked for is so, now or already before.
@@ -146,7 +146,7 @@ pub enum Effect {
 
 /// A call ended.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct End {
+pub struct CallEnd {
     /// The number of its beginning.
     pub seq: u64,
     /// When it began.
@@ -155,17 +155,17 @@ pub struct End {
     pub end_us: u64,
     /// At whom.
     #[serde(flatten)]
-    pub source: Source,
+    pub source: LogWriter,
     /// What for.
     #[serde(flatten)]
-    pub call: Call,
+    pub call: LoggedCall,
     /// The answer's code.
     pub code: Code,
     /// The answer's message; empty with OK.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// What it changed.
-    pub effect: Effect,
+    pub effect: CallEffect,
     /// The rule that the caller broke with it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violation: Option<OrderRule>,
@@ -180,16 +180,16 @@ pub struct End {
     pub kernel: Option<Vec<PathMounts>>,
 }
 
-impl Call {
+impl LoggedCall {
     /// What this request asks for, sent with this `traceparent`.
-    pub fn of<R: Unary>(request: &R, traceparent: Option<&str>) -> Self {
+    pub fn from_request<R: Unary>(request: &R, traceparent: Option<&str>) -> Self {
         let args = to_bounded_json(request);
         let id = |name: &str| args.get(name).and_then(Value::as_str).filter(|id| !id.is_empty());
         // A list only filters by what it names.
         let is_about = R::RPC == Rpc::CreateSnapshot;
         let source = || id("source_volume_id").filter(|_| is_about);
         let volume_id = id("volume_id").or_else(source).map(str::to_owned);
-        let trace = traceparent.and_then(Trace::parse);
+        let trace = traceparent.and_then(CallTrace::parse);
         Self { rpc: R::RPC, volume_id, trace, args }
     }
 
@@ -199,7 +199,7 @@ impl Call {
     }
 }
 
-impl Trace {
+impl CallTrace {
     /// Reads `00-<trace>-<span>-<flags>`; `None` where it has another form, or an id is all zeros.
     pub fn parse(traceparent: &str) -> Option<Self> {
         let mut parts = traceparent.trim().split('-');
@@ -228,7 +228,7 @@ impl Entry {
     }
 
     /// Who wrote it.
-    pub fn source(&self) -> &Source {
+    pub fn source(&self) -> &LogWriter {
         match self {
             Self::Start(start) => &start.source,
             Self::Begin(begin) => &begin.source,
@@ -246,13 +246,13 @@ mod tests {
     #[test]
     fn a_traceparent_is_read_and_a_bad_one_passed_over() {
         let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
-        let read = Trace::parse(&format!("00-{trace}-{span}-01")).unwrap();
+        let read = CallTrace::parse(&format!("00-{trace}-{span}-01")).unwrap();
         assert_eq!((read.trace_id.as_str(), read.parent_span_id.as_str()), (trace, span));
         let zeros = "0".repeat(32);
         let (upper, ff) = (trace.to_uppercase(), format!("ff-{trace}-{span}-01"));
         for bad in ["", "00", &ff, &format!("00-{zeros}-{span}-01"), &format!("00-{upper}-{span}")]
         {
-            assert_eq!(Trace::parse(bad), None, "{bad}");
+            assert_eq!(CallTrace::parse(bad), None, "{bad}");
         }
     }
 }

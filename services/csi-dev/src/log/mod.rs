@@ -13,6 +13,9 @@ mod kernel;
 mod recorder;
 mod shown;
 
-pub use entry::{Begin, Call, Effect, End, Entry, Fence, Gone, Holding, Source, Start, Trace};
-pub use recorder::{Outcome, Recorder};
+pub use entry::{
+    CallBegin, CallEffect, CallEnd, CallTrace, CallerGone, Entry, HeldVolume, InstanceStart,
+    LogWriter, LoggedCall, NodeFence,
+};
+pub use recorder::{CallOutcome, Recorder};
 pub(crate) use shown::to_bounded_json;

@@ -10,7 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use berth_csi::{Code, Rpc};
 use serde_json::Value;
 
-use super::entry::{Begin, Call, Effect, End, Entry, Fence, Gone, Holding, Source, Start};
+use super::entry::{
+    CallBegin, CallEffect, CallEnd, CallerGone, Entry, HeldVolume, InstanceStart, LogWriter,
+    LoggedCall, NodeFence,
+};
 use super::kernel::observe_mounts;
 use crate::faults::FaultMark;
 use crate::rules::OrderRule;
@@ -19,20 +22,20 @@ use crate::rules::OrderRule;
 #[derive(Debug)]
 pub struct Recorder {
     file: File,
-    source: Source,
+    source: LogWriter,
     last_us: AtomicU64,
     last_seq: AtomicU64,
 }
 
 /// What came of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outcome {
+pub struct CallOutcome {
     /// The answer's code.
     pub code: Code,
     /// The answer's message.
     pub message: String,
     /// What was changed.
-    pub effect: Effect,
+    pub effect: CallEffect,
     /// The rule that the caller broke.
     pub violation: Option<OrderRule>,
     /// The planted fault that made the answer.
@@ -52,7 +55,7 @@ impl Recorder {
         let now_us = now_us();
         // A process id comes back, together with the same time it does not.
         let instance = format!("{}@{now_us}", std::process::id());
-        let source = Source { node_id: node_id.to_owned(), instance };
+        let source = LogWriter { node_id: node_id.to_owned(), instance };
         let (last_us, last_seq) = (AtomicU64::new(now_us), AtomicU64::new(0));
         Ok(Self { file, source, last_us, last_seq })
     }
@@ -63,21 +66,21 @@ impl Recorder {
     }
 
     /// Notes that this instance starts to serve.
-    pub fn start(&self, attach: bool, stage: bool, holds: Vec<Holding>) -> io::Result<()> {
+    pub fn start(&self, attach: bool, stage: bool, holds: Vec<HeldVolume>) -> io::Result<()> {
         let (start_us, source) = (self.time_us(), self.source.clone());
-        self.write(&Entry::Start(Start { start_us, source, attach, stage, holds }))
+        self.write(&Entry::Start(InstanceStart { start_us, source, attach, stage, holds }))
     }
 
     /// Notes that the storage fences the node, or lifts its fence.
     pub fn fence(&self, fenced: bool) -> io::Result<()> {
         let fence_us = self.time_us();
-        self.write(&Entry::Fence(Fence { fence_us, source: self.source.clone(), fenced }))
+        self.write(&Entry::Fence(NodeFence { fence_us, source: self.source.clone(), fenced }))
     }
 
     /// Notes that a call arrived.
-    pub fn begin(&self, call: Call) -> io::Result<Begin> {
+    pub fn begin(&self, call: LoggedCall) -> io::Result<CallBegin> {
         let seq = self.last_seq.fetch_add(1, Ordering::Relaxed) + 1;
-        let begin = Begin { seq, begin_us: self.time_us(), source: self.source.clone(), call };
+        let begin = CallBegin { seq, begin_us: self.time_us(), source: self.source.clone(), call };
         self.write(&Entry::Begin(begin.clone()))?;
         Ok(begin)
     }
@@ -85,17 +88,17 @@ impl Recorder {
     /// Notes that nobody waits any more for the call that began so.
     pub fn gone(&self, seq: u64) -> io::Result<()> {
         let gone_us = self.time_us();
-        self.write(&Entry::Gone(Gone { seq, gone_us, source: self.source.clone() }))
+        self.write(&Entry::Gone(CallerGone { seq, gone_us, source: self.source.clone() }))
     }
 
     /// Notes what came of the call that began so.
-    pub fn end(&self, begin: Begin, outcome: Outcome) -> io::Result<()> {
-        let Begin { seq, begin_us, source, call } = begin;
-        let Outcome { code, message, effect, violation, fault, answer } = outcome;
+    pub fn end(&self, begin: CallBegin, outcome: CallOutcome) -> io::Result<()> {
+        let CallBegin { seq, begin_us, source, call } = begin;
+        let CallOutcome { code, message, effect, violation, fault, answer } = outcome;
         let kernel = mount_paths(&call).and_then(observe_mounts);
         let end_us = self.time_us();
         #[rustfmt::skip]
-        let end = End {
+        let end = CallEnd {
             seq, begin_us, end_us, source, call, code, message, effect, violation, fault, answer,
             kernel,
         };
@@ -120,7 +123,7 @@ impl Recorder {
 }
 
 /// The paths at which a call mounts or unmounts; `None` for a call that does neither.
-fn mount_paths(call: &Call) -> Option<impl Iterator<Item = &str>> {
+fn mount_paths(call: &LoggedCall) -> Option<impl Iterator<Item = &str>> {
     let arguments: &[&str] = match call.rpc {
         Rpc::NodeStageVolume | Rpc::NodeUnstageVolume => &["staging_target_path"],
         Rpc::NodePublishVolume => &["staging_target_path", "target_path"],
@@ -150,7 +153,7 @@ mod tests {
     use berth_csi::{Code, v1};
 
     use super::*;
-    use crate::log::Effect;
+    use crate::log::CallEffect;
 
     /// The lines that have an end.
     fn read(path: &Path) -> Vec<Entry> {
@@ -159,7 +162,7 @@ mod tests {
         whole.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn call() -> Call {
+    fn call() -> LoggedCall {
         let request = v1::ControllerPublishVolumeRequest {
             volume_id: "a \"volume\"\nof two lines".into(),
             node_id: "n2".into(),
@@ -167,7 +170,7 @@ mod tests {
             ..Default::default()
         };
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        Call::of(&request, Some(trace))
+        LoggedCall::from_request(&request, Some(trace))
     }
 
     #[test]
@@ -179,10 +182,10 @@ mod tests {
         let begin = recorder.begin(call()).unwrap();
         recorder.gone(begin.seq).unwrap();
         let violation = None;
-        let outcome = Outcome {
+        let outcome = CallOutcome {
             code: Code::Aborted,
             message: "busy".into(),
-            effect: Effect::None,
+            effect: CallEffect::None,
             violation,
             fault: None,
             answer: Value::Null,

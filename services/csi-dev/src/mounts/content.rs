@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// By what a volume is known again in the mount table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Content {
+pub enum VolumeContent {
     /// A directory: a bind mount's root is the very directory that was bound.
     Directory(PathBuf),
     /// The numbers of all devices its image is bound to: of a file system on one of them, or of
@@ -15,7 +15,7 @@ pub enum Content {
     Devices(Vec<u64>),
 }
 
-impl Content {
+impl VolumeContent {
     /// Whether what is seen at `place` is the volume's.
     pub(super) fn is_at(&self, place: &Path) -> io::Result<bool> {
         let there = fs::metadata(place)?;

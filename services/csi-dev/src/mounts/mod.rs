@@ -20,9 +20,9 @@ use crate::backing::FsType;
 use crate::capability::MountFlag;
 use table::{is_mount_point, read_table};
 
-pub use content::Content;
+pub use content::VolumeContent;
 pub use error::MountError;
-pub use place::{Kind, make_place, place, remove_place};
+pub use place::{MountPointKind, make_place, remove_place, resolve_place};
 
 /// What there is at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ pub enum Presence {
 }
 
 /// What is mounted at `place`, seen from the volume that has this content.
-pub fn presence(place: &Path, content: &Content) -> Result<Presence, MountError> {
+pub fn find_presence(place: &Path, content: &VolumeContent) -> Result<Presence, MountError> {
     if !is_mount_point(place)? {
         return Ok(Presence::Absent);
     }
@@ -46,7 +46,7 @@ pub fn presence(place: &Path, content: &Content) -> Result<Presence, MountError>
 
 /// What a mount is made from.
 #[derive(Clone, Copy, Debug)]
-pub enum Source<'a> {
+pub enum MountSource<'a> {
     /// A directory or device node that is there already.
     Bind(&'a Path),
     /// The file system on a device.
@@ -74,13 +74,13 @@ pub fn abort(place: &Path) -> Result<(), MountError> {
 
 /// Mounts `source`, which has the volume's `content`, at `place` with `flags`. Fails if something
 /// else is mounted or lies there. A mount left by a killed call is made anew.
-pub fn put(
-    source: Source<'_>,
-    content: &Content,
+pub fn mount_content(
+    source: MountSource<'_>,
+    content: &VolumeContent,
     place: &Path,
     flags: &BTreeSet<MountFlag>,
 ) -> Result<(), MountError> {
-    unbind(place, content)?;
+    unmount_content(place, content)?;
     if !place::is_empty(place)? {
         return Err(MountError::NotEmpty { path: place.to_owned() });
     }
@@ -99,11 +99,13 @@ pub fn put(
         .map_err(|errno| MountError::io("set the flags of", place, errno))
 }
 
-fn mount_at(source: Source<'_>, place: &Path) -> Result<(), Errno> {
+fn mount_at(source: MountSource<'_>, place: &Path) -> Result<(), Errno> {
     let none = None::<&str>;
     let (device, fs, readonly) = match source {
-        Source::Bind(source) => return mount(Some(source), place, none, MsFlags::MS_BIND, none),
-        Source::Device { device, fs, readonly } => (device, fs, readonly),
+        MountSource::Bind(source) => {
+            return mount(Some(source), place, none, MsFlags::MS_BIND, none);
+        }
+        MountSource::Device { device, fs, readonly } => (device, fs, readonly),
     };
     let flags = if readonly { MsFlags::MS_RDONLY } else { MsFlags::empty() };
     let data = match (fs, readonly) {
@@ -118,9 +120,9 @@ fn mount_at(source: Source<'_>, place: &Path) -> Result<(), Errno> {
 
 /// Unmounts the volume that has this content from `place`, however often it is mounted there.
 /// Nothing there is success.
-pub fn unbind(place: &Path, content: &Content) -> Result<(), MountError> {
+pub fn unmount_content(place: &Path, content: &VolumeContent) -> Result<(), MountError> {
     loop {
-        match presence(place, content)? {
+        match find_presence(place, content)? {
             Presence::Absent => return Ok(()),
             Presence::Foreign => return Err(MountError::Foreign { path: place.to_owned() }),
             Presence::Volume => {}

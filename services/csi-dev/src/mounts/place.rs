@@ -15,7 +15,7 @@ const LONGEST_PATH_BYTES: usize = 4095;
 
 /// What is mounted upon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum MountPointKind {
     /// A directory, for directories and file systems.
     Directory,
     /// A file, for device nodes.
@@ -26,7 +26,7 @@ pub enum Kind {
 ///
 /// The mount table knows only such paths. The place itself may be missing, but not be a link: a
 /// mount would go where it points.
-pub fn place(path: &str) -> Result<Option<PathBuf>, MountError> {
+pub fn resolve_place(path: &str) -> Result<Option<PathBuf>, MountError> {
     let wrong = |wrong| MountError::Path { path: path.to_owned(), wrong };
     if path.len() > LONGEST_PATH_BYTES || path.contains('\0') {
         return Err(wrong("is not a path"));
@@ -52,18 +52,20 @@ pub fn place(path: &str) -> Result<Option<PathBuf>, MountError> {
 }
 
 /// Makes the place, of this kind, unless it is there.
-pub fn make_place(place: &Path, kind: Kind) -> Result<(), MountError> {
+pub fn make_place(place: &Path, kind: MountPointKind) -> Result<(), MountError> {
     let made = match kind {
-        Kind::Directory => fs::create_dir(place),
-        Kind::File => OpenOptions::new().write(true).create_new(true).open(place).map(drop),
+        MountPointKind::Directory => fs::create_dir(place),
+        MountPointKind::File => {
+            OpenOptions::new().write(true).create_new(true).open(place).map(drop)
+        }
     };
     let wrong = match made {
         Ok(()) => return Ok(()),
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(MountError::io("make", place, error));
         }
-        Err(_) if place.is_dir() == (kind == Kind::Directory) => return Ok(()),
-        Err(_) if kind == Kind::Directory => "exists and is not a directory",
+        Err(_) if place.is_dir() == (kind == MountPointKind::Directory) => return Ok(()),
+        Err(_) if kind == MountPointKind::Directory => "exists and is not a directory",
         Err(_) => "exists and is not a file",
     };
     Err(MountError::Path { path: place.display().to_string(), wrong })
@@ -114,7 +116,7 @@ mod tests {
         let root = fs::canonicalize(dir.path()).unwrap();
         fs::create_dir(root.join("real")).unwrap();
         symlink(root.join("real"), root.join("link")).unwrap();
-        let at = |path: &str| place(root.join(path).to_str().unwrap());
+        let at = |path: &str| resolve_place(root.join(path).to_str().unwrap());
 
         assert_eq!(at("link/target").unwrap(), Some(root.join("real/target")));
         assert_eq!(at("real/target/").unwrap(), Some(root.join("real/target")));
@@ -123,7 +125,7 @@ mod tests {
             assert!(at(path).unwrap_err().is_refusal(), "{path}");
         }
         for path in ["relative", "", "/", "/nul\0"] {
-            assert!(place(path).unwrap_err().is_refusal(), "{path:?}");
+            assert!(resolve_place(path).unwrap_err().is_refusal(), "{path:?}");
         }
     }
 
@@ -132,17 +134,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("target");
         remove_place(&place).unwrap();
-        make_place(&place, Kind::Directory).unwrap();
-        make_place(&place, Kind::Directory).unwrap();
+        make_place(&place, MountPointKind::Directory).unwrap();
+        make_place(&place, MountPointKind::Directory).unwrap();
         fs::write(place.join("file"), "kept").unwrap();
         assert!(matches!(remove_place(&place), Err(MountError::NotEmpty { .. })));
         fs::remove_file(place.join("file")).unwrap();
         remove_place(&place).unwrap();
         assert!(!place.exists());
 
-        make_place(&place, Kind::File).unwrap();
-        make_place(&place, Kind::File).unwrap();
-        assert!(make_place(&place, Kind::Directory).unwrap_err().is_refusal());
+        make_place(&place, MountPointKind::File).unwrap();
+        make_place(&place, MountPointKind::File).unwrap();
+        assert!(make_place(&place, MountPointKind::Directory).unwrap_err().is_refusal());
         fs::write(&place, "kept").unwrap();
         assert!(matches!(remove_place(&place), Err(MountError::NotEmpty { .. })));
         fs::write(&place, "").unwrap();

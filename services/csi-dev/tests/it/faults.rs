@@ -61,7 +61,7 @@ async fn a_crash_before_or_after_the_work_leaves_a_beginning_without_an_end() {
         node.call(request.clone()).await.unwrap_err();
         let last = node.entries().pop().unwrap();
         let is_begin =
-            |begin: &berth_csi_dev::log::Begin| begin.call.rpc == Rpc::ControllerPublishVolume;
+            |begin: &berth_csi_dev::log::CallBegin| begin.call.rpc == Rpc::ControllerPublishVolume;
         assert!(matches!(&last, Entry::Begin(begin) if is_begin(begin)), "{last:?}");
         assert_eq!(is_attached(&world), when == FaultSide::After);
         node.plant_nothing();

@@ -12,7 +12,7 @@ use berth_csi::{CallError, Client, Code, v1};
 use berth_csi_dev::backend::{Backend, Meta};
 use berth_csi_dev::capability::AccessMode;
 use berth_csi_dev::faults::{self, Fault};
-use berth_csi_dev::log::{End, Entry};
+use berth_csi_dev::log::{CallEnd, Entry};
 use berth_harness::dirs::{self, Dir};
 use berth_harness::process::{Daemon, Program};
 use berth_harness::{root, wait};
@@ -172,7 +172,7 @@ impl Node {
     }
 
     /// The end of the latest call that ended here.
-    pub fn last_end(&self) -> End {
+    pub fn last_end(&self) -> CallEnd {
         let ends = self.entries().into_iter().rev();
         let mut ends =
             ends.filter_map(|entry| if let Entry::End(end) = entry { Some(end) } else { None });

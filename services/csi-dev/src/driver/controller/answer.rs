@@ -7,7 +7,7 @@ use prost_types::Timestamp;
 use v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
 use crate::ability::Ability;
-use crate::backend::{BackendError, Meta, SnapshotMeta, Source, Volume};
+use crate::backend::{BackendError, ContentSource, Meta, SnapshotMeta, Volume};
 use crate::driver::Driver;
 use crate::topology;
 
@@ -24,10 +24,10 @@ pub(super) fn volume(driver: &Driver, meta: &Meta) -> v1::Volume {
     }
 }
 
-fn content_source(source: &Source) -> v1::VolumeContentSource {
+fn content_source(source: &ContentSource) -> v1::VolumeContentSource {
     let kind = match source.clone() {
-        Source::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
-        Source::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
+        ContentSource::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
+        ContentSource::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
     };
     v1::VolumeContentSource { r#type: Some(kind) }
 }

@@ -11,9 +11,9 @@ use berth_csi::v1::{
 };
 
 use crate::ability::Ability;
-use crate::backend::{Attachment, Backend, BackendError, CallSlot, Node};
+use crate::backend::{Attachment, Backend, BackendError, CallSlot, NodeRecord};
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{Fields, check_context};
+use crate::driver::request::{RequestFields, check_context};
 use crate::driver::{Driver, check_reach};
 use crate::rules;
 
@@ -22,7 +22,7 @@ pub(in crate::driver) fn publish(
     request: &ControllerPublishVolumeRequest,
 ) -> Result<ControllerPublishVolumeResponse, Refusal> {
     let ControllerPublishVolumeRequest { volume_id, node_id, readonly, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.id("node_id", node_id);
     let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
@@ -86,7 +86,7 @@ fn incompatible(volume_id: &str, node_id: &str, attachment: &Attachment) -> Refu
 }
 
 /// Refuses one attachment more than the node can have. The caller holds the backend's lock.
-fn check_limit(backend: &Backend, node: &Node, volume_id: &str) -> Result<(), Refusal> {
+fn check_limit(backend: &Backend, node: &NodeRecord, volume_id: &str) -> Result<(), Refusal> {
     if node.max_volumes <= 0 {
         return Ok(());
     }
@@ -115,7 +115,7 @@ pub(in crate::driver) fn unpublish(
     request: &ControllerUnpublishVolumeRequest,
 ) -> Result<ControllerUnpublishVolumeResponse, Refusal> {
     let ControllerUnpublishVolumeRequest { volume_id, node_id, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.optional_id("node_id", node_id);
     fields.check(Some(()))?;

@@ -7,11 +7,11 @@ use berth_csi::Code;
 use berth_csi::v1::{GetCapacityRequest, GetCapacityResponse};
 
 use super::kind::{choose_kind, read_capabilities};
-use super::parameters::Parameters;
+use super::parameters::VolumeParameters;
 use crate::backend::{Meta, Snapshot, Volume};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 use crate::driver::size;
 use crate::lock::Lock;
 use crate::topology;
@@ -20,10 +20,10 @@ pub(in crate::driver) fn get(
     driver: &Driver,
     request: &GetCapacityRequest,
 ) -> Result<GetCapacityResponse, Refusal> {
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     let capabilities = read_capabilities(&mut fields, &request.volume_capabilities);
     let mut faults = Vec::new();
-    let parameters = Parameters::read(&request.parameters, &mut faults);
+    let parameters = VolumeParameters::read(&request.parameters, &mut faults);
     fields.faults(faults);
     fields.check(Some(()))?;
 

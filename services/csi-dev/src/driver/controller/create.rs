@@ -12,14 +12,14 @@ use berth_csi::v1::{
 
 use super::kind::{choose_kind, read_capabilities};
 use super::origin::CopySource;
-use super::parameters::{Parameters, wrong_mutable};
+use super::parameters::{VolumeParameters, wrong_mutable};
 use super::{answer, capacity, origin};
 use crate::ability::Ability;
-use crate::backend::{Asked, CallSlot, Locked, Meta, Source};
+use crate::backend::{CallSlot, ContentSource, CreationRequest, LockedVolume, Meta};
 use crate::capability::Capability;
 use crate::driver::node::device;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 use crate::driver::size;
 use crate::driver::{Driver, handle};
 use crate::topology::{self, Segments};
@@ -31,10 +31,10 @@ pub(in crate::driver) fn create(
     let (parameters, capabilities) = read(driver, request)?;
     let source = request.volume_content_source.as_ref().and_then(|source| source.r#type.as_ref());
     let source = source.map(|source| match source.clone() {
-        Type::Snapshot(source) => Source::Snapshot(source.snapshot_id),
-        Type::Volume(source) => Source::Volume(source.volume_id),
+        Type::Snapshot(source) => ContentSource::Snapshot(source.snapshot_id),
+        Type::Volume(source) => ContentSource::Volume(source.volume_id),
     });
-    let asked = Asked {
+    let asked = CreationRequest {
         name: request.name.clone(),
         parameters: request.parameters.clone(),
         mutable_parameters: request.mutable_parameters.clone(),
@@ -51,7 +51,7 @@ pub(in crate::driver) fn create(
     let least = origin.as_ref().map_or(0, CopySource::size_bytes).max(size::smallest(backing, fs));
     let meta = Meta {
         volume_id,
-        capacity_bytes: size::chosen(request.capacity_range.as_ref(), backing, least)?,
+        capacity_bytes: size::choose(request.capacity_range.as_ref(), backing, least)?,
         volume_context: parameters.context,
         backing,
         fs,
@@ -75,8 +75,8 @@ pub(in crate::driver) fn create(
 fn read(
     driver: &Driver,
     request: &CreateVolumeRequest,
-) -> Result<(Parameters, Vec<Capability>), Refusal> {
-    let mut fields = Fields::default();
+) -> Result<(VolumeParameters, Vec<Capability>), Refusal> {
+    let mut fields = RequestFields::default();
     fields.required("name", &request.name);
     if request.name.chars().any(char::is_control) {
         fields.faults(["name has control characters".to_owned()]);
@@ -84,7 +84,7 @@ fn read(
     fields.required_list("volume_capabilities", &request.volume_capabilities);
     let capabilities = read_capabilities(&mut fields, &request.volume_capabilities);
     let mut faults = Vec::new();
-    let parameters = Parameters::read(&request.parameters, &mut faults);
+    let parameters = VolumeParameters::read(&request.parameters, &mut faults);
     faults.extend(wrong_mutable(&request.mutable_parameters));
     let source = request.volume_content_source.as_ref();
     let kind = source.and_then(|source| source.r#type.as_ref());
@@ -115,7 +115,7 @@ fn check_kind(
     capabilities: &[Capability],
     origin: Option<&CopySource>,
 ) -> Result<(), Refusal> {
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     for (index, capability) in capabilities.iter().enumerate() {
         let faults = driver.unfit(meta, capability).into_iter();
         fields.faults(faults.map(|fault| format!("volume_capabilities[{index}].{fault}")));
@@ -146,7 +146,7 @@ fn place(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Ref
 fn repeated(
     driver: &Driver,
     meta: &Meta,
-    asked: &Asked,
+    asked: &CreationRequest,
     request: &CreateVolumeRequest,
     capabilities: &[Capability],
 ) -> Result<CreateVolumeResponse, Refusal> {
@@ -192,7 +192,7 @@ pub(in crate::driver) fn delete(
     request: &DeleteVolumeRequest,
 ) -> Result<DeleteVolumeResponse, Refusal> {
     let volume_id = &request.volume_id;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.check(Some(()))?;
 
@@ -219,7 +219,7 @@ pub(in crate::driver) fn delete(
 }
 
 /// The nodes where the volume is or may be in use.
-fn users(driver: &Driver, locked: &Locked<'_>) -> Result<Vec<String>, Refusal> {
+fn users(driver: &Driver, locked: &LockedVolume<'_>) -> Result<Vec<String>, Refusal> {
     let state = locked.state()?;
     let mut users: Vec<String> =
         state.attachments.into_keys().chain(state.nodes.into_keys()).collect();

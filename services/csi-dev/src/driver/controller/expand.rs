@@ -10,7 +10,7 @@ use super::capacity;
 use crate::ability::Ability;
 use crate::backing::Backing;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 use crate::driver::size;
 use crate::driver::{Driver, unknown};
 
@@ -19,7 +19,7 @@ pub(in crate::driver) fn expand(
     request: &ControllerExpandVolumeRequest,
 ) -> Result<ControllerExpandVolumeResponse, Refusal> {
     let ControllerExpandVolumeRequest { volume_id, capacity_range, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     if capacity_range.is_none() {
         fields.required("capacity_range", "");
@@ -33,7 +33,7 @@ pub(in crate::driver) fn expand(
     if let Some(capability) = &capability {
         driver.check_fit(Code::InvalidArgument, volume.meta(), capability)?;
     }
-    let wanted = size::grown(volume.meta(), capacity_range.as_ref())?;
+    let wanted = size::choose_grown(volume.meta(), capacity_range.as_ref())?;
     let more = (wanted - volume.meta().capacity_bytes).max(0);
     let _reserved = capacity::reserve(driver, more)?;
 

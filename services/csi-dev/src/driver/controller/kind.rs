@@ -6,14 +6,14 @@
 use berth_csi::v1::VolumeCapability;
 
 use super::origin::CopySource;
-use super::parameters::Parameters;
+use super::parameters::VolumeParameters;
 use crate::backing::{Backing, FsType};
 use crate::capability::Capability;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 
 /// Reads a list of capabilities; what is wrong is added to `fields`.
 pub(super) fn read_capabilities(
-    fields: &mut Fields,
+    fields: &mut RequestFields,
     given: &[VolumeCapability],
 ) -> Vec<Capability> {
     let mut read = Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn read_capabilities(
 /// What holds a volume of these capabilities, and the file system on it: what is asked for, what
 /// its origin has, or else what the capabilities need.
 pub(super) fn choose_kind(
-    parameters: &Parameters,
+    parameters: &VolumeParameters,
     capabilities: &[Capability],
     origin: Option<&CopySource>,
 ) -> (Backing, Option<FsType>) {

@@ -14,7 +14,7 @@ use super::{answer, page};
 use crate::backend::Volume;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 
 pub(in crate::driver) fn list(
     driver: &Driver,
@@ -42,7 +42,7 @@ pub(in crate::driver) fn get(
     driver: &Driver,
     request: &ControllerGetVolumeRequest,
 ) -> Result<ControllerGetVolumeResponse, Refusal> {
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", &request.volume_id);
     fields.check(Some(()))?;
 

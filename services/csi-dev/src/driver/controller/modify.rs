@@ -7,7 +7,7 @@ use berth_csi::v1::{ControllerModifyVolumeRequest, ControllerModifyVolumeRespons
 
 use super::parameters::wrong_mutable;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 use crate::driver::{Driver, unknown};
 
 pub(in crate::driver) fn modify(
@@ -15,7 +15,7 @@ pub(in crate::driver) fn modify(
     request: &ControllerModifyVolumeRequest,
 ) -> Result<ControllerModifyVolumeResponse, Refusal> {
     let ControllerModifyVolumeRequest { volume_id, mutable_parameters, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     if mutable_parameters.is_empty() {
         fields.required("mutable_parameters", "");
@@ -23,7 +23,7 @@ pub(in crate::driver) fn modify(
     fields.check(Some(()))?;
 
     let volume = driver.volume(volume_id)?;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.faults(wrong_mutable(mutable_parameters));
     fields.check(Some(()))?;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use berth_csi::Code;
 
 use super::answer;
-use crate::backend::{BackendError, Snapshot, Source, Volume};
+use crate::backend::{BackendError, ContentSource, Snapshot, Volume};
 use crate::backing::{Backing, FsType};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
@@ -18,10 +18,10 @@ pub(super) enum CopySource {
 }
 
 /// Finds it, or says `NOT_FOUND`.
-pub(super) fn find(driver: &Driver, source: &Source) -> Result<CopySource, Refusal> {
+pub(super) fn find(driver: &Driver, source: &ContentSource) -> Result<CopySource, Refusal> {
     let id = match source {
-        Source::Volume(id) => return Ok(CopySource::Volume(driver.volume(id)?)),
-        Source::Snapshot(id) => id,
+        ContentSource::Volume(id) => return Ok(CopySource::Volume(driver.volume(id)?)),
+        ContentSource::Snapshot(id) => id,
     };
     let snapshot = driver.backend.snapshot(id)?;
     let snapshot = snapshot.filter(|snapshot| driver.is_home(snapshot.meta().node.as_deref()));

@@ -27,13 +27,13 @@ const LONGEST_MS: u64 = 60_000;
 
 /// What `parameters` of `CreateVolume` say.
 #[derive(Debug, Default)]
-pub(super) struct Parameters {
+pub(super) struct VolumeParameters {
     pub backing: Option<Backing>,
     pub fs: Option<FsType>,
     pub context: BTreeMap<String, String>,
 }
 
-impl Parameters {
+impl VolumeParameters {
     /// Reads them; what is wrong is added to `faults`.
     pub fn read(given: &BTreeMap<String, String>, faults: &mut Vec<String>) -> Self {
         let mut read = Self::default();
@@ -108,15 +108,15 @@ mod tests {
     fn what_is_not_known_is_named() {
         let mut faults = Vec::new();
         let given = [("backing", "image"), ("fs-type", "xfs"), ("context/pool", "fast")];
-        let read = Parameters::read(&map(&given), &mut faults);
+        let read = VolumeParameters::read(&map(&given), &mut faults);
         assert_eq!((read.backing, read.fs), (Some(Backing::Image), Some(FsType::Xfs)));
         assert_eq!(read.context, map(&[("pool", "fast")]));
         let kubernetes = map(&[("csi.storage.k8s.io/pvc/name", "x")]);
-        Parameters::read(&kubernetes, &mut faults);
+        VolumeParameters::read(&kubernetes, &mut faults);
         assert_eq!(faults, [""; 0]);
 
         let given = map(&[("backing", "tape"), ("fs-type", "fat"), ("context/", ""), ("x", "y")]);
-        Parameters::read(&given, &mut faults);
+        VolumeParameters::read(&given, &mut faults);
         assert_eq!(faults.len(), 4, "{faults:?}");
     }
 

@@ -15,7 +15,7 @@ use super::parameters::ready_after_ms;
 use super::{answer, capacity};
 use crate::backend::{SnapshotMeta, Volume};
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 use crate::driver::{Driver, handle};
 
 pub(in crate::driver) fn create(
@@ -23,7 +23,7 @@ pub(in crate::driver) fn create(
     request: &CreateSnapshotRequest,
 ) -> Result<CreateSnapshotResponse, Refusal> {
     let CreateSnapshotRequest { source_volume_id: source, name, parameters, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("source_volume_id", source);
     fields.required("name", name);
     let ready_after_ms = read_parameters(&mut fields, parameters);
@@ -46,7 +46,7 @@ pub(in crate::driver) fn create(
 }
 
 /// Reads the parameters of a snapshot or group: how long it takes to become ready.
-pub(crate) fn read_parameters(fields: &mut Fields, given: &BTreeMap<String, String>) -> u64 {
+pub(crate) fn read_parameters(fields: &mut RequestFields, given: &BTreeMap<String, String>) -> u64 {
     let mut faults = Vec::new();
     let ready_after_ms = ready_after_ms(given, &mut faults);
     fields.faults(faults);
@@ -92,7 +92,7 @@ pub(in crate::driver) fn delete(
     request: &DeleteSnapshotRequest,
 ) -> Result<DeleteSnapshotResponse, Refusal> {
     let snapshot_id = &request.snapshot_id;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("snapshot_id", snapshot_id);
     fields.check(Some(()))?;
 

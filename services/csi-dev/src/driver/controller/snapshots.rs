@@ -13,7 +13,7 @@ use super::{answer, page};
 use crate::backend::{Snapshot, SnapshotMeta};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 
 pub(in crate::driver) fn list(
     driver: &Driver,
@@ -45,7 +45,7 @@ pub(in crate::driver) fn get(
     request: &GetSnapshotRequest,
 ) -> Result<GetSnapshotResponse, Refusal> {
     let snapshot_id = &request.snapshot_id;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("snapshot_id", snapshot_id);
     fields.check(Some(()))?;
 

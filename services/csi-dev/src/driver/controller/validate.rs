@@ -13,13 +13,13 @@ use crate::backend::Meta;
 use crate::capability::Capability;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{Fields, wrong_context};
+use crate::driver::request::{RequestFields, wrong_context};
 
 pub(in crate::driver) fn validate(
     driver: &Driver,
     request: &ValidateVolumeCapabilitiesRequest,
 ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", &request.volume_id);
     fields.required_list("volume_capabilities", &request.volume_capabilities);
     for (index, capability) in request.volume_capabilities.iter().enumerate() {

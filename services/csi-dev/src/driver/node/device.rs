@@ -6,24 +6,27 @@
 
 use crate::backend::{State, Volume};
 use crate::backing::Backing;
-use crate::loops::{self, Loop, LoopError};
-use crate::mounts::Content;
+use crate::loops::{self, LoopDevice, LoopError};
+use crate::mounts::VolumeContent;
 
 /// By what the volume's mounts are known.
-pub(crate) fn content(volume: &Volume) -> Result<Content, LoopError> {
+pub(crate) fn content(volume: &Volume) -> Result<VolumeContent, LoopError> {
     match volume.meta().backing {
-        Backing::Directory => Ok(Content::Directory(volume.data())),
+        Backing::Directory => Ok(VolumeContent::Directory(volume.data())),
         Backing::Image => {
-            let loops = loops::of(&volume.data())?;
-            Ok(Content::Devices(loops.iter().map(|device| device.number).collect()))
+            let loops = loops::find(&volume.data())?;
+            Ok(VolumeContent::Devices(loops.iter().map(|device| device.number).collect()))
         }
     }
 }
 
 /// The device of `noted`, if it still is the volume's.
-pub(crate) fn current(volume: &Volume, noted: Option<&str>) -> Result<Option<Loop>, LoopError> {
+pub(crate) fn current(
+    volume: &Volume,
+    noted: Option<&str>,
+) -> Result<Option<LoopDevice>, LoopError> {
     let Some(noted) = noted else { return Ok(None) };
-    let loops = loops::of(&volume.data())?;
+    let loops = loops::find(&volume.data())?;
     Ok(loops.into_iter().find(|device| device.device == noted && !device.going))
 }
 
@@ -37,13 +40,14 @@ pub(super) fn acquire(
 ) -> Result<String, LoopError> {
     let image = volume.data();
     let others = state.devices();
-    let mut usable = loops::of(&image)?;
+    let mut usable = loops::find(&image)?;
     usable.retain(|device| !device.going && (readonly || !device.readonly));
-    let mine = |device: &&Loop| Some(&*device.device) == noted;
-    let left = |device: &&Loop| device.readonly == readonly && !others.contains(&*device.device);
+    let mine = |device: &&LoopDevice| Some(&*device.device) == noted;
+    let left =
+        |device: &&LoopDevice| device.readonly == readonly && !others.contains(&*device.device);
     match usable.iter().find(mine).or_else(|| usable.iter().find(left)) {
         Some(device) => {
-            loops::measure(&image, &device.device)?;
+            loops::refresh_size(&image, &device.device)?;
             Ok(device.device.clone())
         }
         None => loops::bind(&image, readonly),
@@ -65,7 +69,7 @@ pub(crate) fn release(volume: &Volume, state: &State, mine: &[&str]) -> Result<(
         return Ok(());
     }
     let (image, noted) = (volume.data(), state.devices());
-    for device in loops::of(&image)? {
+    for device in loops::find(&image)? {
         let name = &*device.device;
         if mine.contains(&name) || !noted.contains(name) {
             loops::release(&image, &device)?;

@@ -14,7 +14,7 @@ use crate::backend::{State, Volume};
 use crate::backing::Backing;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 use crate::driver::size;
 use crate::loops;
 use crate::mounts::{self, Presence};
@@ -24,7 +24,7 @@ pub(in crate::driver) fn expand(
     request: &NodeExpandVolumeRequest,
 ) -> Result<NodeExpandVolumeResponse, Refusal> {
     let NodeExpandVolumeRequest { volume_id, volume_path: path, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.required("volume_path", path);
     if let Some(capability) = &request.volume_capability {
@@ -36,14 +36,14 @@ pub(in crate::driver) fn expand(
     let node = driver.node_id();
     let state = volume.read_state()?;
     let place = find(&volume, &state, node, path)?;
-    let wanted = size::grown(volume.meta(), request.capacity_range.as_ref())?;
+    let wanted = size::choose_grown(volume.meta(), request.capacity_range.as_ref())?;
     let capacity_bytes = enlarge(driver, &volume, wanted)?;
     if volume.meta().backing == Backing::Directory {
         return Ok(NodeExpandVolumeResponse { capacity_bytes });
     }
     for device in devices(&state, node) {
         if device::current(&volume, Some(&device))?.is_some() {
-            loops::measure(&volume.data(), &device)?;
+            loops::refresh_size(&volume.data(), &device)?;
         }
     }
     let is_block = is_block(&state, node, &place);
@@ -63,8 +63,8 @@ fn find(volume: &Volume, state: &State, node: &str, path: &str) -> Result<PathBu
         let message = format!("volume {volume_id:?} is not at {path:?} on {node}; check the path");
         Refusal::new(Code::NotFound, message)
     };
-    let place = mounts::place(path).ok().flatten().ok_or_else(nowhere)?;
-    let presence = mounts::presence(&place, &device::content(volume)?);
+    let place = mounts::resolve_place(path).ok().flatten().ok_or_else(nowhere)?;
+    let presence = mounts::find_presence(&place, &device::content(volume)?);
     if presence.map_err(|error| Refusal::mount(volume_id, &error))? == Presence::Volume {
         return Ok(place);
     }

@@ -1,4 +1,4 @@
-//! Content, mounted, as large as it has become, and for whom it is.
+//! Mounting the content of a volume, growing its file system, and giving it to a group.
 //!
 //! Owns: the file system of an image on this node. Promises: it fills its device after each mount
 //! that may write. Never: makes it smaller, or mends one that is mounted.
@@ -16,13 +16,13 @@ use crate::backend::Volume;
 use crate::backing::FsType;
 use crate::capability::MountFlag;
 use crate::driver::refusal::{Refusal, chain};
-use crate::mounts::{self, Source};
+use crate::mounts::{self, MountSource};
 use crate::tool::{E2FSCK, RESIZE2FS, ToolError, XFS_GROWFS};
 
 /// Mounts the volume from `source`. `is_first` says that it is mounted nowhere else on this node.
-pub(super) fn put(
+pub(super) fn mount_volume(
     volume: &Volume,
-    source: Source<'_>,
+    source: MountSource<'_>,
     place: &Path,
     flags: &BTreeSet<MountFlag>,
     is_first: bool,
@@ -30,15 +30,15 @@ pub(super) fn put(
     let failed = |error| Refusal::mount(&volume.meta().volume_id, &error);
     let content = device::content(volume)?;
     let written = match source {
-        Source::Device { device, fs, readonly: false } => Some((device, fs)),
+        MountSource::Device { device, fs, readonly: false } => Some((device, fs)),
         _ => None,
     };
     if let Some((device, fs)) = written.filter(|_| is_first) {
         // What a killed call may have left there.
-        mounts::unbind(place, &content).map_err(failed)?;
+        mounts::unmount_content(place, &content).map_err(failed)?;
         grow_unmounted(volume, fs, device)?;
     }
-    mounts::put(source, &content, place, flags).map_err(failed)?;
+    mounts::mount_content(source, &content, place, flags).map_err(failed)?;
     match written {
         Some((device, FsType::Xfs)) if !flags.contains(&MountFlag::Ro) => {
             grow_mounted(volume, FsType::Xfs, device, place).map_err(Refusal::midway)

@@ -20,11 +20,11 @@ use crate::backing::Backing;
 use crate::capability::MountFlag;
 use crate::driver::profile::IgnoredField;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{Fields, check_context};
-use crate::driver::{Driver, change};
-use crate::log::Effect;
+use crate::driver::request::{RequestFields, check_context};
+use crate::driver::{Driver, update_state};
+use crate::log::CallEffect;
 use crate::loops::LoopError;
-use crate::mounts::{self, Kind, Presence, Source};
+use crate::mounts::{self, MountPointKind, MountSource, Presence};
 use crate::rules;
 
 pub(in crate::driver) fn publish(
@@ -32,7 +32,7 @@ pub(in crate::driver) fn publish(
     request: &NodePublishVolumeRequest,
 ) -> Result<NodePublishVolumeResponse, Refusal> {
     let NodePublishVolumeRequest { volume_id, target_path: target, readonly, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.required("target_path", target);
     let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
@@ -43,7 +43,7 @@ pub(in crate::driver) fn publish(
     check_context(volume.meta(), &request.volume_context)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
-    let place = mounts::place(target).map_err(failed)?;
+    let place = mounts::resolve_place(target).map_err(failed)?;
     let place = place.ok_or_else(|| no_parent(volume_id, target))?;
 
     let locked = volume.lock()?;
@@ -62,7 +62,7 @@ pub(in crate::driver) fn publish(
             return Err(incompatible(volume_id, target, published));
         }
         let content = device::content(&volume)?;
-        if mounts::presence(&place, &content).map_err(failed)? == Presence::Volume {
+        if mounts::find_presence(&place, &content).map_err(failed)? == Presence::Volume {
             return Ok(NodePublishVolumeResponse {});
         }
     }
@@ -81,7 +81,7 @@ pub(in crate::driver) fn publish(
     let is_first = state.targets_on(node).len() == 1;
     let mounted = mount_at(&volume, staging, device.as_deref(), &place, &wanted, &flags, is_first);
     if let Err(error) = mounted {
-        if error.effect == Effect::None {
+        if error.effect == CallEffect::None {
             // Nothing was changed, so nothing new may be there.
             undo(&volume, node, target, before)?;
         }
@@ -90,7 +90,7 @@ pub(in crate::driver) fn publish(
     if let Some(group) = wanted.capability.group {
         mount::give_to_group(volume_id, &place, group)?;
     }
-    change(&volume, |state| state.publish(node, target, wanted))?;
+    update_state(&volume, |state| state.publish(node, target, wanted))?;
     Ok(NodePublishVolumeResponse {})
 }
 
@@ -108,7 +108,8 @@ fn staging(
     rules::check_publish(state, driver.node_id(), staging)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
 
-    let place = mounts::place(staging).map_err(|error| Refusal::mount(volume_id, &error))?;
+    let place =
+        mounts::resolve_place(staging).map_err(|error| Refusal::mount(volume_id, &error))?;
     if let Some(place) = place
         && stage::is_staged(volume, state, driver.node_id(), &place)?
     {
@@ -164,18 +165,19 @@ fn mount_at(
     is_first: bool,
 ) -> Result<(), Refusal> {
     let meta = volume.meta();
-    let kind = if wanted.capability.block { Kind::File } else { Kind::Directory };
+    let kind =
+        if wanted.capability.block { MountPointKind::File } else { MountPointKind::Directory };
     mounts::make_place(place, kind).map_err(|error| Refusal::mount(&meta.volume_id, &error))?;
     let data = staging.unwrap_or_else(|| volume.data());
     let source = match (device, meta.fs) {
-        (Some(device), _) if wanted.capability.block => Source::Bind(Path::new(device)),
+        (Some(device), _) if wanted.capability.block => MountSource::Bind(Path::new(device)),
         (Some(device), Some(fs)) => {
             let readonly = wanted.capability.mode.is_reader_only();
-            Source::Device { device, fs, readonly }
+            MountSource::Device { device, fs, readonly }
         }
-        _ => Source::Bind(&data),
+        _ => MountSource::Bind(&data),
     };
-    mount::put(volume, source, place, flags, is_first)
+    mount::mount_volume(volume, source, place, flags, is_first)
 }
 
 /// Puts the note back to what was so before, and releases what was bound for nothing.
@@ -280,7 +282,7 @@ pub(in crate::driver) fn unpublish(
     request: &NodeUnpublishVolumeRequest,
 ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
     let NodeUnpublishVolumeRequest { volume_id, target_path: target } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.required("target_path", target);
     fields.check(Some(()))?;
@@ -288,7 +290,7 @@ pub(in crate::driver) fn unpublish(
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
-    let place = mounts::place(target).map_err(failed)?;
+    let place = mounts::resolve_place(target).map_err(failed)?;
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
@@ -299,7 +301,7 @@ pub(in crate::driver) fn unpublish(
 
     // Also without a note: what is mounted is what counts.
     if let Some(place) = place {
-        mounts::unbind(&place, &device::content(&volume)?)
+        mounts::unmount_content(&place, &device::content(&volume)?)
             .and_then(|()| mounts::remove_place(&place))
             .map_err(failed)?;
     }

@@ -17,11 +17,11 @@ use super::{device, mount};
 use crate::backend::{Staged, State, Volume};
 use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{Fields, check_context};
-use crate::driver::{Driver, change};
-use crate::log::Effect;
+use crate::driver::request::{RequestFields, check_context};
+use crate::driver::{Driver, update_state};
+use crate::log::CallEffect;
 use crate::loops::LoopError;
-use crate::mounts::{self, Presence, Source};
+use crate::mounts::{self, MountSource, Presence};
 use crate::rules;
 
 pub(in crate::driver) fn stage(
@@ -29,7 +29,7 @@ pub(in crate::driver) fn stage(
     request: &NodeStageVolumeRequest,
 ) -> Result<NodeStageVolumeResponse, Refusal> {
     let NodeStageVolumeRequest { volume_id, staging_target_path: path, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.required("staging_target_path", path);
     let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
@@ -40,7 +40,7 @@ pub(in crate::driver) fn stage(
     check_context(volume.meta(), &request.volume_context)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
-    let place = mounts::place(path).map_err(failed)?.filter(|place| place.is_dir());
+    let place = mounts::resolve_place(path).map_err(failed)?.filter(|place| place.is_dir());
     let place = place.ok_or_else(|| not_a_directory(volume_id, path))?;
 
     let locked = volume.lock()?;
@@ -81,7 +81,7 @@ pub(in crate::driver) fn stage(
     if !staged.capability.block {
         let mounted = mount_at(&volume, state.device_on(node), &place, readonly);
         if let Err(error) = mounted {
-            if error.effect == Effect::None {
+            if error.effect == CallEffect::None {
                 // Nothing was changed, so nothing new may be there.
                 undo(&volume, node, before)?;
             }
@@ -98,7 +98,7 @@ pub(in crate::driver) fn stage(
             mount::give_to_group(volume_id, &place, group)?;
         }
     }
-    change(&volume, |state| state.stage(node, Staged { settled: true, ..staged }))?;
+    update_state(&volume, |state| state.stage(node, Staged { settled: true, ..staged }))?;
     Ok(NodeStageVolumeResponse {})
 }
 
@@ -112,7 +112,7 @@ pub(super) fn is_staged(
     if state.staged_on(node).is_some_and(|staged| staged.capability.block) {
         return Ok(device::current(volume, state.device_on(node))?.is_some());
     }
-    let presence = mounts::presence(place, &device::content(volume)?);
+    let presence = mounts::find_presence(place, &device::content(volume)?);
     let presence = presence.map_err(|error| Refusal::mount(&volume.meta().volume_id, &error))?;
     Ok(presence == Presence::Volume)
 }
@@ -126,10 +126,10 @@ fn mount_at(
 ) -> Result<(), Refusal> {
     let data = volume.data();
     let source = match (volume.meta().fs, device) {
-        (Some(fs), Some(device)) => Source::Device { device, fs, readonly },
-        _ => Source::Bind(&data),
+        (Some(fs), Some(device)) => MountSource::Device { device, fs, readonly },
+        _ => MountSource::Bind(&data),
     };
-    mount::put(volume, source, place, &BTreeSet::new(), true)
+    mount::mount_volume(volume, source, place, &BTreeSet::new(), true)
 }
 
 /// Puts the note back to what was so before, and releases the device if there was nothing.
@@ -179,7 +179,7 @@ pub(in crate::driver) fn unstage(
     request: &NodeUnstageVolumeRequest,
 ) -> Result<NodeUnstageVolumeResponse, Refusal> {
     let NodeUnstageVolumeRequest { volume_id, staging_target_path: path } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.required("staging_target_path", path);
     fields.check(Some(()))?;
@@ -187,7 +187,7 @@ pub(in crate::driver) fn unstage(
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
-    let place = mounts::place(path).map_err(failed)?;
+    let place = mounts::resolve_place(path).map_err(failed)?;
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
@@ -201,7 +201,7 @@ pub(in crate::driver) fn unstage(
 
     // Also without a note: what is mounted is what counts.
     if let Some(place) = place {
-        mounts::unbind(&place, &device::content(&volume)?).map_err(failed)?;
+        mounts::unmount_content(&place, &device::content(&volume)?).map_err(failed)?;
     }
     let locked = volume.lock()?;
     let mut state = locked.state()?;
