@@ -13,7 +13,7 @@ use super::rule::Rule;
 
 /// A line of a log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Line {
+pub struct LogLine {
     /// In which file.
     #[serde(serialize_with = "path")]
     pub file: Rc<Path>,
@@ -27,7 +27,7 @@ pub struct Line {
 /// What kind of finding it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum FindingKind {
     /// The CO broke the rule.
     Violation,
     /// The driver let pass what it should have refused by a rule of its own: a mistake in the
@@ -43,9 +43,9 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
     /// What kind.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// Which rule; one that only the driver knows goes by its name there.
-    pub rule: Named,
+    pub rule: RuleReference,
     /// What it is about: a volume's id, or the name of one to be made.
     pub about: String,
     /// What is wrong, in words.
@@ -53,12 +53,12 @@ pub struct Finding {
     /// Whether the driver noticed it when it happened.
     pub noticed: bool,
     /// The call that broke it, then the calls that made it wrong.
-    pub proof: Vec<Line>,
+    pub proof: Vec<LogLine>,
 }
 
 /// A rule with the places where it is written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Named {
+pub struct RuleReference {
     /// Its name.
     pub name: String,
     /// The safety rule of ARCHITECTURE.md.
@@ -67,7 +67,7 @@ pub struct Named {
     pub csi: Option<&'static str>,
 }
 
-impl Named {
+impl RuleReference {
     /// A rule by the name that the driver calls it.
     pub(super) fn by_name(name: &str) -> Self {
         let known = Rule::ALL.iter().find(|rule| rule.name() == name);
@@ -76,13 +76,13 @@ impl Named {
     }
 }
 
-impl From<Rule> for Named {
+impl From<Rule> for RuleReference {
     fn from(rule: Rule) -> Self {
         Self { name: rule.name().to_owned(), safety: rule.safety(), csi: Some(rule.csi()) }
     }
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for RuleReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         if let Some(safety) = self.safety {
@@ -96,16 +96,16 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, rule, about, what, noticed, proof } = self;
         let verdict = match kind {
-            Kind::Violation if *noticed => "refused by the driver",
-            Kind::Violation => "not refused by the driver",
-            Kind::OnlyTheJudge => {
+            FindingKind::Violation if *noticed => "refused by the driver",
+            FindingKind::Violation => "not refused by the driver",
+            FindingKind::OnlyTheJudge => {
                 "DISAGREEMENT: the driver has this rule, and did it; one of the two is wrong"
             }
-            Kind::OnlyTheDriver => {
+            FindingKind::OnlyTheDriver => {
                 "DISAGREEMENT: the driver refused it, the logs do not show why; one of the two is \
                  wrong"
             }
-            Kind::FalseReport => "FALSE REPORT of the driver: its kernel says otherwise",
+            FindingKind::FalseReport => "FALSE REPORT of the driver: its kernel says otherwise",
         };
         writeln!(f, "volume {about:?}: {what} [{rule}] ({verdict})")?;
         for line in proof {

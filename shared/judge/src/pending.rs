@@ -7,21 +7,21 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::finding::{Finding, Kind, Line};
+use super::finding::{Finding, FindingKind, LogLine};
 use super::rule::Rule;
-use super::thing::{CallId, Lines};
+use super::volume_use::{CallId, CallLines};
 
 /// A finding to be.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingFinding {
     pub rule: Rule,
     pub about: String,
     pub what: String,
     /// The call that broke the rule.
     pub by: CallId,
-    pub lines: Lines,
+    pub lines: CallLines,
     /// The calls that made it wrong.
-    pub others: Vec<Lines>,
+    pub others: Vec<CallLines>,
     /// The call that has to have been in flight, where the rule is about that.
     pub during: Option<CallId>,
     /// Whether it certainly was.
@@ -32,11 +32,11 @@ pub(super) struct Pending {
     pub is_missed: bool,
 }
 
-impl Pending {
+impl PendingFinding {
     /// The finding, and the disagreement that comes with it.
-    pub fn tell(self) -> impl Iterator<Item = Finding> {
+    pub fn into_findings(self) -> impl Iterator<Item = Finding> {
         let finding = Finding {
-            kind: Kind::Violation,
+            kind: FindingKind::Violation,
             rule: self.rule.into(),
             about: self.about,
             what: self.what,
@@ -44,7 +44,7 @@ impl Pending {
             proof: proof(&self.lines, &self.others),
         };
         let is_disagreement = self.is_missed && !self.is_noticed;
-        let missed = Finding { kind: Kind::OnlyTheJudge, ..finding.clone() };
+        let missed = Finding { kind: FindingKind::OnlyTheJudge, ..finding.clone() };
         [finding].into_iter().chain(is_disagreement.then_some(missed))
     }
 
@@ -55,7 +55,7 @@ impl Pending {
 }
 
 /// The lines of a call, then those of the others, each once.
-pub(super) fn proof(lines: &Lines, others: &[Lines]) -> Vec<Line> {
+pub(super) fn proof(lines: &CallLines, others: &[CallLines]) -> Vec<LogLine> {
     let mut seen = BTreeSet::new();
     let all = [lines].into_iter().chain(others);
     let all = all.flat_map(|lines| lines.borrow().clone());

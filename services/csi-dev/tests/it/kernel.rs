@@ -6,7 +6,7 @@ use std::process::Command;
 use berth_csi::Rpc;
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
 use berth_csi_dev::faults::{Fault, FaultMark, WrongAnswer};
-use berth_judge::Kind;
+use berth_judge::FindingKind;
 
 use crate::request::{Context, publish, stage, unpublish, unstage};
 use crate::world::{Node, World};
@@ -22,7 +22,7 @@ impl World {
     #[track_caller]
     fn reports_falsely(&self, rules: &[&str]) {
         let findings = self.findings();
-        assert!(findings.iter().all(|one| one.kind == Kind::FalseReport), "{findings:?}");
+        assert!(findings.iter().all(|one| one.kind == FindingKind::FalseReport), "{findings:?}");
         let found: Vec<_> = findings.iter().map(|one| one.rule.name.as_str()).collect();
         assert_eq!(found, rules, "{findings:?}");
     }

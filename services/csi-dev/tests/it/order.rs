@@ -5,7 +5,7 @@ use berth_csi_dev::capability::AccessMode::{MultiNodeSingleWriter, SingleNodeWri
 use berth_csi_dev::faults::Fault;
 use berth_csi_dev::log::Entry;
 use berth_harness::wait;
-use berth_judge::{Finding, Kind};
+use berth_judge::{Finding, FindingKind};
 
 use crate::request::{Context, attach, detach, publish, stage, unpublish, unstage};
 use crate::world::{Node, TIMEOUT, World};
@@ -14,7 +14,7 @@ impl World {
     /// The rules that the judge finds broken. The driver has to have noticed each, and to agree.
     fn broken(&self) -> Vec<String> {
         let findings = self.findings();
-        let agreed = |one: &Finding| one.noticed && one.kind == Kind::Violation;
+        let agreed = |one: &Finding| one.noticed && one.kind == FindingKind::Violation;
         assert!(findings.iter().all(agreed), "{findings:?}");
         findings.into_iter().map(|finding| finding.rule.name).collect()
     }

@@ -10,18 +10,18 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::finding::Line;
-use super::row::{Ask, Effect, Row, mode};
+use super::finding::LogLine;
+use super::log_row::{CallArguments, CallEffect, LogRow, mode};
 
 /// Numbers the calls of all logs.
 pub(super) type CallId = u64;
 
 /// The lines of a call, as far as they were read.
-pub(super) type Lines = Rc<RefCell<Vec<Line>>>;
+pub(super) type CallLines = Rc<RefCell<Vec<LogLine>>>;
 
 /// Where something is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Place {
+pub(super) enum UseLocation {
     Attachment { node: String },
     Stage { node: String, path: String },
     Publication { node: String, path: String },
@@ -29,38 +29,38 @@ pub(super) enum Place {
 
 /// Something that is there, or may be.
 #[derive(Debug)]
-pub(super) struct Thing {
-    pub asked: Asked,
+pub(super) struct VolumeUse {
+    pub asked: UseRequest,
     /// What the CO was told when this was attached last.
     pub context: Option<BTreeMap<String, String>>,
     /// The call that made it, or may have.
     pub by: CallId,
-    pub lines: Lines,
+    pub lines: CallLines,
     /// Whether the CO was told that it is there.
     known: bool,
-    undo: Option<Undo>,
+    undo: Option<UndoCall>,
     /// Whether its node was fenced since: it is there, and cannot write.
     pub is_cut: bool,
 }
 
 /// A call that undid a thing, or may have.
 #[derive(Debug)]
-struct Undo {
+struct UndoCall {
     by: CallId,
-    lines: Lines,
+    lines: CallLines,
     done: bool,
 }
 
 /// How a thing was asked for.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Asked {
+pub(super) struct UseRequest {
     pub capability: Option<Value>,
     pub readonly: bool,
     pub staging: String,
     volume_context: BTreeMap<String, String>,
 }
 
-impl Place {
+impl UseLocation {
     pub fn node(&self) -> &str {
         match self {
             Self::Attachment { node }
@@ -78,8 +78,8 @@ impl Place {
     }
 }
 
-impl Asked {
-    pub fn of(ask: &Ask) -> Self {
+impl UseRequest {
+    pub fn from_arguments(ask: &CallArguments) -> Self {
         Self {
             capability: ask.volume_capability.clone(),
             readonly: ask.readonly,
@@ -113,9 +113,9 @@ impl Asked {
     }
 }
 
-impl Thing {
+impl VolumeUse {
     /// A thing that a call which just began may make.
-    pub fn may_be(asked: Asked, by: CallId, lines: Lines) -> Self {
+    pub fn may_be(asked: UseRequest, by: CallId, lines: CallLines) -> Self {
         Self { asked, context: None, by, lines, known: false, undo: None, is_cut: false }
     }
 
@@ -130,21 +130,27 @@ impl Thing {
     }
 
     /// Whether it is gone, and the CO was not told.
-    pub fn is_gone_untold(&self) -> bool {
+    pub fn is_undone_but_unconfirmed(&self) -> bool {
         self.undo.as_ref().is_some_and(|undo| undo.done)
     }
 
     /// The calls that make it what it is.
-    pub fn proof(&self) -> Vec<Lines> {
+    pub fn proof(&self) -> Vec<CallLines> {
         let undo = self.undo.iter().map(|undo| Rc::clone(&undo.lines));
         [Rc::clone(&self.lines)].into_iter().chain(undo).collect()
     }
 
     /// The call that may make it ended. False where the thing is not there.
-    pub fn made(&mut self, by: CallId, lines: &Lines, ask: &Ask, row: &Row) -> bool {
+    pub fn made(
+        &mut self,
+        by: CallId,
+        lines: &CallLines,
+        ask: &CallArguments,
+        row: &LogRow,
+    ) -> bool {
         match row.effect {
-            Some(Effect::Done) => {
-                self.asked = Asked::of(ask);
+            Some(CallEffect::Done) => {
+                self.asked = UseRequest::from_arguments(ask);
                 (self.by, self.lines) = (by, Rc::clone(lines));
                 self.known = row.is_told() || self.is_sure();
                 self.undo = None;
@@ -153,8 +159,8 @@ impl Thing {
                 }
                 true
             }
-            Some(Effect::None) => self.by != by || self.known,
-            Some(Effect::Unknown) | None => {
+            Some(CallEffect::None) => self.by != by || self.known,
+            Some(CallEffect::Unknown) | None => {
                 self.known = false;
                 true
             }
@@ -162,23 +168,23 @@ impl Thing {
     }
 
     /// A call began that may undo it.
-    pub fn may_go(&mut self, by: CallId, lines: &Lines) {
+    pub fn mark_undoing(&mut self, by: CallId, lines: &CallLines) {
         // One that may have undone it before stays in doubt.
         let lines = Rc::clone(lines);
-        self.undo.get_or_insert(Undo { by, lines, done: false });
+        self.undo.get_or_insert(UndoCall { by, lines, done: false });
     }
 
     /// The call that may undo it ended. False where the thing is gone, and the CO knows.
-    pub fn undone(&mut self, by: CallId, row: &Row) -> bool {
+    pub fn undone(&mut self, by: CallId, row: &LogRow) -> bool {
         match row.effect {
-            Some(Effect::Done) if row.is_told() => return false,
-            Some(Effect::Done) => {
+            Some(CallEffect::Done) if row.is_told() => return false,
+            Some(CallEffect::Done) => {
                 if let Some(undo) = &mut self.undo {
                     undo.done = true;
                 }
             }
-            Some(Effect::None) => drop(self.undo.take_if(|undo| undo.by == by && !undo.done)),
-            Some(Effect::Unknown) | None => {}
+            Some(CallEffect::None) => drop(self.undo.take_if(|undo| undo.by == by && !undo.done)),
+            Some(CallEffect::Unknown) | None => {}
         }
         true
     }

@@ -8,13 +8,13 @@ use std::rc::Rc;
 
 use berth_csi::Rpc;
 
-use super::row::{Ask, Effect, Holding, Row};
-use super::thing::{Asked, CallId, Lines, Place, Thing};
+use super::log_row::{CallArguments, CallEffect, HeldVolume, LogRow};
+use super::volume_use::{CallId, CallLines, UseLocation, UseRequest, VolumeUse};
 
 /// One volume so far.
 #[derive(Default, Debug)]
-pub(super) struct Volume {
-    pub things: BTreeMap<Place, Thing>,
+pub(super) struct VolumeModel {
+    pub things: BTreeMap<UseLocation, VolumeUse>,
     pub expansion: Option<Expansion>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Volume {
 #[derive(Debug)]
 pub(super) struct Expansion {
     by: CallId,
-    pub lines: Lines,
+    pub lines: CallLines,
     /// Whether the CO was told that it succeeded.
     pub is_known: bool,
     /// Whether one before it had.
@@ -30,62 +30,64 @@ pub(super) struct Expansion {
 }
 
 /// A call with everything that the model needs of it.
-pub(super) struct Asking<'a> {
+pub(super) struct CallContext<'a> {
     pub by: CallId,
     pub rpc: Rpc,
     /// The node whose instance serves it.
     pub at: &'a str,
-    pub ask: &'a Ask,
-    pub lines: &'a Lines,
+    pub ask: &'a CallArguments,
+    pub lines: &'a CallLines,
 }
 
-impl Asking<'_> {
+impl CallContext<'_> {
     /// Where it makes something, if it does.
-    pub fn makes(&self) -> Option<Place> {
+    pub fn created_location(&self) -> Option<UseLocation> {
         let Self { at, ask, .. } = self;
         let node = (*at).to_owned();
         match self.rpc {
-            Rpc::ControllerPublishVolume => Some(Place::Attachment { node: ask.node_id.clone() }),
+            Rpc::ControllerPublishVolume => {
+                Some(UseLocation::Attachment { node: ask.node_id.clone() })
+            }
             Rpc::NodeStageVolume => {
-                Some(Place::Stage { node, path: ask.staging_target_path.clone() })
+                Some(UseLocation::Stage { node, path: ask.staging_target_path.clone() })
             }
             Rpc::NodePublishVolume => {
-                Some(Place::Publication { node, path: ask.target_path.clone() })
+                Some(UseLocation::Publication { node, path: ask.target_path.clone() })
             }
             _ => None,
         }
     }
 }
 
-impl Volume {
+impl VolumeModel {
     /// Whether nothing is known of it that a later call could contradict.
     pub fn is_blank(&self) -> bool {
         self.things.is_empty() && self.expansion.is_none()
     }
 
-    pub fn attachment(&self, node: &str) -> Option<&Thing> {
-        self.things.get(&Place::Attachment { node: node.to_owned() })
+    pub fn attachment(&self, node: &str) -> Option<&VolumeUse> {
+        self.things.get(&UseLocation::Attachment { node: node.to_owned() })
     }
 
-    pub fn attachments(&self) -> impl Iterator<Item = (&str, &Thing)> {
+    pub fn attachments(&self) -> impl Iterator<Item = (&str, &VolumeUse)> {
         self.things.iter().filter_map(|(place, thing)| match place {
-            Place::Attachment { node } => Some((node.as_str(), thing)),
+            UseLocation::Attachment { node } => Some((node.as_str(), thing)),
             _ => None,
         })
     }
 
     /// What is staged or published, anywhere.
-    pub fn uses(&self) -> impl Iterator<Item = (&Place, &Thing)> {
+    pub fn uses(&self) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
         self.things.iter().filter(|(place, _)| place.path().is_some())
     }
 
     /// What is staged or published, and may write.
-    pub fn live_uses(&self) -> impl Iterator<Item = (&Place, &Thing)> {
+    pub fn live_uses(&self) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
         self.uses().filter(|(_, thing)| !thing.is_cut)
     }
 
     /// What a fenced node still has from before.
-    pub fn stale_on(&self, node: &str) -> impl Iterator<Item = (&Place, &Thing)> {
+    pub fn stale_on(&self, node: &str) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
         self.uses_on(node).filter(|(_, thing)| thing.is_cut)
     }
 
@@ -96,12 +98,12 @@ impl Volume {
     }
 
     /// What is staged or published on this node.
-    pub fn uses_on(&self, node: &str) -> impl Iterator<Item = (&Place, &Thing)> {
+    pub fn uses_on(&self, node: &str) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
         self.uses().filter(move |(place, _)| place.node() == node)
     }
 
     /// The nodes that a detaching call is about: no node means all.
-    pub fn nodes_of(&self, ask: &Ask) -> Vec<String> {
+    pub fn nodes_of(&self, ask: &CallArguments) -> Vec<String> {
         if ask.node_id.is_empty() {
             self.attachments().map(|(node, _)| node.to_owned()).collect()
         } else {
@@ -110,14 +112,20 @@ impl Volume {
     }
 
     /// A call began, which may do its work at any time from now on.
-    pub fn begun(&mut self, call: &Asking<'_>) {
-        if let Some(place) = call.makes() {
-            let thing = || Thing::may_be(Asked::of(call.ask), call.by, Rc::clone(call.lines));
+    pub fn apply_begin(&mut self, call: &CallContext<'_>) {
+        if let Some(place) = call.created_location() {
+            let thing = || {
+                VolumeUse::may_be(
+                    UseRequest::from_arguments(call.ask),
+                    call.by,
+                    Rc::clone(call.lines),
+                )
+            };
             self.things.entry(place).or_insert_with(thing);
         }
         for place in self.undone_by(call) {
             if let Some(thing) = self.things.get_mut(&place) {
-                thing.may_go(call.by, call.lines);
+                thing.mark_undoing(call.by, call.lines);
             }
         }
         if call.rpc == Rpc::ControllerExpandVolume {
@@ -128,29 +136,35 @@ impl Volume {
     }
 
     /// A call ended so.
-    pub fn ended(&mut self, call: &Asking<'_>, row: &Row) {
-        if let Some(place) = call.makes() {
+    pub fn apply_end(&mut self, call: &CallContext<'_>, row: &LogRow) {
+        if let Some(place) = call.created_location() {
             self.made(place, call, row);
         }
         for place in self.undone_by(call) {
-            let stays = |thing: &mut Thing| thing.undone(call.by, row);
+            let stays = |thing: &mut VolumeUse| thing.undone(call.by, row);
             if !self.things.get_mut(&place).is_none_or(stays) {
                 self.things.remove(&place);
             }
         }
         if let Some(expansion) = self.expansion.as_mut().filter(|newest| newest.by == call.by) {
             expansion.is_known = match row.effect {
-                Some(Effect::Done) => row.is_told(),
-                Some(Effect::None) => expansion.was_known,
-                Some(Effect::Unknown) | None => false,
+                Some(CallEffect::Done) => row.is_told(),
+                Some(CallEffect::None) => expansion.was_known,
+                Some(CallEffect::Unknown) | None => false,
             };
         }
     }
 
-    fn made(&mut self, place: Place, call: &Asking<'_>, row: &Row) {
+    fn made(&mut self, place: UseLocation, call: &CallContext<'_>, row: &LogRow) {
         // An instance that started meanwhile did not find it, and yet it was made.
-        if row.effect != Some(Effect::None) {
-            let thing = || Thing::may_be(Asked::of(call.ask), call.by, Rc::clone(call.lines));
+        if row.effect != Some(CallEffect::None) {
+            let thing = || {
+                VolumeUse::may_be(
+                    UseRequest::from_arguments(call.ask),
+                    call.by,
+                    Rc::clone(call.lines),
+                )
+            };
             self.things.entry(place.clone()).or_insert_with(thing);
         }
         let Some(thing) = self.things.get_mut(&place) else { return };
@@ -160,31 +174,31 @@ impl Volume {
     }
 
     /// What the call undoes.
-    fn undone_by(&self, call: &Asking<'_>) -> Vec<Place> {
-        let Asking { at, ask, .. } = call;
+    fn undone_by(&self, call: &CallContext<'_>) -> Vec<UseLocation> {
+        let CallContext { at, ask, .. } = call;
         let node = (*at).to_owned();
         match call.rpc {
             Rpc::ControllerUnpublishVolume => {
                 let nodes = self.nodes_of(ask).into_iter();
-                nodes.map(|node| Place::Attachment { node }).collect()
+                nodes.map(|node| UseLocation::Attachment { node }).collect()
             }
             Rpc::NodeUnstageVolume => {
-                vec![Place::Stage { node, path: ask.staging_target_path.clone() }]
+                vec![UseLocation::Stage { node, path: ask.staging_target_path.clone() }]
             }
             Rpc::NodeUnpublishVolume => {
-                vec![Place::Publication { node, path: ask.target_path.clone() }]
+                vec![UseLocation::Publication { node, path: ask.target_path.clone() }]
             }
             _ => Vec::new(),
         }
     }
 
     /// An instance started on this node: what it does not find there is not there.
-    pub fn settle(&mut self, node: &str, holding: Option<&Holding>) {
+    pub fn settle(&mut self, node: &str, holding: Option<&HeldVolume>) {
         self.things.retain(|place, _| match place {
-            Place::Stage { node: on, path } if on == node => {
+            UseLocation::Stage { node: on, path } if on == node => {
                 holding.is_some_and(|holding| holding.staging.as_ref() == Some(path))
             }
-            Place::Publication { node: on, path } if on == node => {
+            UseLocation::Publication { node: on, path } if on == node => {
                 holding.is_some_and(|holding| holding.targets.contains(path))
             }
             _ => true,

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// What a line tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Entry {
+pub(super) enum EntryKind {
     Start,
     Begin,
     Gone,
@@ -23,7 +23,7 @@ pub(super) enum Entry {
 /// What a call has changed, whatever was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Effect {
+pub(super) enum CallEffect {
     None,
     Done,
     Unknown,
@@ -31,8 +31,8 @@ pub(super) enum Effect {
 
 /// One line.
 #[derive(Debug, Deserialize)]
-pub(super) struct Row {
-    pub entry: Entry,
+pub(super) struct LogRow {
+    pub entry: EntryKind,
     pub node_id: String,
     pub instance: String,
     #[serde(default)]
@@ -49,14 +49,14 @@ pub(super) struct Row {
     end_us: u64,
     pub rpc: Option<Rpc>,
     #[serde(default)]
-    pub args: Ask,
+    pub args: CallArguments,
     pub code: Option<Code>,
-    pub effect: Option<Effect>,
+    pub effect: Option<CallEffect>,
     /// The rule by which the driver refused.
     pub violation: Option<String>,
     pub fault: Option<String>,
     #[serde(default)]
-    pub answer: Told,
+    pub answer: AnswerFields,
     /// What the kernel had mounted at the paths of a node call when it ended.
     pub kernel: Option<Vec<PathMounts>>,
     #[serde(default)]
@@ -64,14 +64,14 @@ pub(super) struct Row {
     #[serde(default)]
     pub stage: bool,
     #[serde(default)]
-    pub holds: Vec<Holding>,
+    pub holds: Vec<HeldVolume>,
     #[serde(default)]
     pub fenced: bool,
 }
 
 /// What an instance found on its node when it started.
 #[derive(Debug, Deserialize)]
-pub(super) struct Holding {
+pub(super) struct HeldVolume {
     pub volume_id: String,
     pub staging: Option<String>,
     #[serde(default)]
@@ -104,7 +104,7 @@ pub(super) struct BlockDevice {
 /// The arguments that the rules are about.
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(default)]
-pub(super) struct Ask {
+pub(super) struct CallArguments {
     pub volume_id: String,
     pub source_volume_id: String,
     pub snapshot_id: String,
@@ -152,23 +152,23 @@ struct VolumeSource {
 /// What of an answer the CO has to go by.
 #[derive(Default, Debug, Deserialize)]
 #[serde(default)]
-pub(super) struct Told {
+pub(super) struct AnswerFields {
     pub publish_context: BTreeMap<String, String>,
-    pub volume: Made,
-    pub snapshot: Made,
+    pub volume: CreatedId,
+    pub snapshot: CreatedId,
 }
 
 /// The id of what was made.
 #[derive(Default, Debug, Deserialize)]
 #[serde(default)]
-pub(super) struct Made {
+pub(super) struct CreatedId {
     volume_id: String,
     snapshot_id: String,
 }
 
 /// Something with an id of its own.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum Object {
+pub(super) enum ObjectId {
     Volume(String),
     Snapshot(String),
 }
@@ -179,24 +179,24 @@ pub(super) fn mode(capability: Option<&Value>) -> &str {
     mode.and_then(Value::as_str).unwrap_or_default()
 }
 
-impl Row {
+impl LogRow {
     /// When it was written. No call ends before it began, whatever its clock did.
     pub fn time_us(&self) -> u64 {
         match self.entry {
-            Entry::Start => self.start_us,
-            Entry::Begin => self.begin_us,
-            Entry::Gone => self.gone_us,
-            Entry::Fence => self.fence_us,
-            Entry::End => self.end_us.max(self.begin_us + 1),
+            EntryKind::Start => self.start_us,
+            EntryKind::Begin => self.begin_us,
+            EntryKind::Gone => self.gone_us,
+            EntryKind::Fence => self.fence_us,
+            EntryKind::End => self.end_us.max(self.begin_us + 1),
         }
     }
 
     /// At the same time, ends come first: a CO calls after an answer.
     pub fn rank(&self) -> u8 {
         match self.entry {
-            Entry::End | Entry::Gone => 0,
-            Entry::Start | Entry::Fence => 1,
-            Entry::Begin => 2,
+            EntryKind::End | EntryKind::Gone => 0,
+            EntryKind::Start | EntryKind::Fence => 1,
+            EntryKind::Begin => 2,
         }
     }
 
@@ -206,24 +206,24 @@ impl Row {
     /// That is no success; but what was undone is not mounted, which the CO sees in the kernel.
     pub fn is_told(&self) -> bool {
         let undoes = matches!(self.rpc, Some(Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume));
-        let is_done = self.effect == Some(Effect::Done);
+        let is_done = self.effect == Some(CallEffect::Done);
         let is_found_gone = undoes && is_done && self.code == Some(Code::NotFound);
         (self.code == Some(Code::Ok) || is_found_gone) && self.fault.as_deref() != Some("lost")
     }
 
     /// What the answer says was made.
-    pub fn made(&self) -> Option<Object> {
-        let Made { volume_id, .. } = &self.answer.volume;
-        let Made { snapshot_id, .. } = &self.answer.snapshot;
+    pub fn made(&self) -> Option<ObjectId> {
+        let CreatedId { volume_id, .. } = &self.answer.volume;
+        let CreatedId { snapshot_id, .. } = &self.answer.snapshot;
         match self.rpc? {
-            Rpc::CreateVolume => Some(Object::Volume(volume_id.clone())),
-            Rpc::CreateSnapshot => Some(Object::Snapshot(snapshot_id.clone())),
+            Rpc::CreateVolume => Some(ObjectId::Volume(volume_id.clone())),
+            Rpc::CreateSnapshot => Some(ObjectId::Snapshot(snapshot_id.clone())),
             _ => None,
         }
     }
 }
 
-impl Ask {
+impl CallArguments {
     /// Whether nobody may write.
     pub fn is_for_readers(&self) -> bool {
         self.readonly || mode(self.volume_capability.as_ref()).ends_with("_READER_ONLY")
@@ -238,13 +238,14 @@ impl Ask {
     }
 
     /// What something is to be made from.
-    pub fn source(&self) -> Option<Object> {
+    pub fn source(&self) -> Option<ObjectId> {
         if !self.source_volume_id.is_empty() {
-            return Some(Object::Volume(self.source_volume_id.clone()));
+            return Some(ObjectId::Volume(self.source_volume_id.clone()));
         }
         let kind = &self.volume_content_source.as_ref()?.r#type;
-        let snapshot = kind.snapshot.iter().map(|from| Object::Snapshot(from.snapshot_id.clone()));
-        let volume = kind.volume.iter().map(|from| Object::Volume(from.volume_id.clone()));
+        let snapshot =
+            kind.snapshot.iter().map(|from| ObjectId::Snapshot(from.snapshot_id.clone()));
+        let volume = kind.volume.iter().map(|from| ObjectId::Volume(from.volume_id.clone()));
         snapshot.chain(volume).next()
     }
 }

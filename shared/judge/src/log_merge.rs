@@ -14,53 +14,53 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::finding::Line;
-use super::row::Row;
+use super::finding::LogLine;
+use super::log_row::LogRow;
 use crate::ReadError;
 
 /// How many lines of a log are looked at before the earliest of them is taken for the next.
 const WINDOW: usize = 1024;
 
 /// All logs, as one stream.
-pub(super) struct Merge {
-    logs: Vec<Log>,
+pub(super) struct LogMerge {
+    logs: Vec<LogReader>,
     /// What was passed over.
     pub notes: Vec<String>,
 }
 
 /// Orders lines: time, what it tells, then as it stands in the files.
-type Key = (u64, u8, usize, usize);
+type LineKey = (u64, u8, usize, usize);
 
-struct Log {
+struct LogReader {
     place: usize,
     path: Rc<Path>,
     lines: Option<BufReader<File>>,
     number: usize,
-    window: BinaryHeap<Reverse<Waiting>>,
+    window: BinaryHeap<Reverse<BufferedLine>>,
     /// The instances that have written lines so far.
     instances: HashSet<String>,
 }
 
-struct Waiting {
-    key: Key,
-    row: Row,
-    line: Line,
+struct BufferedLine {
+    key: LineKey,
+    row: LogRow,
+    line: LogLine,
 }
 
 /// A line that is no entry.
-struct Damaged {
+struct DamagedLine {
     number: usize,
     error: serde_json::Error,
 }
 
-impl Merge {
+impl LogMerge {
     pub fn open<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<Self, ReadError> {
         let open = |(place, path): (usize, &PathBuf)| {
             let file =
                 File::open(path).map_err(|source| ReadError::Io { path: path.clone(), source })?;
             let lines = Some(BufReader::with_capacity(1 << 16, file));
             let path = Rc::from(path.as_path());
-            Ok(Log {
+            Ok(LogReader {
                 place,
                 path,
                 lines,
@@ -74,7 +74,7 @@ impl Merge {
     }
 
     /// The next line of all.
-    pub fn next(&mut self) -> Result<Option<(Row, Line)>, ReadError> {
+    pub fn next(&mut self) -> Result<Option<(LogRow, LogLine)>, ReadError> {
         for log in &mut self.logs {
             log.fill(&mut self.notes)?;
         }
@@ -85,9 +85,9 @@ impl Merge {
     }
 }
 
-impl Log {
+impl LogReader {
     fn fill(&mut self, notes: &mut Vec<String>) -> Result<(), ReadError> {
-        let mut damaged: Option<Damaged> = None;
+        let mut damaged: Option<DamagedLine> = None;
         while self.lines.is_some() && (self.window.len() < WINDOW || damaged.is_some()) {
             let Some((text, whole)) = self.read_line().map_err(|source| self.failed(source))?
             else {
@@ -104,7 +104,7 @@ impl Log {
             if text.trim().is_empty() {
                 continue;
             }
-            let row = match (serde_json::from_str::<Row>(&text), damaged.take()) {
+            let row = match (serde_json::from_str::<LogRow>(&text), damaged.take()) {
                 (Ok(row), None) => row,
                 // An instance that started later ends the line of the one that was killed.
                 (Ok(row), Some(gap)) if !self.instances.contains(&row.instance) => {
@@ -113,7 +113,7 @@ impl Log {
                 }
                 (Ok(_) | Err(_), Some(gap)) => return Err(self.wrong(gap)),
                 (Err(error), None) => {
-                    damaged = Some(Damaged { number: self.number, error });
+                    damaged = Some(DamagedLine { number: self.number, error });
                     continue;
                 }
             };
@@ -122,8 +122,8 @@ impl Log {
             }
             let key = (row.time_us(), row.rank(), self.place, self.number);
             let (file, number) = (Rc::clone(&self.path), self.number);
-            let line = Line { file, number, text: text.into() };
-            self.window.push(Reverse(Waiting { key, row, line }));
+            let line = LogLine { file, number, text: text.into() };
+            self.window.push(Reverse(BufferedLine { key, row, line }));
         }
         damaged.map_or(Ok(()), |gap| Err(self.wrong(gap)))
     }
@@ -144,7 +144,7 @@ impl Log {
         format!("{}:{number}: {what}; left out", self.path.display())
     }
 
-    fn wrong(&self, gap: Damaged) -> ReadError {
+    fn wrong(&self, gap: DamagedLine) -> ReadError {
         ReadError::Line { path: self.path.to_path_buf(), number: gap.number, source: gap.error }
     }
 
@@ -153,21 +153,21 @@ impl Log {
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for BufferedLine {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for BufferedLine {}
 
-impl PartialOrd for Waiting {
+impl PartialOrd for BufferedLine {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Waiting {
+impl Ord for BufferedLine {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key.cmp(&other.key)
     }
