@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use berth_csi::v1;
+use nix::mount::MsFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::backing::{Backing, FsType};
@@ -77,35 +78,19 @@ impl fmt::Display for AccessMode {
     }
 }
 
-/// A mount flag that a bind mount can honour.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the names are those of mount(8)")]
-pub enum MountFlag {
-    Ro,
-    NoSuid,
-    NoDev,
-    NoExec,
-    NoAtime,
-    NoDirAtime,
-    RelAtime,
-}
+/// The mount flags that a bind mount can honour, by their names in mount(8) and the mount table.
+pub const MOUNT_FLAGS: [(&str, MsFlags); 7] = [
+    (READ_ONLY, MsFlags::MS_RDONLY),
+    ("nosuid", MsFlags::MS_NOSUID),
+    ("nodev", MsFlags::MS_NODEV),
+    ("noexec", MsFlags::MS_NOEXEC),
+    ("noatime", MsFlags::MS_NOATIME),
+    ("nodiratime", MsFlags::MS_NODIRATIME),
+    ("relatime", MsFlags::MS_RELATIME),
+];
 
-impl MountFlag {
-    /// The flag that mount(8) and the mount table call `name`.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "ro" => Some(Self::Ro),
-            "nosuid" => Some(Self::NoSuid),
-            "nodev" => Some(Self::NoDev),
-            "noexec" => Some(Self::NoExec),
-            "noatime" => Some(Self::NoAtime),
-            "nodiratime" => Some(Self::NoDirAtime),
-            "relatime" => Some(Self::RelAtime),
-            _ => None,
-        }
-    }
-}
+/// The mount flag of a mount that cannot be written to.
+pub const READ_ONLY: &str = "ro";
 
 /// What a volume of this driver is asked to do: in one mode, as a file system or a block device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -114,7 +99,7 @@ pub struct Capability {
     pub mode: AccessMode,
     /// Mount flags of the workload's mount.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub flags: BTreeSet<MountFlag>,
+    pub flags: BTreeSet<String>,
     /// Whether it is accessed as a block device, not mounted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub block: bool,
@@ -165,14 +150,13 @@ impl Capability {
             faults.push("mount.volume_mount_group: has to be the number of a group".to_owned());
         }
         for (index, name) in mount_flags.iter().enumerate() {
-            match MountFlag::from_name(name) {
-                Some(flag) => _ = self.flags.insert(flag),
-                // What every mount here is anyway.
-                None if name == "rw" => {}
-                None => faults.push(format!(
+            if MOUNT_FLAGS.iter().any(|(known, _)| known == name) {
+                self.flags.insert(name.clone());
+            } else if name != "rw" {
+                faults.push(format!(
                     "mount.mount_flags[{index}]: only rw, ro, nosuid, nodev, noexec, noatime, \
                      nodiratime and relatime are supported"
-                )),
+                ));
             }
         }
     }

@@ -32,35 +32,18 @@ pub struct LockedFile(File);
 /// Why there is no lock.
 #[derive(Debug, Error)]
 pub enum LockError {
-    /// Somebody holds it for longer than its work can take.
     #[error(
         "{} was held by another process for {waited_ms} ms; is that process stopped?",
         path.display()
     )]
-    Held {
-        /// Which lock.
-        path: PathBuf,
-        /// How long this process waited.
-        waited_ms: u64,
-    },
-    /// What it guards was removed meanwhile.
+    Held { path: PathBuf, waited_ms: u64 },
     #[error("{} is gone", path.display())]
-    Gone {
-        /// Which lock.
-        path: PathBuf,
-    },
-    /// The file system said no.
+    Gone { path: PathBuf },
     #[error("cannot lock {}", path.display())]
-    Io {
-        /// Which lock.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl LockedFile {
-    /// What is locked.
     pub fn file(&self) -> &File {
         &self.0
     }

@@ -20,7 +20,6 @@ const TRIES: u32 = 5;
 /// A device that an image is bound to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoopDevice {
-    /// As `/dev/loop7`.
     pub device: String,
     /// As `stat` shows it, of the node and of what is mounted from it.
     pub number: u64,
@@ -33,22 +32,10 @@ pub struct LoopDevice {
 /// Why a loop device could not be bound, found or released.
 #[derive(Debug, Error)]
 pub enum LoopError {
-    /// The program that does it failed.
     #[error("the loop device of {} cannot be bound or found", image.display())]
-    Tool {
-        /// Of which image.
-        image: PathBuf,
-        /// What happened.
-        source: ToolError,
-    },
-    /// The device has no node.
+    Tool { image: PathBuf, source: ToolError },
     #[error("cannot look at {device}; is /dev the system's own?")]
-    Node {
-        /// Which device.
-        device: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    Node { device: String, source: io::Error },
 }
 
 /// The devices that `image` is bound to.

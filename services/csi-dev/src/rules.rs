@@ -44,7 +44,6 @@ pub enum OrderRule {
 /// A rule that a call broke, with the facts for its caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// The rule.
     pub rule: OrderRule,
     /// What is in the way, and what to do first.
     pub message: String,

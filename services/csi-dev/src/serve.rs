@@ -76,27 +76,16 @@ Images need losetup (util-linux), mkfs.ext4 (e2fsprogs) and, for xfs, mkfs.xfs (
 /// Why an instance did not serve.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// The shared directory cannot be used.
     #[error("the backend cannot be used")]
     Backend(#[from] BackendError),
-    /// The call log cannot be written.
     #[error("the call log {} cannot be written", path.display())]
-    Log {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The endpoint cannot be served.
+    Log { path: PathBuf, source: io::Error },
     #[error("the endpoint cannot be served")]
     Socket(#[from] SocketError),
-    /// Signals cannot be received.
     #[error("signals cannot be received")]
     Signal(#[source] io::Error),
-    /// Nobody can connect any more.
     #[error("connections cannot be taken")]
     Accept(#[source] io::Error),
-    /// Serving broke off.
     #[error("serving broke off")]
     Transport(#[from] tonic::transport::Error),
 }

@@ -25,7 +25,6 @@ const NOT_THERE: i32 = 127;
 /// A program and the package that it comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tool {
-    /// As it is called.
     pub program: &'static str,
     /// As Debian and Ubuntu call the package.
     pub package: &'static str,
@@ -51,44 +50,16 @@ pub const XFS_GROWFS: Tool = Tool { program: "xfs_growfs", package: "xfsprogs", 
 /// Why a program did not do its work.
 #[derive(Debug, Error)]
 pub enum ToolError {
-    /// It is not installed.
     #[error("{program} is not installed; install the package {package}")]
-    Missing {
-        /// Which program.
-        program: &'static str,
-        /// What to install.
-        package: &'static str,
-    },
-    /// What it was to work on is not to be had.
+    Missing { program: &'static str, package: &'static str },
     #[error("{program} cannot begin")]
-    Busy {
-        /// Which program.
-        program: &'static str,
-        /// Why not.
-        source: LockError,
-    },
-    /// It could not be started.
+    Busy { program: &'static str, source: LockError },
     #[error("cannot run {program}")]
-    Start {
-        /// Which program.
-        program: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It was ended by force.
+    Start { program: &'static str, source: io::Error },
     #[error("{program} was not done after {DEADLINE:?} and was ended")]
-    TooLong {
-        /// Which program.
-        program: &'static str,
-    },
-    /// It said no.
+    TooLong { program: &'static str },
     #[error("{program} failed: {said}")]
-    Failed {
-        /// Which program.
-        program: &'static str,
-        /// Its last words.
-        said: String,
-    },
+    Failed { program: &'static str, said: String },
 }
 
 /// Waits until no program works on the volume or snapshot in `dir`, and lets none begin.

@@ -12,31 +12,14 @@ use crate::tool::ToolError;
 /// Why the shared directory could not be used.
 #[derive(Debug, Error)]
 pub enum BackendError {
-    /// The file system said no.
     #[error("cannot {doing} {}", path.display())]
-    Io {
-        /// What was tried, as a verb.
-        doing: &'static str,
-        /// With which file or directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A file holds something else than this driver writes.
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("{} is damaged; mend or remove it", path.display())]
-    Damaged {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// There is no lock on what is needed.
+    Damaged { path: PathBuf, source: serde_json::Error },
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// A program that makes or copies content failed.
     #[error("the content cannot be made")]
     Tool(#[from] ToolError),
-    /// The id is empty or longer than 256 bytes.
     #[error("an id has 1 to {} bytes", encoding::LONGEST_ID_BYTES)]
     Id,
 }

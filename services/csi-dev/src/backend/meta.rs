@@ -21,7 +21,6 @@ pub struct Meta {
     /// What every call about it has to bring along (CSI `Volume.volume_context`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_context: BTreeMap<String, String>,
-    /// What holds its content.
     #[serde(default, skip_serializing_if = "is_default")]
     pub backing: Backing,
     /// The file system that an image was made with; `None` is a bare block device, or a directory.
@@ -33,7 +32,6 @@ pub struct Meta {
     /// The node that alone has it, where instances are bound to their nodes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub node: Option<String>,
-    /// As they are now.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mutable_parameters: BTreeMap<String, String>,
     /// How `CreateVolume` asked for it; `None` if it was provisioned beforehand.
@@ -46,10 +44,8 @@ pub struct Meta {
 pub struct CreationRequest {
     /// The CO's name of the volume.
     pub name: String,
-    /// As given.
     #[serde(default, skip_serializing_if = "is_default")]
     pub parameters: BTreeMap<String, String>,
-    /// As given.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mutable_parameters: BTreeMap<String, String>,
     /// Where its first content came from.
@@ -82,7 +78,6 @@ pub struct SnapshotMeta {
     pub created_us: u64,
     /// From when on it is ready to use, in microseconds since 1970.
     pub ready_us: u64,
-    /// What holds its content.
     pub backing: Backing,
     /// The file system in its image.
     #[serde(default, skip_serializing_if = "is_default")]

@@ -32,11 +32,9 @@ pub enum CallSlot {
 /// A call in flight, as another instance sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RunningCall {
-    /// Which call.
     pub rpc: Rpc,
     /// The instance that serves it.
     pub instance: String,
-    /// Its number there.
     pub seq: u64,
     /// When it began, in microseconds since 1970.
     pub since_us: u64,

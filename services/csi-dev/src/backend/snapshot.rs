@@ -21,7 +21,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What it is.
     pub fn meta(&self) -> &SnapshotMeta {
         &self.meta
     }

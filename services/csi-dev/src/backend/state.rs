@@ -28,7 +28,6 @@ pub struct State {
 /// A volume's attachment to a node, between `ControllerPublishVolume` and its negation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attachment {
-    /// As asked for.
     pub capability: Capability,
     /// Whether this node may only read.
     pub readonly: bool,
@@ -62,7 +61,6 @@ pub struct NodeUse {
 pub struct Staged {
     /// The staging path, as the CO wrote it.
     pub path: String,
-    /// As asked for.
     pub capability: Capability,
     /// False from before the first to after the last change of the mount table. A call that was
     /// killed leaves false behind: the mount may be there, or half there, or gone.
@@ -72,9 +70,7 @@ pub struct Staged {
 /// A volume published at one target on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Published {
-    /// As asked for.
     pub capability: Capability,
-    /// As asked for.
     pub readonly: bool,
     /// See [`Staged::settled`].
     pub settled: bool,

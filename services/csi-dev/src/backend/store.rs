@@ -36,16 +36,11 @@ pub enum Provisioned {
 /// Why a volume was not provisioned.
 #[derive(Debug, Error)]
 pub enum ProvisionError {
-    /// It exists, but is another one.
     #[error(
         "volume {:?} exists with capacity {} and context {:?}; choose another id",
         existing.volume_id, existing.capacity_bytes, existing.volume_context
     )]
-    Exists {
-        /// What it is.
-        existing: Box<Meta>,
-    },
-    /// The backend could not be used.
+    Exists { existing: Box<Meta> },
     #[error(transparent)]
     Backend(#[from] BackendError),
 }

@@ -70,7 +70,6 @@ impl Driver {
         Self { profile, backend, recorder, faults, in_flight: watch::Sender::new(0) }
     }
 
-    /// What it is, and can do.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }

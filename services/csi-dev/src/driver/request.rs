@@ -41,7 +41,6 @@ impl RequestFields {
         }
     }
 
-    /// What else is wrong.
     pub fn faults(&mut self, faults: impl IntoIterator<Item = String>) {
         self.invalid.extend(faults);
     }

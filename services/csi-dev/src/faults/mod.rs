@@ -45,22 +45,10 @@ pub struct Faults {
 /// Why faults could not be used.
 #[derive(Debug, Error)]
 pub enum FaultError {
-    /// The file system said no.
     #[error("cannot read or write the fault file {}", path.display())]
-    Io {
-        /// The fault file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// They are no array of faults.
+    Io { path: PathBuf, source: io::Error },
     #[error("the faults in {} cannot be understood: {problem}", path.display())]
-    Content {
-        /// The fault file.
-        path: PathBuf,
-        /// The first thing that is wrong.
-        problem: String,
-    },
+    Content { path: PathBuf, problem: String },
 }
 
 /// The fault file as it was read last.

@@ -40,9 +40,7 @@ pub struct LogWriter {
 /// An instance started, with these abilities, and found this in use on its node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InstanceStart {
-    /// When.
     pub start_us: u64,
-    /// Who.
     #[serde(flatten)]
     pub source: LogWriter,
     /// Whether volumes must be attached to a node first.
@@ -57,7 +55,6 @@ pub struct InstanceStart {
 /// From now on the storage takes nothing from the node, or takes it again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeFence {
-    /// When.
     pub fence_us: u64,
     /// Which node; the process is the administrator's.
     #[serde(flatten)]
@@ -69,7 +66,6 @@ pub struct NodeFence {
 /// What one volume has mounted on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HeldVolume {
-    /// Which volume.
     pub volume_id: String,
     /// Where it is staged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,7 +78,6 @@ pub struct HeldVolume {
 /// What was asked for, and in which trace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LoggedCall {
-    /// Which RPC.
     pub rpc: Rpc,
     /// About which volume, where the RPC is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,12 +105,9 @@ pub struct CallTrace {
 pub struct CallBegin {
     /// Numbers the calls of an instance.
     pub seq: u64,
-    /// When.
     pub begin_us: u64,
-    /// At whom.
     #[serde(flatten)]
     pub source: LogWriter,
-    /// What for.
     #[serde(flatten)]
     pub call: LoggedCall,
 }
@@ -123,11 +115,8 @@ pub struct CallBegin {
 /// The caller of a call stopped waiting for it: a deadline, a cancellation, or its own end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CallerGone {
-    /// Of which call.
     pub seq: u64,
-    /// When.
     pub gone_us: u64,
-    /// At whom.
     #[serde(flatten)]
     pub source: LogWriter,
 }
@@ -149,22 +138,17 @@ pub enum CallEffect {
 pub struct CallEnd {
     /// The number of its beginning.
     pub seq: u64,
-    /// When it began.
     pub begin_us: u64,
     /// When it ended: before its answer was sent.
     pub end_us: u64,
-    /// At whom.
     #[serde(flatten)]
     pub source: LogWriter,
-    /// What for.
     #[serde(flatten)]
     pub call: LoggedCall,
-    /// The answer's code.
     pub code: Code,
     /// The answer's message; empty with OK.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What it changed.
     pub effect: CallEffect,
     /// The rule that the caller broke with it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -227,7 +211,6 @@ impl Entry {
         }
     }
 
-    /// Who wrote it.
     pub fn source(&self) -> &LogWriter {
         match self {
             Self::Start(start) => &start.source,

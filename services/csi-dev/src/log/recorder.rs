@@ -30,11 +30,8 @@ pub struct Recorder {
 /// What came of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallOutcome {
-    /// The answer's code.
     pub code: Code,
-    /// The answer's message.
     pub message: String,
-    /// What was changed.
     pub effect: CallEffect,
     /// The rule that the caller broke.
     pub violation: Option<OrderRule>,

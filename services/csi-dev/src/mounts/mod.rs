@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::backing::FsType;
-use crate::capability::MountFlag;
+use crate::capability::MOUNT_FLAGS;
 use table::{is_mount_point, read_table};
 
 pub use content::VolumeContent;
@@ -51,9 +51,7 @@ pub enum MountSource<'a> {
     Bind(&'a Path),
     /// The file system on a device.
     Device {
-        /// As `/dev/loop7`.
         device: &'a str,
-        /// Its file system.
         fs: FsType,
         /// Whether nothing may be written, not even to make it consistent.
         readonly: bool,
@@ -78,7 +76,7 @@ pub fn mount_content(
     source: MountSource<'_>,
     content: &VolumeContent,
     place: &Path,
-    flags: &BTreeSet<MountFlag>,
+    flags: &BTreeSet<String>,
 ) -> Result<(), MountError> {
     unmount_content(place, content)?;
     if !place::is_empty(place)? {
@@ -92,9 +90,10 @@ pub fn mount_content(
     // user namespace the kernel refuses to drop them.
     let table = read_table(place)?;
     let came_with = table.top_at(place).map(|mount| mount.options.as_str()).unwrap_or_default();
-    let came_with = came_with.split(',').filter_map(MountFlag::from_name);
-    let all = came_with.chain(flags.iter().copied()).map(flag_bits);
-    let all = all.fold(MsFlags::MS_BIND | MsFlags::MS_REMOUNT, |all, flag| all | flag);
+    let is_wanted =
+        |name: &str| flags.contains(name) || came_with.split(',').any(|option| option == name);
+    let all = MOUNT_FLAGS.iter().filter(|(name, _)| is_wanted(name));
+    let all = all.fold(MsFlags::MS_BIND | MsFlags::MS_REMOUNT, |all, (_, flag)| all | *flag);
     mount(None::<&str>, place, None::<&str>, all, None::<&str>)
         .map_err(|errno| MountError::io("set the flags of", place, errno))
 }
@@ -133,17 +132,5 @@ pub fn unmount_content(place: &Path, content: &VolumeContent) -> Result<(), Moun
             Err(Errno::EBUSY) => return Err(MountError::Busy { path: place.to_owned() }),
             Err(errno) => return Err(MountError::io("unmount", place, errno)),
         }
-    }
-}
-
-fn flag_bits(flag: MountFlag) -> MsFlags {
-    match flag {
-        MountFlag::Ro => MsFlags::MS_RDONLY,
-        MountFlag::NoSuid => MsFlags::MS_NOSUID,
-        MountFlag::NoDev => MsFlags::MS_NODEV,
-        MountFlag::NoExec => MsFlags::MS_NOEXEC,
-        MountFlag::NoAtime => MsFlags::MS_NOATIME,
-        MountFlag::NoDirAtime => MsFlags::MS_NODIRATIME,
-        MountFlag::RelAtime => MsFlags::MS_RELATIME,
     }
 }

@@ -14,7 +14,7 @@ use berth_csi::Code;
 use super::device;
 use crate::backend::Volume;
 use crate::backing::FsType;
-use crate::capability::MountFlag;
+use crate::capability::READ_ONLY;
 use crate::driver::refusal::{Refusal, chain};
 use crate::mounts::{self, MountSource};
 use crate::tool::{E2FSCK, RESIZE2FS, ToolError, XFS_GROWFS};
@@ -24,7 +24,7 @@ pub(super) fn mount_volume(
     volume: &Volume,
     source: MountSource<'_>,
     place: &Path,
-    flags: &BTreeSet<MountFlag>,
+    flags: &BTreeSet<String>,
     is_first: bool,
 ) -> Result<(), Refusal> {
     let failed = |error| Refusal::mount(&volume.meta().volume_id, &error);
@@ -40,7 +40,7 @@ pub(super) fn mount_volume(
     }
     mounts::mount_content(source, &content, place, flags).map_err(failed)?;
     match written {
-        Some((device, FsType::Xfs)) if !flags.contains(&MountFlag::Ro) => {
+        Some((device, FsType::Xfs)) if !flags.contains(READ_ONLY) => {
             grow_mounted(volume, FsType::Xfs, device, place).map_err(Refusal::midway)
         }
         _ => Ok(()),

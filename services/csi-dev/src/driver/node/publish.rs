@@ -17,7 +17,7 @@ use super::{device, mount, stage};
 use crate::ability::Ability;
 use crate::backend::{Attachment, Published, State, Volume};
 use crate::backing::Backing;
-use crate::capability::MountFlag;
+use crate::capability::READ_ONLY;
 use crate::driver::profile::IgnoredField;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{RequestFields, check_context};
@@ -131,14 +131,14 @@ fn bind_device(
     state: &mut State,
     target: &str,
     wanted: &Published,
-    flags: &BTreeSet<MountFlag>,
+    flags: &BTreeSet<String>,
 ) -> Result<Option<String>, Refusal> {
     let (node, block) = (driver.node_id(), wanted.capability.block);
     let is_staged = driver.has(Ability::Stage);
     if volume.meta().backing == Backing::Directory || (is_staged && !block) {
         return Ok(None);
     }
-    if block && flags.contains(&MountFlag::Ro) {
+    if block && flags.contains(READ_ONLY) {
         // Whoever has the node of a device may write to it, whatever the mount of the node says.
         let noted = state.on(node).and_then(|on| on.readonly_devices.get(target));
         let device = device::acquire_readonly(volume, noted.map(String::as_str))?;
@@ -161,7 +161,7 @@ fn mount_at(
     device: Option<&str>,
     place: &Path,
     wanted: &Published,
-    flags: &BTreeSet<MountFlag>,
+    flags: &BTreeSet<String>,
     is_first: bool,
 ) -> Result<(), Refusal> {
     let meta = volume.meta();
@@ -218,11 +218,7 @@ fn forget(volume: &Volume, state: &mut State, node: &str, target: &str) -> Resul
 }
 
 /// The workload may write only where nothing says that it may not.
-fn flags(
-    driver: &Driver,
-    wanted: &Published,
-    attached: Option<&Attachment>,
-) -> BTreeSet<MountFlag> {
+fn flags(driver: &Driver, wanted: &Published, attached: Option<&Attachment>) -> BTreeSet<String> {
     let mut flags = wanted.capability.flags.clone();
     if driver.profile.ignores(IgnoredField::MountFlags) {
         flags.clear();
@@ -231,7 +227,7 @@ fn flags(
         || wanted.capability.mode.is_reader_only()
         || attached.is_some_and(|attachment| attachment.readonly);
     if readonly && !driver.profile.ignores(IgnoredField::Readonly) {
-        flags.insert(MountFlag::Ro);
+        flags.insert(READ_ONLY.to_owned());
     }
     flags
 }
