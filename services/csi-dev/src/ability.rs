@@ -7,7 +7,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-/// Something optional that CSI lets a plugin do or leave out.
+/// An optional feature of a plugin. While it is on, it is advertised, and its calls are answered.
 ///
 /// Each is advertised, and its calls answer, only while it is on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]

@@ -1,6 +1,6 @@
 //! The command line of `berth-csi-dev`.
 //!
-//! Owns: arguments, exit codes, and what is printed. Promises: stdout is data, stderr is talk.
+//! Owns: arguments, exit codes and printed text. Promises: stdout is data, stderr is messages.
 //! Never: does the work itself.
 
 use std::error::Error;
@@ -21,11 +21,9 @@ use crate::mounts;
 use crate::serve::{self, Config};
 use crate::topology::parse_pair;
 
-/// Everything went well; `judge` found nothing.
 pub const EXIT_OK: u8 = 0;
-/// The work failed; `judge` found violations.
+/// Also if `judge` found violations.
 pub const EXIT_FAILED: u8 = 1;
-/// The arguments are wrong.
 pub const EXIT_USAGE: u8 = 64;
 
 /// The development CSI driver: a whole plugin with real mounts, and a judge of call order
@@ -122,7 +120,7 @@ pub fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => {
-            // Help and version come this way, too, and go to stdout.
+            // Clap returns help and version as errors, for stdout.
             let _ = error.print();
             return if error.use_stderr() { EXIT_USAGE } else { EXIT_OK }.into();
         }
@@ -145,7 +143,7 @@ pub fn main() -> ExitCode {
 fn run_serve(config: Config) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::new()?;
     let served = runtime.block_on(serve::serve(config));
-    // Work that outlived the drain is left to itself; the next instance copes with what it leaves.
+    // Abandons work that outlived the drain; the next instance copes with what it leaves.
     runtime.shutdown_background();
     Ok(served?)
 }

@@ -1,8 +1,7 @@
 //! Loop devices: images as block devices.
 //!
-//! Owns: binding an image to a device, finding and releasing it. Promises: what is bound is asked
-//! of the kernel each time, so devices that a killed process bound are found again. Never: touches
-//! a device of a file that it was not asked about.
+//! Owns: binding an image to a device, finding and releasing it. Promises: asks the kernel each
+//! time, so devices bound by a killed process are found. Never: touches a device of another file.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,22 +13,20 @@ use thiserror::Error;
 
 use crate::tool::{LOSETUP, ToolError};
 
-/// How often another process may take a free device before we do.
+/// Retries if another process takes the free device first.
 const TRIES: u32 = 5;
 
 /// A device that an image is bound to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoopDevice {
     pub device: String,
-    /// As `stat` shows it, of the node and of what is mounted from it.
+    /// The device number, as `stat` shows it for the node and for what is mounted from it.
     pub number: u64,
-    /// Whether nothing can be written through it.
     pub readonly: bool,
-    /// Whether it was released and ends with its last user.
+    /// Whether the kernel releases it with its last user.
     pub going: bool,
 }
 
-/// Why a loop device could not be bound, found or released.
 #[derive(Debug, Error)]
 pub enum LoopError {
     #[error("the loop device of {} cannot be bound or found", image.display())]
@@ -46,7 +43,7 @@ pub fn find(image: &Path) -> Result<Vec<LoopDevice>, LoopError> {
     for line in listed.lines() {
         let fields: Vec<_> = line.split_whitespace().collect();
         let [device, readonly, going] = fields[..] else { continue };
-        // Released in between.
+        // Another process released it meanwhile.
         let Some(number) = number(device)? else { continue };
         let (readonly, going) = (readonly == "1", going == "1");
         loops.push(LoopDevice { device: device.to_owned(), number, readonly, going });
@@ -69,12 +66,12 @@ pub fn bind(image: &Path, readonly: bool) -> Result<String, LoopError> {
     }
 }
 
-/// Lets the device see how large its image has become.
+/// Lets the kernel read the size of the image again.
 pub fn refresh_size(image: &Path, device: &str) -> Result<(), LoopError> {
     losetup(image, ["--set-capacity", device].map(AsRef::as_ref)).map(drop)
 }
 
-/// Releases the device of `image`; at once, or when its last user ends.
+/// Releases a device of `image`, at once or with its last user.
 pub fn release(image: &Path, device: &LoopDevice) -> Result<(), LoopError> {
     if device.going {
         return Ok(());

@@ -1,6 +1,6 @@
-//! What may sit at a plugin's socket without being a plugin.
+//! Servers that are no plugin, at a plugin's socket.
 //!
-//! Owns: being there, and being of no use. Promises: it takes every connection, until SIGTERM or
+//! Owns: a silent server and an HTTP/1 server. Promises: both accept connections until SIGTERM or
 //! SIGINT. Never: answers a call.
 
 use std::io;
@@ -9,21 +9,21 @@ use clap::ValueEnum;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-/// What HTTP/1 servers answer to what they do not understand.
+/// The answer of an HTTP/1 server to a gRPC request.
 const BAD_REQUEST: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-/// Connections that are held open; more are closed at once.
+/// Connections beyond this number are closed at once.
 const HELD_MAX: usize = 256;
 
-/// What is at the endpoint.
+/// What the server at the endpoint speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 pub enum Speech {
     /// The plugin
     #[default]
     Grpc,
-    /// Nobody: connections are taken, and nothing is ever said
+    /// Connections are accepted, and nothing is ever sent
     Nothing,
-    /// A web server of the first kind, which understands no gRPC
+    /// A web server that speaks HTTP/1 only
     Http1,
 }
 
@@ -48,7 +48,7 @@ pub async fn sit(
     }
 }
 
-/// Whoever breaks off has only itself to tell.
+/// A client that disconnects early needs no answer.
 async fn turn_away(mut stream: UnixStream) {
     let mut request = [0; 1024];
     _ = stream.read(&mut request).await;

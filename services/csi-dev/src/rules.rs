@@ -1,8 +1,8 @@
-//! What a CO must never do.
+//! The order of calls that the driver insists on.
 //!
-//! Owns: the rules of order by which the driver refuses a call, as pure functions over a volume's
-//! [`State`]. Promises: shares nothing with `berth-judge`, so the judge finds a mistake made here.
-//! Never: acts, or knows of time.
+//! Owns: the rules by which the driver refuses a call, as pure functions over a volume's [`State`].
+//! Promises: shares nothing with `berth-judge`, so the judge finds mistakes here. Never: acts, or
+//! knows the time.
 //!
 //! The rules are those of CSI's volume lifecycle and of safety rules 1 to 4.
 
@@ -41,16 +41,16 @@ pub enum OrderRule {
     OverlappingNodeCalls,
 }
 
-/// A rule that a call broke, with the facts for its caller.
+/// A broken rule, with the facts for its caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     pub rule: OrderRule,
-    /// What is in the way, and what to do first.
+    /// What prevents the call, and what to do first.
     pub message: String,
 }
 
 impl OrderRule {
-    /// The code that CSI answers a violation with.
+    /// CSI's code for a violation.
     pub fn code(self) -> Code {
         match self {
             Self::OverlappingControllerCalls | Self::OverlappingNodeCalls => Code::Aborted,
@@ -90,9 +90,8 @@ pub fn check_attach(
     })
 }
 
-/// Checks a use on a node against those on other nodes: a stage, which writes nothing by itself (so
-/// `readonly`), or a publication. Where volumes are attached, [`check_attach`] comes first; where
-/// they are not, this is the only guard.
+/// Checks a stage or publication against uses on other nodes. A stage writes nothing by itself, so
+/// it is `readonly`. Without attachments this is the only check.
 pub fn check_use(
     state: &State,
     node: &str,
@@ -133,7 +132,7 @@ impl NodeAccess<'_> {
     }
 }
 
-/// Whether `wanted` may stand beside the access of other nodes.
+/// Whether `wanted` is compatible with the access of other nodes.
 fn check_sharing<'a>(
     existing: impl Iterator<Item = NodeAccess<'a>>,
     wanted: &NodeAccess<'_>,
@@ -159,8 +158,8 @@ fn check_sharing<'a>(
     Ok(())
 }
 
-/// Checks the end of an attachment. `running` is the node's call for the volume that is in flight.
-/// What a fenced node has is no reason against it.
+/// Checks a detach. `running` is the call about the volume that is in flight on the node. Uses of a
+/// fenced node are no obstacle.
 pub fn check_detach(
     state: &State,
     node: &str,
@@ -227,7 +226,7 @@ pub fn check_publish(state: &State, node: &str, given: &str) -> Result<(), Viola
     )))
 }
 
-/// A call while another one for the volume was in flight, and its caller waited.
+/// The violation of a call while another call was in flight and its caller waited.
 pub fn overlap(node: Option<&str>, running: &RunningCall) -> Violation {
     let rule = match node {
         Some(_) => OrderRule::OverlappingNodeCalls,
@@ -312,7 +311,7 @@ mod tests {
 
     #[test]
     fn exclusive_use_where_nothing_is_attached() {
-        // Staged, published, or perhaps so: each is a use.
+        // Each is a use, settled or not.
         let mut published = State::default();
         publish_at(&mut published, "/t", false);
         for state in [staged_at("/s", true), staged_at("/s", false), published] {
@@ -331,7 +330,7 @@ mod tests {
         assert_eq!(check_use(&state, "n2", MultiNodeSingleWriter, true), Ok(()));
         let writer = check_use(&state, "n2", MultiNodeSingleWriter, false);
         assert_broken(writer, OrderRule::SecondWriter, "n1");
-        // What is attached for reading cannot be published for writing, whatever was asked.
+        // A read-only attachment makes every publication read-only.
         let mut state = attached_to(&[
             ("n1", MultiNodeSingleWriter, true),
             ("n2", MultiNodeSingleWriter, false),
@@ -344,7 +343,7 @@ mod tests {
     fn detach_before_unstage() {
         let rule = OrderRule::DetachBeforeUnstage;
         assert_eq!(check_detach(&State::default(), "n1", None), Ok(()));
-        // A stage that may be there counts as one that is.
+        // An unsettled stage counts.
         for settled in [true, false] {
             let state = staged_at("/s", settled);
             assert_eq!(check_detach(&state, "n2", None), Ok(()), "another node");

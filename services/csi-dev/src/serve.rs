@@ -1,8 +1,8 @@
 //! `berth-csi-dev serve`: one instance, from its start to its end.
 //!
-//! Owns: putting the parts together, and draining them. Promises: the socket is there only once
-//! everything behind it is ready; SIGTERM and SIGINT let running calls end. Never: waits longer
-//! than [`DRAIN`] for them.
+//! Owns: building an instance, and draining it. Promises: the socket exists only while everything
+//! behind it is ready. SIGTERM and SIGINT let running calls end, for up to [`DRAIN`]. Never: does
+//! the work of a call.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,10 +30,10 @@ use crate::log::Recorder;
 use crate::mute::{self, Speech};
 use crate::socket::{self, SocketError};
 
-/// How long running calls may take to end after SIGTERM.
+/// How long running calls may take after SIGTERM.
 pub const DRAIN: Duration = Duration::from_secs(10);
 
-/// What an instance needs.
+/// The settings of an instance.
 #[derive(Args, Debug)]
 #[command(after_help = PARAMETERS_HELP)]
 pub struct Config {
@@ -73,7 +73,6 @@ VolumeParameters of CreateVolume:
 Mutable parameters: tier=gold|silver|bronze, iops=1..1000000
 VolumeParameters of CreateSnapshot: ready-after-ms=0..60000, until it is ready to use
 Images need losetup (util-linux), mkfs.ext4 (e2fsprogs) and, for xfs, mkfs.xfs (xfsprogs).";
-/// Why an instance did not serve.
 #[derive(Debug, Error)]
 pub enum ServeError {
     #[error("the backend cannot be used")]
@@ -145,7 +144,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// An instance that is ready to serve.
+/// Builds an instance, after recovery of its node.
 fn build(config: Config) -> Result<Driver, ServeError> {
     let Config { profile, backend, log, faults, .. } = config;
     let backend = Backend::open(backend)?;

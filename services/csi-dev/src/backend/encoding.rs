@@ -25,7 +25,7 @@ pub fn encode(id: &str) -> Option<String> {
     for byte in id.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
-            // Never first: not `.`, not `..`, no hidden file.
+            // A name begins neither with `.` nor with `..`.
             b'.' if !name.is_empty() => name.push('.'),
             _ => _ = write!(name, "%{byte:02X}"),
         }

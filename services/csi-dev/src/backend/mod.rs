@@ -1,8 +1,8 @@
 //! The directory that all instances of the driver share: the "storage system".
 //!
-//! Owns: the layout below its root, and every file in it. Promises: a process killed at any point
-//! leaves either the old or the new content of a file, and no lock; changes of one volume by
-//! several instances come one after the other. Never: mounts, or decides whether a call is allowed.
+//! Owns: the layout below its root, and every file in it. Promises: a killed process leaves the old
+//! or the new content of a file, and no lock. Changes of one volume by several instances are
+//! serialized. Never: mounts, or decides whether a call is allowed.
 //!
 //! ```text
 //! volumes/<id>/meta.json     what the volume is; it exists once this does

@@ -23,9 +23,9 @@ use crate::lock::{LockedFile, try_lock};
 /// of a shared volume go to different instances and are independent of each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CallSlot {
-    /// All controller calls for the volume.
+    /// All controller calls about the volume.
     Controller,
-    /// All node calls for the volume on this node.
+    /// All node calls about the volume on this node.
     Node(String),
 }
 
@@ -38,13 +38,13 @@ pub struct RunningCall {
     pub seq: u64,
     /// When it began, in microseconds since 1970.
     pub since_us: u64,
-    /// Whether its caller no longer waits for the answer: the deadline passed, it cancelled, or it
-    /// died. CSI lets a CO call again then; the plugin may answer ABORTED.
+    /// Whether its caller left: the deadline passed, the caller cancelled, or it died. CSI then
+    /// allows the CO to call again, and the plugin to answer ABORTED.
     #[serde(default)]
     pub caller_gone: bool,
 }
 
-/// A held slot. Dropping it ends the call for all other instances.
+/// A held slot. Dropping it frees the slot for all instances.
 #[derive(Debug)]
 pub struct HeldSlot {
     held: LockedFile,
@@ -73,8 +73,8 @@ impl CallSlot {
         }
     }
 
-    /// Enters the slot below the directory `calls`, or says who is in it.
-    /// The caller holds the volume's lock, so that [`Self::running`] never stands in the way.
+    /// Takes the slot in the directory `calls`, or returns the call that has it. The caller holds
+    /// the volume's lock, so that no [`Self::running`] has the slot for a moment.
     pub(super) fn enter(
         &self,
         calls: &Path,
@@ -99,7 +99,7 @@ impl CallSlot {
         Ok(Ok(HeldSlot { held }))
     }
 
-    /// Who is in the slot now. The caller holds the volume's lock.
+    /// The call that has the slot. The caller holds the volume's lock.
     pub(super) fn running(&self, calls: &Path) -> Result<Option<RunningCall>, BackendError> {
         let path = self.path(calls)?;
         if !fs::exists(&path).map_err(|source| BackendError::io("look for", &path, source))? {
@@ -118,9 +118,9 @@ impl fmt::Display for RunningCall {
 }
 
 impl HeldSlot {
-    /// Notes that nobody waits for this call any more.
+    /// Marks the call: its caller left.
     pub fn caller_gone(&self) -> io::Result<()> {
-        // One byte, so that no reader can see it half written.
+        // A write of one byte is never seen half done.
         self.held.file().write_all_at(CALLER_GONE, 0)
     }
 }
@@ -164,8 +164,8 @@ mod tests {
         assert!(slot.enter(dir.path(), &call(5)).unwrap().is_ok());
     }
 
-    /// Found by chaos: a call was refused as if the one before it had not been answered, because
-    /// another call was just starting `losetup`, whose child has a copy of every handle.
+    /// Found by chaos: another call was starting `losetup`, whose child had a copy of every file
+    /// handle, so a slot stayed locked after its call was answered.
     #[test]
     fn a_lane_is_free_also_while_a_child_has_a_copy_of_its_handle() {
         let dir = tempfile::tempdir().unwrap();

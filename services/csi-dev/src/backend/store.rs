@@ -1,7 +1,7 @@
 //! The shared directory: volumes and nodes in it.
 //!
-//! Owns: finding, making and listing volumes; what is known of nodes. Promises: a call that was
-//! killed is completed by the next one. Never: locks two volumes at once.
+//! Owns: finding, creating and listing volumes and nodes. Promises: the next call completes a
+//! killed one. Never: locks two volumes at once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,9 @@ pub struct Backend {
     pub(super) root: PathBuf,
 }
 
-/// What came of provisioning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Provisioned {
-    /// There is a new volume.
     Made,
-    /// The same volume was there already.
     Existed,
 }
 
@@ -46,19 +43,19 @@ pub enum ProvisionError {
 }
 
 impl Backend {
-    /// Uses the directory `root`, which is made when missing.
+    /// Opens the directory `root`. Creates it if it is missing.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, BackendError> {
         let backend = Self { root: root.into() };
         for dir in ["volumes", "snapshots", "groups", "nodes"] {
             file::make_dir(&backend.root.join(dir))?;
         }
-        // Mounts are recognised and reported by their whole path.
+        // Mounts are compared by their absolute path.
         let root = fs::canonicalize(&backend.root)
             .map_err(|source| BackendError::io("resolve", &backend.root, source))?;
         Ok(Self { root })
     }
 
-    /// Makes a volume, or finds it made. A call killed half-way is completed by the next.
+    /// Creates a volume, or returns that it exists. Completes a killed call.
     pub fn provision(&self, meta: &Meta) -> Result<Provisioned, ProvisionError> {
         match self.make_volume(meta, None)? {
             None => Ok(Provisioned::Made),
@@ -67,8 +64,8 @@ impl Backend {
         }
     }
 
-    /// Makes a volume, with the content in the directory `from` where given, or returns what is there already.
-    /// The caller holds the lock of what it is made from.
+    /// Creates a volume, with a copy of the content in `from` if given. Returns the existing volume
+    /// if there is one. The caller holds the lock of the source.
     pub fn make_volume(
         &self,
         meta: &Meta,
@@ -77,12 +74,12 @@ impl Backend {
         Volume::make(self.volume_dir(&meta.volume_id)?, meta, from)
     }
 
-    /// Clears what killed calls left of the volume called `id`, unless it exists.
+    /// Removes what killed calls left of the volume `id`, unless the volume exists.
     pub fn clear_leftovers(&self, id: &str) -> Result<(), BackendError> {
         self.volume_dir(id).map_or(Ok(()), |dir| Volume::clear_leftovers(&dir))
     }
 
-    /// The volume called `id`, if there is one. An id that no volume can have names none.
+    /// The volume called `id`. `None` also for an id that no volume can have.
     pub fn volume(&self, id: &str) -> Result<Option<Volume>, BackendError> {
         match self.volume_dir(id) {
             Ok(dir) => Volume::open(dir),
@@ -100,28 +97,26 @@ impl Backend {
         Ok(volumes)
     }
 
-    /// Waits until no other instance counts attachments over all volumes, and keeps others out.
-    /// Taken before the lock of a volume, never after.
+    /// The lock for counting over all volumes. Taken before the lock of a volume, never after.
     pub fn lock(&self) -> Result<Lock, BackendError> {
         Ok(Lock::wait(&self.root.join("lock"))?)
     }
 
-    /// Makes a node known, so that volumes can be attached to it.
+    /// Records a node, so that volumes can be attached to it.
     pub fn register_node(&self, node: &NodeRecord) -> Result<(), BackendError> {
         let path = self.node_file(&node.node_id).ok_or(BackendError::Id)?;
         let _lock = self.lock()?;
-        // An instance that starts lifts no fence.
+        // A starting instance does not lift a fence.
         let fenced = file::read::<NodeRecord>(&path)?.is_some_and(|known| known.fenced);
         file::replace(&path, &NodeRecord { fenced, ..node.clone() })
     }
 
-    /// Fences a node, or lifts its fence: what an administrator does at the storage itself. While
-    /// it stands, the node stages and publishes nothing; and what it has staged and published by
-    /// then is [`cut`](super::NodeUse::cut) off, and stays so when the fence is lifted.
+    /// Fences a node, or lifts its fence, as an administrator does at the storage. While it is
+    /// fenced, the node stages and publishes nothing. Its existing uses are
+    /// [`cut`](super::NodeUse::cut), and stay so after the fence is lifted.
     ///
-    /// This is the storage's books, not its disks: a workload could go on writing. Answers where
-    /// the node has an ext4, which is to be aborted: mounted beside another node's, it would be
-    /// damaged.
+    /// This changes records only: a workload could still write. Returns the staging paths of ext4
+    /// file systems of the node. The caller aborts those: two nodes that mount one ext4 damage it.
     pub fn fence(&self, id: &str, fenced: bool) -> Result<Vec<PathBuf>, BackendError> {
         let path = self.node_file(id).ok_or(BackendError::Id)?;
         {
@@ -143,17 +138,16 @@ impl Backend {
         Ok(mounted)
     }
 
-    /// Whether the storage takes nothing from a node.
     pub fn is_fenced(&self, id: &str) -> Result<bool, BackendError> {
         Ok(self.node(id)?.is_some_and(|node| node.fenced))
     }
 
-    /// The node called `id`, if an instance ever served it.
+    /// The node called `id`, if an instance has ever served it.
     pub fn node(&self, id: &str) -> Result<Option<NodeRecord>, BackendError> {
         self.node_file(id).map_or(Ok(None), |path| file::read(&path))
     }
 
-    /// All nodes that an instance ever served, ordered by id.
+    /// All nodes that an instance has ever served, ordered by id.
     pub fn nodes(&self) -> Result<Vec<NodeRecord>, BackendError> {
         let mut nodes: Vec<NodeRecord> = Vec::new();
         for path in self.all_in("nodes")? {
@@ -165,7 +159,7 @@ impl Backend {
         Ok(nodes)
     }
 
-    /// How many bytes free the file system has that all this lies on.
+    /// The free bytes of the file system below the backend.
     pub fn free_bytes(&self) -> Result<i64, BackendError> {
         let failed = |errno: Errno| BackendError::io("measure", &self.root, errno.into());
         let free = statvfs(&self.root).map_err(failed)?;
@@ -177,7 +171,7 @@ impl Backend {
         Ok(self.root.join("volumes").join(encoding::encode(id).ok_or(BackendError::Id)?))
     }
 
-    /// The paths of everything of one kind.
+    /// The paths of all entries of one kind.
     pub(super) fn all_in(&self, kind: &str) -> Result<Vec<PathBuf>, BackendError> {
         let dir = self.root.join(kind);
         let paths =

@@ -1,9 +1,8 @@
-//! The life of any call.
+//! What happens around the work of a call.
 //!
-//! Owns: what happens around the work of a call: its beginning in the log, its slot, its end in the
-//! log; its faults are applied in `sabotage`. Promises: once begun, a call runs to its end, also
-//! when its caller leaves meanwhile; its end is in the log, and its slot free, before it is
-//! answered. Never: knows what a call is about.
+//! Owns: the beginning in the log, the slot, and the end in the log; `sabotage` applies faults.
+//! Promises: a call runs to its end even if its caller leaves. Before the answer is sent, the end
+//! is in the log and the slot is free. Never: knows what a call is about.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +33,7 @@ impl Driver {
         else {
             return Ok(());
         };
-        // A message's JSON has all its fields, also the empty ones.
+        // The JSON of a message has all its fields, even empty ones.
         let takes_secrets =
             serde_json::to_value(request).is_ok_and(|all| all["secrets"].is_object());
         let mut is_given = false;
@@ -46,8 +45,7 @@ impl Driver {
         Err(Refusal::new(Code::Unauthenticated, message))
     }
 
-    /// Serves one call: does `work`, which may block, and everything around it. Refuses the call
-    /// while an ability that it needs is off.
+    /// Serves one call. `work` may block. Refuses the call while an ability that it needs is off.
     pub(super) async fn serve<R: Unary>(
         self: &Arc<Self>,
         needs: &'static [Ability],
@@ -68,7 +66,7 @@ impl Driver {
         };
         let caller = Arc::new(Caller::default());
         let task = run(Arc::clone(self), call, secrets, Arc::clone(&caller), work);
-        // A task of its own: dropping this future, when the caller leaves, must not stop the work.
+        // A separate task: if the caller leaves, this future is dropped, and the work must go on.
         let task = tokio::spawn(task);
         let waiting = CallerGuard { driver: Arc::clone(self), caller };
         let answer = match task.await {
@@ -80,7 +78,7 @@ impl Driver {
         answer
     }
 
-    /// Writes the beginning of the call, enters its slot, and asks what befalls it.
+    /// Logs the beginning of the call, takes its slot and looks up its faults.
     fn begin(
         &self,
         call: LoggedCall,
@@ -102,11 +100,11 @@ impl Driver {
         Ok((begin, faults))
     }
 
-    /// Takes the slot of the call, if it has one.
+    /// Takes the slot of the call, if calls of its kind have one.
     fn take_slot(&self, begin: &CallBegin) -> Result<Option<HeldSlot>, Refusal> {
         let slot = CallSlot::of_call(begin.call.rpc, self.node_id());
         let (Some(slot), Some(id)) = (slot, &begin.call.volume_id) else { return Ok(None) };
-        // Where there is no volume there is nothing to protect; the work will say so.
+        // A missing volume needs no protection; the work will answer NOT_FOUND.
         let Some(volume) = self.backend.volume(id)? else { return Ok(None) };
         let mine = RunningCall {
             rpc: begin.call.rpc,
@@ -120,7 +118,7 @@ impl Driver {
             Err(running) => running,
         };
         if running.caller_gone {
-            // Not the CO's fault: it no longer waits for that call, so it may ask again.
+            // No violation: the CO no longer waits for that call.
             let message = format!("volume {id:?}: {running} is not done yet; ask again later");
             return Err(Refusal::new(Code::Aborted, message));
         }
@@ -129,7 +127,7 @@ impl Driver {
     }
 }
 
-/// Runs one call from its beginning to its end. `None` is an answer that gets lost.
+/// Runs one call from beginning to end. `None` means that the answer is to be lost.
 async fn run<R: Serialize + Any + Default + Send>(
     driver: Arc<Driver>,
     call: LoggedCall,
@@ -152,7 +150,7 @@ async fn run<R: Serialize + Any + Default + Send>(
     let (outcome, answer) = settle(sabotaged, &secrets);
     let end = move || {
         let logged = driver.recorder.end(begin, outcome);
-        // Only now: the next call must not begin before this one has ended.
+        // After the log: the next call must not begin before this end.
         caller.lock().slot = None;
         logged
     };
@@ -164,7 +162,7 @@ async fn run<R: Serialize + Any + Default + Send>(
     }
 }
 
-/// What is logged of a result, and what is answered.
+/// Splits a result into its log entry and its answer.
 fn settle<R: Serialize>(
     sabotaged: SabotagedResult<R>,
     secrets: &Secrets,
@@ -193,7 +191,7 @@ fn not_logged(error: std::io::Error) -> Status {
     Status::internal(format!("the call log cannot be written: {error}"))
 }
 
-/// Counts a call as in flight while it lives.
+/// Counts a call as in flight until it is dropped.
 struct InFlightGuard {
     count: watch::Sender<usize>,
 }
@@ -211,15 +209,14 @@ impl Drop for InFlightGuard {
     }
 }
 
-/// What the two sides of a call share: the task that runs it, and the future its caller waits on.
+/// Shared by the task that runs a call and the future that its caller waits on.
 #[derive(Default)]
 struct Caller(Mutex<CallerState>);
 
 #[derive(Default)]
 struct CallerState {
-    /// The call's number, once it began.
+    /// The number of the call; `None` before its beginning.
     seq: Option<u64>,
-    /// The slot it is in, from its beginning to its end.
     slot: Option<HeldSlot>,
     answered: bool,
     gone: bool,
@@ -232,9 +229,9 @@ impl Caller {
 }
 
 impl CallerState {
-    /// Notes, for the next call and for the log, that nobody waits for this one.
+    /// Marks the call in its slot and in the log: its caller left.
     fn note_gone(&self, recorder: &Recorder) {
-        // Where that fails, the next call is told of a waiting caller, which is the safe side.
+        // If this fails, the next call sees a waiting caller, which is the safe side.
         if let Some(slot) = &self.slot {
             _ = slot.caller_gone();
         }
@@ -244,7 +241,7 @@ impl CallerState {
     }
 }
 
-/// Lives while the caller waits. Dropped before there is an answer, it notes that the caller left.
+/// Dropped before the answer, it records that the caller left.
 struct CallerGuard {
     driver: Arc<Driver>,
     caller: Arc<Caller>,
@@ -255,7 +252,7 @@ impl Drop for CallerGuard {
         let mut caller = self.caller.lock();
         if !caller.answered {
             caller.gone = true;
-            // Two short writes, right here: a call that follows at once has to see them.
+            // Synchronously, so that the next call sees the marks.
             caller.note_gone(&self.driver.recorder);
         }
     }

@@ -1,9 +1,9 @@
 //! Snapshots of several volumes at once.
 //!
-//! Owns: the work of the group controller service. Promises: a group is there as a whole or not at all: it is
-//! noted before its first member is taken and until its last one is gone. Never: takes one of
-//! volumes that may be written to meanwhile: copies made one after the other would not be of one
-//! moment.
+//! Owns: the work of the group controller service. Promises: a group exists completely or not at
+//! all. It is recorded before its first member is taken and until its last member is removed.
+//! Never: snapshots volumes that may be written to: the copies are made one after the other and
+//! would be of different moments.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ pub(super) fn create(
     let group = match driver.backend.group(&group_id)? {
         Some(group) if group.members != members => return Err(exists_otherwise(&group)),
         Some(group) if group.whole => return answer_created(driver, &group),
-        // A killed call began it, or began to delete it.
+        // A killed call began to create or to delete it.
         Some(_) | None => {
             GroupMeta { group_id, created_us: answer::now_us(), members, whole: false }
         }
@@ -72,7 +72,7 @@ pub(super) fn create(
     answer_created(driver, &group)
 }
 
-/// Takes a snapshot of each volume while none of them can be put to use.
+/// Takes a snapshot of each volume, under the locks of all of them.
 fn take(
     driver: &Driver,
     group: &GroupMeta,
@@ -81,7 +81,7 @@ fn take(
     ready_after_ms: u64,
 ) -> Result<(), Refusal> {
     let mut volumes: Vec<_> = volumes.iter().collect();
-    // Always in this order, and each once: no two calls wait for each other.
+    // Sorted, and each volume once, so that two calls cannot deadlock.
     volumes.sort_by_key(|volume| &volume.meta().volume_id);
     volumes.dedup_by_key(|volume| &volume.meta().volume_id);
     let mut kept = Vec::new();
@@ -94,7 +94,7 @@ fn take(
         let Some(snapshot_id) = group.members.get(&volume.meta().volume_id) else { continue };
         let meta = snapshot::describe(volume, snapshot_id.clone(), name, ready_after_ms);
         let group_id = Some(group.group_id.clone());
-        // What a killed call took is of another moment.
+        // A snapshot of a killed call is of another moment.
         driver.backend.remove_snapshot(snapshot_id)?;
         let meta = SnapshotMeta { group_id, created_us: group.created_us, ..meta };
         driver.backend.take_snapshot(volume, &meta)?;
@@ -197,7 +197,7 @@ pub(super) fn delete(
     Ok(DeleteVolumeGroupSnapshotResponse {})
 }
 
-/// Refuses ids that are not those of the group's members, each and all of them.
+/// Refuses snapshot ids other than exactly those of the group.
 fn check_members(group: &GroupMeta, given: &[String]) -> Result<(), Refusal> {
     let mut given: Vec<_> = given.iter().collect();
     let mut members: Vec<_> = group.members.values().collect();

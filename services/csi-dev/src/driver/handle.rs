@@ -1,15 +1,15 @@
-//! Ids, made from names.
+//! Ids of volumes and snapshots.
 //!
-//! Owns: the one mapping from the CO's names to ids. Promises: the same name gives the same id, so
-//! a call that was killed is found again by its repetition; an id is no name, and has at most 128
-//! bytes (CSI, size limits). Never: looks whether it exists.
+//! Owns: the mapping from the CO's names to ids. Promises: the same name gives the same id, so a
+//! repeated call finds what a killed call made. An id has at most 128 bytes (CSI, size limits).
+//! Never: checks whether the id exists.
 
 use crate::backend::encoding::digest;
 
-/// The longest string that CSI wants to be passed.
+/// CSI, size limits: the longest string without another limit.
 const LONGEST_BYTES: usize = 128;
 
-/// The id of what is called `name` on `node`; no node where all instances share all.
+/// The id for `name`; with `--bound`, on `node`.
 pub(super) fn make_id(kind: &str, node: Option<&str>, name: &str) -> String {
     let plain = match node {
         Some(node) => format!("{kind}-{node}-{name}"),

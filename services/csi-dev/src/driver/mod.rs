@@ -1,9 +1,9 @@
 //! The driver: one instance, serving one node, of a CSI plugin on directories and images.
 //!
 //! Owns: what each call does, one file per pair of calls that undo each other. Promises: every call
-//! is logged, is idempotent, and is survived by the next when its process is killed at any point;
-//! what a CO must never do is refused and recorded; what is switched off is neither advertised nor
-//! answered. Never: deletes or moves a volume's data, but in `DeleteVolume`.
+//! is logged and idempotent, and the next call copes if its process is killed at any point. Calls
+//! that break a rule of order are refused and logged. An ability that is switched off is neither
+//! advertised nor served. Never: deletes or moves a volume's data, except in `DeleteVolume`.
 //!
 //! ```text
 //! services    one row for each RPC: its ability and its function
@@ -65,7 +65,6 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// An instance on `backend` that logs to `recorder` and suffers `faults`.
     pub fn new(profile: Profile, backend: Backend, recorder: Recorder, faults: Faults) -> Self {
         Self { profile, backend, recorder, faults, in_flight: watch::Sender::new(0) }
     }
@@ -74,9 +73,9 @@ impl Driver {
         &self.profile
     }
 
-    /// Waits until no call is in flight, also none whose caller has left.
+    /// Waits until no call is in flight, even of a caller that left.
     pub async fn idle(&self) {
-        // Fails only when the sender is gone, and it is ours.
+        // Fails only if the sender is dropped, and the driver owns it.
         let _ = self.in_flight.subscribe().wait_for(|in_flight| *in_flight == 0).await;
     }
 
@@ -91,7 +90,7 @@ impl Driver {
         Ok(volume)
     }
 
-    /// Refuses, where instances are bound to their nodes, what another node has.
+    /// With `--bound`: refuses what belongs to another node.
     fn check_home(&self, id: &str, node: Option<&str>) -> Result<(), Refusal> {
         if self.is_home(node) {
             return Ok(());
@@ -105,7 +104,7 @@ impl Driver {
         Err(Refusal::new(Code::NotFound, message))
     }
 
-    /// Whether this instance may know of what `node` has.
+    /// Whether this instance serves volumes of `node`.
     fn is_home(&self, node: Option<&str>) -> bool {
         !self.profile.bound || node.is_none_or(|node| node == self.node_id())
     }
@@ -139,12 +138,12 @@ impl Driver {
         Err(Refusal::new(code, message))
     }
 
-    /// Refuses a volume that is not to be reached from this node.
+    /// Refuses a volume that this node cannot reach.
     fn check_reach(&self, volume: &Volume) -> Result<(), Refusal> {
         check_reach(volume.meta(), self.node_id(), &self.profile.topology())
     }
 
-    /// Refuses what the storage does not take from this node.
+    /// Refuses while the node is fenced.
     fn check_fence(&self, volume_id: &str) -> Result<(), Refusal> {
         let node = self.node_id();
         if !self.backend.is_fenced(node)? {
@@ -158,12 +157,12 @@ impl Driver {
         self.profile.has(ability)
     }
 
-    /// What a CO has to hand from `ControllerPublishVolume` to the calls on the node.
+    /// What a CO must pass from `ControllerPublishVolume` to the node calls.
     fn publish_context(&self, attachment: &Attachment) -> BTreeMap<String, String> {
         if self.profile.no_publish_context {
             return BTreeMap::new();
         }
-        // Differs from one attachment to the next, as a device path may.
+        // A new value for each attachment, as a device path may be.
         BTreeMap::from([(self.device_key(), format!("disk-{}", attachment.number))])
     }
 
@@ -171,8 +170,8 @@ impl Driver {
         format!("{}/device", self.profile.driver_name)
     }
 
-    /// Refuses a call on this node unless the volume is attached here (where it has to be) and the
-    /// call brings what the attaching call gave. Returns the attachment, if there are any.
+    /// Refuses a node call while the volume is not attached here, or if the call does not bring the
+    /// publish context. Returns the attachment; `None` for a plugin that does not attach.
     fn check_attached<'a>(
         &self,
         meta: &Meta,
@@ -207,7 +206,7 @@ impl Driver {
     }
 }
 
-/// Refuses a volume that is not to be reached from a node that is there.
+/// Refuses a volume that `node`, with these segments, cannot reach.
 fn check_reach(meta: &Meta, node: &str, there: &Segments) -> Result<(), Refusal> {
     if topology::is_within(there, &meta.topology) {
         return Ok(());
@@ -226,7 +225,7 @@ fn unknown(id: &str) -> Refusal {
     Refusal::new(Code::NotFound, message)
 }
 
-/// Changes a volume's state in one step.
+/// Changes a volume's state under its lock.
 fn update_state(volume: &Volume, change: impl FnOnce(&mut State)) -> Result<(), BackendError> {
     let locked = volume.lock()?;
     let mut state = locked.state()?;

@@ -1,7 +1,7 @@
 //! Why a call fails.
 //!
-//! Owns: the code and message of a failed call, and what the log has to say about it. Promises: the
-//! message is one line and names the volume. Never: carries a secret.
+//! Owns: code and message of a failed call, and its entry in the log. Promises: the message is one
+//! line and names the volume. Never: has a secret.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -35,31 +35,31 @@ impl Refusal {
         Self { code, message: message.into(), effect, violation, fault }
     }
 
-    /// A failure in the midst of changing something.
+    /// A failure in the middle of a change.
     pub fn uncertain(message: impl Into<String>) -> Self {
         Self { effect: CallEffect::Unknown, ..Self::new(Code::Internal, message) }
     }
 
-    /// The same failure, but something was changed before it.
+    /// The same failure after an earlier step of the call made a change.
     #[must_use]
     pub fn midway(self) -> Self {
         Self { effect: CallEffect::Unknown, ..self }
     }
 
-    /// A call that its caller must never make.
+    /// A call that breaks a rule of order.
     pub fn violation(volume_id: &str, violation: Violation) -> Self {
         let Violation { rule, message } = violation;
         let message = format!("volume {volume_id:?}: {message}");
         Self { violation: Some(rule), ..Self::new(rule.code(), message) }
     }
 
-    /// A call that a test has doomed before its work.
+    /// A planted fault before the work.
     pub fn planted_before(code: Code) -> Self {
         let fault = Some(FaultMark::Before);
         Self { fault, ..Self::new(code, "planted fault: nothing was done") }
     }
 
-    /// A call that a test has doomed after its work, which went like this.
+    /// A planted fault after the work, whose true result was `result`.
     pub fn planted_after<R>(code: Code, result: Result<R, Self>) -> Self {
         let (effect, violation) = match result {
             Ok(_) => (CallEffect::Done, None),
@@ -70,7 +70,7 @@ impl Refusal {
         Self { effect, violation, fault, ..Self::new(code, message) }
     }
 
-    /// Somebody is at work where this call would be, or has removed it.
+    /// Another process holds the lock, or removed what it protects.
     fn lock(error: &LockError, message: String) -> Self {
         match error {
             LockError::Held { .. } => Self { code: Code::Aborted, ..Self::uncertain(message) },
@@ -79,7 +79,6 @@ impl Refusal {
         }
     }
 
-    /// A program of the system that is missing, or failed.
     pub fn tool(error: &ToolError, message: String) -> Self {
         match error {
             ToolError::Missing { .. } => Self::new(Code::FailedPrecondition, message),
@@ -88,7 +87,6 @@ impl Refusal {
         }
     }
 
-    /// A mount that could not be made or undone for this volume.
     pub fn mount(volume_id: &str, error: &MountError) -> Self {
         let message = format!("volume {volume_id:?}: {}", chain(error));
         match error {

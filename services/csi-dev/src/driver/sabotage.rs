@@ -76,7 +76,7 @@ async fn apply_delay(driver: &Arc<Driver>, fault: &Fault) {
     }
     if fault.crash {
         _ = kill(Pid::this(), Signal::SIGKILL);
-        // Nothing comes after it.
+        // SIGKILL may arrive a moment later.
         std::future::pending::<()>().await;
     }
 }

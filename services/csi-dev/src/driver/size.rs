@@ -1,7 +1,7 @@
-//! How large volumes are.
+//! The size of volumes.
 //!
-//! Owns: choosing a size within a CO's range. Promises: what is outside of what is possible is
-//! refused with the bounds. Never: looks at what is free.
+//! Owns: choosing a size within a CO's range. Promises: a refusal names the possible bounds. Never:
+//! checks the free space.
 
 use berth_csi::Code;
 use berth_csi::v1::CapacityRange;
@@ -11,12 +11,12 @@ use crate::backend::content::BLOCK_BYTES;
 use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
 
-/// The size of a volume that nobody said anything about.
+/// The default size.
 const USUAL_BYTES: i64 = 1 << 30;
-/// The largest size; it costs nothing until it is written to.
+/// The largest size. Images are sparse, so it costs nothing.
 pub(crate) const LARGEST_BYTES: i64 = 1 << 44;
 
-/// The smallest size of a volume of this kind.
+/// The smallest size of this kind of volume.
 pub(crate) fn smallest(backing: Backing, fs: Option<FsType>) -> i64 {
     match backing {
         Backing::Directory => 1,
@@ -37,7 +37,7 @@ pub(crate) fn choose(
     fit(round_up(wanted, step), limit, least)
 }
 
-/// The size of a volume that is to become larger; no smaller than it is.
+/// The size after an expansion. Never smaller than before.
 pub(crate) fn choose_grown(meta: &Meta, range: Option<&CapacityRange>) -> Result<i64, Refusal> {
     let (required, limit) = bounds(range)?;
     let wanted = if required > meta.capacity_bytes {
@@ -48,12 +48,12 @@ pub(crate) fn choose_grown(meta: &Meta, range: Option<&CapacityRange>) -> Result
     fit(wanted, limit, meta.capacity_bytes)
 }
 
-/// Whether a volume of this size is what the CO asks for.
+/// Whether this size satisfies the range.
 pub(crate) fn is_within(bytes: i64, range: Option<&CapacityRange>) -> bool {
     bounds(range).is_ok_and(|(required, limit)| (required..=limit).contains(&bytes))
 }
 
-/// What is required at least, and allowed at most.
+/// The required size and the limit, in bytes.
 fn bounds(range: Option<&CapacityRange>) -> Result<(i64, i64), Refusal> {
     let Some(&CapacityRange { required_bytes: required, limit_bytes: limit }) = range else {
         return Ok((0, i64::MAX));

@@ -5,72 +5,70 @@
 use berth_csi::{Code, Rpc};
 use serde::{Deserialize, Serialize};
 
-/// A fault. It may delay a call, and do one thing more to it: answer with a code, hang, crash, lose
-/// the answer, or make it wrong. Of those that fit a call, the first that is not used up is taken,
-/// one for before and one for after.
+/// A fault delays a call, and does at most one thing more: answer with a code, hang, crash, lose
+/// the answer, or make it wrong. A call takes the first fault that matches and is not used up, one
+/// before and one after its work.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fault {
-    /// Which calls; `None` means all.
+    /// `None` matches all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpc: Option<Rpc>,
-    /// About which volume; `None` means any, and calls about none.
+    /// `None` matches calls about any volume or none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// Before or after the call has done its work. An answer is lost or wrong always after.
+    /// Before or after the work of the call. Lost and wrong answers are always after.
     pub when: FaultSide,
-    /// How long the call stands still, in milliseconds.
+    /// Delay in milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub delay_ms: u64,
-    /// What it then answers; `None` means that it goes on as if nothing had been.
+    /// The code of the answer; `None` lets the call go on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<Code>,
-    /// It stands still until this fault is taken away, or the process ends.
+    /// The call hangs until this fault is removed from the file.
     #[serde(skip_serializing_if = "is_default")]
     pub hang: bool,
     /// The process kills itself by SIGKILL.
     #[serde(skip_serializing_if = "is_default")]
     pub crash: bool,
-    /// The work is done, and the caller waits in vain for an answer.
+    /// The work is done, and the answer is never sent.
     #[serde(skip_serializing_if = "is_default")]
     pub lose_answer: bool,
-    /// The answer is wrong in this small way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wrong: Option<WrongAnswer>,
-    /// How many calls it hits, per instance; `None` means all.
+    /// The number of hits per instance; `None` means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
-    /// The share of the calls that fit which it hits, 0 to 1; `None` means all.
+    /// The share of matching calls that are hit, 0 to 1; `None` means all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
-    /// Which calls these are: the same seed hits the same calls, counted in the order they came.
+    /// Chooses the share: the same seed hits the same calls, counted in order of arrival.
     #[serde(skip_serializing_if = "is_default")]
     pub seed: u64,
 }
 
-/// On which side of the work a fault lies.
+/// When a fault is applied.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultSide {
-    /// Nothing is done yet, and with a code nothing will be.
+    /// With a code, the work is not done.
     #[default]
     Before,
-    /// All is done, and with a code the caller is told otherwise.
+    /// With a code, the work is done, and the answer denies it.
     After,
 }
 
-/// Answers that real plugins have been seen to give.
+/// Wrong answers, as real plugins were seen to give them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WrongAnswer {
-    /// Capabilities and access modes of which one is not known to CSI 1.12; a volume's usage in an
-    /// unknown unit.
+    /// An unknown value in lists of capabilities and access modes.
     UnknownEnum,
-    /// `Probe` without `ready`, which CSI takes for ready.
+    /// `Probe` without `ready`, which means ready in CSI.
     NoReady,
-    /// A topology without segments, from `NodeGetInfo` and of a created volume.
+    /// A topology without segments, from `NodeGetInfo` and `CreateVolume`.
     EmptyTopology,
-    /// No topology at all, from `NodeGetInfo` and of a created volume.
+    /// No topology, from `NodeGetInfo` and `CreateVolume`.
     NoTopology,
     /// A negative `max_volumes_per_node`, which CSI forbids.
     NegativeLimit,
@@ -78,26 +76,26 @@ pub enum WrongAnswer {
     OtherName,
     /// Another `vendor_version` from `GetPluginInfo`.
     OtherVersion,
-    /// Lists of capabilities, or confirmed ones, that are empty.
+    /// Empty lists of capabilities, also of confirmed ones.
     NoCapabilities,
-    /// A hundred entries more in each map of an answer; texts, also of errors, of 64 KiB, with line
-    /// breaks, control characters and what looks like passwords.
+    /// A hundred additional entries in each map; texts of 64 KiB, also of errors, with line breaks,
+    /// control characters and what looks like passwords.
     Chatty,
-    /// Lists end early, and no token tells so.
+    /// Lists end early without a token.
     NoNextToken,
-    /// `OK`, and nothing was done: the log then says what the kernel has all the same.
+    /// `OK` without doing anything.
     NothingDone,
-    /// Lists never end: the last page's token leads to the first.
+    /// Lists without an end: the last token leads to the first page.
     RepeatToken,
 }
 
-/// What a fault made of a call, as the log tells it.
+/// What a fault did to the answer, for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultMark {
-    /// The answer's code is planted, and nothing was done.
+    /// The code is planted, and nothing was done.
     Before,
-    /// The answer's code is planted, after the work.
+    /// The code is planted, and the work was done.
     After,
     /// The caller gets no answer.
     Lost,
@@ -105,7 +103,7 @@ pub enum FaultMark {
     Wrong,
 }
 
-/// What befalls one call.
+/// The faults of one call.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct CallFaults {
     /// Before its work.
@@ -115,7 +113,7 @@ pub struct CallFaults {
 }
 
 impl Fault {
-    /// On which side of the work it really lies.
+    /// When it really is applied.
     pub fn side(&self) -> FaultSide {
         if self.lose_answer || self.wrong.is_some() { FaultSide::After } else { self.when }
     }

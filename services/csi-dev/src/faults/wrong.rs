@@ -1,7 +1,7 @@
 //! Answers that are wrong in small ways.
 //!
-//! Owns: what each [`WrongAnswer`] makes of an answer. Promises: an answer that it is not about stays as
-//! it is; the calls themselves know nothing of this. Never: touches an error; that is the code's.
+//! Owns: how each [`WrongAnswer`] changes an answer. Promises: other answers stay as they are.
+//! Never: changes an error.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use berth_csi::v1;
 
 use super::fault::WrongAnswer;
 
-/// A number that no enum of CSI 1.12 has.
+/// Not a value of any enum of CSI 1.12.
 const UNKNOWN: i32 = 999;
-/// How long a chatty plugin's texts are, at least.
+/// The least length of the texts of a chatty plugin.
 const CHATTER_BYTES: usize = 64 * 1024;
-/// The token of the first page, for lists without an end.
+/// The token that starts an endless list again.
 pub(crate) const FIRST_PAGE_TOKEN: &str = "again";
 
-/// Makes `answer` wrong; false where it is no answer that this can be done to.
+/// Makes `answer` wrong; false if it is not the kind of answer that this is about.
 pub(crate) fn distort(wrong: WrongAnswer, answer: &mut dyn Any) -> bool {
     match wrong {
         WrongAnswer::UnknownEnum => unknown_enum(answer),
@@ -42,7 +42,7 @@ pub(crate) fn distort(wrong: WrongAnswer, answer: &mut dyn Any) -> bool {
     }
 }
 
-/// Text as some plugins put into their errors: a program's output, with its arguments.
+/// An error text as some plugins have it: the output of a program with its arguments.
 pub(crate) fn chatter() -> String {
     const LINE: &str = "\u{1b}[31mE1122\u{1b}[0m mount failed: exit status 32\r\n\targuments: \
                         [-o username=admin,password=p4ssw0rd]\u{0}\n";
@@ -79,7 +79,6 @@ fn no_capabilities(answer: &mut dyn Any) -> bool {
         })
 }
 
-/// Changes the answer, if it is of this type.
 fn change<T: 'static>(answer: &mut dyn Any, change: impl FnOnce(&mut T)) -> bool {
     answer.downcast_mut::<T>().map(change).is_some()
 }
@@ -120,7 +119,7 @@ fn topology(answer: &mut dyn Any, topology: Option<v1::Topology>) -> bool {
     })
 }
 
-/// A page loses its token; a whole list, which has none, loses its second half.
+/// Removes the token of a page, or the second half of a list without a token.
 fn no_next_token(answer: &mut dyn Any) -> bool {
     fn cut<T>(entries: &mut Vec<T>, token: &mut String) {
         if std::mem::take(token).is_empty() {
@@ -134,7 +133,7 @@ fn no_next_token(answer: &mut dyn Any) -> bool {
     })
 }
 
-/// The last page, which has no token, gets one.
+/// Gives the last page a token.
 fn repeat_token(answer: &mut dyn Any) -> bool {
     fn repeat(token: &mut String) {
         if token.is_empty() {

@@ -20,11 +20,11 @@ pub enum Entry {
     Start(InstanceStart),
     /// A call arrived.
     Begin(CallBegin),
-    /// The caller of an unfinished call no longer waits.
+    /// The caller of an unfinished call left.
     Gone(CallerGone),
     /// The storage fenced the node, or lifted its fence.
     Fence(NodeFence),
-    /// A call has done all it will do; its answer follows.
+    /// The work of a call ended; its answer follows.
     End(Box<CallEnd>),
 }
 
@@ -33,11 +33,11 @@ pub enum Entry {
 pub struct LogWriter {
     /// The node it serves.
     pub node_id: String,
-    /// The process: another one after each start.
+    /// The process: its id and its start time.
     pub instance: String,
 }
 
-/// An instance started, with these abilities, and found this in use on its node.
+/// An instance started.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InstanceStart {
     pub start_us: u64,
@@ -47,19 +47,18 @@ pub struct InstanceStart {
     pub attach: bool,
     /// Whether volumes must be staged first.
     pub stage: bool,
-    /// All that is really mounted on the node, by notes and mount table together.
+    /// Everything mounted on the node, by the backend's state and the mount table.
     #[serde(default)]
     pub holds: Vec<HeldVolume>,
 }
 
-/// From now on the storage takes nothing from the node, or takes it again.
+/// The storage fenced a node, or lifted its fence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeFence {
     pub fence_us: u64,
-    /// Which node; the process is the administrator's.
+    /// The fenced node. The instance is the process of `berth-csi-dev fence`.
     #[serde(flatten)]
     pub source: LogWriter,
-    /// Whether it is fenced.
     pub fenced: bool,
 }
 
@@ -75,18 +74,18 @@ pub struct HeldVolume {
     pub targets: Vec<String>,
 }
 
-/// What was asked for, and in which trace.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LoggedCall {
     pub rpc: Rpc,
-    /// About which volume, where the RPC is about one.
+    /// The volume, if the request names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_id: Option<String>,
     /// The caller's trace, where it sent one (W3C `traceparent`).
     #[serde(flatten)]
     pub trace: Option<CallTrace>,
-    /// The request by its own field names, with secrets and mount flags struck out, and cut where
-    /// it is too long for a line.
+    /// The request under CSI's field names: without secrets and mount flags, cut to the size of a
+    /// line.
     #[serde(default)]
     pub args: Value,
 }
@@ -112,7 +111,7 @@ pub struct CallBegin {
     pub call: LoggedCall,
 }
 
-/// The caller of a call stopped waiting for it: a deadline, a cancellation, or its own end.
+/// The caller of a call left: its deadline passed, it cancelled, or it died.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CallerGone {
     pub seq: u64,
@@ -121,15 +120,15 @@ pub struct CallerGone {
     pub source: LogWriter,
 }
 
-/// What a call has changed, whatever was answered.
+/// What a call has changed. The answer may say otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallEffect {
-    /// Nothing; all is as before.
+    /// Nothing.
     None,
-    /// What was asked for is so, now or already before.
+    /// The request is fulfilled, by this call or an earlier one.
     Done,
-    /// It failed while changing something, which may be done or half done.
+    /// The call failed in the middle: the change may be done, half done or not done.
     Unknown,
 }
 
@@ -139,7 +138,7 @@ pub struct CallEnd {
     /// The number of its beginning.
     pub seq: u64,
     pub begin_us: u64,
-    /// When it ended: before its answer was sent.
+    /// Microseconds since 1970, before the answer was sent.
     pub end_us: u64,
     #[serde(flatten)]
     pub source: LogWriter,
@@ -150,26 +149,26 @@ pub struct CallEnd {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     pub effect: CallEffect,
-    /// The rule that the caller broke with it, if any.
+    /// The rule that the caller broke.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violation: Option<OrderRule>,
-    /// Set where a planted fault made the answer.
+    /// What a planted fault did to the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultMark>,
-    /// The answer itself, shown as the arguments are; null with an error.
+    /// The answer in the form of `args`; null with an error.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub answer: Value,
-    /// What the kernel then had mounted at the paths of a node call. The driver has no part in it.
+    /// The mounts at the paths of a node call, read by the log and not by the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Vec<PathMounts>>,
 }
 
 impl LoggedCall {
-    /// What this request asks for, sent with this `traceparent`.
+    /// The log's form of `request`, sent with this `traceparent`.
     pub fn from_request<R: Unary>(request: &R, traceparent: Option<&str>) -> Self {
         let args = to_bounded_json(request);
         let id = |name: &str| args.get(name).and_then(Value::as_str).filter(|id| !id.is_empty());
-        // A list only filters by what it names.
+        // The volume of a list request is only a filter.
         let is_about = R::RPC == Rpc::CreateSnapshot;
         let source = || id("source_volume_id").filter(|_| is_about);
         let volume_id = id("volume_id").or_else(source).map(str::to_owned);
@@ -177,14 +176,14 @@ impl LoggedCall {
         Self { rpc: R::RPC, volume_id, trace, args }
     }
 
-    /// The argument of this name, if it is a text that is not empty.
+    /// A text argument, unless it is empty.
     pub fn arg(&self, name: &str) -> Option<&str> {
         self.args.get(name)?.as_str().filter(|text| !text.is_empty())
     }
 }
 
 impl CallTrace {
-    /// Reads `00-<trace>-<span>-<flags>`; `None` where it has another form, or an id is all zeros.
+    /// Parses `00-<trace>-<span>-<flags>`. `None` for another form or an id of zeros only.
     pub fn parse(traceparent: &str) -> Option<Self> {
         let mut parts = traceparent.trim().split('-');
         let mut id = |digits: usize| {

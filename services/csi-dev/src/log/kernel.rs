@@ -1,8 +1,8 @@
 //! What the kernel says about the paths of a node call.
 //!
-//! Owns: reading the mount table for the `end` lines of the log. Promises: it uses nothing of what
-//! the driver believes or how the driver looks (`backend`, `mounts`), so the judge finds a driver
-//! that reports what is not so. Never: decides anything.
+//! Owns: reading the mount table for the `end` lines of the log. Promises: independent of the
+//! driver's own state and mount code (`backend`, `mounts`), so that the judge finds false reports
+//! of the driver. Never: decides anything.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 pub struct PathMounts {
     /// The path, as the call names it.
     pub path: String,
-    /// The oldest first; the last is the one that is seen at the path.
+    /// Oldest first. The last mount hides the others.
     pub mounts: Vec<KernelMount>,
-    /// The block device whose node is seen at the path, if one is.
+    /// The block device at the path, if its node is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_device: Option<BlockDevice>,
 }
@@ -28,7 +28,7 @@ pub struct PathMounts {
 pub struct KernelMount {
     /// The device of the file system, as `major:minor`.
     pub device: DeviceNumber,
-    /// Which directory or file of the file system is mounted.
+    /// The directory or file within the file system that is mounted.
     pub root: String,
     /// Whether the mount, or the whole file system, is read-only.
     pub read_only: bool,
@@ -44,7 +44,7 @@ pub struct BlockDevice {
     pub read_only: Option<bool>,
 }
 
-/// What is mounted at these paths. `None` where the table cannot be read: the judge tells that.
+/// The mounts at these paths. `None` if the mount table cannot be read; the judge reports that.
 pub(super) fn observe_mounts<'a>(
     paths: impl IntoIterator<Item = &'a str>,
 ) -> Option<Vec<PathMounts>> {
@@ -55,7 +55,7 @@ pub(super) fn observe_mounts<'a>(
 fn mounts_at(path: &str, table: &[Mount]) -> PathMounts {
     let path = path.to_owned();
     let Some(place) = without_links(Path::new(&path)) else {
-        // Nothing can be mounted on what is not there.
+        // A missing path has no mounts.
         return PathMounts { path, mounts: Vec::new(), block_device: None };
     };
     let mounts = table.iter().filter(|mount| mount.point == place).map(seen).collect();

@@ -1,9 +1,11 @@
 //! The log of calls: what a CO asked for, when, and what came of it.
 //!
-//! Owns: the records and their form on disk, one JSON object per line. Promises: a call's last
-//! line, `end`, holds all there is to say about it; a call is written when it begins, too, so one
-//! that was killed half-way is seen as a beginning without an end; each line is written at once, so
-//! instances may share a file, and is bounded in size; no secret and no mount flag is ever in it.
+//! Owns: the records and their JSON form, one object per line.
+//!
+//! Promises: the last line of a call (`end`) holds everything about it. A beginning without an end
+//! is a call that was killed. Each line is one write of bounded size, so instances may share a
+//! file. No line has a secret or a mount flag.
+//!
 //! Never: judges; see `berth-judge`.
 //!
 //! Times are microseconds since 1970. Within one instance they strictly increase.

@@ -27,7 +27,7 @@ pub struct Recorder {
     last_seq: AtomicU64,
 }
 
-/// What came of a call.
+/// The end of a call, as it is logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallOutcome {
     pub code: Code,
@@ -35,9 +35,7 @@ pub struct CallOutcome {
     pub effect: CallEffect,
     /// The rule that the caller broke.
     pub violation: Option<OrderRule>,
-    /// The planted fault that made the answer.
     pub fault: Option<FaultMark>,
-    /// The answer itself, as the log shows it.
     pub answer: Value,
 }
 
@@ -46,11 +44,11 @@ impl Recorder {
     pub fn open(path: &Path, node_id: &str) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
         if is_torn(&file)? {
-            // Another process was killed in the midst of a line: ours begin on lines of their own.
+            // Another process was killed in the middle of a line.
             (&file).write_all(b"\n")?;
         }
         let now_us = now_us();
-        // A process id comes back, together with the same time it does not.
+        // The kernel reuses process ids; the time makes the name unique.
         let instance = format!("{}@{now_us}", std::process::id());
         let source = LogWriter { node_id: node_id.to_owned(), instance };
         let (last_us, last_seq) = (AtomicU64::new(now_us), AtomicU64::new(0));
@@ -62,19 +60,19 @@ impl Recorder {
         &self.source.instance
     }
 
-    /// Notes that this instance starts to serve.
+    /// Logs the start of this instance.
     pub fn start(&self, attach: bool, stage: bool, holds: Vec<HeldVolume>) -> io::Result<()> {
         let (start_us, source) = (self.time_us(), self.source.clone());
         self.write(&Entry::Start(InstanceStart { start_us, source, attach, stage, holds }))
     }
 
-    /// Notes that the storage fences the node, or lifts its fence.
+    /// Logs that the storage fences the node, or lifts its fence.
     pub fn fence(&self, fenced: bool) -> io::Result<()> {
         let fence_us = self.time_us();
         self.write(&Entry::Fence(NodeFence { fence_us, source: self.source.clone(), fenced }))
     }
 
-    /// Notes that a call arrived.
+    /// Logs the beginning of a call.
     pub fn begin(&self, call: LoggedCall) -> io::Result<CallBegin> {
         let seq = self.last_seq.fetch_add(1, Ordering::Relaxed) + 1;
         let begin = CallBegin { seq, begin_us: self.time_us(), source: self.source.clone(), call };
@@ -82,13 +80,13 @@ impl Recorder {
         Ok(begin)
     }
 
-    /// Notes that nobody waits any more for the call that began so.
+    /// Logs that the caller of an unfinished call left.
     pub fn gone(&self, seq: u64) -> io::Result<()> {
         let gone_us = self.time_us();
         self.write(&Entry::Gone(CallerGone { seq, gone_us, source: self.source.clone() }))
     }
 
-    /// Notes what came of the call that began so.
+    /// Logs the end of a call.
     pub fn end(&self, begin: CallBegin, outcome: CallOutcome) -> io::Result<()> {
         let CallBegin { seq, begin_us, source, call } = begin;
         let CallOutcome { code, message, effect, violation, fault, answer } = outcome;
@@ -102,7 +100,7 @@ impl Recorder {
         self.write(&Entry::End(Box::new(end)))
     }
 
-    /// Now, but later than ever before: no two lines of an instance have the same time.
+    /// The current time. Strictly increasing, so no two lines of an instance have the same time.
     fn time_us(&self) -> u64 {
         let next = |last: u64| now_us().max(last + 1);
         let last = self
@@ -114,7 +112,7 @@ impl Recorder {
     fn write(&self, entry: &Entry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
-        // One write: lines of several instances in one file do not mix.
+        // A single write, so lines of several instances in one file do not mix.
         (&self.file).write_all(&line)
     }
 }
@@ -130,7 +128,7 @@ fn mount_paths(call: &LoggedCall) -> Option<impl Iterator<Item = &str>> {
     Some(arguments.iter().filter_map(|name| call.arg(name)))
 }
 
-/// Whether the file ends in the midst of a line.
+/// Whether the last line of the file has no end.
 fn is_torn(file: &File) -> io::Result<bool> {
     let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(false) };
     let mut end = [0];

@@ -21,7 +21,7 @@ pub enum MountError {
 }
 
 impl MountError {
-    /// Whether it was found before anything was changed.
+    /// Whether nothing was changed before the error.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Path { .. } | Self::Foreign { .. } | Self::NotEmpty { .. })
     }

@@ -1,9 +1,8 @@
 //! Mounts of a volume's content: of its directory, its file system, or its device node.
 //!
-//! Owns: what counts as mounted, and every change of it. Promises: whether something is mounted is
-//! asked of the kernel, never of notes; doing a thing twice is doing it once; only mounts of
-//! the volume in question are ever undone. Never: deletes anything but an empty directory
-//! or file that nothing is mounted on.
+//! Owns: what counts as mounted, and every change of it. Promises: asks the kernel whether
+//! something is mounted, never the recorded state. Every operation is idempotent. Only mounts of
+//! the given volume are undone. Never: deletes anything but an empty mount point without a mount.
 
 mod content;
 mod error;
@@ -24,7 +23,7 @@ pub use content::VolumeContent;
 pub use error::MountError;
 pub use place::{MountPointKind, make_place, remove_place, resolve_place};
 
-/// What there is at a path.
+/// What is mounted at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
     /// Nothing is mounted there.
@@ -35,7 +34,7 @@ pub enum Presence {
     Foreign,
 }
 
-/// What is mounted at `place`, seen from the volume that has this content.
+/// Looks up what is mounted at `place`, and whether it is `content`.
 pub fn find_presence(place: &Path, content: &VolumeContent) -> Result<Presence, MountError> {
     if !is_mount_point(place)? {
         return Ok(Presence::Absent);
@@ -44,22 +43,21 @@ pub fn find_presence(place: &Path, content: &VolumeContent) -> Result<Presence, 
     Ok(if same { Presence::Volume } else { Presence::Foreign })
 }
 
-/// What a mount is made from.
 #[derive(Clone, Copy, Debug)]
 pub enum MountSource<'a> {
-    /// A directory or device node that is there already.
+    /// An existing directory or device node.
     Bind(&'a Path),
     /// The file system on a device.
     Device {
         device: &'a str,
         fs: FsType,
-        /// Whether nothing may be written, not even to make it consistent.
+        /// Mount without any write, not even a journal replay.
         readonly: bool,
     },
 }
 
-/// Has the ext4 that is mounted at `place`, if one is, write nothing any more, whoever has it open.
-/// It is as if its disk were gone: what was not written yet is lost.
+/// Aborts the ext4 that is mounted at `place`, if there is one: no process can write to it any
+/// more. Unwritten data is lost, as if the disk were gone.
 pub fn abort(place: &Path) -> Result<(), MountError> {
     let table = read_table(place)?;
     let Some(mounted) = table.top_at(place) else { return Ok(()) };
@@ -70,8 +68,8 @@ pub fn abort(place: &Path) -> Result<(), MountError> {
         .map_err(|errno| MountError::io("abort the file system at", place, errno))
 }
 
-/// Mounts `source`, which has the volume's `content`, at `place` with `flags`. Fails if something
-/// else is mounted or lies there. A mount left by a killed call is made anew.
+/// Mounts `source`, which has the volume's `content`, at `place` with `flags`. Replaces a mount
+/// that a killed call left. Fails if another mount or a file is there.
 pub fn mount_content(
     source: MountSource<'_>,
     content: &VolumeContent,
@@ -86,8 +84,8 @@ pub fn mount_content(
     if flags.is_empty() {
         return Ok(());
     }
-    // A bind mount takes no flags of its own at first. Those it came with must be repeated: in a
-    // user namespace the kernel refuses to drop them.
+    // A bind mount takes flags only when remounted. Its inherited flags must be repeated: in a user
+    // namespace the kernel refuses to drop them.
     let table = read_table(place)?;
     let came_with = table.top_at(place).map(|mount| mount.options.as_str()).unwrap_or_default();
     let is_wanted =
@@ -110,15 +108,14 @@ fn mount_at(source: MountSource<'_>, place: &Path) -> Result<(), Errno> {
     let data = match (fs, readonly) {
         (FsType::Ext4, false) => "",
         (FsType::Ext4, true) => "noload",
-        // A copy has the identity of its original, and both may be mounted.
+        // A cloned xfs has the UUID of its original, and both may be mounted.
         (FsType::Xfs, false) => "nouuid",
         (FsType::Xfs, true) => "nouuid,norecovery",
     };
     mount(Some(device), place, Some(fs.name()), flags, Some(data))
 }
 
-/// Unmounts the volume that has this content from `place`, however often it is mounted there.
-/// Nothing there is success.
+/// Unmounts all mounts of this content at `place`. Missing is success.
 pub fn unmount_content(place: &Path, content: &VolumeContent) -> Result<(), MountError> {
     loop {
         match find_presence(place, content)? {
@@ -127,7 +124,7 @@ pub fn unmount_content(place: &Path, content: &VolumeContent) -> Result<(), Moun
             Presence::Volume => {}
         }
         match umount2(place, MntFlags::UMOUNT_NOFOLLOW) {
-            // Gone in between.
+            // Another process unmounted it meanwhile.
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
             Err(Errno::EBUSY) => return Err(MountError::Busy { path: place.to_owned() }),
             Err(errno) => return Err(MountError::io("unmount", place, errno)),

@@ -1,7 +1,7 @@
-//! Where mounts are made.
+//! Mount points.
 //!
-//! Owns: the form of paths, and the directories and files that are mounted upon. Promises: a place
-//! is free of links; only an empty one without a mount is removed. Never: mounts.
+//! Owns: the form of paths; creating and removing mount points. Promises: a resolved path has no
+//! symbolic links; only an empty mount point without a mount is removed. Never: mounts.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -10,22 +10,21 @@ use std::path::{Path, PathBuf};
 use super::error::MountError;
 use super::table::is_mount_point;
 
-/// The longest path that the kernel takes.
+/// `PATH_MAX` of Linux without the final zero byte.
 const LONGEST_PATH_BYTES: usize = 4095;
 
-/// What is mounted upon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MountPointKind {
-    /// A directory, for directories and file systems.
+    /// For directories and file systems.
     Directory,
-    /// A file, for device nodes.
+    /// For device nodes.
     File,
 }
 
-/// The place that `path` names, free of links; `None` if its parent directory does not exist.
+/// Resolves `path` to a path without symbolic links. `None` if the parent directory is missing.
 ///
-/// The mount table knows only such paths. The place itself may be missing, but not be a link: a
-/// mount would go where it points.
+/// The mount table has only such paths. The last name may be missing. It must not be a symbolic
+/// link: a mount would go to its destination.
 pub fn resolve_place(path: &str) -> Result<Option<PathBuf>, MountError> {
     let wrong = |wrong| MountError::Path { path: path.to_owned(), wrong };
     if path.len() > LONGEST_PATH_BYTES || path.contains('\0') {
@@ -51,7 +50,7 @@ pub fn resolve_place(path: &str) -> Result<Option<PathBuf>, MountError> {
     }
 }
 
-/// Makes the place, of this kind, unless it is there.
+/// Creates the mount point, unless it exists.
 pub fn make_place(place: &Path, kind: MountPointKind) -> Result<(), MountError> {
     let made = match kind {
         MountPointKind::Directory => fs::create_dir(place),
@@ -71,7 +70,7 @@ pub fn make_place(place: &Path, kind: MountPointKind) -> Result<(), MountError> 
     Err(MountError::Path { path: place.display().to_string(), wrong })
 }
 
-/// Removes the place, which has to be empty and have no mount. Missing is success.
+/// Removes the empty mount point. Missing is success.
 pub fn remove_place(place: &Path) -> Result<(), MountError> {
     if is_mount_point(place)? {
         return Err(MountError::Foreign { path: place.to_owned() });
@@ -90,7 +89,6 @@ pub fn remove_place(place: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Whether the directory has no entry, or the file no byte.
 pub(super) fn is_empty(place: &Path) -> Result<bool, MountError> {
     let failed = |error| MountError::io("look into", place, error);
     let meta = fs::metadata(place).map_err(failed)?;

@@ -7,8 +7,8 @@ use berth_host::{MountTable, identity};
 
 use super::error::MountError;
 
-/// Whether `place`, a path free of links, is a mount point. A kernel that does not tell of one path
-/// is asked for its table.
+/// Whether `place`, a path without symbolic links, is a mount point. Reads the whole table on
+/// kernels that do not answer for one path.
 pub(super) fn is_mount_point(place: &Path) -> Result<bool, MountError> {
     match identity::is_mount_point(place) {
         Ok(Some(is_mount_point)) => Ok(is_mount_point),

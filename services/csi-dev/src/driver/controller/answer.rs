@@ -1,4 +1,4 @@
-//! Volumes and snapshots as the protocol says them.
+//! Volumes and snapshots as CSI messages.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,7 +32,7 @@ fn content_source(source: &ContentSource) -> v1::VolumeContentSource {
     v1::VolumeContentSource { r#type: Some(kind) }
 }
 
-/// Where a volume is attached, and how it is, as far as this plugin tells.
+/// The nodes that a volume is attached to, and its condition, if the plugin reports them.
 pub(super) fn status(
     driver: &Driver,
     volume: &Volume,
@@ -69,7 +69,7 @@ pub(crate) fn timestamp(time_us: u64) -> Timestamp {
     Timestamp { seconds: i64::try_from(time_us / 1_000_000).unwrap_or_default(), nanos }
 }
 
-/// Now, in microseconds since 1970.
+/// In microseconds since 1970.
 pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)

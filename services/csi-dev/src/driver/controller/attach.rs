@@ -1,8 +1,8 @@
-//! Attaching a volume to a node, and detaching it.
+//! Attaching and detaching a volume.
 //!
 //! Owns: `ControllerPublishVolume` and `ControllerUnpublishVolume`. Promises: an attachment is one
-//! record, made or removed in one step, so a killed call has done all or nothing. Never: touches
-//! the node itself.
+//! record, written atomically, so a killed call has done all or nothing. Never: touches the node
+//! itself.
 
 use berth_csi::Code;
 use berth_csi::v1::{
@@ -37,7 +37,7 @@ pub(in crate::driver) fn publish(
     let node = driver.backend.node(node_id)?.filter(|node| driver.is_home(Some(&node.node_id)));
     let node = node.ok_or_else(|| unknown_node(volume_id, node_id))?;
     check_reach(volume.meta(), node_id, &node.topology)?;
-    // Held until the attachment is noted, so that no two calls take the last place of a node.
+    // Held until the attachment is recorded, so that two calls cannot exceed the limit of a node.
     let _counting = if node.max_volumes > 0 { Some(driver.backend.lock()?) } else { None };
 
     let locked = volume.lock()?;
@@ -85,7 +85,7 @@ fn incompatible(volume_id: &str, node_id: &str, attachment: &Attachment) -> Refu
     Refusal::new(Code::AlreadyExists, message)
 }
 
-/// Refuses one attachment more than the node can have. The caller holds the backend's lock.
+/// Refuses an attachment beyond the limit of the node. The caller holds the backend's lock.
 fn check_limit(backend: &Backend, node: &NodeRecord, volume_id: &str) -> Result<(), Refusal> {
     if node.max_volumes <= 0 {
         return Ok(());
@@ -120,20 +120,20 @@ pub(in crate::driver) fn unpublish(
     fields.optional_id("node_id", node_id);
     fields.check(Some(()))?;
 
-    // The backend knows every attachment: one of a volume that it does not have cannot exist.
+    // Attachments are records of a volume, so an unknown volume has none.
     let Some(volume) = driver.backend.volume(volume_id)? else {
         return Ok(ControllerUnpublishVolumeResponse {});
     };
     driver.check_home(volume_id, volume.meta().node.as_deref())?;
     let locked = volume.lock()?;
     let mut state = locked.state()?;
-    // No node means all nodes.
+    // An empty node id means all nodes (CSI).
     let mut nodes: Vec<String> = state.attachments.keys().cloned().collect();
     if !node_id.is_empty() {
         nodes.retain(|attached| attached == node_id);
     }
     for node in &nodes {
-        // A fenced node's calls reach nothing, however long they run.
+        // Calls on a fenced node do not reach the storage.
         let running = if driver.backend.is_fenced(node)? {
             None
         } else {

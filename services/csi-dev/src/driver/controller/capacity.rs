@@ -1,7 +1,7 @@
-//! How much room there is.
+//! The capacity of the pool.
 //!
-//! Owns: `GetCapacity`, and counting what volumes and snapshots take. Promises: with a pool, all of
-//! them together never exceed it. Never: counts what is really written: sizes are promises.
+//! Owns: `GetCapacity`, and the sum of all sizes. Promises: volumes and snapshots together never
+//! exceed the pool. Never: measures what is really written.
 
 use berth_csi::Code;
 use berth_csi::v1::{GetCapacityRequest, GetCapacityResponse};
@@ -45,8 +45,8 @@ pub(in crate::driver) fn get(
     })
 }
 
-/// Refuses `bytes` more than there is room for. The lock that it returns keeps the room until the
-/// bytes are noted.
+/// Refuses if less than `bytes` are available. The returned lock reserves them until they are
+/// recorded.
 pub(crate) fn reserve(driver: &Driver, bytes: i64) -> Result<Option<Lock>, Refusal> {
     if driver.profile.pool_bytes.is_none() {
         return Ok(None);

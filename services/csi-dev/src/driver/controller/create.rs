@@ -1,8 +1,8 @@
-//! Making a volume, and deleting it.
+//! Creating and deleting a volume.
 //!
-//! Owns: `CreateVolume` and `DeleteVolume`. Promises: the id comes from the name, so a repetition
-//! finds what a killed call made; a volume exists once all of it is there, and no longer once any
-//! of it goes. Never: deletes a volume that is in use anywhere.
+//! Owns: `CreateVolume` and `DeleteVolume`. Promises: the id is made from the name, so a repeated
+//! call finds what a killed call made. A volume exists only while it is complete. Never: deletes a
+//! volume that is in use anywhere.
 
 use berth_csi::Code;
 use berth_csi::v1::volume_content_source::Type;
@@ -65,13 +65,13 @@ pub(in crate::driver) fn create(
     let _kept = origin.as_ref().map(CopySource::keep).transpose()?;
     let origin = origin.as_ref().map(CopySource::dir);
     match driver.backend.make_volume(&meta, origin)? {
-        // Another call with this name was faster.
+        // A concurrent call with this name was faster.
         Some(existing) => repeated(driver, &existing, &asked, request, &capabilities),
         None => Ok(CreateVolumeResponse { volume: Some(answer::volume(driver, &meta)) }),
     }
 }
 
-/// Everything of the request that can be read without looking at anything.
+/// Checks what can be checked by the request alone.
 fn read(
     driver: &Driver,
     request: &CreateVolumeRequest,
@@ -108,7 +108,7 @@ fn read(
     fields.check(Some((parameters, capabilities)))
 }
 
-/// Refuses what this kind of volume, or its origin, cannot do.
+/// Refuses capabilities that this kind of volume, or its source, does not have.
 fn check_kind(
     driver: &Driver,
     meta: &Meta,
@@ -128,7 +128,7 @@ fn check_kind(
     fields.check(Some(()))
 }
 
-/// Where the volume is to be reached from.
+/// The topology of the new volume.
 fn place(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Refusal> {
     let Some(asked) = &request.accessibility_requirements else { return Ok(Segments::new()) };
     if driver.profile.bound {
@@ -142,7 +142,7 @@ fn place(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Ref
     })
 }
 
-/// The answer to a call with a name that is taken.
+/// The answer if the name is taken: the volume, if it was created by the same request.
 fn repeated(
     driver: &Driver,
     meta: &Meta,
@@ -212,13 +212,13 @@ pub(in crate::driver) fn delete(
         );
         return Err(Refusal::new(Code::FailedPrecondition, message));
     }
-    // Of a stage that was killed and never called for again.
+    // A killed stage may have left a device.
     device::release(&volume, &state, &[])?;
     locked.remove().map_err(Refusal::from).map_err(Refusal::midway)?;
     Ok(DeleteVolumeResponse {})
 }
 
-/// The nodes where the volume is or may be in use.
+/// The nodes that use the volume, or have a call about it in flight.
 fn users(driver: &Driver, locked: &LockedVolume<'_>) -> Result<Vec<String>, Refusal> {
     let state = locked.state()?;
     let mut users: Vec<String> =

@@ -1,7 +1,7 @@
-//! Making a volume larger.
+//! Expanding a volume.
 //!
-//! Owns: `ControllerExpandVolume`. Promises: an image grows before its size is noted, so a killed
-//! call is repeated without harm. Never: makes anything smaller, or touches a node.
+//! Owns: `ControllerExpandVolume`. Promises: an image grows before its size is recorded, so a
+//! killed call can be repeated. Never: shrinks anything, or touches a node.
 
 use berth_csi::Code;
 use berth_csi::v1::{ControllerExpandVolumeRequest, ControllerExpandVolumeResponse};

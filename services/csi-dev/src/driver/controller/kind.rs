@@ -11,7 +11,7 @@ use crate::backing::{Backing, FsType};
 use crate::capability::Capability;
 use crate::driver::request::RequestFields;
 
-/// Reads a list of capabilities; what is wrong is added to `fields`.
+/// Reads a list of capabilities. Faults go to `fields`.
 pub(super) fn read_capabilities(
     fields: &mut RequestFields,
     given: &[VolumeCapability],
@@ -24,8 +24,8 @@ pub(super) fn read_capabilities(
     read
 }
 
-/// What holds a volume of these capabilities, and the file system on it: what is asked for, what
-/// its origin has, or else what the capabilities need.
+/// The content and file system of a volume: as requested, or as its source has it, or as the
+/// capabilities need it.
 pub(super) fn choose_kind(
     parameters: &VolumeParameters,
     capabilities: &[Capability],

@@ -1,7 +1,7 @@
-//! Which volumes there are.
+//! Listing volumes.
 //!
-//! Owns: `ListVolumes` and `ControllerGetVolume`. Promises: ordered by id, a page at a time.
-//! Never: changes anything.
+//! Owns: `ListVolumes` and `ControllerGetVolume`. Promises: ordered by id, in pages. Never: changes
+//! anything.
 
 use berth_csi::v1::controller_get_volume_response::VolumeStatus as OneStatus;
 use berth_csi::v1::list_volumes_response::{Entry, VolumeStatus};

@@ -1,7 +1,7 @@
-//! Changing what can be changed of a volume.
+//! Modifying a volume.
 //!
-//! Owns: `ControllerModifyVolume`. Promises: all of the request or nothing, in one step. Never:
-//! changes a parameter that is not named.
+//! Owns: `ControllerModifyVolume`. Promises: changes all named parameters at once or none. Never:
+//! changes a parameter that the request does not name.
 
 use berth_csi::v1::{ControllerModifyVolumeRequest, ControllerModifyVolumeResponse};
 

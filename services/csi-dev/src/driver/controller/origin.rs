@@ -1,4 +1,4 @@
-//! What a new volume's content is made from.
+//! The source that a new volume is copied from.
 
 use std::path::Path;
 
@@ -11,13 +11,11 @@ use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::lock::Lock;
 
-/// The source of a volume, found.
 pub(super) enum CopySource {
     Volume(Volume),
     Snapshot(Snapshot),
 }
 
-/// Finds it, or says `NOT_FOUND`.
 pub(super) fn find(driver: &Driver, source: &ContentSource) -> Result<CopySource, Refusal> {
     let id = match source {
         ContentSource::Volume(id) => return Ok(CopySource::Volume(driver.volume(id)?)),
@@ -58,7 +56,7 @@ impl CopySource {
         }
     }
 
-    /// Keeps it from being changed or removed while it is copied.
+    /// Prevents changes and removal while it is copied.
     pub fn keep(&self) -> Result<Lock, BackendError> {
         match self {
             Self::Volume(volume) => volume.keep(),
@@ -66,7 +64,6 @@ impl CopySource {
         }
     }
 
-    /// The directory that its content is copied from.
     pub fn dir(&self) -> &Path {
         match self {
             Self::Volume(volume) => volume.dir(),

@@ -1,7 +1,7 @@
-//! Long lists, a page at a time.
+//! Pages of lists.
 //!
-//! Owns: the form of tokens. Promises: a token names where the last page ended, so what comes and
-//! goes in between neither repeats nor hides another entry. Never: keeps anything between pages.
+//! Owns: the form of tokens. Promises: a token has the last id of its page, so entries that appear
+//! or disappear meanwhile neither repeat nor hide others. Never: keeps state between pages.
 
 use berth_csi::Code;
 
@@ -11,7 +11,7 @@ use crate::faults::FIRST_PAGE_TOKEN;
 /// Starts a token; the rest is the id of the last entry.
 const AFTER: &str = "after:";
 
-/// The entries of one page, out of all in the order of their ids, and the token of the next.
+/// The entries of one page and the token of the next. `all` is ordered by id.
 pub(super) fn page<T>(
     mut all: Vec<T>,
     id: impl Fn(&T) -> &str,
@@ -53,7 +53,7 @@ mod tests {
         };
         let (first, token) = page(&all, "", 2).unwrap();
         assert_eq!(first, ["a", "b/ü"]);
-        // The entry that the token names may be gone by now, and another one be there.
+        // The entry in the token is gone, and there is a new one.
         let (second, next) = page(&["a", "c", &long], &token, 2).unwrap();
         assert_eq!((second, next), (vec!["c".to_owned(), long.clone()], String::new()));
         let (all_at_once, next) = page(&all, "", 0).unwrap();

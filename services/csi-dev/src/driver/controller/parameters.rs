@@ -1,17 +1,9 @@
-//! What a CO may say beyond the protocol's own fields.
+//! Parameters of this driver.
 //!
-//! Owns: the keys of `parameters` and `mutable_parameters`, and their values. Promises: what is not
-//! known is named, never passed over. Never: acts on one.
+//! Owns: keys and values of `parameters` and `mutable_parameters`. Promises: an unknown key is
+//! reported. Never: acts on one.
 //!
-//! ```text
-//! CreateVolume    backing        directory or image; without it, what the capabilities need
-//!                 fs-type        ext4 or xfs, where a capability names none
-//!                 context/<key>  a value of the volume's context
-//! CreateSnapshot  ready-after-ms how long the snapshot takes to become ready
-//! mutable         tier           gold, silver or bronze
-//!                 iops           1 to 1000000
-//! ```
-//! Keys of Kubernetes' own (`csi.storage.k8s.io/`) are passed over.
+//! Kubernetes' own keys (`csi.storage.k8s.io/`) are ignored.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +14,10 @@ use crate::backing::{Backing, FsType};
 const OF_KUBERNETES: &str = "csi.storage.k8s.io/";
 const TIERS: [&str; 3] = ["gold", "silver", "bronze"];
 const MOST_IOPS: u32 = 1_000_000;
-/// A minute: long enough for any test.
+/// A minute: more than a test waits.
 const LONGEST_MS: u64 = 60_000;
 
-/// What `parameters` of `CreateVolume` say.
+/// The `parameters` of `CreateVolume`.
 #[derive(Debug, Default)]
 pub(super) struct VolumeParameters {
     pub backing: Option<Backing>,
@@ -34,7 +26,7 @@ pub(super) struct VolumeParameters {
 }
 
 impl VolumeParameters {
-    /// Reads them; what is wrong is added to `faults`.
+    /// Faults are added to `faults`.
     pub fn read(given: &BTreeMap<String, String>, faults: &mut Vec<String>) -> Self {
         let mut read = Self::default();
         for (key, value) in given {
@@ -83,7 +75,7 @@ pub(super) fn wrong_mutable(given: &BTreeMap<String, String>) -> Vec<String> {
     told.collect()
 }
 
-/// What `parameters` of `CreateSnapshot` say: how long it takes to become ready, in milliseconds.
+/// The only parameter of `CreateSnapshot`: how long it takes to become ready, in milliseconds.
 pub(crate) fn ready_after_ms(given: &BTreeMap<String, String>, faults: &mut Vec<String>) -> u64 {
     let mut ready_after_ms = 0;
     for (key, value) in given.iter().filter(|(key, _)| !key.starts_with(OF_KUBERNETES)) {

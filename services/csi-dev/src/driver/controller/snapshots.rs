@@ -1,7 +1,7 @@
-//! Which snapshots there are.
+//! Listing snapshots.
 //!
-//! Owns: `ListSnapshots` and `GetSnapshot`. Promises: ordered by id, a page at a time; a member of
-//! a group is there once its whole group is. Never: changes anything.
+//! Owns: `ListSnapshots` and `GetSnapshot`. Promises: ordered by id, in pages; members of an
+//! incomplete group are hidden. Never: changes anything.
 
 use berth_csi::Code;
 use berth_csi::v1::list_snapshots_response::Entry;

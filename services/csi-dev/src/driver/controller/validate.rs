@@ -1,7 +1,7 @@
-//! What a volume can do.
+//! Validating capabilities.
 //!
-//! Owns: `ValidateVolumeCapabilities`. Promises: confirms only what later calls will accept, field
-//! by field, and says why not otherwise. Never: changes anything.
+//! Owns: `ValidateVolumeCapabilities`. Promises: confirms only what later calls accept; otherwise
+//! names each field that they would not accept. Never: changes anything.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(in crate::driver) fn validate(
     Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message })
 }
 
-/// Everything in the request that the volume does not have or cannot do.
+/// What the volume does not have or cannot do, field by field.
 fn doubts(
     driver: &Driver,
     meta: &Meta,

@@ -1,15 +1,15 @@
 //! Images as devices of this node.
 //!
-//! Owns: which loop device is whose. Promises: a device is noted in the same locked step that binds
-//! it; one that no note names was bound by a killed call, and is taken over or released. Never:
-//! touches a device that a note of another node names.
+//! Owns: which loop device belongs to which volume. Promises: a device is recorded under the lock
+//! that it is bound under. A device without a record was bound by a killed call; it is reused or
+//! released. Never: touches a device that another node records.
 
 use crate::backend::{State, Volume};
 use crate::backing::Backing;
 use crate::loops::{self, LoopDevice, LoopError};
 use crate::mounts::VolumeContent;
 
-/// By what the volume's mounts are known.
+/// What identifies the volume's mounts.
 pub(crate) fn content(volume: &Volume) -> Result<VolumeContent, LoopError> {
     match volume.meta().backing {
         Backing::Directory => Ok(VolumeContent::Directory(volume.data())),
@@ -20,7 +20,7 @@ pub(crate) fn content(volume: &Volume) -> Result<VolumeContent, LoopError> {
     }
 }
 
-/// The device of `noted`, if it still is the volume's.
+/// The device called `noted`, if it still belongs to the volume.
 pub(crate) fn current(
     volume: &Volume,
     noted: Option<&str>,
@@ -30,8 +30,8 @@ pub(crate) fn current(
     Ok(loops.into_iter().find(|device| device.device == noted && !device.going))
 }
 
-/// Binds the volume's image: the device of `noted` if it still is the volume's, one that a killed
-/// call left, or a free one. The caller holds the volume's lock, and notes the device.
+/// Binds the volume's image. Prefers the device called `noted`, then one that a killed call left,
+/// then a free one. The caller holds the volume's lock, and records the device.
 pub(super) fn acquire(
     volume: &Volume,
     state: &State,
@@ -54,7 +54,7 @@ pub(super) fn acquire(
     }
 }
 
-/// As [`acquire`], but a device through which nothing can be written, beside one that can.
+/// Binds a read-only device beside the writable one.
 pub(super) fn acquire_readonly(volume: &Volume, noted: Option<&str>) -> Result<String, LoopError> {
     match current(volume, noted)?.filter(|device| device.readonly) {
         Some(device) => Ok(device.device),
@@ -62,8 +62,8 @@ pub(super) fn acquire_readonly(volume: &Volume, noted: Option<&str>) -> Result<S
     }
 }
 
-/// Releases the devices of the image that `mine` names, and those that no note names. The caller
-/// holds the volume's lock, and forgets the devices.
+/// Releases the devices of the image that `mine` names, and those without a record. The caller
+/// holds the volume's lock, and removes the records.
 pub(crate) fn release(volume: &Volume, state: &State, mine: &[&str]) -> Result<(), LoopError> {
     if volume.meta().backing != Backing::Image {
         return Ok(());

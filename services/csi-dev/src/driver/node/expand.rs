@@ -1,7 +1,7 @@
-//! Making a volume larger where it is used.
+//! Expanding a volume on a node.
 //!
-//! Owns: `NodeExpandVolume`. Promises: a device sees the size of its image, and a file system fills
-//! its device; doing it twice is doing it once. Never: makes anything smaller.
+//! Owns: `NodeExpandVolume`. Promises: a device gets the size of its image, and a file system the
+//! size of its device. Idempotent. Never: shrinks anything.
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ pub(in crate::driver) fn expand(
     }
     let is_block = is_block(&state, node, &place);
     if let (Some(fs), Some(device), false) = (volume.meta().fs, state.device_on(node), is_block) {
-        // The mount that may write: a target may be one that only reads.
+        // The stage, because a target may be read-only.
         let staging = state.staged_on(node).map(|staged| staged.path.clone());
         let place = staging.map_or(place, Into::into);
         mount::grow_mounted(&volume, fs, device, &place).map_err(Refusal::midway)?;
@@ -56,7 +56,7 @@ pub(in crate::driver) fn expand(
     Ok(NodeExpandVolumeResponse { capacity_bytes })
 }
 
-/// Where `path` is, if the volume is there; else `NOT_FOUND`.
+/// Resolves `path` if the volume is there; else `NOT_FOUND`.
 fn find(volume: &Volume, state: &State, node: &str, path: &str) -> Result<PathBuf, Refusal> {
     let volume_id = &volume.meta().volume_id;
     let nowhere = || {
@@ -68,7 +68,7 @@ fn find(volume: &Volume, state: &State, node: &str, path: &str) -> Result<PathBu
     if presence.map_err(|error| Refusal::mount(volume_id, &error))? == Presence::Volume {
         return Ok(place);
     }
-    // A block device that is only staged is mounted nowhere.
+    // A staged block device has no mount.
     let is_stage = state.staged_on(node).is_some_and(|on| on.path == path && on.capability.block);
     if is_stage && stage::is_staged(volume, state, node, &place)? {
         return Ok(place);
@@ -76,12 +76,12 @@ fn find(volume: &Volume, state: &State, node: &str, path: &str) -> Result<PathBu
     Err(nowhere())
 }
 
-/// Whether the volume is a block device there; staged as one, it is mounted nowhere.
+/// Whether the volume is a block device there. A staged block device has no mount.
 fn is_block(state: &State, node: &str, place: &Path) -> bool {
     !place.is_dir() || state.staged_on(node).is_some_and(|staged| staged.capability.block)
 }
 
-/// Enlarges the volume itself where no controller does.
+/// Enlarges the volume itself, for plugins without a controller expansion.
 fn enlarge(driver: &Driver, volume: &Volume, wanted: i64) -> Result<i64, Refusal> {
     let locked = volume.lock()?;
     let volume_id = &volume.meta().volume_id;

@@ -1,8 +1,8 @@
-//! Giving a volume to a workload on a node.
+//! Publishing a volume to a workload on a node.
 //!
-//! Owns: `NodePublishVolume` and `NodeUnpublishVolume`. Promises: the target, a directory or for a
-//! block device a file, is made and removed here; notes are written before and settled after the
-//! mount table changes, as for a stage. Never: removes a target that has files or another mount.
+//! Owns: `NodePublishVolume` and `NodeUnpublishVolume`. Promises: the target (a directory, or a
+//! file for a block device) is created and removed here. State and mount table change in the order
+//! of a stage. Never: removes a target that has files or another mount.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ pub(in crate::driver) fn publish(
     locked.save(&state)?;
     let device = bind_device(driver, &volume, &mut state, target, &wanted, &flags);
     if device.is_err() {
-        // Whatever was bound is noted nowhere, so the next call will find it.
+        // The state names no device, so the next call finds one that was bound.
         put_back(&mut state, node, target, before.clone());
     }
     locked.save(&state)?;
@@ -82,7 +82,7 @@ pub(in crate::driver) fn publish(
     let mounted = mount_at(&volume, staging, device.as_deref(), &place, &wanted, &flags, is_first);
     if let Err(error) = mounted {
         if error.effect == CallEffect::None {
-            // Nothing was changed, so nothing new may be there.
+            // Nothing was changed, so the old state is still true.
             undo(&volume, node, target, before)?;
         }
         return Err(error);
@@ -94,7 +94,7 @@ pub(in crate::driver) fn publish(
     Ok(NodePublishVolumeResponse {})
 }
 
-/// The staging place; `None` where volumes are not staged.
+/// The staging path without links; `None` if volumes are not staged.
 fn staging(
     driver: &Driver,
     volume: &Volume,
@@ -115,7 +115,7 @@ fn staging(
     {
         return Ok(Some(place));
     }
-    // Not the CO's fault: someone unmounted it behind both our backs.
+    // No violation of the CO: the volume was unmounted by hand.
     let gone = format!(
         "volume {volume_id:?}: no longer mounted at the staging path {staging:?}; call \
          NodeStageVolume again"
@@ -123,8 +123,8 @@ fn staging(
     Err(Refusal::new(Code::FailedPrecondition, gone))
 }
 
-/// The device that is needed for this target, bound and noted in `state`; none where a stage or a
-/// directory is bound. The caller holds the volume's lock.
+/// Binds the device for this target and puts it into `state`. `None` if a stage or a directory is
+/// bind-mounted. The caller holds the volume's lock.
 fn bind_device(
     driver: &Driver,
     volume: &Volume,
@@ -139,7 +139,7 @@ fn bind_device(
         return Ok(None);
     }
     if block && flags.contains(READ_ONLY) {
-        // Whoever has the node of a device may write to it, whatever the mount of the node says.
+        // A read-only mount of a device node does not make the device read-only.
         let noted = state.on(node).and_then(|on| on.readonly_devices.get(target));
         let device = device::acquire_readonly(volume, noted.map(String::as_str))?;
         state.set_readonly_device(node, target, device.clone());
@@ -154,7 +154,7 @@ fn bind_device(
     Ok(Some(device))
 }
 
-/// Mounts the volume at its target. `is_first` says that it is published nowhere else here.
+/// Mounts the volume at its target. `is_first`: the volume is published nowhere else on this node.
 fn mount_at(
     volume: &Volume,
     staging: Option<PathBuf>,
@@ -180,7 +180,7 @@ fn mount_at(
     mount::mount_volume(volume, source, place, flags, is_first)
 }
 
-/// Puts the note back to what was so before, and releases what was bound for nothing.
+/// Restores the earlier state. Releases the devices if the volume was not published before.
 fn undo(
     volume: &Volume,
     node: &str,
@@ -203,7 +203,7 @@ fn put_back(state: &mut State, node: &str, target: &str, before: Option<Publishe
     }
 }
 
-/// Forgets the publication, and releases the devices that were only for it.
+/// Removes the publication from `state`, and releases the devices that only it needed.
 fn forget(volume: &Volume, state: &mut State, node: &str, target: &str) -> Result<(), LoopError> {
     let own = state.on(node).and_then(|on| on.readonly_devices.get(target)).cloned();
     state.unpublish(node, target);
@@ -217,7 +217,7 @@ fn forget(volume: &Volume, state: &mut State, node: &str, target: &str) -> Resul
     Ok(())
 }
 
-/// The workload may write only where nothing says that it may not.
+/// The mount flags. Read-only if the request, the access mode or the attachment says so.
 fn flags(driver: &Driver, wanted: &Published, attached: Option<&Attachment>) -> BTreeSet<String> {
     let mut flags = wanted.capability.flags.clone();
     if driver.profile.ignores(IgnoredField::MountFlags) {
@@ -295,7 +295,7 @@ pub(in crate::driver) fn unpublish(
     }
     drop(locked);
 
-    // Also without a note: what is mounted is what counts.
+    // Also if the state has no publication: a killed call may have mounted.
     if let Some(place) = place {
         mounts::unmount_content(&place, &device::content(&volume)?)
             .and_then(|()| mounts::remove_place(&place))

@@ -1,8 +1,8 @@
-//! Making a volume available on a node, once.
+//! Staging a volume on a node.
 //!
-//! Owns: `NodeStageVolume` and `NodeUnstageVolume`. Promises: a note that says "may be there" is
-//! written before the mount table changes, and settled after; so whatever a killed call left is
-//! found by the next. Never: creates or removes the staging directory, which is the CO's.
+//! Owns: `NodeStageVolume` and `NodeUnstageVolume`. Promises: the state says "unsettled" before the
+//! mount table changes and "settled" afterwards, so the next call finds what a killed call left.
+//! Never: creates or removes the staging directory; that is the CO's.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -49,7 +49,7 @@ pub(in crate::driver) fn stage(
     driver.check_fence(volume_id)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
     let readonly = capability.mode.is_reader_only() || attached.is_some_and(|it| it.readonly);
-    // A stage writes nothing by itself.
+    // A stage alone writes nothing, so it counts as a reader.
     rules::check_use(&state, node, capability.mode, true)
         .and_then(|()| rules::check_stage(&state, node, path))
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
@@ -68,7 +68,7 @@ pub(in crate::driver) fn stage(
     if volume.meta().backing == Backing::Image {
         let device = device::acquire(&volume, &state, state.device_on(node), readonly);
         if let Err(error) = device {
-            // Whatever was bound is noted nowhere, so the next call will find it.
+            // The state names no device, so the next call finds one that was bound.
             put_back(&mut state, node, before);
             locked.save(&state)?;
             return Err(error.into());
@@ -82,12 +82,12 @@ pub(in crate::driver) fn stage(
         let mounted = mount_at(&volume, state.device_on(node), &place, readonly);
         if let Err(error) = mounted {
             if error.effect == CallEffect::None {
-                // Nothing was changed, so nothing new may be there.
+                // Nothing was changed, so the old state is still true.
                 undo(&volume, node, before)?;
             }
             return Err(error);
         }
-        // A fence that came since the note was made has found nothing mounted.
+        // A fence set since the state was saved found no mount to abort.
         if let Err(fenced) = driver.check_fence(volume_id) {
             if volume.meta().fs == Some(FsType::Ext4) {
                 mounts::abort(&place).map_err(|error| Refusal::mount(volume_id, &error))?;
@@ -102,7 +102,7 @@ pub(in crate::driver) fn stage(
     Ok(NodeStageVolumeResponse {})
 }
 
-/// Whether what the note says is so: the content is mounted at `place`, or its device is bound.
+/// Whether the state is true: the content is mounted at `place`, or its device is bound.
 pub(super) fn is_staged(
     volume: &Volume,
     state: &State,
@@ -132,7 +132,7 @@ fn mount_at(
     mount::mount_volume(volume, source, place, &BTreeSet::new(), true)
 }
 
-/// Puts the note back to what was so before, and releases the device if there was nothing.
+/// Restores the earlier state. Releases the device if the volume was not staged before.
 fn undo(volume: &Volume, node: &str, before: Option<Staged>) -> Result<(), Refusal> {
     let locked = volume.lock()?;
     let mut state = locked.state()?;
@@ -150,7 +150,6 @@ fn put_back(state: &mut State, node: &str, before: Option<Staged>) {
     }
 }
 
-/// Releases the volume's device on `node`, and forgets it.
 fn release(volume: &Volume, state: &mut State, node: &str) -> Result<(), LoopError> {
     device::release(volume, state, state.device_on(node).as_slice())?;
     state.set_device(node, None);
@@ -199,7 +198,7 @@ pub(in crate::driver) fn unstage(
     }
     drop(locked);
 
-    // Also without a note: what is mounted is what counts.
+    // Also if the state has no stage: a killed call may have mounted.
     if let Some(place) = place {
         mounts::unmount_content(&place, &device::content(&volume)?).map_err(failed)?;
     }
@@ -208,7 +207,7 @@ pub(in crate::driver) fn unstage(
     if staged.is_some() {
         state.unstage(node);
     }
-    // Staged at another path, it is still needed.
+    // A stage at another path still needs the device.
     if state.staged_on(node).is_none() {
         release(&volume, &mut state, node).map_err(Refusal::from).map_err(Refusal::midway)?;
     }
