@@ -1,8 +1,8 @@
-//! Whether a call may be made now.
+//! Whether a call is allowed now.
 //!
-//! Owns: the rules of the lifecycle, as a reading of CSI's spec. Promises: written from the spec,
-//! not from the driver: a mistake in one of the two shows as a disagreement. Names every rule that
-//! a call breaks. Never: changes what is known.
+//! Owns: the rules of the lifecycle, as a reading of CSI's spec. Promises: written from the spec
+//! and not from the driver, so a mistake in one of the two shows as a disagreement. Finds every
+//! rule that a call breaks. Never: changes the model.
 
 use std::rc::Rc;
 
@@ -14,12 +14,10 @@ use super::rule::Rule;
 use super::volume_model::{CallContext, VolumeModel};
 use super::volume_use::{CallLines, UseLocation, UseRequest, VolumeUse};
 
-/// What a node's instance demands before it uses a volume. Nothing, while no start was seen.
+/// What an instance requires before a volume is used on its node. Nothing until its start was read.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct NodeRequirements {
-    /// That the volume is attached.
     pub attach: bool,
-    /// That the volume is staged before it is published.
     pub stage: bool,
 }
 
@@ -28,11 +26,11 @@ pub(super) struct NodeRequirements {
 pub(super) struct BrokenRule {
     pub rule: Rule,
     pub what: String,
-    /// The calls that make it wrong.
+    /// The calls that make this call wrong.
     pub others: Vec<CallLines>,
 }
 
-/// All that a call is judged by.
+/// A call, and the model that it is judged by.
 pub(super) struct CallCheck<'a> {
     pub call: &'a CallContext<'a>,
     pub volume: &'a VolumeModel,
@@ -51,7 +49,7 @@ impl<'a> CallCheck<'a> {
         Self { call, volume, objects, needs, broken: Vec::new() }
     }
 
-    /// Everything that the call breaks by being made now.
+    /// All rules that the call breaks by being made now.
     pub fn find_broken_rules(mut self) -> Vec<BrokenRule> {
         match self.call.rpc {
             Rpc::ControllerPublishVolume => self.attach(),
@@ -81,7 +79,7 @@ impl<'a> CallCheck<'a> {
         self.share(held, &wanted, true, Rule::ExclusiveAttach);
     }
 
-    /// A use on this node beside those on others. A stage writes nothing by itself.
+    /// Checks a use on this node against uses on other nodes. A stage writes nothing by itself.
     fn use_here(&mut self, writes: bool) {
         let readonly = |node: &str| {
             self.volume.attachment(node).is_some_and(|attached| attached.asked.readonly)
@@ -98,7 +96,7 @@ impl<'a> CallCheck<'a> {
         self.share(held, &wanted, writes, Rule::ExclusiveUse);
     }
 
-    /// What one node wants beside what others hold.
+    /// Checks what one node wants against what other nodes have.
     fn share(
         &mut self,
         held: Vec<HeldUse<'_>>,
@@ -107,7 +105,7 @@ impl<'a> CallCheck<'a> {
         exclusive: Rule,
     ) {
         let attaching = exclusive == Rule::ExclusiveAttach;
-        // Without a mode the request is refused as incomplete.
+        // The driver refuses a request without a mode as incomplete.
         if wanted.capability.is_none() && attaching {
             return;
         }
@@ -142,7 +140,7 @@ impl<'a> CallCheck<'a> {
         self.require_gone(rule, what, &things);
     }
 
-    /// Things that must be gone, and known to be.
+    /// Adds a violation unless all these uses are gone and the CO knows it.
     fn require_gone(&mut self, rule: Rule, what: String, things: &[&VolumeUse]) {
         let there: Vec<_> =
             things.iter().filter(|thing| !thing.is_undone_but_unconfirmed()).collect();
@@ -170,8 +168,8 @@ impl<'a> CallCheck<'a> {
         }
     }
 
-    /// The attachment that a call on the node needs. False where there is none at all: what comes
-    /// after it cannot be there either, and is no violation of its own.
+    /// Checks the attachment that a node call needs. False if there is none: then the checks after
+    /// it would only repeat the violation.
     fn attached(&mut self) -> bool {
         if !self.needs.attach {
             return true;
@@ -236,7 +234,7 @@ impl<'a> CallCheck<'a> {
         self.require_gone(Rule::SecondTarget, what, &second);
     }
 
-    /// The stage that a publication needs.
+    /// Checks the stage that a publication needs.
     fn staged(&mut self) {
         let (node, path) = (self.call.at.to_owned(), self.call.ask.staging_target_path.clone());
         let staged = self.volume.things.get(&UseLocation::Stage { node, path: path.clone() });
@@ -300,11 +298,11 @@ impl<'a> CallCheck<'a> {
         self.require_gone(Rule::DeleteInUse, what.to_owned(), &things);
     }
 
-    /// The same thing was asked for before, otherwise.
+    /// Checks that a repeated request is the same.
     fn changed(&mut self) {
         let Some(place) = self.call.created_location() else { return };
         let Some(thing) = self.volume.things.get(&place) else { return };
-        // One that is going need not come back the same.
+        // A use that is being undone may come back different.
         if thing.asked == UseRequest::from_arguments(self.call.ask)
             || thing.is_undone_but_unconfirmed()
         {
@@ -318,7 +316,7 @@ impl<'a> CallCheck<'a> {
         self.add(rule, what, thing.proof());
     }
 
-    /// Use of what is no more.
+    /// Checks that nothing deleted is used.
     fn deleted(&mut self) {
         let volume = |id: &String| Some(ObjectId::Volume(id.clone())).filter(|_| !id.is_empty());
         let used = match self.call.rpc {
@@ -337,17 +335,17 @@ impl<'a> CallCheck<'a> {
     }
 }
 
-/// What a node has of a volume.
+/// A use of the volume by another node.
 struct HeldUse<'a> {
     on: &'a str,
     thing: &'a VolumeUse,
     may_write: bool,
 }
 
-/// Whether `call` deletes what `other`, in flight, makes something from.
+/// Whether `call` deletes the source of `other`, which is in flight.
 pub(super) fn deletes_source(call: &CallContext<'_>, other: &CallContext<'_>) -> bool {
     let is_create = matches!(other.rpc, Rpc::CreateVolume | Rpc::CreateSnapshot);
-    // A snapshot of a volume is a call about that volume, and two of those must not overlap at all.
+    // CreateSnapshot is a call about its volume; the check of overlaps finds it.
     let is_snapshot = other.rpc == Rpc::CreateSnapshot;
     is_create && !is_snapshot && deletes(call).is_some_and(|gone| other.ask.source() == Some(gone))
 }

@@ -1,8 +1,7 @@
-//! Whether what a driver reports is so, by the kernel's mount table.
+//! Reports of the driver that the kernel's mount table contradicts.
 //!
-//! Owns: comparing the end of each node call with what the kernel had mounted at the call's paths.
-//! Promises: a line that should carry the kernel's word and does not is a finding too. Never: looks
-//! at the driver's own account of mounts.
+//! Owns: comparing the end of each node call with the mounts at the call's paths. Promises: a line
+//! that lacks those mounts is a finding too. Never: uses the driver's own account of mounts.
 
 use berth_csi::Rpc;
 use serde_json::Value;
@@ -10,7 +9,7 @@ use serde_json::Value;
 use super::log_row::{CallArguments, CallEffect, KernelMount, LogRow, PathMounts};
 use super::rule::Rule;
 
-/// What the driver reports as done with this line, and the kernel contradicts.
+/// What the driver reports as done on this line, and the kernel contradicts.
 pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
     let ask = &row.args;
     let (path, is_made) = match row.rpc {
@@ -34,7 +33,7 @@ pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
         return is_left.then(|| (Rule::StillMounted, what())).into_iter().collect();
     }
     match row.rpc {
-        // A block device is bound to a node of /dev, and nothing needs to be mounted for it.
+        // A staged block device has no mount.
         Some(Rpc::NodeStageVolume) if is_block(ask) => Vec::new(),
         Some(Rpc::NodeStageVolume) => not_mounted(there).into_iter().collect(),
         _ => published(there, kernel, ask),
@@ -95,7 +94,7 @@ fn is_same(one: &KernelMount, other: &KernelMount) -> bool {
     (&one.device, &one.root) == (&other.device, &other.root)
 }
 
-/// The log leaves out what is empty, and a block capability has no fields.
+/// A block capability has no fields, and the log leaves out empty values.
 fn is_block(ask: &CallArguments) -> bool {
     let kind = ask.volume_capability.as_ref().and_then(|all| all.get("access_type"));
     kind.and_then(Value::as_object).is_some_and(|kind| !kind.contains_key("mount"))

@@ -77,17 +77,17 @@ pub enum ReadError {
     },
 }
 
-/// What was read.
+/// What was read from the logs.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Summary {
     /// How many lines.
     pub lines: u64,
-    /// Lines that were passed over, and why.
+    /// Lines that were skipped, and why.
     pub notes: Vec<String>,
 }
 
-/// Judges the logs at `paths` together, and tells each finding as soon as it is proven; a log given
-/// twice counts once.
+/// Judges the logs at `paths` together. Calls `found` with each finding as soon as it is proven. A
+/// log given twice counts once.
 pub fn judge(paths: &[PathBuf], found: &mut dyn FnMut(Finding)) -> Result<Summary, ReadError> {
     let mut merge = LogMerge::open(paths.iter().collect::<BTreeSet<_>>().into_iter())?;
     let mut replay = Replay::new(found);
@@ -100,7 +100,7 @@ pub fn judge(paths: &[PathBuf], found: &mut dyn FnMut(Finding)) -> Result<Summar
     Ok(Summary { lines, notes: merge.notes })
 }
 
-/// Everything that the logs at `paths` together prove against the CO.
+/// All findings of the logs at `paths` together.
 pub fn judge_files(paths: &[PathBuf]) -> Result<Vec<Finding>, ReadError> {
     let mut findings = Vec::new();
     judge(paths, &mut |finding| findings.push(finding))?;

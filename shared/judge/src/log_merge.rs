@@ -1,11 +1,13 @@
 //! The lines of all logs in the order of time.
 //!
-//! Owns: reading several logs side by side. Promises: bounded memory, however long they are: a log
-//! is nearly in order, since each of its instances writes as things happen, so a window of lines
-//! puts it right. Each log is read up to the end that it has when that is met. An unfinished last
-//! line is passed over and told: its writer is still writing it, or was killed. So is an unfinished
-//! line before the first line of another instance, which began on a line of its own. Never: passes
-//! over any other line.
+//! Owns: reading several logs side by side.
+//!
+//! Promises: bounded memory. A log is nearly in order of time, since each instance writes at once,
+//! so sorting within a window is enough. An unfinished last line is skipped with a note: its writer
+//! is still writing, or was killed. So is an unfinished line before the first line of another
+//! instance.
+//!
+//! Never: skips any other line.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -18,17 +20,16 @@ use super::finding::LogLine;
 use super::log_row::LogRow;
 use crate::ReadError;
 
-/// How many lines of a log are looked at before the earliest of them is taken for the next.
+/// The lines of one log that are read ahead and sorted.
 const WINDOW: usize = 1024;
 
-/// All logs, as one stream.
 pub(super) struct LogMerge {
     logs: Vec<LogReader>,
-    /// What was passed over.
+    /// A note for each skipped line.
     pub notes: Vec<String>,
 }
 
-/// Orders lines: time, what it tells, then as it stands in the files.
+/// The order of lines: time, rank of the entry, log, line number.
 type LineKey = (u64, u8, usize, usize);
 
 struct LogReader {
@@ -37,7 +38,7 @@ struct LogReader {
     lines: Option<BufReader<File>>,
     number: usize,
     window: BinaryHeap<Reverse<BufferedLine>>,
-    /// The instances that have written lines so far.
+    /// The instances that have written to this log so far.
     instances: HashSet<String>,
 }
 
@@ -47,7 +48,7 @@ struct BufferedLine {
     line: LogLine,
 }
 
-/// A line that is no entry.
+/// A line that cannot be parsed.
 struct DamagedLine {
     number: usize,
     error: serde_json::Error,
@@ -73,7 +74,7 @@ impl LogMerge {
         Ok(Self { logs, notes: Vec::new() })
     }
 
-    /// The next line of all.
+    /// The next line of all logs.
     pub fn next(&mut self) -> Result<Option<(LogRow, LogLine)>, ReadError> {
         for log in &mut self.logs {
             log.fill(&mut self.notes)?;
@@ -95,8 +96,8 @@ impl LogReader {
                 break;
             };
             if !whole {
-                // The rest may be written this moment. A later read of it would be taken for a line
-                // of its own, so this log ends here.
+                // The rest of the line may be written at this moment, and would be read as a line
+                // of its own. So this log ends here.
                 notes.push(self.note(self.number, "has no end yet, or its writer was killed"));
                 self.lines = None;
                 break;
@@ -106,7 +107,7 @@ impl LogReader {
             }
             let row = match (serde_json::from_str::<LogRow>(&text), damaged.take()) {
                 (Ok(row), None) => row,
-                // An instance that started later ends the line of the one that was killed.
+                // An instance that starts later ends the unfinished line of a killed one.
                 (Ok(row), Some(gap)) if !self.instances.contains(&row.instance) => {
                     notes.push(self.note(gap.number, "cut off by its writer's end"));
                     row
@@ -128,7 +129,7 @@ impl LogReader {
         damaged.map_or(Ok(()), |gap| Err(self.wrong(gap)))
     }
 
-    /// The next line, and whether its end is there.
+    /// The next line, and whether it is finished.
     fn read_line(&mut self) -> io::Result<Option<(String, bool)>> {
         let Some(lines) = &mut self.lines else { return Ok(None) };
         let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
-//! A line of a log as the judge reads it.
+//! A log line as the judge reads it.
 //!
-//! Owns: the judge's own view of an entry, flat and with only what it looks at. Promises: shares no
-//! type with the driver that writes it, but the names of calls and codes. Never: judges.
+//! Owns: the judge's own view of a log line, flat and with only the fields that the rules use.
+//! Promises: shares no type with the driver, except the names of RPCs and codes. Never: judges.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use berth_csi::{Code, Rpc};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a line tells.
+/// What a line is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum EntryKind {
@@ -20,7 +20,7 @@ pub(super) enum EntryKind {
     End,
 }
 
-/// What a call has changed, whatever was answered.
+/// What a call has changed. The answer may say otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum CallEffect {
@@ -29,7 +29,6 @@ pub(super) enum CallEffect {
     Unknown,
 }
 
-/// One line.
 #[derive(Debug, Deserialize)]
 pub(super) struct LogRow {
     pub entry: EntryKind,
@@ -57,7 +56,7 @@ pub(super) struct LogRow {
     pub fault: Option<String>,
     #[serde(default)]
     pub answer: AnswerFields,
-    /// What the kernel had mounted at the paths of a node call when it ended.
+    /// The mounts at the paths of a node call, at its end.
     pub kernel: Option<Vec<PathMounts>>,
     #[serde(default)]
     pub attach: bool,
@@ -69,7 +68,7 @@ pub(super) struct LogRow {
     pub fenced: bool,
 }
 
-/// What an instance found on its node when it started.
+/// A volume that an instance found in use on its node when it started.
 #[derive(Debug, Deserialize)]
 pub(super) struct HeldVolume {
     pub volume_id: String,
@@ -78,16 +77,15 @@ pub(super) struct HeldVolume {
     pub targets: Vec<String>,
 }
 
-/// What the kernel had mounted at a path.
+/// The mounts at one path.
 #[derive(Debug, Deserialize)]
 pub(super) struct PathMounts {
     pub path: String,
-    /// The last is the one that is seen at the path.
+    /// Oldest first. The last mount hides the others.
     pub mounts: Vec<KernelMount>,
     pub block_device: Option<BlockDevice>,
 }
 
-/// A mount, by the kernel's mount table.
 #[derive(PartialEq, Eq, Debug, Deserialize)]
 pub(super) struct KernelMount {
     pub device: String,
@@ -95,13 +93,13 @@ pub(super) struct KernelMount {
     pub read_only: bool,
 }
 
-/// A block device whose node is seen at a path.
+/// A block device whose node is at a path.
 #[derive(Debug, Deserialize)]
 pub(super) struct BlockDevice {
     pub read_only: Option<bool>,
 }
 
-/// The arguments that the rules are about.
+/// The arguments that the rules use.
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(default)]
 pub(super) struct CallArguments {
@@ -149,7 +147,7 @@ struct VolumeSource {
     volume_id: String,
 }
 
-/// What of an answer the CO has to go by.
+/// The fields of an answer that the rules use.
 #[derive(Default, Debug, Deserialize)]
 #[serde(default)]
 pub(super) struct AnswerFields {
@@ -158,7 +156,7 @@ pub(super) struct AnswerFields {
     pub snapshot: CreatedId,
 }
 
-/// The id of what was made.
+/// The id of a created volume or snapshot.
 #[derive(Default, Debug, Deserialize)]
 #[serde(default)]
 pub(super) struct CreatedId {
@@ -166,21 +164,21 @@ pub(super) struct CreatedId {
     snapshot_id: String,
 }
 
-/// Something with an id of its own.
+/// The id of a volume or snapshot.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum ObjectId {
     Volume(String),
     Snapshot(String),
 }
 
-/// The access mode of a capability; empty where there is none.
+/// The access mode of a capability; empty if there is none.
 pub(super) fn mode(capability: Option<&Value>) -> &str {
     let mode = capability.and_then(|all| all.pointer("/access_mode/mode"));
     mode.and_then(Value::as_str).unwrap_or_default()
 }
 
 impl LogRow {
-    /// When it was written. No call ends before it began, whatever its clock did.
+    /// Microseconds since 1970. No call ends before it began, even if the clock was set back.
     pub fn time_us(&self) -> u64 {
         match self.entry {
             EntryKind::Start => self.start_us,
@@ -191,7 +189,7 @@ impl LogRow {
         }
     }
 
-    /// At the same time, ends come first: a CO calls after an answer.
+    /// The order of lines with equal times: ends first, since a CO calls after an answer.
     pub fn rank(&self) -> u8 {
         match self.entry {
             EntryKind::End | EntryKind::Gone => 0,
@@ -200,10 +198,11 @@ impl LogRow {
         }
     }
 
-    /// Whether the CO got to know that all went well, as far as the instance can tell.
+    /// Whether the CO knows that the call succeeded, as far as the instance can tell.
     ///
-    /// A node that has undone what it then no longer knows answers `NOT_FOUND`, as some drivers do.
-    /// That is no success; but what was undone is not mounted, which the CO sees in the kernel.
+    /// Some drivers undo a use and then answer `NOT_FOUND`, because they no longer know the volume.
+    /// That is no success in CSI; but the CO sees in the kernel's mount table that the mount is
+    /// gone.
     pub fn is_told(&self) -> bool {
         let undoes = matches!(self.rpc, Some(Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume));
         let is_done = self.effect == Some(CallEffect::Done);
@@ -211,7 +210,7 @@ impl LogRow {
         (self.code == Some(Code::Ok) || is_found_gone) && self.fault.as_deref() != Some("lost")
     }
 
-    /// What the answer says was made.
+    /// The created object in the answer.
     pub fn made(&self) -> Option<ObjectId> {
         let CreatedId { volume_id, .. } = &self.answer.volume;
         let CreatedId { snapshot_id, .. } = &self.answer.snapshot;
@@ -224,12 +223,11 @@ impl LogRow {
 }
 
 impl CallArguments {
-    /// Whether nobody may write.
     pub fn is_for_readers(&self) -> bool {
         self.readonly || mode(self.volume_capability.as_ref()).ends_with("_READER_ONLY")
     }
 
-    /// The volume it is about.
+    /// The volume that the request is about.
     pub fn volume(&self) -> Option<&str> {
         [&self.volume_id, &self.source_volume_id]
             .into_iter()
@@ -237,7 +235,7 @@ impl CallArguments {
             .map(String::as_str)
     }
 
-    /// What something is to be made from.
+    /// The source of a new volume or snapshot.
     pub fn source(&self) -> Option<ObjectId> {
         if !self.source_volume_id.is_empty() {
             return Some(ObjectId::Volume(self.source_volume_id.clone()));

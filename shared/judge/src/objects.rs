@@ -1,8 +1,8 @@
-//! What is made and deleted by name and id.
+//! Names and ids of volumes and snapshots.
 //!
-//! Owns: which names are taken, by which parameters, and which ids are deleted. Promises: a name is
-//! free again once what it names is deleted; forgets the oldest deletions beyond a bound. Never:
-//! knows where a volume is in use.
+//! Owns: which names are taken, with which parameters, and which ids are deleted. Promises: a name
+//! is free again after its object is deleted; the oldest deletions beyond a bound are forgotten.
+//! Never: knows the use of a volume.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -14,10 +14,9 @@ use super::log_row::{CallEffect, LogRow, ObjectId};
 use super::volume_model::CallContext;
 use super::volume_use::CallLines;
 
-/// How many deleted ids are remembered.
+/// Deleted ids that are remembered; the oldest are forgotten.
 const MOST_DELETED: usize = 10_000;
 
-/// All names and deletions.
 #[derive(Default, Debug)]
 pub(super) struct ObjectRegistry {
     names: HashMap<ObjectName, TakenName>,
@@ -26,28 +25,27 @@ pub(super) struct ObjectRegistry {
     oldest: VecDeque<ObjectId>,
 }
 
-/// Volumes and snapshots have names of their own.
+/// The creating RPC is part of the name: volumes and snapshots have separate names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct ObjectName(Rpc, String);
 
-/// A name that is taken, or may be.
+/// A name that is or may be taken.
 #[derive(Debug)]
 pub(super) struct TakenName {
     asked: Value,
     by: u64,
     pub lines: CallLines,
-    /// Whether the CO was told so.
+    /// Whether the CO knows it.
     pub is_known: bool,
 }
 
 impl ObjectRegistry {
-    /// The name that this call asks for, where it is or may be taken with other parameters.
+    /// The name in this call, if it is or may be taken with other parameters.
     pub fn taken_otherwise(&self, call: &CallContext<'_>) -> Option<&TakenName> {
         let taken = self.names.get(&name(call)?)?;
         (taken.asked != asked(call)).then_some(taken)
     }
 
-    /// The call that deleted this.
     pub fn deleted_by(&self, object: &ObjectId) -> Option<&CallLines> {
         self.deleted.get(object)
     }
@@ -101,7 +99,6 @@ impl ObjectRegistry {
     }
 }
 
-/// What the call deletes.
 pub(super) fn deletes(call: &CallContext<'_>) -> Option<ObjectId> {
     match call.rpc {
         Rpc::DeleteVolume => Some(ObjectId::Volume(call.ask.volume_id.clone())),
@@ -115,7 +112,7 @@ fn name(call: &CallContext<'_>) -> Option<ObjectName> {
     is_create.then(|| ObjectName(call.rpc, call.ask.name.clone()))
 }
 
-/// All that has to be the same when a name is asked for again.
+/// The parameters that must be equal in repeated requests for one name.
 fn asked(call: &CallContext<'_>) -> Value {
     let ask = call.ask;
     let source = format!("{:?}", ask.source());

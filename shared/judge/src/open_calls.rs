@@ -1,7 +1,7 @@
 //! Calls in flight.
 //!
-//! Owns: which calls have begun and not ended, and what two calls must not share. Promises: a call
-//! of a process that was killed stays until its node starts again. Never: judges order.
+//! Owns: calls that have begun and not ended, and which calls must not overlap. Promises: a call of
+//! a killed process stays until its node starts again. Never: judges order.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -24,16 +24,16 @@ pub(super) struct OpenCall {
     pub ask: CallArguments,
     pub lines: CallLines,
     pub lane: Option<CallSlot>,
-    /// Whether its caller no longer waits for it.
+    /// Whether its caller left.
     pub is_gone: bool,
 }
 
-/// What at most one call may be in flight for (CSI, "Concurrency").
+/// At most one call may be in flight per slot (CSI, "Concurrency").
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum CallSlot {
     Volume(String),
     VolumeOnNode(String, String),
-    /// A volume or snapshot that has no id yet.
+    /// A volume or snapshot that is being created has no id yet.
     Name(Rpc, String),
     Snapshot(String),
 }
@@ -42,7 +42,7 @@ impl CallSlot {
     pub fn of_call(rpc: Rpc, at: &str, ask: &CallArguments) -> Option<Self> {
         let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         match (rpc.service(), rpc) {
-            // They only filter by what they name.
+            // The volume in these requests is only a filter.
             (_, Rpc::ListVolumes | Rpc::ListSnapshots | Rpc::GetCapacity) => None,
             (_, Rpc::CreateVolume) => some(&ask.name).map(|name| Self::Name(rpc, name)),
             (_, Rpc::DeleteSnapshot | Rpc::GetSnapshot) => {
@@ -56,14 +56,13 @@ impl CallSlot {
         }
     }
 
-    /// Whether the driver watches it, too.
+    /// Whether the driver has this slot, too.
     pub fn is_the_drivers(&self) -> bool {
         matches!(self, Self::Volume(_) | Self::VolumeOnNode(..))
     }
 }
 
 impl OpenCall {
-    /// The call whose beginning this is.
     pub fn from_row(row: LogRow, line: LogLine) -> Option<Self> {
         let rpc = row.rpc?;
         Some(Self {
@@ -84,7 +83,6 @@ impl OpenCall {
     }
 }
 
-/// All calls in flight.
 #[derive(Default, Debug)]
 pub(super) struct OpenCalls {
     calls: BTreeMap<CallId, OpenCall>,
@@ -115,7 +113,7 @@ impl OpenCalls {
         Some(open)
     }
 
-    /// The call that this line is of.
+    /// The call of this line.
     pub fn find(&self, row: &LogRow) -> Option<CallId> {
         self.by_place.get(&(row.instance.clone(), row.seq)).copied()
     }

@@ -1,8 +1,8 @@
-//! A run through the calls of all volumes.
+//! The run through the calls of all volumes.
 //!
-//! Owns: asking the rules at the beginning of each call, with what was so or may have been so then.
-//! Promises: each broken rule is one finding with its proof; keeps only what a later call may be
-//! judged by. Never: looks ahead.
+//! Owns: checking the rules at the beginning of each call, against what was or may have been in
+//! use. Promises: each broken rule is one finding with its proof. Keeps only what later calls can
+//! be judged by. Never: looks ahead.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -20,15 +20,14 @@ use super::rule::Rule;
 use super::volume_model::{CallContext, VolumeModel};
 use super::volume_use::{CallId, UseLocation};
 
-/// A run through the calls.
 pub(super) struct Replay<'a> {
     volumes: HashMap<String, VolumeModel>,
     objects: ObjectRegistry,
-    /// Which volume has a path on a node.
+    /// The volume that uses a path on a node.
     paths: HashMap<(String, String), String>,
-    /// By node id, as its last start said.
+    /// By node id, from its last start.
     nodes: HashMap<String, NodeRequirements>,
-    /// The nodes from which the storage takes nothing.
+    /// Fenced nodes.
     fenced: HashSet<String>,
     in_flight: OpenCalls,
     pending: Vec<PendingFinding>,
@@ -51,7 +50,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Lets the next line pass.
     pub fn process_line(&mut self, row: LogRow, line: LogLine) {
         self.confirm_in_flight(&row.instance);
         match row.entry {
@@ -63,7 +61,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// No more lines.
     pub fn finish(mut self) {
         let open: Vec<_> = self.in_flight.all().map(|(id, _)| id).collect();
         for id in open {
@@ -72,8 +69,7 @@ impl<'a> Replay<'a> {
         self.report_proven();
     }
 
-    /// A call in flight at an instance that shows a sign of life, be it its own end, was certainly
-    /// in flight until now.
+    /// A line of an instance proves that its open calls were in flight until now.
     fn confirm_in_flight(&mut self, instance: &str) {
         let is_there = |id| self.in_flight.get(id).is_some_and(|open| open.instance == instance);
         for pending in self.pending.iter_mut().filter(|pending| !pending.is_certain) {
@@ -123,7 +119,7 @@ impl<'a> Replay<'a> {
         let blank = VolumeModel::default();
         let volume = call.ask.volume().and_then(|id| self.volumes.get(id)).unwrap_or(&blank);
         let mut needs = self.nodes.get(call.at).copied().unwrap_or_default();
-        // Its storage takes nothing from a fenced node, which is detached behind its agent's back.
+        // A fenced node is detached although its agent does not know it.
         needs.attach &= !self.fenced.contains(call.at);
         let mut broken = CallCheck::new(call, volume, &self.objects, needs).find_broken_rules();
         broken.extend(self.path_of_another(call));
@@ -131,8 +127,8 @@ impl<'a> Replay<'a> {
         broken
     }
 
-    /// A node that was fenced undoes all that it had, of any volume, before it uses one anew. While
-    /// the fence stands it can use none.
+    /// After a fence is lifted, a node undoes all its old uses of any volume before it uses one
+    /// again.
     fn stale_use(&self, call: &CallContext<'_>) -> Option<BrokenRule> {
         if self.fenced.contains(call.at) {
             return None;
@@ -159,7 +155,7 @@ impl<'a> Replay<'a> {
         Some(BrokenRule { rule: Rule::PathOfAnotherVolume, what, others: thing.proof() })
     }
 
-    /// The calls that this one must not overlap with, but may.
+    /// Adds overlaps with calls that may be in flight.
     fn overlaps(&mut self, call: &CallContext<'_>, open: &OpenCall) {
         let mut found = Vec::new();
         if let Some(lane) = &open.lane {
@@ -180,7 +176,7 @@ impl<'a> Replay<'a> {
                 if self.fenced.contains(&node) {
                     continue;
                 }
-                // What is there is reason enough, and the check of order tells it.
+                // Existing uses are reported by the check of order.
                 if volume.uses_on(&node).next().is_none() {
                     let lane = CallSlot::VolumeOnNode(id.to_owned(), node.clone());
                     found.extend(self.in_flight.in_lane(&lane).map(|(id, other)| {
@@ -252,7 +248,7 @@ impl<'a> Replay<'a> {
         });
         let lines = match self.in_flight.get(by) {
             Some(open) => Rc::clone(&open.lines),
-            // Its beginning is in a part of the log that is not there.
+            // The log does not have its beginning.
             None => Rc::default(),
         };
         lines.borrow_mut().push(line);
@@ -277,7 +273,7 @@ impl<'a> Replay<'a> {
         self.report_proven();
     }
 
-    /// Compares what was found at the call's beginning with what the driver made of it.
+    /// Compares the findings at the call's beginning with what the driver did.
     fn compare(&mut self, call: &CallContext<'_>, row: &LogRow) {
         let noticed = row.violation.as_deref();
         let was_done =
@@ -291,7 +287,7 @@ impl<'a> Replay<'a> {
             let same = noticed.is_some_and(|name| pending.rule.is_what_the_driver_calls(name));
             is_agreed |= same;
             pending.is_noticed |= same;
-            // Only a call that it saw in flight can be the driver's reason.
+            // The driver can refuse only because of a call that it saw in flight.
             pending.is_certain |= same;
             if pending.by == call.by && pending.rule.is_the_drivers() && was_done {
                 pending.is_missed = match pending.during {
@@ -312,13 +308,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The rules that it breaks also by ending now: the driver looked at some time between.
+    /// The rules that the call also breaks at its end: the driver checked at some time between.
     fn still_broken(&self, call: &CallContext<'_>) -> Vec<Rule> {
         let is_attached = |id: &str| {
             let Some(volume) = self.volumes.get(id) else { return false };
             volume.nodes_of(call.ask).iter().any(|node| volume.attachment(node).is_some())
         };
-        // Detaching what is not attached is nothing, and the driver does not look further.
+        // Detaching without an attachment does nothing, and the driver checks no further.
         let is_nothing = call.rpc == Rpc::ControllerUnpublishVolume
             && !call.ask.volume().is_some_and(is_attached);
         if is_nothing {
@@ -346,7 +342,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Tells what is proven, and forgets what turned out to be nothing.
+    /// Reports findings that are proven, and drops those that cannot be.
     fn report_proven(&mut self) {
         let Self { pending, in_flight, found, .. } = self;
         let is_over = |id: CallId| !in_flight.contains(id);
@@ -357,7 +353,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Whether the driver watches over the lane of a call in flight.
+/// Whether the driver has the slot of this call, too.
 fn is_watched(open: &OpenCall) -> bool {
     open.lane.as_ref().is_some_and(CallSlot::is_the_drivers)
 }

@@ -1,7 +1,7 @@
-//! One volume, as the calls so far have made it.
+//! The model of one volume.
 //!
-//! Owns: the things of a volume, rebuilt from calls. Promises: follows CSI's lifecycle by the
-//! calls' effects alone. Never: judges.
+//! Owns: the uses of a volume, rebuilt from calls. Promises: follows CSI's lifecycle by the effects
+//! of the calls alone. Never: judges.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,7 +11,6 @@ use berth_csi::Rpc;
 use super::log_row::{CallArguments, CallEffect, HeldVolume, LogRow};
 use super::volume_use::{CallId, CallLines, UseLocation, UseRequest, VolumeUse};
 
-/// One volume so far.
 #[derive(Default, Debug)]
 pub(super) struct VolumeModel {
     pub things: BTreeMap<UseLocation, VolumeUse>,
@@ -23,24 +22,24 @@ pub(super) struct VolumeModel {
 pub(super) struct Expansion {
     by: CallId,
     pub lines: CallLines,
-    /// Whether the CO was told that it succeeded.
+    /// Whether the CO knows that it succeeded.
     pub is_known: bool,
-    /// Whether one before it had.
+    /// Whether the CO knew that an earlier one had succeeded.
     was_known: bool,
 }
 
-/// A call with everything that the model needs of it.
+/// A call, as the model sees it.
 pub(super) struct CallContext<'a> {
     pub by: CallId,
     pub rpc: Rpc,
-    /// The node whose instance serves it.
+    /// The node of the instance that serves it.
     pub at: &'a str,
     pub ask: &'a CallArguments,
     pub lines: &'a CallLines,
 }
 
 impl CallContext<'_> {
-    /// Where it makes something, if it does.
+    /// The use that it creates, if any.
     pub fn created_location(&self) -> Option<UseLocation> {
         let Self { at, ask, .. } = self;
         let node = (*at).to_owned();
@@ -60,7 +59,7 @@ impl CallContext<'_> {
 }
 
 impl VolumeModel {
-    /// Whether nothing is known of it that a later call could contradict.
+    /// Whether no later call could contradict anything in it.
     pub fn is_blank(&self) -> bool {
         self.things.is_empty() && self.expansion.is_none()
     }
@@ -76,33 +75,33 @@ impl VolumeModel {
         })
     }
 
-    /// What is staged or published, anywhere.
+    /// Stages and publications on all nodes.
     pub fn uses(&self) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
         self.things.iter().filter(|(place, _)| place.path().is_some())
     }
 
-    /// What is staged or published, and may write.
+    /// Stages and publications that can write: of nodes that were not fenced since.
     pub fn live_uses(&self) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
         self.uses().filter(|(_, thing)| !thing.is_cut)
     }
 
-    /// What a fenced node still has from before.
+    /// Uses of a node from before it was fenced.
     pub fn stale_on(&self, node: &str) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
         self.uses_on(node).filter(|(_, thing)| thing.is_cut)
     }
 
-    /// The storage takes nothing from this node: what it has cannot write any more.
+    /// The node was fenced: its uses can no longer write.
     pub fn cut_off(&mut self, node: &str) {
         let uses = self.things.iter_mut().filter(|(place, _)| place.path().is_some());
         uses.filter(|(place, _)| place.node() == node).for_each(|(_, thing)| thing.is_cut = true);
     }
 
-    /// What is staged or published on this node.
+    /// Stages and publications on this node.
     pub fn uses_on(&self, node: &str) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
         self.uses().filter(move |(place, _)| place.node() == node)
     }
 
-    /// The nodes that a detaching call is about: no node means all.
+    /// The nodes that a detach is about; an empty node id means all.
     pub fn nodes_of(&self, ask: &CallArguments) -> Vec<String> {
         if ask.node_id.is_empty() {
             self.attachments().map(|(node, _)| node.to_owned()).collect()
@@ -111,7 +110,7 @@ impl VolumeModel {
         }
     }
 
-    /// A call began, which may do its work at any time from now on.
+    /// A call began; it may take effect from now on.
     pub fn apply_begin(&mut self, call: &CallContext<'_>) {
         if let Some(place) = call.created_location() {
             let thing = || {
@@ -135,7 +134,6 @@ impl VolumeModel {
         }
     }
 
-    /// A call ended so.
     pub fn apply_end(&mut self, call: &CallContext<'_>, row: &LogRow) {
         if let Some(place) = call.created_location() {
             self.made(place, call, row);
@@ -156,7 +154,7 @@ impl VolumeModel {
     }
 
     fn made(&mut self, place: UseLocation, call: &CallContext<'_>, row: &LogRow) {
-        // An instance that started meanwhile did not find it, and yet it was made.
+        // An instance that started meanwhile did not find the use, and yet it was created.
         if row.effect != Some(CallEffect::None) {
             let thing = || {
                 VolumeUse::may_be(
@@ -173,7 +171,7 @@ impl VolumeModel {
         }
     }
 
-    /// What the call undoes.
+    /// The uses that the call undoes.
     fn undone_by(&self, call: &CallContext<'_>) -> Vec<UseLocation> {
         let CallContext { at, ask, .. } = call;
         let node = (*at).to_owned();
@@ -192,7 +190,7 @@ impl VolumeModel {
         }
     }
 
-    /// An instance started on this node: what it does not find there is not there.
+    /// An instance started on this node: what it did not find is gone.
     pub fn settle(&mut self, node: &str, holding: Option<&HeldVolume>) {
         self.things.retain(|place, _| match place {
             UseLocation::Stage { node: on, path } if on == node => {
