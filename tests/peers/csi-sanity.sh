@@ -49,7 +49,7 @@ matrix() {
     printf '%s|' pool "$full --pool-bytes 4294967296" "$nothing" 8 mount ''; echo
     for ability in clone snapshot list-snapshots get-snapshot group-snapshot list published-nodes \
         get capacity attach publish-readonly expand online-expand expand-node modify condition \
-        single-node-multi-writer topology stage stats mount-group stage,attach; do
+        single-node-multi-writer topology stage mount-group stage,attach; do
         printf '%s|' "without-$ability" "$full --without $ability" "$nothing" 8 mount ''; echo
     done
     # A mounted ext4 grows only for a process with CAP_SYS_RESOURCE, which containers lack; xfs grows.

@@ -1,19 +1,20 @@
-//! What a CO asks of a volume: how it is accessed, by how many.
+//! How a CO wants to access a volume.
 //!
-//! Owns: access modes, and the form a `VolumeCapability` has inside this driver.
-//! Promises: what cannot be done is named, never passed over. Never: looks at a volume.
+//! Owns: access modes, and the form of a `VolumeCapability` inside this driver. Promises:
+//! unsupported fields are reported, never ignored. Never: reads a volume.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use berth_csi::v1;
+use nix::mount::MsFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backing, FsType};
+use crate::backing::{Backing, FsType};
 use v1::volume_capability::access_mode::Mode;
 use v1::volume_capability::{AccessType, MountVolume};
 
-/// Who may use a volume at the same time (CSI `VolumeCapability.AccessMode.Mode`).
+/// CSI `VolumeCapability.AccessMode.Mode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[expect(missing_docs, reason = "the names are the protocol's own")]
@@ -42,7 +43,6 @@ impl AccessMode {
         }
     }
 
-    /// Whether several nodes may have the volume at once.
     pub fn is_multi_node(self) -> bool {
         match self {
             Self::MultiNodeReaderOnly
@@ -55,7 +55,7 @@ impl AccessMode {
         }
     }
 
-    /// Whether it is one of the two that CSI has behind `SINGLE_NODE_MULTI_WRITER`.
+    /// The two modes behind CSI's `SINGLE_NODE_MULTI_WRITER` capability.
     pub fn is_single_node_multi_writer(self) -> bool {
         matches!(self, Self::SingleNodeSingleWriter | Self::SingleNodeMultiWriter)
     }
@@ -65,7 +65,6 @@ impl AccessMode {
         self.is_multi_node() || self == Self::SingleNodeMultiWriter
     }
 
-    /// Whether nobody may write.
     pub fn is_reader_only(self) -> bool {
         matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
     }
@@ -77,66 +76,43 @@ impl fmt::Display for AccessMode {
     }
 }
 
-/// A mount flag that a bind mount can honour.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the names are those of mount(8)")]
-pub enum MountFlag {
-    Ro,
-    NoSuid,
-    NoDev,
-    NoExec,
-    NoAtime,
-    NoDirAtime,
-    RelAtime,
-}
+/// The mount flags that a bind mount can honour, by their names in mount(8) and the mount table.
+pub const MOUNT_FLAGS: [(&str, MsFlags); 7] = [
+    (READ_ONLY, MsFlags::MS_RDONLY),
+    ("nosuid", MsFlags::MS_NOSUID),
+    ("nodev", MsFlags::MS_NODEV),
+    ("noexec", MsFlags::MS_NOEXEC),
+    ("noatime", MsFlags::MS_NOATIME),
+    ("nodiratime", MsFlags::MS_NODIRATIME),
+    ("relatime", MsFlags::MS_RELATIME),
+];
 
-impl MountFlag {
-    /// The flag that mount(8) and the mount table call `name`.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "ro" => Some(Self::Ro),
-            "nosuid" => Some(Self::NoSuid),
-            "nodev" => Some(Self::NoDev),
-            "noexec" => Some(Self::NoExec),
-            "noatime" => Some(Self::NoAtime),
-            "nodiratime" => Some(Self::NoDirAtime),
-            "relatime" => Some(Self::RelAtime),
-            _ => None,
-        }
-    }
-}
+pub const READ_ONLY: &str = "ro";
 
-/// What a volume of this driver is asked to do: in one mode, as a file system or a block device.
+/// A supported `VolumeCapability`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Capability {
-    /// Who may use it at the same time.
     pub mode: AccessMode,
-    /// Mount flags of the workload's mount.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub flags: BTreeSet<MountFlag>,
-    /// Whether it is accessed as a block device, not mounted.
+    pub flags: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub block: bool,
-    /// The file system that is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fs: Option<FsType>,
-    /// The group that has to be able to read and write (CSI `volume_mount_group`), by number.
+    /// The number of the group that gets read and write access (CSI `volume_mount_group`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
 }
 
 impl Capability {
-    /// A mount in `mode` without flags.
     pub fn mount(mode: AccessMode) -> Self {
         Self { mode, flags: BTreeSet::new(), block: false, fs: None, group: None }
     }
 
     /// Reads a well-formed `VolumeCapability` (see [`missing`]).
     ///
-    /// # Errors
-    /// Everything in it that no volume here can do, one line each. Mount flags are not repeated in
-    /// the lines, since CSI allows secrets in them.
+    /// All unsupported fields, one line each. Lines do not repeat mount flags, because CSI allows
+    /// secrets in them.
     pub fn supported(asked: &v1::VolumeCapability) -> Result<Self, Vec<String>> {
         let mut faults = Vec::new();
         let number = asked.access_mode.as_ref().map_or(0, |mode| mode.mode);
@@ -153,7 +129,7 @@ impl Capability {
         if faults.is_empty() { Ok(read) } else { Err(faults) }
     }
 
-    /// Takes over what is asked of a mount; what cannot be done is added to `faults`.
+    /// Reads the fields of a mount. Faults are added to `faults`.
     fn read_mount(&mut self, mount: &MountVolume, faults: &mut Vec<String>) {
         let MountVolume { fs_type, mount_flags, volume_mount_group } = mount;
         self.fs = FsType::from_name(fs_type);
@@ -165,19 +141,18 @@ impl Capability {
             faults.push("mount.volume_mount_group: has to be the number of a group".to_owned());
         }
         for (index, name) in mount_flags.iter().enumerate() {
-            match MountFlag::from_name(name) {
-                Some(flag) => _ = self.flags.insert(flag),
-                // What every mount here is anyway.
-                None if name == "rw" => {}
-                None => faults.push(format!(
+            if MOUNT_FLAGS.iter().any(|(known, _)| known == name) {
+                self.flags.insert(name.clone());
+            } else if name != "rw" {
+                faults.push(format!(
                     "mount.mount_flags[{index}]: only rw, ro, nosuid, nodev, noexec, noatime, \
                      nodiratime and relatime are supported"
-                )),
+                ));
             }
         }
     }
 
-    /// Everything in it that a volume with this backing and file system cannot do.
+    /// What a volume with this content and file system cannot do.
     pub fn unfit(&self, backing: Backing, fs: Option<FsType>) -> Vec<String> {
         let mut faults = Vec::new();
         match (backing, fs) {

@@ -1,27 +1,34 @@
 //! The development CSI driver: a whole plugin with real mounts.
 //!
-//! Owns: a CSI 1.12 plugin for trying out and testing a CO. Several instances, one per node, share
-//! one backend directory. Promises: all of the protocol but changed blocks of snapshots, as much of
-//! it as is not switched off; real mounts and devices, the protocol's own error codes, a log of
-//! every call; it survives SIGKILL at any point; what a CO must never do is refused and recorded.
+//! Owns: a CSI 1.12 plugin for developing and testing a CO. Several instances, one per node, share
+//! one backend directory.
+//!
+//! Promises: every RPC but `NodeGetVolumeStats` and changed blocks of snapshots, unless it is
+//! switched off; real mounts and devices, CSI's own error codes, a log of every call. An instance
+//! may be killed at any point. Calls that a CO must never make are refused and logged.
+//!
 //! Never: is fit for data that matters.
 //!
 //! ```text
 //! cli, serve, socket      the binary: settings, start, drain
-//! driver                  the calls, one file per pair that undo each other
-//! backend                 the shared directory: volumes, their state, who is working on them
-//! mute                    what may sit at the socket instead
+//! driver                  the calls, one file per pair of calls that undo each other
+//! backend                 the shared directory: volumes, their use, calls in flight
+//! mute                    servers that are no plugin, at a plugin's socket
 //! mounts, loops           mounts and loop devices, as the kernel has them
-//! tool, lock              the system's programs, and what they keep locked as long as they work
-//! ability                 what the plugin can do, and how much of that is switched off
-//! capability, topology    what a CO asks of a volume: how it is accessed, and from where
-//! faults                  what a test plants
+//! tool, lock              programs of the system, and file locks that they keep while they run
+//! ability                 the optional abilities, which can be switched off
+//! capability, topology    how and from where a CO wants to access a volume
+//! backing                 directory or image, and file systems
+//! faults                  faults planted by a test
 //! log                     one line per beginning and end of a call
-//! rules                   what a CO must never do, as the driver refuses it
+//! rules                   the order of calls that the driver insists on
 //! ```
+
+#![expect(missing_docs, reason = "only the program and its own tests use this library")]
 
 pub mod ability;
 pub mod backend;
+pub mod backing;
 pub mod capability;
 pub mod cli;
 pub mod driver;

@@ -1,8 +1,8 @@
-//! Locks that end with whoever works under them.
+//! File locks that end with their holder.
 //!
-//! Owns: how this driver locks a file. Promises: the kernel drops the locks of a dead process; a
-//! program that was started with one keeps it until its own end, also when the process that started
-//! it is killed. Never: waits for a lock without end.
+//! Owns: how this driver locks a file. Promises: the kernel drops the locks of a dead process. A
+//! program that was started under a lock keeps it until the program ends, even if the driver is
+//! killed. Never: waits without a timeout.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -13,72 +13,53 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-/// A lock is held for a few file operations; a holder that takes this long is stopped.
+/// Locks are held for a few file operations. A holder that takes longer is a stopped process.
 const WAIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// An exclusive lock between processes and threads, released when dropped or when the process dies.
+/// An exclusive lock between processes and threads.
 #[derive(Debug)]
 pub struct Lock {
-    held: Held,
+    held: LockedFile,
 }
 
-/// A locked file. The lock ends with this value, and not only with the last copy of its handle: a
-/// child that is being started elsewhere in this process has one for as long as it is no program of
-/// its own yet.
+/// A locked file. Dropping this value unlocks it explicitly: a child process that is just being
+/// started has a copy of the file handle, and would keep the lock otherwise.
 #[derive(Debug)]
-pub struct Held(File);
+pub struct LockedFile(File);
 
-/// Why there is no lock.
 #[derive(Debug, Error)]
 pub enum LockError {
-    /// Somebody holds it for longer than its work can take.
     #[error(
         "{} was held by another process for {waited_ms} ms; is that process stopped?",
         path.display()
     )]
-    Held {
-        /// Which lock.
-        path: PathBuf,
-        /// How long this process waited.
-        waited_ms: u64,
-    },
-    /// What it guards was removed meanwhile.
+    Held { path: PathBuf, waited_ms: u64 },
     #[error("{} is gone", path.display())]
-    Gone {
-        /// Which lock.
-        path: PathBuf,
-    },
-    /// The file system said no.
+    Gone { path: PathBuf },
     #[error("cannot lock {}", path.display())]
-    Io {
-        /// Which lock.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
-impl Held {
-    /// What is locked.
+impl LockedFile {
     pub fn file(&self) -> &File {
         &self.0
     }
 }
 
-impl Drop for Held {
+impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Where that fails the kernel does it, when the last copy is closed.
+        // If this fails, the kernel unlocks when the last copy of the handle is closed.
         _ = self.0.unlock();
     }
 }
 
 impl Lock {
-    /// Waits for the lock on `path`, which is made when missing.
+    /// Waits for the lock on `path`. Creates the file if it is missing.
     pub fn wait(path: &Path) -> Result<Self, LockError> {
         let start = Instant::now();
         loop {
-            // A file that was removed meanwhile guards nothing: what it guarded is gone, too.
+            // A file that was removed meanwhile protects nothing.
             if let Ok(held) = try_lock(path)?
                 && is_at(held.file(), path)?
             {
@@ -92,16 +73,16 @@ impl Lock {
         }
     }
 
-    /// A handle for a program that works under this lock: as long as the program has it open, the
-    /// lock lasts, unless this value is dropped.
+    /// A handle for a program that works under this lock. The lock lasts until the program closes
+    /// it, unless this value is dropped.
     pub fn handle(&self) -> io::Result<File> {
         self.held.file().try_clone()
     }
 }
 
-/// Opens `path`, which is made when missing, and tries to lock it; the file as it is, when somebody
-/// else has it.
-pub fn try_lock(path: &Path) -> Result<Result<Held, File>, LockError> {
+/// Opens or creates `path` and tries to lock it. Returns the unlocked file if another process has
+/// the lock.
+pub fn try_lock(path: &Path) -> Result<Result<LockedFile, File>, LockError> {
     let failed = |source| LockError::Io { path: path.to_owned(), source };
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).open(path);
@@ -110,13 +91,13 @@ pub fn try_lock(path: &Path) -> Result<Result<Held, File>, LockError> {
         _ => failed(source),
     })?;
     match file.try_lock() {
-        Ok(()) => Ok(Ok(Held(file))),
+        Ok(()) => Ok(Ok(LockedFile(file))),
         Err(TryLockError::WouldBlock) => Ok(Err(file)),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
 }
 
-/// Whether this very file is what `path` leads to.
+/// Whether `path` still leads to this file.
 fn is_at(file: &File, path: &Path) -> Result<bool, LockError> {
     let failed = |source| LockError::Io { path: path.to_owned(), source };
     let held = file.metadata().map_err(failed)?;

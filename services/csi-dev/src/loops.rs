@@ -1,8 +1,7 @@
 //! Loop devices: images as block devices.
 //!
-//! Owns: binding an image to a device, finding and releasing it. Promises: what is bound is asked
-//! of the kernel each time, so devices that a killed process bound are found again. Never: touches
-//! a device of a file that it was not asked about.
+//! Owns: binding an image to a device, finding and releasing it. Promises: asks the kernel each
+//! time, so devices bound by a killed process are found. Never: touches a device of another file.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,55 +13,40 @@ use thiserror::Error;
 
 use crate::tool::{LOSETUP, ToolError};
 
-/// How often another process may take a free device before we do.
+/// Retries if another process takes the free device first.
 const TRIES: u32 = 5;
 
 /// A device that an image is bound to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Loop {
-    /// As `/dev/loop7`.
+pub struct LoopDevice {
     pub device: String,
-    /// As `stat` shows it, of the node and of what is mounted from it.
+    /// The device number, as `stat` shows it for the node and for what is mounted from it.
     pub number: u64,
-    /// Whether nothing can be written through it.
     pub readonly: bool,
-    /// Whether it was released and ends with its last user.
+    /// Whether the kernel releases it with its last user.
     pub going: bool,
 }
 
-/// Why a loop device could not be bound, found or released.
 #[derive(Debug, Error)]
 pub enum LoopError {
-    /// The program that does it failed.
     #[error("the loop device of {} cannot be bound or found", image.display())]
-    Tool {
-        /// Of which image.
-        image: PathBuf,
-        /// What happened.
-        source: ToolError,
-    },
-    /// The device has no node.
+    Tool { image: PathBuf, source: ToolError },
     #[error("cannot look at {device}; is /dev the system's own?")]
-    Node {
-        /// Which device.
-        device: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    Node { device: String, source: io::Error },
 }
 
 /// The devices that `image` is bound to.
-pub fn of(image: &Path) -> Result<Vec<Loop>, LoopError> {
+pub fn find(image: &Path) -> Result<Vec<LoopDevice>, LoopError> {
     let args = ["--noheadings", "--raw", "--output", "NAME,RO,AUTOCLEAR", "--associated"];
     let listed = losetup(image, args.map(AsRef::as_ref).into_iter().chain([image.as_os_str()]))?;
     let mut loops = Vec::new();
     for line in listed.lines() {
         let fields: Vec<_> = line.split_whitespace().collect();
         let [device, readonly, going] = fields[..] else { continue };
-        // Released in between.
+        // Another process released it meanwhile.
         let Some(number) = number(device)? else { continue };
         let (readonly, going) = (readonly == "1", going == "1");
-        loops.push(Loop { device: device.to_owned(), number, readonly, going });
+        loops.push(LoopDevice { device: device.to_owned(), number, readonly, going });
     }
     Ok(loops)
 }
@@ -82,13 +66,13 @@ pub fn bind(image: &Path, readonly: bool) -> Result<String, LoopError> {
     }
 }
 
-/// Lets the device see how large its image has become.
-pub fn measure(image: &Path, device: &str) -> Result<(), LoopError> {
+/// Lets the kernel read the size of the image again.
+pub fn refresh_size(image: &Path, device: &str) -> Result<(), LoopError> {
     losetup(image, ["--set-capacity", device].map(AsRef::as_ref)).map(drop)
 }
 
-/// Releases the device of `image`; at once, or when its last user ends.
-pub fn release(image: &Path, device: &Loop) -> Result<(), LoopError> {
+/// Releases a device of `image`, at once or with its last user.
+pub fn release(image: &Path, device: &LoopDevice) -> Result<(), LoopError> {
     if device.going {
         return Ok(());
     }

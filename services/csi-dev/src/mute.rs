@@ -1,58 +1,54 @@
-//! What may sit at a plugin's socket without being a plugin.
+//! Servers that are no plugin, at a plugin's socket.
 //!
-//! Owns: being there, and being of no use. Promises: it takes every connection, until SIGTERM or
+//! Owns: a silent server and an HTTP/1 server. Promises: both accept connections until SIGTERM or
 //! SIGINT. Never: answers a call.
 
-use std::path::Path;
+use std::io;
 
 use clap::ValueEnum;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::net::{UnixListener, UnixStream};
 
-use crate::serve::ServeError;
-use crate::socket;
-
-/// What HTTP/1 servers answer to what they do not understand.
+/// The answer of an HTTP/1 server to a gRPC request.
 const BAD_REQUEST: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-/// Connections that are held open; more are closed at once.
+/// Connections beyond this number are closed at once.
 const HELD_MAX: usize = 256;
 
-/// What is at the endpoint.
+/// What the server at the endpoint speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
-pub enum Speaks {
+pub enum Speech {
     /// The plugin
     #[default]
     Grpc,
-    /// Nobody: connections are taken, and nothing is ever said
+    /// Connections are accepted, and nothing is ever sent
     Nothing,
-    /// A web server of the first kind, which understands no gRPC
+    /// A web server that speaks HTTP/1 only
     Http1,
 }
 
-/// Sits at `path` until it is told to go.
-pub async fn sit(path: &Path, speaks: Speaks) -> Result<(), ServeError> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signal)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signal)?;
-    let (listener, _socket) = socket::listen(path)?;
-    eprintln!("no plugin, but {speaks:?}, at {}", path.display());
+/// Holds connections, or turns them away, until `stop` is done.
+pub async fn sit(
+    listener: UnixListener,
+    speech: Speech,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    tokio::pin!(stop);
     let mut held = Vec::new();
     loop {
         let stream = tokio::select! {
-            accepted = listener.accept() => accepted.map_err(ServeError::Accept)?.0,
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
+            accepted = listener.accept() => accepted?.0,
+            () = &mut stop => return Ok(()),
         };
-        match speaks {
-            Speaks::Http1 => _ = tokio::spawn(turn_away(stream)),
-            Speaks::Grpc | Speaks::Nothing if held.len() < HELD_MAX => held.push(stream),
-            Speaks::Grpc | Speaks::Nothing => {}
+        match speech {
+            Speech::Http1 => _ = tokio::spawn(turn_away(stream)),
+            Speech::Grpc | Speech::Nothing if held.len() < HELD_MAX => held.push(stream),
+            Speech::Grpc | Speech::Nothing => {}
         }
     }
 }
 
-/// Whoever breaks off has only itself to tell.
+/// A client that disconnects early needs no answer.
 async fn turn_away(mut stream: UnixStream) {
     let mut request = [0; 1024];
     _ = stream.read(&mut request).await;

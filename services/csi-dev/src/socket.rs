@@ -13,15 +13,8 @@ pub use berth_host::socket::Socket;
 /// Why an endpoint cannot be served.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// It is no endpoint in CSI's form.
     #[error("endpoint {endpoint:?} {wrong}; it has the form unix:///run/plugin/csi.sock")]
-    Form {
-        /// As given.
-        endpoint: String,
-        /// What is wrong with it.
-        wrong: &'static str,
-    },
-    /// The path cannot be served.
+    Form { endpoint: String, wrong: &'static str },
     #[error(transparent)]
     Serve(#[from] ServeError),
 }

@@ -1,9 +1,8 @@
-//! The system's programs that this driver calls: for file systems, loop devices and copies.
+//! Programs of the system that this driver runs: for file systems, loop devices and copies.
 //!
-//! Owns: running one of them. Promises: none runs for longer than [`DEADLINE`]; one at a time works
-//! on a volume or snapshot, also when the instance that started it is killed meanwhile; a missing
-//! one is named together with the package that has it. Never: passes on anything that a CO wrote as
-//! an option, or a secret.
+//! Owns: running one of them. Promises: none runs longer than [`DEADLINE`]. One at a time works on
+//! a volume or snapshot, even if the instance that started it was killed. The error for a missing
+//! program names its package. Never: passes a secret, or a CO's text as an option.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,98 +14,61 @@ use thiserror::Error;
 
 use crate::lock::{Lock, LockError};
 
-/// Longer than formatting or copying a volume of a test takes.
+/// More than formatting or copying a test's volume takes.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What `timeout` of coreutils exits with, when the program took too long, and is not there.
+/// Exit codes of coreutils' `timeout`: the program took too long, or is missing.
 const TOOK_TOO_LONG: [i32; 2] = [124, 137];
 const NOT_THERE: i32 = 127;
 
 /// A program and the package that it comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tool {
-    /// As it is called.
     pub program: &'static str,
-    /// As Debian and Ubuntu call the package.
+    /// The name of the package in Debian and Ubuntu.
     pub package: &'static str,
     /// The highest exit code that is no failure.
     pub success: i32,
 }
 
-/// Copies content.
 pub const CP: Tool = Tool { program: "cp", package: "coreutils", success: 0 };
-/// Binds loop devices.
 pub const LOSETUP: Tool = Tool { program: "losetup", package: "util-linux", success: 0 };
-/// Makes ext4.
 pub const MKFS_EXT4: Tool = Tool { program: "mkfs.ext4", package: "e2fsprogs", success: 0 };
-/// Makes xfs.
 pub const MKFS_XFS: Tool = Tool { program: "mkfs.xfs", package: "xfsprogs", success: 0 };
-/// Mends ext4, which has to be before it grows; 1 means that there was something to mend.
+/// Must run before ext4 grows. Exit code 1: it repaired something.
 pub const E2FSCK: Tool = Tool { program: "e2fsck", package: "e2fsprogs", success: 1 };
-/// Grows ext4.
 pub const RESIZE2FS: Tool = Tool { program: "resize2fs", package: "e2fsprogs", success: 0 };
-/// Grows xfs.
 pub const XFS_GROWFS: Tool = Tool { program: "xfs_growfs", package: "xfsprogs", success: 0 };
 
-/// Why a program did not do its work.
 #[derive(Debug, Error)]
 pub enum ToolError {
-    /// It is not installed.
     #[error("{program} is not installed; install the package {package}")]
-    Missing {
-        /// Which program.
-        program: &'static str,
-        /// What to install.
-        package: &'static str,
-    },
-    /// What it was to work on is not to be had.
+    Missing { program: &'static str, package: &'static str },
     #[error("{program} cannot begin")]
-    Busy {
-        /// Which program.
-        program: &'static str,
-        /// Why not.
-        source: LockError,
-    },
-    /// It could not be started.
+    Busy { program: &'static str, source: LockError },
     #[error("cannot run {program}")]
-    Start {
-        /// Which program.
-        program: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It was ended by force.
+    Start { program: &'static str, source: io::Error },
     #[error("{program} was not done after {DEADLINE:?} and was ended")]
-    TooLong {
-        /// Which program.
-        program: &'static str,
-    },
-    /// It said no.
+    TooLong { program: &'static str },
     #[error("{program} failed: {said}")]
-    Failed {
-        /// Which program.
-        program: &'static str,
-        /// Its last words.
-        said: String,
-    },
+    Failed { program: &'static str, said: String },
 }
 
-/// Waits until no program works on the volume or snapshot in `dir`, and lets none begin.
+/// The lock that no program is working under on the volume or snapshot in `dir`.
 pub fn idle(dir: &Path) -> Result<Lock, LockError> {
     Lock::wait(&dir.join("work"))
 }
 
 impl Tool {
-    /// Runs it with these arguments, for the volume or snapshot in `dir`, and returns what it
-    /// printed.
+    /// Runs it for the volume or snapshot in `dir`. Returns its output.
     pub fn run<S: AsRef<OsStr>>(
         self,
         dir: &Path,
         args: impl IntoIterator<Item = S>,
     ) -> Result<String, ToolError> {
         let Self { program, package, success } = self;
-        // It reads nothing there: it keeps the lock when this process is killed, and so the next
-        // instance does not mount what is being formatted, or bind a device beside one.
+        // The program has the lock as its stdin. If this process is killed, the program keeps the
+        // lock, and the next instance waits for it.
         let idle = idle(dir).map_err(|source| ToolError::Busy { program, source })?;
         let held = idle.handle().map_err(|source| ToolError::Start { program, source })?;
         let output = Command::new("timeout")

@@ -1,23 +1,30 @@
 //! Where a volume can be reached from.
 //!
-//! Owns: topological segments, and choosing among those a CO asks for. Promises: keys are compared
-//! without regard to case, as CSI has it. Never: knows which nodes there are.
+//! Owns: topological segments, and the choice among those that a CO asks for. Promises: keys are
+//! compared case-insensitively, as CSI requires. Never: knows which nodes there are.
 
 use std::collections::BTreeMap;
 
 use berth_csi::v1;
 
-/// A place, as keys and values; empty means anywhere (CSI `Topology.segments`).
+/// Topology keys and values; empty means anywhere (CSI `Topology.segments`).
 pub type Segments = BTreeMap<String, String>;
 
-/// Whether what is at `node` is within `area`: whatever the area names, the node has.
+/// Reads `key=value`.
+pub fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let pair = pair.ok_or_else(|| format!("{text:?} does not have the form key=value"))?;
+    Ok((pair.0.to_owned(), pair.1.to_owned()))
+}
+
+/// Whether the node has every segment of `area`.
 pub fn is_within(node: &Segments, area: &Segments) -> bool {
     area.iter().all(|(key, value)| {
         node.iter().any(|(own, has)| own.eq_ignore_ascii_case(key) && has == value)
     })
 }
 
-/// The areas that a CO asks for, the best first.
+/// The areas that a CO asks for, in order of preference.
 pub fn areas(asked: &v1::TopologyRequirement) -> Vec<Segments> {
     let mut areas: Vec<Segments> = Vec::new();
     for topology in asked.preferred.iter().chain(&asked.requisite) {
@@ -33,7 +40,7 @@ pub fn choose(areas: &[Segments], nodes: &[Segments]) -> Option<Segments> {
     areas.iter().find(|area| nodes.iter().any(|node| is_within(node, area))).cloned()
 }
 
-/// As the protocol says it; anywhere is no topology at all.
+/// In CSI, anywhere is an empty list.
 pub fn to_wire(segments: &Segments) -> Vec<v1::Topology> {
     if segments.is_empty() {
         return Vec::new();

@@ -1,58 +1,56 @@
-//! Whether a call may be made now.
+//! Whether a call is allowed now.
 //!
-//! Owns: the rules of the lifecycle, as a reading of CSI's spec. Promises: written from the spec,
-//! not from the driver: a mistake in one of the two shows as a disagreement. Names every rule that
-//! a call breaks. Never: changes what is known.
+//! Owns: the rules of the lifecycle, as a reading of CSI's spec. Promises: written from the spec
+//! and not from the driver, so a mistake in one of the two shows as a disagreement. Finds every
+//! rule that a call breaks. Never: changes the model.
 
 use std::rc::Rc;
 
 use berth_csi::Rpc;
 
-use super::objects::{Objects, deletes};
-use super::row::Object;
+use super::log_row::ObjectId;
+use super::objects::{ObjectRegistry, deletes};
 use super::rule::Rule;
-use super::thing::{Asked, Lines, Place, Thing};
-use super::volume::{Asking, Volume};
+use super::volume_model::{CallContext, VolumeModel};
+use super::volume_use::{CallLines, UseLocation, UseRequest, VolumeUse};
 
-/// What a node's instance demands before it uses a volume. Nothing, while no start was seen.
+/// What an instance requires before a volume is used on its node. Nothing until its start was read.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Needs {
-    /// That the volume is attached.
+pub(super) struct NodeRequirements {
     pub attach: bool,
-    /// That the volume is staged before it is published.
     pub stage: bool,
 }
 
 /// A rule that a call breaks.
 #[derive(Debug)]
-pub(super) struct Broken {
+pub(super) struct BrokenRule {
     pub rule: Rule,
     pub what: String,
-    /// The calls that make it wrong.
-    pub others: Vec<Lines>,
+    /// The calls that make this call wrong.
+    pub others: Vec<CallLines>,
 }
 
-/// All that a call is judged by.
-pub(super) struct Check<'a> {
-    pub call: &'a Asking<'a>,
-    pub volume: &'a Volume,
-    pub objects: &'a Objects,
-    pub needs: Needs,
-    broken: Vec<Broken>,
+/// A call, and the model that it is judged by.
+pub(super) struct CallCheck<'a> {
+    pub call: &'a CallContext<'a>,
+    pub volume: &'a VolumeModel,
+    pub objects: &'a ObjectRegistry,
+    pub needs: NodeRequirements,
+    broken: Vec<BrokenRule>,
 }
 
-impl<'a> Check<'a> {
+impl<'a> CallCheck<'a> {
     pub fn new(
-        call: &'a Asking<'a>,
-        volume: &'a Volume,
-        objects: &'a Objects,
-        needs: Needs,
+        call: &'a CallContext<'a>,
+        volume: &'a VolumeModel,
+        objects: &'a ObjectRegistry,
+        needs: NodeRequirements,
     ) -> Self {
         Self { call, volume, objects, needs, broken: Vec::new() }
     }
 
-    /// Everything that the call breaks by being made now.
-    pub fn run(mut self) -> Vec<Broken> {
+    /// All rules that the call breaks by being made now.
+    pub fn find_broken_rules(mut self) -> Vec<BrokenRule> {
         match self.call.rpc {
             Rpc::ControllerPublishVolume => self.attach(),
             Rpc::ControllerUnpublishVolume => self.detach(),
@@ -69,19 +67,19 @@ impl<'a> Check<'a> {
         self.broken
     }
 
-    fn add(&mut self, rule: Rule, what: impl Into<String>, others: Vec<Lines>) {
-        self.broken.push(Broken { rule, what: what.into(), others });
+    fn add(&mut self, rule: Rule, what: impl Into<String>, others: Vec<CallLines>) {
+        self.broken.push(BrokenRule { rule, what: what.into(), others });
     }
 
     fn attach(&mut self) {
         let node = &self.call.ask.node_id;
         let others = self.volume.attachments().filter(|(on, _)| on != node);
-        let held = others.map(|(on, thing)| Held { on, thing, may_write: true }).collect();
-        let wanted = Asked::of(self.call.ask);
+        let held = others.map(|(on, thing)| HeldUse { on, thing, may_write: true }).collect();
+        let wanted = UseRequest::from_arguments(self.call.ask);
         self.share(held, &wanted, true, Rule::ExclusiveAttach);
     }
 
-    /// A use on this node beside those on others. A stage writes nothing by itself.
+    /// Checks a use on this node against uses on other nodes. A stage writes nothing by itself.
     fn use_here(&mut self, writes: bool) {
         let readonly = |node: &str| {
             self.volume.attachment(node).is_some_and(|attached| attached.asked.readonly)
@@ -89,19 +87,25 @@ impl<'a> Check<'a> {
         let others = self.volume.live_uses().filter(|(place, _)| place.node() != self.call.at);
         let held = others.map(|(place, thing)| {
             let on = place.node();
-            let may_write = matches!(place, Place::Publication { .. }) && !readonly(on);
-            Held { on, thing, may_write }
+            let may_write = matches!(place, UseLocation::Publication { .. }) && !readonly(on);
+            HeldUse { on, thing, may_write }
         });
         let held = held.collect();
-        let wanted = Asked::of(self.call.ask);
+        let wanted = UseRequest::from_arguments(self.call.ask);
         let writes = writes && !readonly(self.call.at);
         self.share(held, &wanted, writes, Rule::ExclusiveUse);
     }
 
-    /// What one node wants beside what others hold.
-    fn share(&mut self, held: Vec<Held<'_>>, wanted: &Asked, writes: bool, exclusive: Rule) {
+    /// Checks what one node wants against what other nodes have.
+    fn share(
+        &mut self,
+        held: Vec<HeldUse<'_>>,
+        wanted: &UseRequest,
+        writes: bool,
+        exclusive: Rule,
+    ) {
         let attaching = exclusive == Rule::ExclusiveAttach;
-        // Without a mode the request is refused as incomplete.
+        // The driver refuses a request without a mode as incomplete.
         if wanted.capability.is_none() && attaching {
             return;
         }
@@ -113,9 +117,9 @@ impl<'a> Check<'a> {
             let what = |nodes: &str| {
                 format!("{done} {nodes}, and not for many nodes; end that before it goes elsewhere")
             };
-            return self.in_the_way(exclusive, &clashes, what);
+            return self.add_conflict(exclusive, &clashes, what);
         }
-        let writes_alone = |held: &&Held<'_>| {
+        let writes_alone = |held: &&HeldUse<'_>| {
             held.may_write && held.thing.asked.is_for_one_writer() && !held.thing.asked.readonly
         };
         let writing: Vec<_> = held.iter().filter(writes_alone).collect();
@@ -123,22 +127,23 @@ impl<'a> Check<'a> {
             let what = |nodes: &str| {
                 format!("{nodes} may write, and the mode allows one writer; be read-only, or wait")
             };
-            self.in_the_way(Rule::SecondWriter, &writing, what);
+            self.add_conflict(Rule::SecondWriter, &writing, what);
         }
     }
 
-    fn in_the_way(&mut self, rule: Rule, held: &[&Held<'_>], what: impl Fn(&str) -> String) {
+    fn add_conflict(&mut self, rule: Rule, held: &[&HeldUse<'_>], what: impl Fn(&str) -> String) {
         let nodes = held.iter().map(|held| held.on);
         let mut nodes: Vec<_> = nodes.collect();
         nodes.dedup();
         let what = what(&nodes.join(", "));
         let things: Vec<_> = held.iter().map(|held| held.thing).collect();
-        self.still_there(rule, what, &things);
+        self.require_gone(rule, what, &things);
     }
 
-    /// Things that must be gone, and known to be.
-    fn still_there(&mut self, rule: Rule, what: String, things: &[&Thing]) {
-        let there: Vec<_> = things.iter().filter(|thing| !thing.is_gone_untold()).collect();
+    /// Adds a violation unless all these uses are gone and the CO knows it.
+    fn require_gone(&mut self, rule: Rule, what: String, things: &[&VolumeUse]) {
+        let there: Vec<_> =
+            things.iter().filter(|thing| !thing.is_undone_but_unconfirmed()).collect();
         if !there.is_empty() {
             let others = there.iter().flat_map(|thing| thing.proof()).collect();
             self.add(rule, what, others);
@@ -159,12 +164,12 @@ impl<'a> Check<'a> {
                 "still in use on {node} at {paths}; unpublish and unstage it there before detaching"
             );
             let things: Vec<_> = uses.iter().map(|(_, thing)| *thing).collect();
-            self.still_there(Rule::DetachBeforeUnstage, what, &things);
+            self.require_gone(Rule::DetachBeforeUnstage, what, &things);
         }
     }
 
-    /// The attachment that a call on the node needs. False where there is none at all: what comes
-    /// after it cannot be there either, and is no violation of its own.
+    /// Checks the attachment that a node call needs. False if there is none: then the checks after
+    /// it would only repeat the violation.
     fn attached(&mut self) -> bool {
         if !self.needs.attach {
             return true;
@@ -187,7 +192,7 @@ impl<'a> Check<'a> {
             let what = "publish_context is not what ControllerPublishVolume returned last";
             self.add(Rule::StalePublishContext, what, attached.proof());
         }
-        let wanted = Asked::of(self.call.ask);
+        let wanted = UseRequest::from_arguments(self.call.ask);
         let is_publish = self.call.rpc == Rpc::NodePublishVolume;
         if is_publish && attached.asked.readonly && !wanted.is_for_readers() {
             let what = format!("attached to {node} read-only, and published for writing");
@@ -201,12 +206,12 @@ impl<'a> Check<'a> {
         self.use_here(false);
         let (node, path) = (self.call.at, &self.call.ask.staging_target_path);
         let stages = self.volume.uses_on(node).filter(|(place, _)| match place {
-            Place::Stage { path: other, .. } => other != path,
+            UseLocation::Stage { path: other, .. } => other != path,
             _ => false,
         });
         let stages: Vec<_> = stages.map(|(_, thing)| thing).collect();
         let what = format!("staged on {node} elsewhere, and has one staging path per node");
-        self.still_there(Rule::SecondStagingPath, what, &stages);
+        self.require_gone(Rule::SecondStagingPath, what, &stages);
     }
 
     fn publish(&mut self) {
@@ -216,9 +221,9 @@ impl<'a> Check<'a> {
             self.staged();
         }
         let (node, path) = (self.call.at, &self.call.ask.target_path);
-        let wanted = Asked::of(self.call.ask);
+        let wanted = UseRequest::from_arguments(self.call.ask);
         let second = self.volume.uses_on(node).filter(|(place, thing)| match place {
-            Place::Publication { path: other, .. } => {
+            UseLocation::Publication { path: other, .. } => {
                 let many = wanted.is_for_many_targets() && thing.asked.is_for_many_targets();
                 other != path && !many
             }
@@ -226,13 +231,13 @@ impl<'a> Check<'a> {
         });
         let second: Vec<_> = second.map(|(_, thing)| thing).collect();
         let what = format!("published on {node} at another target, in a mode that allows one");
-        self.still_there(Rule::SecondTarget, what, &second);
+        self.require_gone(Rule::SecondTarget, what, &second);
     }
 
-    /// The stage that a publication needs.
+    /// Checks the stage that a publication needs.
     fn staged(&mut self) {
         let (node, path) = (self.call.at.to_owned(), self.call.ask.staging_target_path.clone());
-        let staged = self.volume.things.get(&Place::Stage { node, path: path.clone() });
+        let staged = self.volume.things.get(&UseLocation::Stage { node, path: path.clone() });
         let Some(staged) = staged else {
             let what = format!("not staged at {path:?}; call NodeStageVolume until it succeeds");
             return self.add(Rule::PublishBeforeStage, what, Vec::new());
@@ -249,13 +254,13 @@ impl<'a> Check<'a> {
 
     fn unstage(&mut self) {
         let uses = self.volume.uses_on(self.call.at);
-        let published = uses.filter(|(place, _)| matches!(place, Place::Publication { .. }));
+        let published = uses.filter(|(place, _)| matches!(place, UseLocation::Publication { .. }));
         let published: Vec<_> = published.collect();
         let paths = published.iter().filter_map(|(place, _)| place.path());
         let paths = paths.collect::<Vec<_>>().join(", ");
         let what = format!("still published on {} at {paths}; unpublish it first", self.call.at);
         let things: Vec<_> = published.iter().map(|(_, thing)| *thing).collect();
-        self.still_there(Rule::UnstageBeforeUnpublish, what, &things);
+        self.require_gone(Rule::UnstageBeforeUnpublish, what, &things);
     }
 
     fn node_expand(&mut self) {
@@ -264,8 +269,8 @@ impl<'a> Check<'a> {
             let what = "expanded on the node before ControllerExpandVolume succeeded";
             self.add(Rule::NodeExpandBeforeController, what, vec![Rc::clone(&newest.lines)]);
         }
-        let is_ready = |(place, thing): (&Place, &Thing)| {
-            let is_stage = matches!(place, Place::Stage { .. });
+        let is_ready = |(place, thing): (&UseLocation, &VolumeUse)| {
+            let is_stage = matches!(place, UseLocation::Stage { .. });
             thing.is_sure() && is_stage == self.needs.stage
         };
         if !self.volume.uses_on(self.call.at).any(is_ready) {
@@ -290,15 +295,17 @@ impl<'a> Check<'a> {
     fn delete(&mut self) {
         let things: Vec<_> = self.volume.things.values().collect();
         let what = "attached, staged or published; take all that down before deleting it";
-        self.still_there(Rule::DeleteInUse, what.to_owned(), &things);
+        self.require_gone(Rule::DeleteInUse, what.to_owned(), &things);
     }
 
-    /// The same thing was asked for before, otherwise.
+    /// Checks that a repeated request is the same.
     fn changed(&mut self) {
-        let Some(place) = self.call.makes() else { return };
+        let Some(place) = self.call.created_location() else { return };
         let Some(thing) = self.volume.things.get(&place) else { return };
-        // One that is going need not come back the same.
-        if thing.asked == Asked::of(self.call.ask) || thing.is_gone_untold() {
+        // A use that is being undone may come back different.
+        if thing.asked == UseRequest::from_arguments(self.call.ask)
+            || thing.is_undone_but_unconfirmed()
+        {
             return;
         }
         let (rule, what) = if thing.was_known() {
@@ -309,9 +316,9 @@ impl<'a> Check<'a> {
         self.add(rule, what, thing.proof());
     }
 
-    /// Use of what is no more.
+    /// Checks that nothing deleted is used.
     fn deleted(&mut self) {
-        let volume = |id: &String| Some(Object::Volume(id.clone())).filter(|_| !id.is_empty());
+        let volume = |id: &String| Some(ObjectId::Volume(id.clone())).filter(|_| !id.is_empty());
         let used = match self.call.rpc {
             Rpc::CreateVolume | Rpc::CreateSnapshot => self.call.ask.source(),
             Rpc::ControllerPublishVolume
@@ -328,17 +335,17 @@ impl<'a> Check<'a> {
     }
 }
 
-/// What a node has of a volume.
-struct Held<'a> {
+/// A use of the volume by another node.
+struct HeldUse<'a> {
     on: &'a str,
-    thing: &'a Thing,
+    thing: &'a VolumeUse,
     may_write: bool,
 }
 
-/// Whether `call` deletes what `other`, in flight, makes something from.
-pub(super) fn deletes_source(call: &Asking<'_>, other: &Asking<'_>) -> bool {
+/// Whether `call` deletes the source of `other`, which is in flight.
+pub(super) fn deletes_source(call: &CallContext<'_>, other: &CallContext<'_>) -> bool {
     let is_create = matches!(other.rpc, Rpc::CreateVolume | Rpc::CreateSnapshot);
-    // A snapshot of a volume is a call about that volume, and two of those must not overlap at all.
+    // CreateSnapshot is a call about its volume; the check of overlaps finds it.
     let is_snapshot = other.rpc == Rpc::CreateSnapshot;
     is_create && !is_snapshot && deletes(call).is_some_and(|gone| other.ask.source() == Some(gone))
 }

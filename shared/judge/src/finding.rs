@@ -1,7 +1,7 @@
-//! What the judge found.
+//! Findings.
 //!
-//! Owns: a finding and how it is printed. Promises: each comes with the rule, where it is written,
-//! and the lines that prove it. Never: judges.
+//! Owns: a finding and how it is printed. Promises: each has the rule, its source, and the lines
+//! that prove it. Never: judges.
 
 use std::fmt;
 use std::path::Path;
@@ -13,62 +13,57 @@ use super::rule::Rule;
 
 /// A line of a log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Line {
-    /// In which file.
+pub struct LogLine {
     #[serde(serialize_with = "path")]
     pub file: Rc<Path>,
-    /// On which line, counted from 1.
+    /// Counted from 1.
     pub number: usize,
-    /// As it stands there.
     #[serde(serialize_with = "text")]
     pub text: Rc<str>,
 }
 
-/// What kind of finding it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum FindingKind {
     /// The CO broke the rule.
     Violation,
-    /// The driver let pass what it should have refused by a rule of its own: a mistake in the
-    /// driver, or in the judge.
+    /// The driver allowed what it should have refused by a rule of its own: a mistake in the driver
+    /// or in the judge.
     OnlyTheJudge,
-    /// The driver refused by a rule that the calls so far do not break: the same.
+    /// The driver refused a call by a rule that the earlier calls do not break: a mistake in the
+    /// driver or in the judge.
     OnlyTheDriver,
-    /// The driver reported as done what the kernel contradicts.
+    /// The driver reported as done what the kernel's mount table contradicts.
     FalseReport,
 }
 
-/// A rule that was broken, or that the driver and the judge do not agree on, and the proof.
+/// A broken rule, or a disagreement of driver and judge, with its proof.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// What kind.
-    pub kind: Kind,
-    /// Which rule; one that only the driver knows goes by its name there.
-    pub rule: Named,
-    /// What it is about: a volume's id, or the name of one to be made.
+    pub kind: FindingKind,
+    /// A rule that only the driver has is known by its name alone.
+    pub rule: RuleReference,
+    /// The id of a volume, or the name of one to be created.
     pub about: String,
-    /// What is wrong, in words.
     pub what: String,
-    /// Whether the driver noticed it when it happened.
+    /// Whether the driver refused the call.
     pub noticed: bool,
-    /// The call that broke it, then the calls that made it wrong.
-    pub proof: Vec<Line>,
+    /// The lines of the call that broke the rule, then those of the calls that made it wrong.
+    pub proof: Vec<LogLine>,
 }
 
-/// A rule with the places where it is written.
+/// A rule with its sources.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Named {
-    /// Its name.
+pub struct RuleReference {
     pub name: String,
-    /// The safety rule of ARCHITECTURE.md.
+    /// The number of the safety rule in ARCHITECTURE.md.
     pub safety: Option<u8>,
     /// The section of CSI's spec.
     pub csi: Option<&'static str>,
 }
 
-impl Named {
-    /// A rule by the name that the driver calls it.
+impl RuleReference {
+    /// The rule that the driver calls by this name.
     pub(super) fn by_name(name: &str) -> Self {
         let known = Rule::ALL.iter().find(|rule| rule.name() == name);
         let other = || Self { name: name.to_owned(), safety: None, csi: None };
@@ -76,13 +71,13 @@ impl Named {
     }
 }
 
-impl From<Rule> for Named {
+impl From<Rule> for RuleReference {
     fn from(rule: Rule) -> Self {
         Self { name: rule.name().to_owned(), safety: rule.safety(), csi: Some(rule.csi()) }
     }
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for RuleReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         if let Some(safety) = self.safety {
@@ -96,16 +91,16 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, rule, about, what, noticed, proof } = self;
         let verdict = match kind {
-            Kind::Violation if *noticed => "refused by the driver",
-            Kind::Violation => "not refused by the driver",
-            Kind::OnlyTheJudge => {
+            FindingKind::Violation if *noticed => "refused by the driver",
+            FindingKind::Violation => "not refused by the driver",
+            FindingKind::OnlyTheJudge => {
                 "DISAGREEMENT: the driver has this rule, and did it; one of the two is wrong"
             }
-            Kind::OnlyTheDriver => {
+            FindingKind::OnlyTheDriver => {
                 "DISAGREEMENT: the driver refused it, the logs do not show why; one of the two is \
                  wrong"
             }
-            Kind::FalseReport => "FALSE REPORT of the driver: its kernel says otherwise",
+            FindingKind::FalseReport => "FALSE REPORT of the driver: its kernel says otherwise",
         };
         writeln!(f, "volume {about:?}: {what} [{rule}] ({verdict})")?;
         for line in proof {

@@ -1,17 +1,16 @@
-//! Whether what a driver reports is so, by the kernel's mount table.
+//! Reports of the driver that the kernel's mount table contradicts.
 //!
-//! Owns: comparing the end of each node call with what the kernel had mounted at the call's paths.
-//! Promises: a line that should carry the kernel's word and does not is a finding too. Never: looks
-//! at the driver's own account of mounts.
+//! Owns: comparing the end of each node call with the mounts at the call's paths. Promises: a line
+//! that lacks those mounts is a finding too. Never: uses the driver's own account of mounts.
 
 use berth_csi::Rpc;
 use serde_json::Value;
 
-use super::row::{Ask, Effect, KernelMount, PathMounts, Row};
+use super::log_row::{CallArguments, CallEffect, KernelMount, LogRow, PathMounts};
 use super::rule::Rule;
 
-/// What the driver reports as done with this line, and the kernel contradicts.
-pub(super) fn false_reports(row: &Row) -> Vec<(Rule, String)> {
+/// What the driver reports as done on this line, and the kernel contradicts.
+pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
     let ask = &row.args;
     let (path, is_made) = match row.rpc {
         Some(Rpc::NodeStageVolume) => (&ask.staging_target_path, true),
@@ -20,11 +19,11 @@ pub(super) fn false_reports(row: &Row) -> Vec<(Rule, String)> {
         Some(Rpc::NodeUnstageVolume) => (&ask.staging_target_path, false),
         _ => return Vec::new(),
     };
-    if row.effect != Some(Effect::Done) {
+    if row.effect != Some(CallEffect::Done) {
         return Vec::new();
     }
     let kernel = row.kernel.as_deref().unwrap_or_default();
-    let Some(there) = at(kernel, path) else {
+    let Some(there) = find_path(kernel, path) else {
         let what = format!("the line does not say what the kernel has mounted at {path:?}");
         return vec![(Rule::NotObserved, what)];
     };
@@ -34,14 +33,18 @@ pub(super) fn false_reports(row: &Row) -> Vec<(Rule, String)> {
         return is_left.then(|| (Rule::StillMounted, what())).into_iter().collect();
     }
     match row.rpc {
-        // A block device is bound to a node of /dev, and nothing needs to be mounted for it.
+        // A staged block device has no mount.
         Some(Rpc::NodeStageVolume) if is_block(ask) => Vec::new(),
         Some(Rpc::NodeStageVolume) => not_mounted(there).into_iter().collect(),
         _ => published(there, kernel, ask),
     }
 }
 
-fn published(there: &PathMounts, kernel: &[PathMounts], ask: &Ask) -> Vec<(Rule, String)> {
+fn published(
+    there: &PathMounts,
+    kernel: &[PathMounts],
+    ask: &CallArguments,
+) -> Vec<(Rule, String)> {
     let path = &there.path;
     let Some(top) = there.mounts.last() else { return not_mounted(there).into_iter().collect() };
     let mut found = Vec::new();
@@ -62,7 +65,7 @@ fn published(there: &PathMounts, kernel: &[PathMounts], ask: &Ask) -> Vec<(Rule,
     }
     let staging = &ask.staging_target_path;
     if !staging.is_empty() {
-        match at(kernel, staging) {
+        match find_path(kernel, staging) {
             Some(staged) if staged.mounts.last().is_some_and(|staged| is_same(staged, top)) => {}
             Some(_) => {
                 let what = format!("{path:?} has another content than the stage {staging:?}");
@@ -82,7 +85,7 @@ fn not_mounted(there: &PathMounts) -> Option<(Rule, String)> {
     there.mounts.is_empty().then(|| (Rule::NotMounted, what()))
 }
 
-fn at<'a>(kernel: &'a [PathMounts], path: &str) -> Option<&'a PathMounts> {
+fn find_path<'a>(kernel: &'a [PathMounts], path: &str) -> Option<&'a PathMounts> {
     kernel.iter().find(|there| there.path == path)
 }
 
@@ -91,8 +94,8 @@ fn is_same(one: &KernelMount, other: &KernelMount) -> bool {
     (&one.device, &one.root) == (&other.device, &other.root)
 }
 
-/// The log leaves out what is empty, and a block capability has no fields.
-fn is_block(ask: &Ask) -> bool {
+/// A block capability has no fields, and the log leaves out empty values.
+fn is_block(ask: &CallArguments) -> bool {
     let kind = ask.volume_capability.as_ref().and_then(|all| all.get("access_type"));
     kind.and_then(Value::as_object).is_some_and(|kind| !kind.contains_key("mount"))
 }

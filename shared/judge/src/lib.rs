@@ -1,43 +1,46 @@
-//! The judge of call order: it judges a CO, and its driver, by the logs of all of the driver's
+//! The judge of call order: checks a CO, and its driver, by the logs of all of the driver's
 //! instances.
 //!
 //! Owns: finding each place where a CO broke a rule of CSI's volume lifecycle or of safety rules
-//! 1 to 4, and the lines that prove it; and each place where the driver reported what its kernel's
-//! mount table contradicts. Promises: it rebuilds what was in use from the calls alone,
-//! by a model of its own, so that it finds a mistake in the driver's rules, too: where the two do
-//! not agree, that is a finding. Reads logs of any length in bounded memory. Never: guesses: what a
-//! call that has no end did is unknown, and counts as "may be so"; what the CO was not told, it
-//! does not know.
+//! 1 to 4, with the lines that prove it; and each place where the driver reported what its kernel's
+//! mount table contradicts.
+//!
+//! Promises: the judge rebuilds the use of every volume from the calls alone, by a model of its
+//! own. So it also finds mistakes in the driver's rules: a disagreement between the two is a
+//! finding. Memory is bounded however long the logs are.
+//!
+//! Never: guesses. The effect of a call without an end is unknown and counts as "may be so". The CO
+//! knows only what it was answered.
 //!
 //! ```text
-//! rule      the rules, their safety rule and CSI section
-//! row       a line, as far as the rules look at it
-//! merge     the lines of all logs in order of time
-//! thing     an attachment, stage or publication, and how sure it is
-//! volume    the things of a volume, as the calls make and undo them
-//! objects   names and ids that are made and deleted
-//! open      calls in flight
-//! check     which rules a call breaks by being made now
-//! replay    the run through all calls
-//! kernel    whether what was reported is so, by the kernel's mount table
-//! pending   what was found, until its proof is whole
-//! finding   what is printed
+//! rule          the rules, their safety rule and CSI section
+//! log_row       the fields of a log line that the rules use
+//! log_merge     the lines of all logs in order of time
+//! volume_use    one attachment, stage or publication, and how certain it is
+//! volume_model  all uses of a volume, as the calls make and undo them
+//! objects       names and ids that are created and deleted
+//! open_calls    calls in flight
+//! check         which rules a call breaks at its beginning
+//! replay        the run through all calls
+//! kernel        whether the kernel's mount table confirms a report
+//! pending       findings whose proof is not complete yet
+//! finding       what is printed
 //! ```
 
 mod check;
 mod finding;
 mod kernel;
-mod merge;
+mod log_merge;
+mod log_row;
 mod objects;
-mod open;
+mod open_calls;
 mod pending;
 mod replay;
-mod row;
 mod rule;
 #[cfg(test)]
 mod tests;
-mod thing;
-mod volume;
+mod volume_model;
+mod volume_use;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -45,10 +48,10 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use merge::Merge;
+use log_merge::LogMerge;
 use replay::Replay;
 
-pub use finding::{Finding, Kind, Line, Named};
+pub use finding::{Finding, FindingKind, LogLine, RuleReference};
 pub use rule::Rule;
 
 /// Why a log could not be read.
@@ -74,30 +77,30 @@ pub enum ReadError {
     },
 }
 
-/// What was read.
+/// What was read from the logs.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Summary {
     /// How many lines.
     pub lines: u64,
-    /// Lines that were passed over, and why.
+    /// Lines that were skipped, and why.
     pub notes: Vec<String>,
 }
 
-/// Judges the logs at `paths` together, and tells each finding as soon as it is proven; a log given
-/// twice counts once.
+/// Judges the logs at `paths` together. Calls `found` with each finding as soon as it is proven. A
+/// log given twice counts once.
 pub fn judge(paths: &[PathBuf], found: &mut dyn FnMut(Finding)) -> Result<Summary, ReadError> {
-    let mut merge = Merge::open(paths.iter().collect::<BTreeSet<_>>().into_iter())?;
+    let mut merge = LogMerge::open(paths.iter().collect::<BTreeSet<_>>().into_iter())?;
     let mut replay = Replay::new(found);
     let mut lines = 0;
     while let Some((row, line)) = merge.next()? {
         lines += 1;
-        replay.pass(row, line);
+        replay.process_line(row, line);
     }
     replay.finish();
     Ok(Summary { lines, notes: merge.notes })
 }
 
-/// Everything that the logs at `paths` together prove against the CO.
+/// All findings of the logs at `paths` together.
 pub fn judge_files(paths: &[PathBuf]) -> Result<Vec<Finding>, ReadError> {
     let mut findings = Vec::new();
     judge(paths, &mut |finding| findings.push(finding))?;

@@ -1,8 +1,8 @@
-//! What is made and deleted by name and id.
+//! Names and ids of volumes and snapshots.
 //!
-//! Owns: which names are taken, by which parameters, and which ids are deleted. Promises: a name is
-//! free again once what it names is deleted; forgets the oldest deletions beyond a bound. Never:
-//! knows where a volume is in use.
+//! Owns: which names are taken, with which parameters, and which ids are deleted. Promises: a name
+//! is free again after its object is deleted; the oldest deletions beyond a bound are forgotten.
+//! Never: knows the use of a volume.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -10,60 +10,58 @@ use std::rc::Rc;
 use berth_csi::Rpc;
 use serde_json::{Value, json};
 
-use super::row::{Effect, Object, Row};
-use super::thing::Lines;
-use super::volume::Asking;
+use super::log_row::{CallEffect, LogRow, ObjectId};
+use super::volume_model::CallContext;
+use super::volume_use::CallLines;
 
-/// How many deleted ids are remembered.
+/// Deleted ids that are remembered; the oldest are forgotten.
 const MOST_DELETED: usize = 10_000;
 
-/// All names and deletions.
 #[derive(Default, Debug)]
-pub(super) struct Objects {
-    names: HashMap<Name, Taken>,
-    ids: HashMap<Object, Name>,
-    deleted: HashMap<Object, Lines>,
-    oldest: VecDeque<Object>,
+pub(super) struct ObjectRegistry {
+    names: HashMap<ObjectName, TakenName>,
+    ids: HashMap<ObjectId, ObjectName>,
+    deleted: HashMap<ObjectId, CallLines>,
+    oldest: VecDeque<ObjectId>,
 }
 
-/// Volumes and snapshots have names of their own.
+/// The creating RPC is part of the name: volumes and snapshots have separate names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Name(Rpc, String);
+struct ObjectName(Rpc, String);
 
-/// A name that is taken, or may be.
+/// A name that is or may be taken.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct TakenName {
     asked: Value,
     by: u64,
-    pub lines: Lines,
-    /// Whether the CO was told so.
+    pub lines: CallLines,
+    /// Whether the CO knows it.
     pub is_known: bool,
 }
 
-impl Objects {
-    /// The name that this call asks for, where it is or may be taken with other parameters.
-    pub fn taken_otherwise(&self, call: &Asking<'_>) -> Option<&Taken> {
+impl ObjectRegistry {
+    /// The name in this call, if it is or may be taken with other parameters.
+    pub fn taken_otherwise(&self, call: &CallContext<'_>) -> Option<&TakenName> {
         let taken = self.names.get(&name(call)?)?;
         (taken.asked != asked(call)).then_some(taken)
     }
 
-    /// The call that deleted this.
-    pub fn deleted_by(&self, object: &Object) -> Option<&Lines> {
+    pub fn deleted_by(&self, object: &ObjectId) -> Option<&CallLines> {
         self.deleted.get(object)
     }
 
-    pub fn begun(&mut self, call: &Asking<'_>) {
+    pub fn apply_begin(&mut self, call: &CallContext<'_>) {
         if let Some(name) = name(call) {
             let (asked, by, lines) = (asked(call), call.by, Rc::clone(call.lines));
-            self.names.entry(name).or_insert(Taken { asked, by, lines, is_known: false });
+            self.names.entry(name).or_insert(TakenName { asked, by, lines, is_known: false });
         }
     }
 
-    pub fn ended(&mut self, call: &Asking<'_>, row: &Row) {
+    pub fn apply_end(&mut self, call: &CallContext<'_>, row: &LogRow) {
         if let Some(name) = name(call) {
             self.made(name, call, row);
         }
-        if let Some(object) = deletes(call).filter(|_| row.effect == Some(Effect::Done)) {
+        if let Some(object) = deletes(call).filter(|_| row.effect == Some(CallEffect::Done)) {
             if let Some(name) = self.ids.remove(&object) {
                 self.names.remove(&name);
             }
@@ -71,10 +69,10 @@ impl Objects {
         }
     }
 
-    fn made(&mut self, name: Name, call: &Asking<'_>, row: &Row) {
+    fn made(&mut self, name: ObjectName, call: &CallContext<'_>, row: &LogRow) {
         let Some(taken) = self.names.get_mut(&name) else { return };
         match row.effect {
-            Some(Effect::Done) => {
+            Some(CallEffect::Done) => {
                 (taken.asked, taken.lines) = (asked(call), Rc::clone(call.lines));
                 taken.is_known |= row.is_told();
                 if let Some(object) = row.made() {
@@ -82,14 +80,14 @@ impl Objects {
                     self.ids.insert(object, name);
                 }
             }
-            Some(Effect::None) if taken.by == call.by && !taken.is_known => {
+            Some(CallEffect::None) if taken.by == call.by && !taken.is_known => {
                 self.names.remove(&name);
             }
             _ => {}
         }
     }
 
-    fn note_deleted(&mut self, object: Object, lines: &Lines) {
+    fn note_deleted(&mut self, object: ObjectId, lines: &CallLines) {
         if self.deleted.insert(object.clone(), Rc::clone(lines)).is_none() {
             self.oldest.push_back(object);
         }
@@ -101,22 +99,21 @@ impl Objects {
     }
 }
 
-/// What the call deletes.
-pub(super) fn deletes(call: &Asking<'_>) -> Option<Object> {
+pub(super) fn deletes(call: &CallContext<'_>) -> Option<ObjectId> {
     match call.rpc {
-        Rpc::DeleteVolume => Some(Object::Volume(call.ask.volume_id.clone())),
-        Rpc::DeleteSnapshot => Some(Object::Snapshot(call.ask.snapshot_id.clone())),
+        Rpc::DeleteVolume => Some(ObjectId::Volume(call.ask.volume_id.clone())),
+        Rpc::DeleteSnapshot => Some(ObjectId::Snapshot(call.ask.snapshot_id.clone())),
         _ => None,
     }
 }
 
-fn name(call: &Asking<'_>) -> Option<Name> {
+fn name(call: &CallContext<'_>) -> Option<ObjectName> {
     let is_create = matches!(call.rpc, Rpc::CreateVolume | Rpc::CreateSnapshot);
-    is_create.then(|| Name(call.rpc, call.ask.name.clone()))
+    is_create.then(|| ObjectName(call.rpc, call.ask.name.clone()))
 }
 
-/// All that has to be the same when a name is asked for again.
-fn asked(call: &Asking<'_>) -> Value {
+/// The parameters that must be equal in repeated requests for one name.
+fn asked(call: &CallContext<'_>) -> Value {
     let ask = call.ask;
     let source = format!("{:?}", ask.source());
     json!([

@@ -1,37 +1,36 @@
-//! A run through the calls of all volumes.
+//! The run through the calls of all volumes.
 //!
-//! Owns: asking the rules at the beginning of each call, with what was so or may have been so then.
-//! Promises: each broken rule is one finding with its proof; keeps only what a later call may be
-//! judged by. Never: looks ahead.
+//! Owns: checking the rules at the beginning of each call, against what was or may have been in
+//! use. Promises: each broken rule is one finding with its proof. Keeps only what later calls can
+//! be judged by. Never: looks ahead.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use berth_csi::Rpc;
 
-use super::check::{Broken, Check, Needs, deletes_source};
-use super::finding::{Finding, Kind, Line, Named};
-use super::kernel::false_reports;
-use super::objects::Objects;
-use super::open::{InFlight, Lane, Open};
-use super::pending::{Pending, proof};
-use super::row::{Effect, Entry, Row};
+use super::check::{BrokenRule, CallCheck, NodeRequirements, deletes_source};
+use super::finding::{Finding, FindingKind, LogLine, RuleReference};
+use super::kernel::find_false_reports;
+use super::log_row::{CallEffect, EntryKind, LogRow};
+use super::objects::ObjectRegistry;
+use super::open_calls::{CallSlot, OpenCall, OpenCalls};
+use super::pending::{PendingFinding, proof};
 use super::rule::Rule;
-use super::thing::{CallId, Place};
-use super::volume::{Asking, Volume};
+use super::volume_model::{CallContext, VolumeModel};
+use super::volume_use::{CallId, UseLocation};
 
-/// A run through the calls.
 pub(super) struct Replay<'a> {
-    volumes: HashMap<String, Volume>,
-    objects: Objects,
-    /// Which volume has a path on a node.
+    volumes: HashMap<String, VolumeModel>,
+    objects: ObjectRegistry,
+    /// The volume that uses a path on a node.
     paths: HashMap<(String, String), String>,
-    /// By node id, as its last start said.
-    nodes: HashMap<String, Needs>,
-    /// The nodes from which the storage takes nothing.
+    /// By node id, from its last start.
+    nodes: HashMap<String, NodeRequirements>,
+    /// Fenced nodes.
     fenced: HashSet<String>,
-    in_flight: InFlight,
-    pending: Vec<Pending>,
+    in_flight: OpenCalls,
+    pending: Vec<PendingFinding>,
     last_id: CallId,
     found: &'a mut dyn FnMut(Finding),
 }
@@ -40,62 +39,59 @@ impl<'a> Replay<'a> {
     pub fn new(found: &'a mut dyn FnMut(Finding)) -> Self {
         Self {
             volumes: HashMap::new(),
-            objects: Objects::default(),
+            objects: ObjectRegistry::default(),
             paths: HashMap::new(),
             nodes: HashMap::new(),
             fenced: HashSet::new(),
-            in_flight: InFlight::default(),
+            in_flight: OpenCalls::default(),
             pending: Vec::new(),
             last_id: 0,
             found,
         }
     }
 
-    /// Lets the next line pass.
-    pub fn pass(&mut self, row: Row, line: Line) {
-        self.note_life(&row.instance);
+    pub fn process_line(&mut self, row: LogRow, line: LogLine) {
+        self.confirm_in_flight(&row.instance);
         match row.entry {
-            Entry::Start => self.start(&row),
-            Entry::Begin => self.begin(row, line),
-            Entry::Gone => self.gone(&row, line),
-            Entry::Fence => self.fence(&row),
-            Entry::End => self.end(&row, line),
+            EntryKind::Start => self.start(&row),
+            EntryKind::Begin => self.begin(row, line),
+            EntryKind::Gone => self.gone(&row, line),
+            EntryKind::Fence => self.fence(&row),
+            EntryKind::End => self.end(&row, line),
         }
     }
 
-    /// No more lines.
     pub fn finish(mut self) {
         let open: Vec<_> = self.in_flight.all().map(|(id, _)| id).collect();
         for id in open {
             self.in_flight.remove(id);
         }
-        self.tell();
+        self.report_proven();
     }
 
-    /// A call in flight at an instance that shows a sign of life, be it its own end, was certainly
-    /// in flight until now.
-    fn note_life(&mut self, instance: &str) {
+    /// A line of an instance proves that its open calls were in flight until now.
+    fn confirm_in_flight(&mut self, instance: &str) {
         let is_there = |id| self.in_flight.get(id).is_some_and(|open| open.instance == instance);
         for pending in self.pending.iter_mut().filter(|pending| !pending.is_certain) {
             pending.is_certain = pending.during.is_some_and(is_there);
         }
     }
 
-    fn start(&mut self, row: &Row) {
+    fn start(&mut self, row: &LogRow) {
         let node = &row.node_id;
-        self.nodes.insert(node.clone(), Needs { attach: row.attach, stage: row.stage });
+        self.nodes.insert(node.clone(), NodeRequirements { attach: row.attach, stage: row.stage });
         for (id, volume) in &mut self.volumes {
             volume.settle(node, row.holds.iter().find(|holding| holding.volume_id == *id));
         }
-        let is_dead = |open: &Open| open.at == *node && open.instance != row.instance;
+        let is_dead = |open: &OpenCall| open.at == *node && open.instance != row.instance;
         let dead = self.in_flight.all().filter(|(_, open)| is_dead(open));
         for id in dead.map(|(id, _)| id).collect::<Vec<_>>() {
             self.in_flight.remove(id);
         }
-        self.tell();
+        self.report_proven();
     }
 
-    fn fence(&mut self, row: &Row) {
+    fn fence(&mut self, row: &LogRow) {
         if !row.fenced {
             self.fenced.remove(&row.node_id);
             return;
@@ -104,14 +100,14 @@ impl<'a> Replay<'a> {
         self.volumes.values_mut().for_each(|volume| volume.cut_off(&row.node_id));
     }
 
-    fn begin(&mut self, row: Row, line: Line) {
-        let Some(open) = Open::begun(row, line) else { return };
+    fn begin(&mut self, row: LogRow, line: LogLine) {
+        let Some(open) = OpenCall::from_row(row, line) else { return };
         self.last_id += 1;
         let by = self.last_id;
-        let call = open.asking(by);
+        let call = open.context(by);
         self.overlaps(&call, &open);
         let broken = self.check(&call);
-        for Broken { rule, what, others } in broken {
+        for BrokenRule { rule, what, others } in broken {
             self.add(&call, rule, what, others, None);
         }
         self.apply_begin(&call);
@@ -119,53 +115,54 @@ impl<'a> Replay<'a> {
     }
 
     /// The rules of order that the call breaks by being made now.
-    fn check(&self, call: &Asking<'_>) -> Vec<Broken> {
-        let blank = Volume::default();
+    fn check(&self, call: &CallContext<'_>) -> Vec<BrokenRule> {
+        let blank = VolumeModel::default();
         let volume = call.ask.volume().and_then(|id| self.volumes.get(id)).unwrap_or(&blank);
         let mut needs = self.nodes.get(call.at).copied().unwrap_or_default();
-        // Its storage takes nothing from a fenced node, which is detached behind its agent's back.
+        // A fenced node is detached although its agent does not know it.
         needs.attach &= !self.fenced.contains(call.at);
-        let mut broken = Check::new(call, volume, &self.objects, needs).run();
+        let mut broken = CallCheck::new(call, volume, &self.objects, needs).find_broken_rules();
         broken.extend(self.path_of_another(call));
         broken.extend(self.stale_use(call));
         broken
     }
 
-    /// A node that was fenced undoes all that it had, of any volume, before it uses one anew. While
-    /// the fence stands it can use none.
-    fn stale_use(&self, call: &Asking<'_>) -> Option<Broken> {
+    /// After a fence is lifted, a node undoes all its old uses of any volume before it uses one
+    /// again.
+    fn stale_use(&self, call: &CallContext<'_>) -> Option<BrokenRule> {
         if self.fenced.contains(call.at) {
             return None;
         }
-        call.makes().as_ref().and_then(Place::path)?;
+        call.created_location().as_ref().and_then(UseLocation::path)?;
         let mut stale = self.volumes.values().flat_map(|volume| volume.stale_on(call.at));
         let (place, thing) = stale.next()?;
         let path = place.path().unwrap_or_default();
         let what = format!("{} was fenced and still has {path:?} from before; undo that", call.at);
-        Some(Broken { rule: Rule::StaleUse, what, others: thing.proof() })
+        Some(BrokenRule { rule: Rule::StaleUse, what, others: thing.proof() })
     }
 
-    fn path_of_another(&self, call: &Asking<'_>) -> Option<Broken> {
-        let place = call.makes()?;
+    fn path_of_another(&self, call: &CallContext<'_>) -> Option<BrokenRule> {
+        let place = call.created_location()?;
         let path = place.path()?;
         let other = self.paths.get(&(call.at.to_owned(), path.to_owned()))?;
-        let is_there = |(at, _): &(&Place, _)| at.path() == Some(path) && at.node() == call.at;
+        let is_there =
+            |(at, _): &(&UseLocation, _)| at.path() == Some(path) && at.node() == call.at;
         let (_, thing) = self.volumes.get(other)?.uses().find(is_there)?;
         if call.ask.volume() == Some(other) {
             return None;
         }
         let what = format!("{path:?} on {} is volume {other:?}'s; choose another path", call.at);
-        Some(Broken { rule: Rule::PathOfAnotherVolume, what, others: thing.proof() })
+        Some(BrokenRule { rule: Rule::PathOfAnotherVolume, what, others: thing.proof() })
     }
 
-    /// The calls that this one must not overlap with, but may.
-    fn overlaps(&mut self, call: &Asking<'_>, open: &Open) {
+    /// Adds overlaps with calls that may be in flight.
+    fn overlaps(&mut self, call: &CallContext<'_>, open: &OpenCall) {
         let mut found = Vec::new();
         if let Some(lane) = &open.lane {
             let waited_for = self.in_flight.in_lane(lane).filter(|(_, other)| !other.is_gone);
             for (id, other) in waited_for {
                 let rule = match lane {
-                    Lane::VolumeOnNode(..) => Rule::OverlappingNodeCalls,
+                    CallSlot::VolumeOnNode(..) => Rule::OverlappingNodeCalls,
                     _ => Rule::OverlappingControllerCalls,
                 };
                 let what = format!("made while {} is in flight; wait for its answer", other.rpc);
@@ -173,15 +170,15 @@ impl<'a> Replay<'a> {
             }
         }
         if let (Rpc::ControllerUnpublishVolume, Some(id)) = (call.rpc, call.ask.volume()) {
-            let blank = Volume::default();
+            let blank = VolumeModel::default();
             let volume = self.volumes.get(id).unwrap_or(&blank);
             for node in volume.nodes_of(call.ask) {
                 if self.fenced.contains(&node) {
                     continue;
                 }
-                // What is there is reason enough, and the check of order tells it.
+                // Existing uses are reported by the check of order.
                 if volume.uses_on(&node).next().is_none() {
-                    let lane = Lane::VolumeOnNode(id.to_owned(), node.clone());
+                    let lane = CallSlot::VolumeOnNode(id.to_owned(), node.clone());
                     found.extend(self.in_flight.in_lane(&lane).map(|(id, other)| {
                         let what = format!("{} is in flight on {node}; wait for it", other.rpc);
                         (id, Rule::DetachBeforeUnstage, what)
@@ -191,7 +188,7 @@ impl<'a> Replay<'a> {
         }
         if matches!(call.rpc, Rpc::DeleteVolume | Rpc::DeleteSnapshot) {
             let all = self.in_flight.all();
-            let sources = all.filter(|(id, other)| deletes_source(call, &other.asking(*id)));
+            let sources = all.filter(|(id, other)| deletes_source(call, &other.context(*id)));
             found.extend(sources.map(|(id, other)| {
                 let what = format!("{} is making something from it; wait for it", other.rpc);
                 (id, Rule::DeleteOfSource, what)
@@ -207,10 +204,10 @@ impl<'a> Replay<'a> {
 
     fn add(
         &mut self,
-        call: &Asking<'_>,
+        call: &CallContext<'_>,
         rule: Rule,
         what: String,
-        others: Vec<super::thing::Lines>,
+        others: Vec<super::volume_use::CallLines>,
         during: Option<(CallId, bool)>,
     ) {
         let about = call.ask.volume().unwrap_or(&call.ask.name).to_owned();
@@ -219,22 +216,22 @@ impl<'a> Replay<'a> {
         let is_certain = during.is_none_or(|(_, is_certain)| is_certain);
         let during = during.map(|(id, _)| id);
         #[rustfmt::skip]
-        self.pending.push(Pending {
+        self.pending.push(PendingFinding {
             rule, about, what, by, lines, others, during, is_certain, is_noticed, is_missed,
         });
     }
 
-    fn apply_begin(&mut self, call: &Asking<'_>) {
-        self.objects.begun(call);
+    fn apply_begin(&mut self, call: &CallContext<'_>) {
+        self.objects.apply_begin(call);
         let Some(id) = call.ask.volume() else { return };
-        self.volumes.entry(id.to_owned()).or_default().begun(call);
-        if let Some(path) = call.makes().as_ref().and_then(Place::path) {
+        self.volumes.entry(id.to_owned()).or_default().apply_begin(call);
+        if let Some(path) = call.created_location().as_ref().and_then(UseLocation::path) {
             let place = (call.at.to_owned(), path.to_owned());
             self.paths.entry(place).or_insert_with(|| id.to_owned());
         }
     }
 
-    fn gone(&mut self, row: &Row, line: Line) {
+    fn gone(&mut self, row: &LogRow, line: LogLine) {
         let Some(id) = self.in_flight.find(row) else { return };
         if let Some(open) = self.in_flight.get_mut(id) {
             open.is_gone = true;
@@ -242,7 +239,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn end(&mut self, row: &Row, line: Line) {
+    fn end(&mut self, row: &LogRow, line: LogLine) {
         let Some(rpc) = row.rpc else { return };
         let found = self.in_flight.find(row);
         let by = found.unwrap_or_else(|| {
@@ -251,11 +248,11 @@ impl<'a> Replay<'a> {
         });
         let lines = match self.in_flight.get(by) {
             Some(open) => Rc::clone(&open.lines),
-            // Its beginning is in a part of the log that is not there.
+            // The log does not have its beginning.
             None => Rc::default(),
         };
         lines.borrow_mut().push(line);
-        let call = Asking { by, rpc, at: &row.node_id, ask: &row.args, lines: &lines };
+        let call = CallContext { by, rpc, at: &row.node_id, ask: &row.args, lines: &lines };
         if found.is_some() {
             self.compare(&call, row);
         } else {
@@ -263,9 +260,9 @@ impl<'a> Replay<'a> {
         }
         self.in_flight.remove(by);
         self.apply_end(&call, row);
-        for (rule, what) in false_reports(row) {
+        for (rule, what) in find_false_reports(row) {
             (self.found)(Finding {
-                kind: Kind::FalseReport,
+                kind: FindingKind::FalseReport,
                 rule: rule.into(),
                 about: call.ask.volume().unwrap_or_default().to_owned(),
                 what,
@@ -273,23 +270,24 @@ impl<'a> Replay<'a> {
                 proof: proof(call.lines, &[]),
             });
         }
-        self.tell();
+        self.report_proven();
     }
 
-    /// Compares what was found at the call's beginning with what the driver made of it.
-    fn compare(&mut self, call: &Asking<'_>, row: &Row) {
-        let noticed = row.violation.as_ref().map(|noticed| noticed.rule.as_str());
-        let was_done = row.effect != Some(Effect::None) && row.fault.as_deref() != Some("before");
+    /// Compares the findings at the call's beginning with what the driver did.
+    fn compare(&mut self, call: &CallContext<'_>, row: &LogRow) {
+        let noticed = row.violation.as_deref();
+        let was_done =
+            row.effect != Some(CallEffect::None) && row.fault.as_deref() != Some("before");
         let still = if was_done { self.still_broken(call) } else { Vec::new() };
         let mut is_agreed = noticed.is_none();
-        let about = |pending: &Pending| {
+        let about = |pending: &PendingFinding| {
             pending.by == call.by || pending.is_overlap() && pending.during == Some(call.by)
         };
         for pending in self.pending.iter_mut().filter(|pending| about(pending)) {
             let same = noticed.is_some_and(|name| pending.rule.is_what_the_driver_calls(name));
             is_agreed |= same;
             pending.is_noticed |= same;
-            // Only a call that it saw in flight can be the driver's reason.
+            // The driver can refuse only because of a call that it saw in flight.
             pending.is_certain |= same;
             if pending.by == call.by && pending.rule.is_the_drivers() && was_done {
                 pending.is_missed = match pending.during {
@@ -300,8 +298,8 @@ impl<'a> Replay<'a> {
         }
         if let (Some(name), false) = (noticed, is_agreed) {
             (self.found)(Finding {
-                kind: Kind::OnlyTheDriver,
-                rule: Named::by_name(name),
+                kind: FindingKind::OnlyTheDriver,
+                rule: RuleReference::by_name(name),
                 about: call.ask.volume().unwrap_or_default().to_owned(),
                 what: "refused by the driver".to_owned(),
                 noticed: true,
@@ -310,13 +308,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The rules that it breaks also by ending now: the driver looked at some time between.
-    fn still_broken(&self, call: &Asking<'_>) -> Vec<Rule> {
+    /// The rules that the call also breaks at its end: the driver checked at some time between.
+    fn still_broken(&self, call: &CallContext<'_>) -> Vec<Rule> {
         let is_attached = |id: &str| {
             let Some(volume) = self.volumes.get(id) else { return false };
             volume.nodes_of(call.ask).iter().any(|node| volume.attachment(node).is_some())
         };
-        // Detaching what is not attached is nothing, and the driver does not look further.
+        // Detaching without an attachment does nothing, and the driver checks no further.
         let is_nothing = call.rpc == Rpc::ControllerUnpublishVolume
             && !call.ask.volume().is_some_and(is_attached);
         if is_nothing {
@@ -325,12 +323,12 @@ impl<'a> Replay<'a> {
         self.check(call).into_iter().map(|broken| broken.rule).collect()
     }
 
-    fn apply_end(&mut self, call: &Asking<'_>, row: &Row) {
-        self.objects.ended(call, row);
+    fn apply_end(&mut self, call: &CallContext<'_>, row: &LogRow) {
+        self.objects.apply_end(call, row);
         let Some(id) = call.ask.volume() else { return };
         let volume = self.volumes.entry(id.to_owned()).or_default();
-        volume.ended(call, row);
-        if call.rpc == Rpc::DeleteVolume && row.effect == Some(Effect::Done) {
+        volume.apply_end(call, row);
+        if call.rpc == Rpc::DeleteVolume && row.effect == Some(CallEffect::Done) {
             volume.expansion = None;
         }
         let is_free = |path: &str| volume.uses_on(call.at).all(|(at, _)| at.path() != Some(path));
@@ -344,18 +342,18 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Tells what is proven, and forgets what turned out to be nothing.
-    fn tell(&mut self) {
+    /// Reports findings that are proven, and drops those that cannot be.
+    fn report_proven(&mut self) {
         let Self { pending, in_flight, found, .. } = self;
         let is_over = |id: CallId| !in_flight.contains(id);
-        let ready = |one: &mut Pending| is_over(one.by) && one.during.is_none_or(is_over);
+        let ready = |one: &mut PendingFinding| is_over(one.by) && one.during.is_none_or(is_over);
         for one in pending.extract_if(.., ready).filter(|one| one.is_certain) {
-            one.tell().for_each(&mut **found);
+            one.into_findings().for_each(&mut **found);
         }
     }
 }
 
-/// Whether the driver watches over the lane of a call in flight.
-fn is_watched(open: &Open) -> bool {
-    open.lane.as_ref().is_some_and(Lane::is_the_drivers)
+/// Whether the driver has the slot of this call, too.
+fn is_watched(open: &OpenCall) -> bool {
+    open.lane.as_ref().is_some_and(CallSlot::is_the_drivers)
 }

@@ -1,8 +1,7 @@
 //! The rules that a CO is judged by.
 //!
-//! Owns: their names, the safety rule each belongs to, and where CSI says so. Promises: the names
-//! are those of the driver's own rules where it has the same one, and nothing else is shared with
-//! it. Never: decides whether one is broken.
+//! Owns: their names, safety rules and CSI sections. Promises: a rule that the driver also has goes
+//! by the same name; nothing else is shared. Never: decides whether a rule is broken.
 
 use std::fmt;
 
@@ -17,20 +16,18 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// All of them.
             pub const ALL: &[Self] = &[$(Self::$rule,)*];
 
-            /// As it is printed.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$rule => $name,)* }
             }
 
-            /// The safety rule of ARCHITECTURE.md that it serves, if it is about one.
+            /// The safety rule of ARCHITECTURE.md that it serves, if any.
             pub fn safety(self) -> Option<u8> {
                 match self { $(Self::$rule => $safety,)* }
             }
 
-            /// The section of CSI's spec that it comes from.
+            /// The section of CSI's spec.
             pub fn csi(self) -> &'static str {
                 match self { $(Self::$rule => $csi,)* }
             }
@@ -49,11 +46,11 @@ rules! {
     SecondTarget "second-target" Some(1), "NodePublishVolume, second call";
     /// A volume was to be detached from a node that may still use it.
     DetachBeforeUnstage "detach-before-unstage" Some(3), "ControllerUnpublishVolume";
-    /// A node that was fenced was to use a volume while it still has what it had before.
+    /// A node used a volume after a fence, with uses from before the fence left.
     StaleUse "stale-use" Some(1), "Volume Lifecycle";
     /// A volume was to be unstaged while it is or may be published.
     UnstageBeforeUnpublish "unstage-before-unpublish" Some(3), "NodeUnstageVolume";
-    /// Something went on as if an undoing call had succeeded, which was not answered.
+    /// The CO went on as if an unanswered undoing call had succeeded.
     UnconfirmedUndo "unconfirmed-undo" Some(3), "Volume Lifecycle";
     /// A volume was to be published from a path where it is not staged.
     PublishBeforeStage "publish-before-stage" None, "NodePublishVolume";
@@ -106,7 +103,7 @@ rules! {
 }
 
 impl Rule {
-    /// Whether the driver has this rule, too, so that it should have refused the call.
+    /// Whether the driver has this rule, too, and should have refused the call.
     pub fn is_the_drivers(self) -> bool {
         matches!(
             self,
@@ -123,8 +120,8 @@ impl Rule {
         )
     }
 
-    /// Whether a driver that refused a call by the rule called `noticed` meant this one. It knows
-    /// what is so; whether the CO was told, it does not, so it calls both by one name.
+    /// Whether the driver's rule called `noticed` is this one. The driver does not know what the CO
+    /// was answered, so it has one name for "not there" and "not known to be there".
     pub fn is_what_the_driver_calls(self, noticed: &str) -> bool {
         let name = match self {
             Self::PublishAfterUncertainStage => Self::PublishBeforeStage.name(),

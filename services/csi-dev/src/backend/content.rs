@@ -1,11 +1,10 @@
 //! The content of volumes and snapshots.
 //!
-//! Owns: making it, copying it, making it larger. Promises: an image is sparse and stays so; a copy
-//! has all that was written before the call began. Never: makes an image smaller, or formats one
-//! that has been used.
+//! Owns: creating, copying and growing it. Promises: an image is and stays sparse; a copy has
+//! everything written before the call began. Never: shrinks an image, or formats a used one.
 //!
-//! A copy takes its time. What is written meanwhile may be in it or not, in any order: this is a
-//! directory, not a storage system that can cut at one moment.
+//! A copy is not atomic: it may have parts of what is written meanwhile. A directory cannot be
+//! snapshotted at one moment.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -13,14 +12,15 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::sync;
 
-use super::meta::{Backing, FsType};
-use super::{BackendError, file};
+use super::error::BackendError;
+use super::file;
+use crate::backing::{Backing, FsType};
 use crate::tool::{self, CP, MKFS_EXT4, MKFS_XFS, ToolError};
 
-/// What an image's size is a multiple of, in bytes.
+/// The size of an image is a multiple of this, in bytes.
 pub const BLOCK_BYTES: i64 = 4096;
 
-/// Where the content lies in the directory of a volume or snapshot.
+/// The path of the content in the directory of a volume or snapshot.
 pub fn path(dir: &Path, backing: Backing) -> PathBuf {
     match backing {
         Backing::Directory => dir.join("data"),
@@ -28,7 +28,7 @@ pub fn path(dir: &Path, backing: Backing) -> PathBuf {
     }
 }
 
-/// Makes new content in `dir`, in place of what a killed call left there.
+/// Creates new content in `dir`. Replaces what a killed call left there.
 pub(super) fn make(
     dir: &Path,
     backing: Backing,
@@ -46,10 +46,10 @@ pub(super) fn make(
     }
 }
 
-/// Makes the content in `dir` a copy of that in `from`, in place of what a killed call left there.
+/// Copies the content from `from` to `dir`. Replaces what a killed call left there.
 pub(super) fn copy(from: &Path, dir: &Path, backing: Backing) -> Result<(), BackendError> {
     clear(dir)?;
-    // What a mounted image has in memory only is not in its file yet.
+    // The page cache of a mounted image is not in its file yet.
     sync();
     let to = path(dir, backing);
     let mut source: OsString = path(from, backing).into();
@@ -57,14 +57,14 @@ pub(super) fn copy(from: &Path, dir: &Path, backing: Backing) -> Result<(), Back
         file::make_dir(&to)?;
         source.push("/.");
     }
-    // One file system only: nothing that somebody mounted inside.
+    // Leaves out mounts inside the directory.
     let options = ["--archive", "--one-file-system", "--sparse=always", "--reflink=auto", "--"];
     let args = options.map(OsString::from).into_iter().chain([source, to.into()]);
     CP.run(dir, args)?;
     Ok(())
 }
 
-/// Makes the image at `path` at least this large; it is made when missing.
+/// Grows the image at `path` to at least this size. Creates it if it is missing.
 pub(super) fn grow(path: &Path, size_bytes: i64) -> Result<(), BackendError> {
     let failed = |source| BackendError::io("grow", path, source);
     let mut options = OpenOptions::new();
@@ -77,7 +77,6 @@ pub(super) fn grow(path: &Path, size_bytes: i64) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Whether the content is there at all.
 pub(super) fn exists(dir: &Path, backing: Backing) -> bool {
     match fs::metadata(path(dir, backing)) {
         Ok(meta) => meta.is_dir() == (backing == Backing::Directory),
@@ -85,7 +84,7 @@ pub(super) fn exists(dir: &Path, backing: Backing) -> bool {
     }
 }
 
-/// Removes whatever content is in `dir`, once nobody works on it any more.
+/// Removes all content in `dir`, after programs that work on it have ended.
 pub(super) fn clear(dir: &Path) -> Result<(), BackendError> {
     let _idle = tool::idle(dir)?;
     [Backing::Directory, Backing::Image]

@@ -1,7 +1,7 @@
 //! Files that survive a crash.
 //!
-//! Owns: how this driver reads and replaces a file. Promises: a reader sees the old or the new
-//! content, whenever the writer is killed. Never: locks one.
+//! Owns: reading and replacing JSON files. Promises: a reader sees the old or the new content, even
+//! if the writer is killed. Never: locks a file.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,13 +10,13 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::BackendError;
+use super::error::BackendError;
 
 /// Reads the JSON file `path`; `None` if there is none.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, BackendError> {
     let text = match fs::read(path) {
         Ok(text) => text,
-        // Beneath a file there is nothing either: the path of an id may lead there.
+        // NotADirectory: a path below a file does not exist either.
         Err(error)
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {
@@ -28,7 +28,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Backen
     serde_json::from_slice(&text).map(Some).map_err(damaged)
 }
 
-/// Replaces the JSON file `path` in one step. The caller holds the lock that guards it.
+/// Replaces the JSON file `path` atomically. The caller holds the lock that protects it.
 pub(super) fn replace<T: Serialize>(path: &Path, content: &T) -> Result<(), BackendError> {
     let failed = |source| BackendError::io("write", path, source);
     let mut text = serde_json::to_vec_pretty(content).map_err(|error| failed(error.into()))?;
@@ -40,14 +40,14 @@ pub(super) fn replace<T: Serialize>(path: &Path, content: &T) -> Result<(), Back
     let write = || {
         let mut file = File::create(temporary)?;
         file.write_all(&text)?;
-        // Before the rename, so that a power cut cannot leave the new name on an empty file.
+        // Before the rename: a power cut must not leave the new name on an empty file.
         file.sync_data()?;
         fs::rename(temporary, path)
     };
     write().map_err(failed)
 }
 
-/// Removes the file or directory `path` and what is in it. Missing is success.
+/// Removes the file or directory `path` with its content. Missing is success.
 pub(super) fn remove(path: &Path) -> Result<(), BackendError> {
     let removed = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
@@ -64,7 +64,7 @@ pub(super) fn remove(path: &Path) -> Result<(), BackendError> {
     }
 }
 
-/// Makes `dir` and what leads to it.
+/// Creates `dir` and its parents.
 pub(super) fn make_dir(dir: &Path) -> Result<(), BackendError> {
     fs::create_dir_all(dir).map_err(|source| BackendError::io("make", dir, source))
 }

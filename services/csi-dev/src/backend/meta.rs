@@ -1,161 +1,103 @@
 //! What volumes, snapshots and groups of snapshots are.
 //!
-//! Owns: the records that make them exist. Promises: values only; no secret of any request is among
-//! them. Never: knows where a volume is in use; see [`super::state`].
+//! Owns: the records of volumes, snapshots and groups. Promises: values only; no secret of a
+//! request is in them. Never: has the use of a volume; see [`super::state`].
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::backing::{Backing, FsType};
 use crate::topology::Segments;
-
-/// What holds the content of a volume or snapshot.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Backing {
-    /// A directory: mounted only, by any number of nodes
-    #[default]
-    Directory,
-    /// A sparse file behind a loop device: a block device, or a file system on one
-    Image,
-}
-
-/// A file system that images are made with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the names are the kernel's")]
-pub enum FsType {
-    Ext4,
-    Xfs,
-}
-
-impl FsType {
-    /// The file system that the kernel calls `name`.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::value_variants().iter().copied().find(|fs| fs.name() == name)
-    }
-
-    /// As the kernel calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-        }
-    }
-
-    /// The smallest size that its mkfs accepts, in bytes.
-    pub fn smallest_bytes(self) -> i64 {
-        match self {
-            Self::Ext4 => 1 << 20,
-            Self::Xfs => 300 << 20,
-        }
-    }
-}
-
-impl fmt::Display for FsType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// What a volume is.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Meta {
-    /// As CSI's calls name it; 1 to 256 bytes of any content.
+    /// The id in CSI calls: 1 to 256 bytes of any content.
     pub volume_id: String,
-    /// Size in bytes; 0 where nobody said. Grows, never shrinks.
+    /// In bytes; 0 if unknown. Never shrinks.
     #[serde(default)]
     pub capacity_bytes: i64,
-    /// What every call about it has to bring along (CSI `Volume.volume_context`).
+    /// Every call must bring this context (CSI `Volume.volume_context`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_context: BTreeMap<String, String>,
-    /// What holds its content.
     #[serde(default, skip_serializing_if = "is_default")]
     pub backing: Backing,
-    /// The file system that an image was made with; `None` is a bare block device, or a directory.
+    /// The file system of an image; `None` for a directory or a bare block device.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fs: Option<FsType>,
-    /// Where it can be reached from; empty means anywhere.
+    /// The segments of nodes that can use it; empty means any node.
     #[serde(default, skip_serializing_if = "is_default")]
     pub topology: Segments,
-    /// The node that alone has it, where instances are bound to their nodes.
+    /// The only node that has it, with `--bound`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub node: Option<String>,
-    /// As they are now.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mutable_parameters: BTreeMap<String, String>,
-    /// How `CreateVolume` asked for it; `None` if it was provisioned beforehand.
+    /// The arguments of `CreateVolume`; `None` if the volume was provisioned.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub asked: Option<Asked>,
+    pub asked: Option<CreationRequest>,
 }
 
-/// What `CreateVolume` asked for, against which a repetition is held.
+/// The arguments of `CreateVolume`. A repeated call must have the same.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Asked {
-    /// The CO's name of the volume.
+pub struct CreationRequest {
     pub name: String,
-    /// As given.
     #[serde(default, skip_serializing_if = "is_default")]
     pub parameters: BTreeMap<String, String>,
-    /// As given.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mutable_parameters: BTreeMap<String, String>,
-    /// Where its first content came from.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub source: Option<Source>,
+    pub source: Option<ContentSource>,
 }
 
-/// Where a volume's first content came from.
+/// The source of a volume's first content.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// The snapshot of this id.
+pub enum ContentSource {
+    /// The id of a snapshot.
     Snapshot(String),
-    /// The volume of this id.
+    /// The id of a volume.
     Volume(String),
 }
 
-/// What a snapshot is. Written once, when its content is whole.
+/// A snapshot. Written once, when its content is complete.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SnapshotMeta {
     /// As CSI's calls name it.
     pub snapshot_id: String,
-    /// The CO's name of it; of a group's member, the group's.
+    /// The name in the request; for a member of a group the name of the group.
     pub name: String,
-    /// Of which volume.
     pub source_volume_id: String,
-    /// The least size of a volume made from it.
+    /// The smallest size of a volume made from it, in bytes.
     pub size_bytes: i64,
     /// When, in microseconds since 1970.
     pub created_us: u64,
-    /// From when on it is ready to use, in microseconds since 1970.
+    /// When it becomes ready to use, in microseconds since 1970.
     pub ready_us: u64,
-    /// What holds its content.
     pub backing: Backing,
     /// The file system in its image.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fs: Option<FsType>,
-    /// As the volume's.
+    /// The node of its volume.
     #[serde(default, skip_serializing_if = "is_default")]
     pub node: Option<String>,
-    /// The group it was taken with.
+    /// The group that it was taken with.
     #[serde(default, skip_serializing_if = "is_default")]
     pub group_id: Option<String>,
 }
 
-/// What a group of snapshots is.
+/// A group of snapshots.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GroupMeta {
     /// As CSI's calls name it.
     pub group_id: String,
     /// When, in microseconds since 1970.
     pub created_us: u64,
-    /// Its snapshots, by the volume each is of.
+    /// Snapshot ids by the id of the volume.
     pub members: BTreeMap<String, String>,
-    /// False before the last member is there, and from before the first one goes: then it does not
-    /// exist for anybody but the call that goes on with it.
+    /// Whether all members exist. While false, the group exists only for the call that creates or
+    /// deletes it.
     pub whole: bool,
 }
 

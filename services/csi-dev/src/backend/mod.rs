@@ -1,8 +1,8 @@
 //! The directory that all instances of the driver share: the "storage system".
 //!
-//! Owns: the layout below its root, and every file in it. Promises: a process killed at any point
-//! leaves either the old or the new content of a file, and no lock; changes of one volume by
-//! several instances come one after the other. Never: mounts, or decides whether a call is allowed.
+//! Owns: the layout below its root, and every file in it. Promises: a killed process leaves the old
+//! or the new content of a file, and no lock. Changes of one volume by several instances are
+//! serialized. Never: mounts, or decides whether a call is allowed.
 //!
 //! ```text
 //! volumes/<id>/meta.json     what the volume is; it exists once this does
@@ -11,346 +11,31 @@
 //! volumes/<id>/state.json    where it is attached, staged and published
 //! volumes/<id>/lock          held while meta and state are read or changed, or content is copied
 //! volumes/<id>/work          held by each program that works on its content or devices
-//! volumes/<id>/calls/        one file per lane, held while a call is in flight
+//! volumes/<id>/calls/        one file per slot, locked while a call is in flight
 //! snapshots/<id>/            meta.json, lock, work, and data/ or image
 //! groups/<id>.json           the groups of snapshots
 //! nodes/<id>.json            the nodes that an instance has served
 //! lock                       held while attachments or sizes are counted or a node is noted
 //! ```
-//! `<id>` is the id in the form of [`encoding`].
+//! `<id>` is the id as [`encoding`] writes it.
 
 pub mod content;
 pub mod encoding;
+mod error;
 mod file;
-mod lane;
 pub mod meta;
 mod node;
+mod slot;
 mod snapshot;
 pub mod state;
+mod store;
 mod volume;
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-
-use nix::errno::Errno;
-use nix::sys::statvfs::statvfs;
-use thiserror::Error;
-
-use crate::lock::{Lock, LockError};
-use crate::tool::ToolError;
-
-pub use lane::{InFlight, Lane, Running};
-pub use meta::{Asked, Backing, FsType, GroupMeta, Meta, SnapshotMeta, Source};
-pub use node::Node;
+pub use error::BackendError;
+pub use meta::{ContentSource, CreationRequest, GroupMeta, Meta, SnapshotMeta};
+pub use node::NodeRecord;
+pub use slot::{CallSlot, HeldSlot, RunningCall};
 pub use snapshot::Snapshot;
 pub use state::{Attachment, NodeUse, Published, Staged, State};
-pub use volume::{Locked, Volume};
-
-/// A shared directory of volumes.
-#[derive(Clone, Debug)]
-pub struct Backend {
-    root: PathBuf,
-}
-
-/// Why the shared directory could not be used.
-#[derive(Debug, Error)]
-pub enum BackendError {
-    /// The file system said no.
-    #[error("cannot {doing} {}", path.display())]
-    Io {
-        /// What was tried, as a verb.
-        doing: &'static str,
-        /// With which file or directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A file holds something else than this driver writes.
-    #[error("{} is damaged; mend or remove it", path.display())]
-    Damaged {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// There is no lock on what is needed.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// A program that makes or copies content failed.
-    #[error("the content cannot be made")]
-    Tool(#[from] ToolError),
-    /// The id is empty or longer than 256 bytes.
-    #[error("an id has 1 to {} bytes", encoding::LONGEST_ID_BYTES)]
-    Id,
-}
-
-/// What came of provisioning.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Provisioned {
-    /// There is a new volume.
-    Made,
-    /// The same volume was there already.
-    Existed,
-}
-
-/// What a new volume's content is a copy of.
-#[derive(Clone, Copy, Debug)]
-pub enum Origin<'a> {
-    /// A volume.
-    Volume(&'a Volume),
-    /// A snapshot.
-    Snapshot(&'a Snapshot),
-}
-
-/// Why a volume was not provisioned.
-#[derive(Debug, Error)]
-pub enum ProvisionError {
-    /// It exists, but is another one.
-    #[error(
-        "volume {:?} exists with capacity {} and context {:?}; choose another id",
-        existing.volume_id, existing.capacity_bytes, existing.volume_context
-    )]
-    Exists {
-        /// What it is.
-        existing: Box<Meta>,
-    },
-    /// The backend could not be used.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-}
-
-impl Backend {
-    /// Uses the directory `root`, which is made when missing.
-    pub fn open(root: impl Into<PathBuf>) -> Result<Self, BackendError> {
-        let backend = Self { root: root.into() };
-        for dir in ["volumes", "snapshots", "groups", "nodes"] {
-            file::make_dir(&backend.root.join(dir))?;
-        }
-        // Mounts are recognised and reported by their whole path.
-        let root = fs::canonicalize(&backend.root)
-            .map_err(|source| BackendError::io("resolve", &backend.root, source))?;
-        Ok(Self { root })
-    }
-
-    /// Makes a volume, or finds it made. A call killed half-way is completed by the next.
-    pub fn provision(&self, meta: &Meta) -> Result<Provisioned, ProvisionError> {
-        match self.make_volume(meta, None)? {
-            None => Ok(Provisioned::Made),
-            Some(existing) if existing == *meta => Ok(Provisioned::Existed),
-            Some(existing) => Err(ProvisionError::Exists { existing: existing.into() }),
-        }
-    }
-
-    /// Makes a volume, with the content of `from` where given, or returns what is there already.
-    /// The caller holds the lock of what it is made from.
-    pub fn make_volume(
-        &self,
-        meta: &Meta,
-        from: Option<Origin<'_>>,
-    ) -> Result<Option<Meta>, BackendError> {
-        let from = from.map(|from| match from {
-            Origin::Volume(volume) => volume.dir(),
-            Origin::Snapshot(snapshot) => snapshot.dir(),
-        });
-        Volume::make(self.volume_dir(&meta.volume_id)?, meta, from)
-    }
-
-    /// Clears what killed calls left of the volume called `id`, unless it exists.
-    pub fn clear_leftovers(&self, id: &str) -> Result<(), BackendError> {
-        self.volume_dir(id).map_or(Ok(()), |dir| Volume::clear_leftovers(&dir))
-    }
-
-    /// The volume called `id`, if there is one. An id that no volume can have names none.
-    pub fn volume(&self, id: &str) -> Result<Option<Volume>, BackendError> {
-        match self.volume_dir(id) {
-            Ok(dir) => Volume::open(dir),
-            Err(_) => Ok(None),
-        }
-    }
-
-    /// All volumes, ordered by id.
-    pub fn volumes(&self) -> Result<Vec<Volume>, BackendError> {
-        let mut volumes = Vec::new();
-        for dir in self.all_in("volumes")? {
-            volumes.extend(Volume::open(dir)?);
-        }
-        volumes.sort_by(|a, b| a.meta().volume_id.cmp(&b.meta().volume_id));
-        Ok(volumes)
-    }
-
-    /// Waits until no other instance counts attachments over all volumes, and keeps others out.
-    /// Taken before the lock of a volume, never after.
-    pub fn lock(&self) -> Result<Lock, BackendError> {
-        Ok(Lock::wait(&self.root.join("lock"))?)
-    }
-
-    /// Makes a node known, so that volumes can be attached to it.
-    pub fn register_node(&self, node: &Node) -> Result<(), BackendError> {
-        let path = self.node_file(&node.node_id).ok_or(BackendError::Id)?;
-        if let Some(dir) = path.parent() {
-            file::make_dir(dir)?;
-        }
-        let _lock = self.lock()?;
-        // An instance that starts lifts no fence.
-        let fenced = file::read::<Node>(&path)?.is_some_and(|known| known.fenced);
-        file::replace(&path, &Node { fenced, ..node.clone() })
-    }
-
-    /// Fences a node, or lifts its fence: what an administrator does at the storage itself. While
-    /// it stands, the node stages and publishes nothing; and what it has staged and published by
-    /// then is [`cut`](NodeUse::cut) off, and stays so when the fence is lifted.
-    ///
-    /// This is the storage's books, not its disks: a workload could go on writing. Answers where
-    /// the node has an ext4, which is to be aborted: mounted beside another node's, it would be
-    /// damaged.
-    pub fn fence(&self, id: &str, fenced: bool) -> Result<Vec<PathBuf>, BackendError> {
-        let path = self.node_file(id).ok_or(BackendError::Id)?;
-        if let Some(dir) = path.parent() {
-            file::make_dir(dir)?;
-        }
-        {
-            let _lock = self.lock()?;
-            let known = file::read::<Node>(&path)?.unwrap_or_else(|| Node::new(id));
-            file::replace(&path, &Node { fenced, ..known })?;
-        }
-        let mut mounted = Vec::new();
-        for volume in self.volumes()?.iter().filter(|_| fenced) {
-            let locked = volume.lock()?;
-            let mut state = locked.state()?;
-            if state.cut_off(id) {
-                locked.save(&state)?;
-            }
-            let has_ext4 = volume.meta().fs == Some(FsType::Ext4);
-            let staged = state.staged_on(id).filter(|staged| has_ext4 && !staged.capability.block);
-            mounted.extend(staged.map(|staged| PathBuf::from(&staged.path)));
-        }
-        Ok(mounted)
-    }
-
-    /// Whether the storage takes nothing from a node.
-    pub fn is_fenced(&self, id: &str) -> Result<bool, BackendError> {
-        Ok(self.node(id)?.is_some_and(|node| node.fenced))
-    }
-
-    /// The node called `id`, if an instance ever served it.
-    pub fn node(&self, id: &str) -> Result<Option<Node>, BackendError> {
-        self.node_file(id).map_or(Ok(None), |path| file::read(&path))
-    }
-
-    /// All nodes that an instance ever served, ordered by id.
-    pub fn nodes(&self) -> Result<Vec<Node>, BackendError> {
-        let mut nodes: Vec<Node> = Vec::new();
-        for path in self.all_in("nodes")? {
-            if path.extension().is_some_and(|extension| extension == "json") {
-                nodes.extend(file::read(&path)?);
-            }
-        }
-        nodes.sort_by(|a, b| a.node_id.cmp(&b.node_id));
-        Ok(nodes)
-    }
-
-    /// How many bytes free the file system has that all this lies on.
-    pub fn free_bytes(&self) -> Result<i64, BackendError> {
-        let failed = |errno: Errno| BackendError::io("measure", &self.root, errno.into());
-        let free = statvfs(&self.root).map_err(failed)?;
-        let free = free.blocks_available().saturating_mul(free.fragment_size());
-        Ok(i64::try_from(free).unwrap_or(i64::MAX))
-    }
-
-    fn volume_dir(&self, id: &str) -> Result<PathBuf, BackendError> {
-        Ok(self.root.join("volumes").join(encoding::encode(id).ok_or(BackendError::Id)?))
-    }
-
-    /// What there is of the kind `kind`, each by the path that its id stands for.
-    fn all_in(&self, kind: &str) -> Result<Vec<PathBuf>, BackendError> {
-        let mut found = Vec::new();
-        let mut dirs = vec![self.root.join(kind)];
-        while let Some(dir) = dirs.pop() {
-            let failed = |source| BackendError::io("list", &dir, source);
-            for entry in fs::read_dir(&dir).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
-                if encoding::is_continued(&entry.file_name()) {
-                    dirs.push(entry.path());
-                } else {
-                    found.push(entry.path());
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    fn node_file(&self, id: &str) -> Option<PathBuf> {
-        let mut path = self.root.join("nodes").join(encoding::encode(id)?).into_os_string();
-        path.push(".json");
-        Some(path.into())
-    }
-}
-
-impl BackendError {
-    fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io { doing, path: path.to_owned(), source }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::topology::Segments;
-
-    fn meta(id: &str, capacity_bytes: i64) -> Meta {
-        Meta { volume_id: id.to_owned(), capacity_bytes, ..Meta::default() }
-    }
-
-    #[test]
-    fn provisioning_is_idempotent_and_refuses_another_volume_of_the_same_name() {
-        let dir = tempfile::tempdir().unwrap();
-        let backend = Backend::open(dir.path()).unwrap();
-        assert!(matches!(backend.provision(&meta("v", 10)), Ok(Provisioned::Made)));
-        assert!(matches!(backend.provision(&meta("v", 10)), Ok(Provisioned::Existed)));
-        let refused = backend.provision(&meta("v", 20)).unwrap_err();
-        assert!(refused.to_string().contains("capacity 10"), "{refused}");
-        assert!(backend.provision(&meta("", 0)).is_err());
-    }
-
-    #[test]
-    fn provisioning_that_was_killed_half_way_is_completed() {
-        let dir = tempfile::tempdir().unwrap();
-        let backend = Backend::open(dir.path()).unwrap();
-        // As far as it got: the directory and its data, but no meta.json.
-        fs::create_dir_all(dir.path().join("volumes/v/data")).unwrap();
-        assert!(backend.volume("v").unwrap().is_none());
-        assert!(backend.volumes().unwrap().is_empty());
-        assert!(matches!(backend.provision(&meta("v", 10)), Ok(Provisioned::Made)));
-        assert_eq!(backend.volume("v").unwrap().unwrap().meta(), &meta("v", 10));
-    }
-
-    #[test]
-    fn volumes_of_any_name_are_listed() {
-        let dir = tempfile::tempdir().unwrap();
-        let backend = Backend::open(dir.path()).unwrap();
-        let mut ids = vec!["a/b", "..", "ü x", "plain"];
-        let long = ["/".repeat(256), "/".repeat(255), "/".repeat(67)];
-        ids.extend(long.iter().map(String::as_str));
-        for id in &ids {
-            backend.provision(&meta(id, 0)).unwrap();
-        }
-        ids.sort_unstable();
-        let listed = backend.volumes().unwrap();
-        let listed: Vec<_> = listed.iter().map(|volume| volume.meta().volume_id.as_str()).collect();
-        assert_eq!(listed, ids);
-    }
-
-    #[test]
-    fn a_node_is_known_once_registered() {
-        let dir = tempfile::tempdir().unwrap();
-        let backend = Backend::open(dir.path()).unwrap();
-        let long = "n/".repeat(128);
-        assert!(backend.node(&long).unwrap().is_none());
-        let topology = Segments::new();
-        let node = Node { max_volumes: 3, topology, ..Node::new(&long) };
-        backend.register_node(&node).unwrap();
-        assert_eq!(backend.node(&long).unwrap().as_ref(), Some(&node));
-        assert_eq!(backend.nodes().unwrap(), [node]);
-    }
-}
+pub use store::{Backend, ProvisionError, Provisioned};
+pub use volume::{LockedVolume, Volume};

@@ -1,6 +1,6 @@
 //! The nodes of a backend.
 //!
-//! Owns: what one instance tells the others about the node it serves. Promises: values only.
+//! Owns: what an instance records about its node for the other instances. Promises: values only.
 //! Never: says whether a node is up.
 
 use serde::{Deserialize, Serialize};
@@ -9,22 +9,21 @@ use crate::topology::Segments;
 
 /// A node that an instance has served.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Node {
-    /// As `NodeGetInfo` gives it.
+pub struct NodeRecord {
     pub node_id: String,
-    /// How many volumes can be attached to it; 0 means no limit (CSI `max_volumes_per_node`).
+    /// The limit of attached volumes; 0 means no limit (CSI `max_volumes_per_node`).
     #[serde(default)]
     pub max_volumes: i64,
-    /// Where it is; empty where no topology is known.
+    /// Its topology segments; empty if it has no topology.
     #[serde(default, skip_serializing_if = "Segments::is_empty")]
     pub topology: Segments,
-    /// Whether the storage takes nothing from it any more; see [`Backend::fence`](super::Backend).
+    /// Whether the storage is fenced from it; see [`Backend::fence`](super::Backend).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fenced: bool,
 }
 
-impl Node {
-    /// A node of which nothing more is known.
+impl NodeRecord {
+    /// A node of which only the id is known.
     pub fn new(node_id: &str) -> Self {
         let (node_id, topology) = (node_id.to_owned(), Segments::new());
         Self { node_id, max_volumes: 0, topology, fenced: false }

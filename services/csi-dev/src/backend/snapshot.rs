@@ -1,13 +1,16 @@
 //! Snapshots, and groups of them.
 //!
-//! Owns: the directories of snapshots and the files of groups. Promises: a snapshot exists once
-//! `meta.json` does, as a volume; a group is noted before its first member is taken and until the
-//! last one is gone. Never: shares content with the volume that it was taken of.
+//! Owns: the directories of snapshots and the files of groups. Promises: a snapshot exists while
+//! its `meta.json` does. A group is recorded before its first member is taken and until its last
+//! member is removed. Never: shares content with the volume.
 
 use std::path::{Path, PathBuf};
 
+use super::error::BackendError;
 use super::meta::{GroupMeta, SnapshotMeta};
-use super::{Backend, BackendError, Volume, content, encoding, file, volume};
+use super::store::Backend;
+use super::volume::Volume;
+use super::{content, encoding, file, volume};
 use crate::lock::{Lock, LockError};
 
 /// A snapshot that exists.
@@ -18,17 +21,16 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What it is.
     pub fn meta(&self) -> &SnapshotMeta {
         &self.meta
     }
 
     /// The directory that its content is copied from.
-    pub(super) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Keeps it from being removed.
+    /// Prevents its removal.
     pub fn keep(&self) -> Result<Lock, BackendError> {
         Ok(Lock::wait(&self.dir.join("lock"))?)
     }
@@ -40,8 +42,8 @@ impl Snapshot {
 }
 
 impl Backend {
-    /// Takes a snapshot of `source`, or returns the one that is there already. The caller holds the
-    /// volume's lock.
+    /// Takes a snapshot of `source`, or returns the existing one. The caller holds the volume's
+    /// lock.
     pub fn take_snapshot(
         &self,
         source: &Volume,
@@ -76,7 +78,7 @@ impl Backend {
         Ok(snapshots)
     }
 
-    /// Removes a snapshot, and what killed calls left of one. Missing is success.
+    /// Removes a snapshot, also one that a killed call left incomplete. Missing is success.
     pub fn remove_snapshot(&self, id: &str) -> Result<(), BackendError> {
         let Ok(dir) = self.snapshot_dir(id) else { return Ok(()) };
         let lock = match Lock::wait(&dir.join("lock")) {
@@ -87,26 +89,23 @@ impl Backend {
         volume::remove_all(&dir, lock)
     }
 
-    /// The group called `id`, whole or not.
+    /// The group called `id`, complete or not.
     pub fn group(&self, id: &str) -> Result<Option<GroupMeta>, BackendError> {
         self.group_file(id).map_or(Ok(None), |path| file::read(&path))
     }
 
-    /// Notes what a group is. The caller holds the lock of the groups.
+    /// The caller holds the lock of the groups.
     pub fn save_group(&self, meta: &GroupMeta) -> Result<(), BackendError> {
         let path = self.group_file(&meta.group_id).ok_or(BackendError::Id)?;
-        if let Some(dir) = path.parent() {
-            file::make_dir(dir)?;
-        }
         file::replace(&path, meta)
     }
 
-    /// Forgets a group. The caller holds the lock of the groups.
+    /// The caller holds the lock of the groups.
     pub fn remove_group(&self, id: &str) -> Result<(), BackendError> {
         self.group_file(id).map_or(Ok(()), |path| file::remove(&path))
     }
 
-    /// Waits until nobody else makes or removes a group. Taken before the lock of a volume.
+    /// The lock of the groups. Taken before the lock of a volume.
     pub fn lock_groups(&self) -> Result<Lock, BackendError> {
         Ok(Lock::wait(&self.root.join("groups").join(".lock"))?)
     }
@@ -116,9 +115,6 @@ impl Backend {
     }
 
     fn group_file(&self, id: &str) -> Option<PathBuf> {
-        let path = self.root.join("groups").join(encoding::encode(id)?);
-        let mut path = path.into_os_string();
-        path.push(".json");
-        Some(path.into())
+        Some(self.root.join("groups").join(format!("{}.json", encoding::encode(id)?)))
     }
 }

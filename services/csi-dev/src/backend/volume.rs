@@ -1,14 +1,19 @@
 //! One volume of a backend.
 //!
-//! Owns: the files in the volume's directory. Promises: it exists once `meta.json` does and no
-//! longer; what it is and where it is used are read and changed under its lock, and replaced in one
-//! step; what a killed creation or removal left is cleared by the next call about the same id.
-//! Never: removes the content of a volume that exists.
+//! Owns: the files in the volume's directory. Promises: a volume exists while its `meta.json` does.
+//! Its records are read and changed under its lock, and replaced atomically. The next call about
+//! the same id cleans up after a killed creation or removal. Never: removes the content of an
+//! existing volume.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{BackendError, InFlight, Lane, Meta, Running, State, content, file};
+use super::error::BackendError;
+use super::meta::Meta;
+use super::slot::{CallSlot, HeldSlot, RunningCall};
+use super::state::State;
+use super::{content, file};
+use crate::backing::Backing;
 use crate::lock::{Lock, LockError};
 use crate::tool;
 
@@ -19,22 +24,21 @@ pub struct Volume {
     meta: Meta,
 }
 
-/// A volume whose state nobody else can read or change now.
+/// A volume under its lock.
 #[derive(Debug)]
-pub struct Locked<'a> {
+pub struct LockedVolume<'a> {
     volume: &'a Volume,
     lock: Lock,
 }
 
 impl Volume {
-    /// The volume in `dir`, if there is one.
     pub(super) fn open(dir: PathBuf) -> Result<Option<Self>, BackendError> {
         let meta = file::read(&dir.join("meta.json"))?;
         Ok(meta.map(|meta| Self { dir, meta }))
     }
 
-    /// Makes the volume in `dir`, with its content copied from the directory `from` where there is
-    /// one, or returns what is there already.
+    /// Creates the volume in `dir`, with a copy of the content in `from` if given. Returns the
+    /// existing volume if there is one.
     pub(super) fn make(
         dir: PathBuf,
         meta: &Meta,
@@ -45,20 +49,20 @@ impl Volume {
         if let Some(existing) = file::read(&path)? {
             return Ok(Some(existing));
         }
-        // Of a volume of this id that was removed only half.
+        // A volume of this id may have been removed in part.
         file::remove(&dir.join("state.json"))?;
         match from {
             Some(from) => content::copy(from, &dir, meta.backing)?,
             None => content::make(&dir, meta.backing, meta.fs, meta.capacity_bytes)?,
         }
-        if meta.backing == super::Backing::Image {
+        if meta.backing == Backing::Image {
             content::grow(&content::path(&dir, meta.backing), meta.capacity_bytes)?;
         }
         file::replace(&path, meta)?;
         Ok(None)
     }
 
-    /// Clears what killed calls left of a volume that does not exist.
+    /// Removes what killed calls left of a volume that does not exist.
     pub(super) fn clear_leftovers(dir: &Path) -> Result<(), BackendError> {
         let lock = match Lock::wait(&dir.join("lock")) {
             Err(LockError::Gone { .. }) => return Ok(()),
@@ -70,40 +74,39 @@ impl Volume {
         Ok(())
     }
 
-    /// What it is, as of when it was opened.
+    /// As it was when the volume was opened.
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// The path of its content: a directory or an image.
+    /// The path of its directory or image.
     pub fn data(&self) -> PathBuf {
         content::path(&self.dir, self.meta.backing)
     }
 
-    /// The directory that has all of it.
+    /// The directory with all of its files.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What is wrong with it, as far as can be seen from anywhere.
+    /// What is wrong with its content, as seen from any node.
     pub fn damage(&self) -> Option<String> {
         let is_there = content::exists(&self.dir, self.meta.backing);
         (!is_there).then(|| format!("its content {} is gone", self.data().display()))
     }
 
-    /// Keeps it as it is, for as long as its content is copied.
+    /// Prevents changes while its content is copied.
     pub fn keep(&self) -> Result<Lock, BackendError> {
         Ok(Lock::wait(&self.dir.join("lock"))?)
     }
 
-    /// Waits until nobody else looks at its state, and keeps others out.
-    pub fn lock(&self) -> Result<Locked<'_>, BackendError> {
+    pub fn lock(&self) -> Result<LockedVolume<'_>, BackendError> {
         let lock = Lock::wait(&self.dir.join("lock"))?;
-        Ok(Locked { volume: self, lock })
+        Ok(LockedVolume { volume: self, lock })
     }
 
-    /// Where it is in use, as of some moment just now.
-    pub fn glance(&self) -> Result<State, BackendError> {
+    /// Its use at this moment, without the lock.
+    pub fn read_state(&self) -> Result<State, BackendError> {
         Ok(file::read(&self.state_file())?.unwrap_or_default())
     }
 
@@ -116,54 +119,51 @@ impl Volume {
     }
 }
 
-impl Locked<'_> {
-    /// Where the volume is in use.
+impl LockedVolume<'_> {
     pub fn state(&self) -> Result<State, BackendError> {
-        self.volume.glance()
+        self.volume.read_state()
     }
 
-    /// Notes where the volume is in use.
     pub fn save(&self, state: &State) -> Result<(), BackendError> {
         file::replace(&self.volume.state_file(), state)
     }
 
-    /// What the volume is now; `None` if it was removed before the lock was taken.
+    /// The current record; `None` if the volume was removed before the lock was taken.
     pub fn meta(&self) -> Result<Option<Meta>, BackendError> {
         file::read(&self.volume.dir.join("meta.json"))
     }
 
-    /// Notes what the volume is.
     pub fn save_meta(&self, meta: &Meta) -> Result<(), BackendError> {
         file::replace(&self.volume.dir.join("meta.json"), meta)
     }
 
-    /// Makes an image at least this large, without a note of it.
+    /// Grows the image to at least this size. Does not record the size.
     pub fn grow(&self, size_bytes: i64) -> Result<(), BackendError> {
         content::grow(&self.volume.data(), size_bytes)
     }
 
-    /// Ends the volume, and then removes all of it.
+    /// Removes the record first, then everything else.
     pub fn remove(self) -> Result<(), BackendError> {
         file::remove(&self.volume.dir.join("meta.json"))?;
         remove_all(&self.volume.dir, self.lock)
     }
 
-    /// Marks a call as in flight, or says which one is.
+    /// Takes a slot for a call, or returns the call that has it.
     pub fn enter(
         &self,
-        lane: &Lane,
-        call: &Running,
-    ) -> Result<Result<InFlight, Running>, BackendError> {
-        lane.enter(&self.volume.calls(), call)
+        slot: &CallSlot,
+        call: &RunningCall,
+    ) -> Result<Result<HeldSlot, RunningCall>, BackendError> {
+        slot.enter(&self.volume.calls(), call)
     }
 
-    /// The call in flight in `lane`, if any.
-    pub fn running(&self, lane: &Lane) -> Result<Option<Running>, BackendError> {
-        lane.running(&self.volume.calls())
+    /// The call in flight in `slot`, if any.
+    pub fn running(&self, slot: &CallSlot) -> Result<Option<RunningCall>, BackendError> {
+        slot.running(&self.volume.calls())
     }
 }
 
-/// Makes the directory `dir` and takes its lock, also while another process removes it.
+/// Creates the directory `dir` and takes its lock. Retries if another process removes it meanwhile.
 pub(super) fn lock_new(dir: &Path) -> Result<Lock, BackendError> {
     let mut tries = 3;
     loop {
@@ -176,7 +176,7 @@ pub(super) fn lock_new(dir: &Path) -> Result<Lock, BackendError> {
     }
 }
 
-/// Removes `dir`, which no longer is a volume or snapshot. The lock goes last.
+/// Removes `dir` of a volume or snapshot that does not exist. The lock goes last.
 pub(super) fn remove_all(dir: &Path, lock: Lock) -> Result<(), BackendError> {
     let _idle = tool::idle(dir)?;
     let failed = |source| BackendError::io("list", dir, source);

@@ -1,9 +1,8 @@
-//! The life of any call.
+//! What happens around the work of a call.
 //!
-//! Owns: what happens around the work of a call: its beginning in the log, its lane, its end in the
-//! log; what is planted for it is in `suffer`. Promises: once begun, a call runs to its end, also
-//! when its caller leaves meanwhile; its end is in the log, and its lane free, before it is
-//! answered. Never: knows what a call is about.
+//! Owns: the beginning in the log, the slot, and the end in the log; `sabotage` applies faults.
+//! Promises: a call runs to its end even if its caller leaves. Before the answer is sent, the end
+//! is in the log and the slot is free. Never: knows what a call is about.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,45 +13,62 @@ use berth_csi::rpc::Unary;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::task::{JoinError, spawn_blocking};
 use tonic::{Request, Response, Status};
 
 use super::Driver;
 use super::refusal::Refusal;
-use super::suffer::{Suffered, suffer};
-use crate::backend::{InFlight, Lane, Running};
-use crate::faults::{Fate, Planted};
-use crate::log::{Begin, Call, Effect, Outcome, Recorder, shown};
-use crate::rules::{Scope, Violation};
+use super::sabotage::{SabotagedResult, run_with_faults};
+use crate::ability::Ability;
+use crate::backend::{CallSlot, HeldSlot, RunningCall};
+use crate::faults::{CallFaults, FaultMark};
+use crate::log::{CallBegin, CallEffect, CallOutcome, LoggedCall, Recorder, to_bounded_json};
+use crate::rules;
 
 impl Driver {
-    /// Answers a call that this instance does not offer.
-    pub(super) async fn refuse<R: Unary>(
-        self: &Arc<Self>,
-        request: Request<R>,
-    ) -> Result<Response<R::Response>, Status> {
-        let message = format!("{} is not among the capabilities of this plugin", R::RPC);
-        self.serve(request, move |_, _| Err(Refusal::new(Code::Unimplemented, message))).await
+    /// Refuses a call that takes secrets and does not bring the one that this plugin wants. The
+    /// message repeats no secret.
+    fn check_secret<R: Unary>(&self, request: &R) -> Result<(), Refusal> {
+        let Some(wanted) = self.profile.secret.as_deref().filter(|wanted| !wanted.is_empty())
+        else {
+            return Ok(());
+        };
+        // The JSON of a message has all its fields, even empty ones.
+        let takes_secrets =
+            serde_json::to_value(request).is_ok_and(|all| all["secrets"].is_object());
+        let mut is_given = false;
+        request.visit(&mut |secret| is_given |= secret == wanted);
+        if is_given || !takes_secrets {
+            return Ok(());
+        }
+        let message = format!("{}: the right secret is not among those given", R::RPC);
+        Err(Refusal::new(Code::Unauthenticated, message))
     }
 
-    /// Serves one call: does `work`, which may block, and everything around it.
+    /// Serves one call. `work` may block. Refuses the call while an ability that it needs is off.
     pub(super) async fn serve<R: Unary>(
         self: &Arc<Self>,
+        needs: &'static [Ability],
         request: Request<R>,
         work: impl FnOnce(&Self, &R) -> Result<R::Response, Refusal> + Send + 'static,
     ) -> Result<Response<R::Response>, Status> {
         let trace = request.metadata().get("traceparent").and_then(|trace| trace.to_str().ok());
-        let call = Call::of(request.get_ref(), trace);
+        let call = LoggedCall::from_request(request.get_ref(), trace);
         let secrets = Secrets::of(request.get_ref());
         let request = request.into_inner();
         let work = move |driver: &Self| {
+            if !needs.iter().all(|need| driver.has(*need)) {
+                let message = format!("{} is not among the capabilities of this plugin", R::RPC);
+                return Err(Refusal::new(Code::Unimplemented, message));
+            }
             driver.check_secret(&request)?;
             work(driver, &request)
         };
         let caller = Arc::new(Caller::default());
         let task = run(Arc::clone(self), call, secrets, Arc::clone(&caller), work);
-        // A task of its own: dropping this future, when the caller leaves, must not stop the work.
+        // A separate task: if the caller leaves, this future is dropped, and the work must go on.
         let task = tokio::spawn(task);
-        let waiting = Waiting { driver: Arc::clone(self), caller };
+        let waiting = CallerGuard { driver: Arc::clone(self), caller };
         let answer = match task.await {
             Ok(Some(answer)) => answer.map(Response::new),
             Ok(None) => std::future::pending().await,
@@ -62,120 +78,112 @@ impl Driver {
         answer
     }
 
-    /// Writes the beginning of the call, enters its lane, and asks what befalls it.
-    fn begin(&self, call: Call, caller: &Caller) -> Result<(Begin, Result<Fate, Refusal>), Status> {
+    /// Logs the beginning of the call, takes its slot and looks up its faults.
+    fn begin(
+        &self,
+        call: LoggedCall,
+        caller: &Caller,
+    ) -> Result<(CallBegin, Result<CallFaults, Refusal>), Status> {
         let begin = self.recorder.begin(call).map_err(not_logged)?;
-        let lane = self.enter(&begin);
-        let (lane, entered) = lane.map_or_else(|busy| (None, Err(busy)), |lane| (lane, Ok(())));
+        let slot = self.take_slot(&begin);
+        let (slot, entered) = slot.map_or_else(|busy| (None, Err(busy)), |slot| (slot, Ok(())));
         {
             let mut caller = caller.lock();
-            (caller.seq, caller.lane) = (Some(begin.seq), lane);
+            (caller.seq, caller.slot) = (Some(begin.seq), slot);
             if caller.gone {
                 caller.note_gone(&self.recorder);
             }
         }
-        let fate = entered.and_then(|()| {
-            Ok(self.faults.fate(begin.call.rpc, begin.call.volume_id.as_deref())?)
+        let faults = entered.and_then(|()| {
+            Ok(self.faults.take(begin.call.rpc, begin.call.volume_id.as_deref())?)
         });
-        Ok((begin, fate))
+        Ok((begin, faults))
     }
 
-    /// Enters the lane of the call, if it has one.
-    fn enter(&self, begin: &Begin) -> Result<Option<InFlight>, Refusal> {
-        let (Some(scope), Some(id)) = (Scope::of(begin.call.rpc), &begin.call.volume_id) else {
-            return Ok(None);
-        };
-        // Where there is no volume there is nothing to protect; the work will say so.
+    /// Takes the slot of the call, if calls of its kind have one.
+    fn take_slot(&self, begin: &CallBegin) -> Result<Option<HeldSlot>, Refusal> {
+        let slot = CallSlot::of_call(begin.call.rpc, self.node_id());
+        let (Some(slot), Some(id)) = (slot, &begin.call.volume_id) else { return Ok(None) };
+        // A missing volume needs no protection; the work will answer NOT_FOUND.
         let Some(volume) = self.backend.volume(id)? else { return Ok(None) };
-        let lane = match scope {
-            Scope::Volume => Lane::Controller,
-            Scope::VolumeOnNode => Lane::Node(self.node_id().to_owned()),
-        };
-        let mine = Running {
+        let mine = RunningCall {
             rpc: begin.call.rpc,
             instance: self.recorder.instance().to_owned(),
             seq: begin.seq,
             since_us: begin.begin_us,
             caller_gone: false,
         };
-        let running = match volume.lock()?.enter(&lane, &mine)? {
-            Ok(lane) => return Ok(Some(lane)),
+        let running = match volume.lock()?.enter(&slot, &mine)? {
+            Ok(held) => return Ok(Some(held)),
             Err(running) => running,
         };
         if running.caller_gone {
-            // Not the CO's fault: it no longer waits for that call, so it may ask again.
+            // No violation: the CO no longer waits for that call.
             let message = format!("volume {id:?}: {running} is not done yet; ask again later");
             return Err(Refusal::new(Code::Aborted, message));
         }
-        let violation = match lane {
-            Lane::Controller => Violation::OverlappingControllerCalls { running },
-            Lane::Node(node) => Violation::OverlappingNodeCalls { node, running },
-        };
-        Err(Refusal::violation(id, violation))
+        let node = matches!(slot, CallSlot::Node(_)).then(|| self.node_id());
+        Err(Refusal::violation(id, rules::overlap(node, &running)))
     }
 }
 
-/// Runs one call from its beginning to its end. `None` is an answer that gets lost.
+/// Runs one call from beginning to end. `None` means that the answer is to be lost.
 async fn run<R: Serialize + Any + Default + Send>(
     driver: Arc<Driver>,
-    call: Call,
+    call: LoggedCall,
     secrets: Secrets,
     caller: Arc<Caller>,
     work: impl FnOnce(&Driver) -> Result<R, Refusal> + Send + 'static,
 ) -> Option<Result<R, Status>> {
-    let _counted = Counted::enter(&driver.in_flight);
+    let _counted = InFlightGuard::enter(&driver.in_flight);
     let (at, by) = (Arc::clone(&driver), Arc::clone(&caller));
-    let (begin, fate) = match blocking(move || at.begin(call, &by)).await {
+    let (begin, faults) = match spawn_blocking(move || at.begin(call, &by)).await {
         Ok(Ok(begun)) => begun,
         Ok(Err(status)) => return Some(Err(status)),
         Err(error) => return Some(Err(broken(error))),
     };
-    let suffered = match fate {
-        Ok(fate) => suffer(&driver, fate, work).await,
+    let sabotaged = match faults {
+        Ok(faults) => run_with_faults(&driver, faults, work).await,
         Err(refusal) => Err(refusal).into(),
     };
-    let lost = suffered.planted == Some(Planted::Lost);
-    let (outcome, answer) = settle(suffered, &secrets);
+    let is_lost = sabotaged.mark == Some(FaultMark::Lost);
+    let (outcome, answer) = settle(sabotaged, &secrets);
     let end = move || {
         let logged = driver.recorder.end(begin, outcome);
-        // Only now: the next call must not begin before this one has ended.
-        caller.lock().lane = None;
+        // After the log: the next call must not begin before this end.
+        caller.lock().slot = None;
         logged
     };
-    match blocking(end).await {
-        Ok(Ok(())) if lost => None,
+    match spawn_blocking(end).await {
+        Ok(Ok(())) if is_lost => None,
         Ok(Ok(())) => Some(answer),
         Ok(Err(error)) => Some(Err(not_logged(error))),
         Err(error) => Some(Err(broken(error))),
     }
 }
 
-/// What is logged of a result, and what is answered.
-fn settle<R: Serialize>(suffered: Suffered<R>, secrets: &Secrets) -> (Outcome, Result<R, Status>) {
-    let Suffered { result, planted } = suffered;
+/// Splits a result into its log entry and its answer.
+fn settle<R: Serialize>(
+    sabotaged: SabotagedResult<R>,
+    secrets: &Secrets,
+) -> (CallOutcome, Result<R, Status>) {
+    let SabotagedResult { result, mark } = sabotaged;
     match result {
         Ok(answer) => {
-            let (code, message, effect) = (Code::Ok, String::new(), Effect::Done);
-            let (violation, fault, shown) = (None, planted, shown(&answer));
-            (Outcome { code, message, effect, violation, fault, answer: shown }, Ok(answer))
+            let (code, message, effect) = (Code::Ok, String::new(), CallEffect::Done);
+            let (violation, fault, shown) = (None, mark, to_bounded_json(&answer));
+            (CallOutcome { code, message, effect, violation, fault, answer: shown }, Ok(answer))
         }
         Err(Refusal { code, message, effect, violation, fault }) => {
             let status = Status::new(tonic::Code::from_i32(code as i32), message.clone());
-            let violation = violation.map(|violation| *violation);
-            let (message, fault) = (secrets.strike(&message), planted.or(fault));
+            let (message, fault) = (secrets.strike(&message), mark.or(fault));
             let answer = Value::Null;
-            (Outcome { code, message, effect, violation, fault, answer }, Err(status))
+            (CallOutcome { code, message, effect, violation, fault, answer }, Err(status))
         }
     }
 }
 
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, tokio::task::JoinError> {
-    tokio::task::spawn_blocking(work).await
-}
-
-fn broken(error: tokio::task::JoinError) -> Status {
+fn broken(error: JoinError) -> Status {
     Status::internal(format!("the call broke off: {error}"))
 }
 
@@ -183,34 +191,33 @@ fn not_logged(error: std::io::Error) -> Status {
     Status::internal(format!("the call log cannot be written: {error}"))
 }
 
-/// Counts a call as in flight while it lives.
-struct Counted {
+/// Counts a call as in flight until it is dropped.
+struct InFlightGuard {
     count: watch::Sender<usize>,
 }
 
-impl Counted {
+impl InFlightGuard {
     fn enter(count: &watch::Sender<usize>) -> Self {
         count.send_modify(|count| *count += 1);
         Self { count: count.clone() }
     }
 }
 
-impl Drop for Counted {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.count.send_modify(|count| *count -= 1);
     }
 }
 
-/// What the two sides of a call share: the task that runs it, and the future its caller waits on.
+/// Shared by the task that runs a call and the future that its caller waits on.
 #[derive(Default)]
 struct Caller(Mutex<CallerState>);
 
 #[derive(Default)]
 struct CallerState {
-    /// The call's number, once it began.
+    /// The number of the call; `None` before its beginning.
     seq: Option<u64>,
-    /// The lane it is in, from its beginning to its end.
-    lane: Option<InFlight>,
+    slot: Option<HeldSlot>,
     answered: bool,
     gone: bool,
 }
@@ -222,11 +229,11 @@ impl Caller {
 }
 
 impl CallerState {
-    /// Notes, for the next call and for the log, that nobody waits for this one.
+    /// Marks the call in its slot and in the log: its caller left.
     fn note_gone(&self, recorder: &Recorder) {
-        // Where that fails, the next call is told of a waiting caller, which is the safe side.
-        if let Some(lane) = &self.lane {
-            _ = lane.caller_gone();
+        // If this fails, the next call sees a waiting caller, which is the safe side.
+        if let Some(slot) = &self.slot {
+            _ = slot.caller_gone();
         }
         if let Some(seq) = self.seq {
             _ = recorder.gone(seq);
@@ -234,18 +241,18 @@ impl CallerState {
     }
 }
 
-/// Lives while the caller waits. Dropped before there is an answer, it notes that the caller left.
-struct Waiting {
+/// Dropped before the answer, it records that the caller left.
+struct CallerGuard {
     driver: Arc<Driver>,
     caller: Arc<Caller>,
 }
 
-impl Drop for Waiting {
+impl Drop for CallerGuard {
     fn drop(&mut self) {
         let mut caller = self.caller.lock();
         if !caller.answered {
             caller.gone = true;
-            // Two short writes, right here: a call that follows at once has to see them.
+            // Synchronously, so that the next call sees the marks.
             caller.note_gone(&self.driver.recorder);
         }
     }

@@ -1,79 +1,43 @@
 //! Snapshots of several volumes at once.
 //!
-//! Owns: the group controller service. Promises: a group is there as a whole or not at all: it is
-//! noted before its first member is taken and until its last one is gone. Never: takes one of
-//! volumes that may be written to meanwhile: copies made one after the other would not be of one
-//! moment.
+//! Owns: the work of the group controller service. Promises: a group exists completely or not at
+//! all. It is recorded before its first member is taken and until its last member is removed.
+//! Never: snapshots volumes that may be written to: the copies are made one after the other and
+//! would be of different moments.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use berth_csi::Code;
-use berth_csi::v1::group_controller_server::GroupController;
 use berth_csi::v1::group_controller_service_capability::rpc::Type;
 use berth_csi::v1::{
     CreateVolumeGroupSnapshotRequest, CreateVolumeGroupSnapshotResponse,
     DeleteVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotResponse,
     GetVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotResponse,
-    GroupControllerGetCapabilitiesRequest, GroupControllerGetCapabilitiesResponse,
-    GroupControllerServiceCapability, VolumeGroupSnapshot, group_controller_service_capability,
+    GroupControllerGetCapabilitiesResponse, GroupControllerServiceCapability, VolumeGroupSnapshot,
+    group_controller_service_capability,
 };
-use tonic::{Request, Response, Status};
 
 use super::controller::{answer, capacity, snapshot};
 use super::refusal::Refusal;
-use super::request::Fields;
+use super::request::RequestFields;
 use super::{Driver, handle};
-use crate::ability::Ability;
 use crate::backend::{GroupMeta, SnapshotMeta, Volume};
 
-/// The group controller service of an instance.
-#[derive(Debug)]
-pub struct GroupControllerService(pub Arc<Driver>);
-
-#[tonic::async_trait]
-impl GroupController for GroupControllerService {
-    async fn group_controller_get_capabilities(
-        &self,
-        request: Request<GroupControllerGetCapabilitiesRequest>,
-    ) -> Result<Response<GroupControllerGetCapabilitiesResponse>, Status> {
-        let kind = Type::CreateDeleteGetVolumeGroupSnapshot.into();
-        let rpc = group_controller_service_capability::Rpc { r#type: kind };
-        let r#type = Some(group_controller_service_capability::Type::Rpc(rpc));
-        let capabilities = vec![GroupControllerServiceCapability { r#type }];
-        let work = |_: &Driver, _: &_| Ok(GroupControllerGetCapabilitiesResponse { capabilities });
-        self.0.offer(Ability::GroupSnapshot, request, work).await
-    }
-
-    async fn create_volume_group_snapshot(
-        &self,
-        request: Request<CreateVolumeGroupSnapshotRequest>,
-    ) -> Result<Response<CreateVolumeGroupSnapshotResponse>, Status> {
-        self.0.offer(Ability::GroupSnapshot, request, create).await
-    }
-
-    async fn delete_volume_group_snapshot(
-        &self,
-        request: Request<DeleteVolumeGroupSnapshotRequest>,
-    ) -> Result<Response<DeleteVolumeGroupSnapshotResponse>, Status> {
-        self.0.offer(Ability::GroupSnapshot, request, delete).await
-    }
-
-    async fn get_volume_group_snapshot(
-        &self,
-        request: Request<GetVolumeGroupSnapshotRequest>,
-    ) -> Result<Response<GetVolumeGroupSnapshotResponse>, Status> {
-        self.0.offer(Ability::GroupSnapshot, request, get).await
-    }
+pub(super) fn capabilities() -> GroupControllerGetCapabilitiesResponse {
+    let kind = Type::CreateDeleteGetVolumeGroupSnapshot.into();
+    let rpc = group_controller_service_capability::Rpc { r#type: kind };
+    let r#type = Some(group_controller_service_capability::Type::Rpc(rpc));
+    let capabilities = vec![GroupControllerServiceCapability { r#type }];
+    GroupControllerGetCapabilitiesResponse { capabilities }
 }
 
-fn create(
+pub(super) fn create(
     driver: &Driver,
     request: &CreateVolumeGroupSnapshotRequest,
 ) -> Result<CreateVolumeGroupSnapshotResponse, Refusal> {
     let CreateVolumeGroupSnapshotRequest { name, source_volume_ids: sources, parameters, .. } =
         request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.required("name", name);
     fields.required_list("source_volume_ids", sources);
     for source in sources {
@@ -83,16 +47,16 @@ fn create(
     fields.check(Some(()))?;
 
     let node = driver.profile.bound.then(|| driver.node_id());
-    let group_id = handle::of("group", node, name);
+    let group_id = handle::make_id("group", node, name);
     let members: BTreeMap<_, _> = sources
         .iter()
-        .map(|source| (source.clone(), handle::of("snap", node, &format!("{name}/{source}"))))
+        .map(|source| (source.clone(), handle::make_id("snap", node, &format!("{name}/{source}"))))
         .collect();
     let _lock = driver.backend.lock_groups()?;
     let group = match driver.backend.group(&group_id)? {
         Some(group) if group.members != members => return Err(exists_otherwise(&group)),
         Some(group) if group.whole => return answer_created(driver, &group),
-        // A killed call began it, or began to delete it.
+        // A killed call began to create or to delete it.
         Some(_) | None => {
             GroupMeta { group_id, created_us: answer::now_us(), members, whole: false }
         }
@@ -108,7 +72,7 @@ fn create(
     answer_created(driver, &group)
 }
 
-/// Takes a snapshot of each volume while none of them can be put to use.
+/// Takes a snapshot of each volume, under the locks of all of them.
 fn take(
     driver: &Driver,
     group: &GroupMeta,
@@ -117,7 +81,7 @@ fn take(
     ready_after_ms: u64,
 ) -> Result<(), Refusal> {
     let mut volumes: Vec<_> = volumes.iter().collect();
-    // Always in this order, and each once: no two calls wait for each other.
+    // Sorted, and each volume once, so that two calls cannot deadlock.
     volumes.sort_by_key(|volume| &volume.meta().volume_id);
     volumes.dedup_by_key(|volume| &volume.meta().volume_id);
     let mut kept = Vec::new();
@@ -130,7 +94,7 @@ fn take(
         let Some(snapshot_id) = group.members.get(&volume.meta().volume_id) else { continue };
         let meta = snapshot::describe(volume, snapshot_id.clone(), name, ready_after_ms);
         let group_id = Some(group.group_id.clone());
-        // What a killed call took is of another moment.
+        // A snapshot of a killed call is of another moment.
         driver.backend.remove_snapshot(snapshot_id)?;
         let meta = SnapshotMeta { group_id, created_us: group.created_us, ..meta };
         driver.backend.take_snapshot(volume, &meta)?;
@@ -191,12 +155,12 @@ fn to_wire(driver: &Driver, group: &GroupMeta) -> Result<VolumeGroupSnapshot, Re
     })
 }
 
-fn get(
+pub(super) fn get(
     driver: &Driver,
     request: &GetVolumeGroupSnapshotRequest,
 ) -> Result<GetVolumeGroupSnapshotResponse, Refusal> {
     let GetVolumeGroupSnapshotRequest { group_snapshot_id: id, snapshot_ids, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("group_snapshot_id", id);
     fields.check(Some(()))?;
     let Some(group) = driver.backend.group(id)?.filter(|group| group.whole) else {
@@ -207,12 +171,12 @@ fn get(
     Ok(GetVolumeGroupSnapshotResponse { group_snapshot: Some(to_wire(driver, &group)?) })
 }
 
-fn delete(
+pub(super) fn delete(
     driver: &Driver,
     request: &DeleteVolumeGroupSnapshotRequest,
 ) -> Result<DeleteVolumeGroupSnapshotResponse, Refusal> {
     let DeleteVolumeGroupSnapshotRequest { group_snapshot_id: id, snapshot_ids, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("group_snapshot_id", id);
     fields.check(Some(()))?;
     let _lock = driver.backend.lock_groups()?;
@@ -233,7 +197,7 @@ fn delete(
     Ok(DeleteVolumeGroupSnapshotResponse {})
 }
 
-/// Refuses ids that are not those of the group's members, each and all of them.
+/// Refuses snapshot ids other than exactly those of the group.
 fn check_members(group: &GroupMeta, given: &[String]) -> Result<(), Refusal> {
     let mut given: Vec<_> = given.iter().collect();
     let mut members: Vec<_> = group.members.values().collect();

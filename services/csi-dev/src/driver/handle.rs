@@ -1,18 +1,16 @@
-//! Ids, made from names.
+//! Ids of volumes and snapshots.
 //!
-//! Owns: the one mapping from the CO's names to ids. Promises: the same name gives the same id, so
-//! a call that was killed is found again by its repetition; an id is no name, and has at most 128
-//! bytes (CSI, size limits). Never: looks whether it exists.
+//! Owns: the mapping from the CO's names to ids. Promises: the same name gives the same id, so a
+//! repeated call finds what a killed call made. An id has at most 128 bytes (CSI, size limits).
+//! Never: checks whether the id exists.
 
-use std::fmt::Write;
+use crate::backend::encoding::digest;
 
-use sha2::{Digest, Sha256};
-
-/// The longest string that CSI wants to be passed.
+/// CSI, size limits: the longest string without another limit.
 const LONGEST_BYTES: usize = 128;
 
-/// The id of what is called `name` on `node`; no node where all instances share all.
-pub(super) fn of(kind: &str, node: Option<&str>, name: &str) -> String {
+/// The id for `name`; with `--bound`, on `node`.
+pub(super) fn make_id(kind: &str, node: Option<&str>, name: &str) -> String {
     let plain = match node {
         Some(node) => format!("{kind}-{node}-{name}"),
         None => format!("{kind}-{name}"),
@@ -20,11 +18,7 @@ pub(super) fn of(kind: &str, node: Option<&str>, name: &str) -> String {
     if plain.len() <= LONGEST_BYTES {
         return plain;
     }
-    let mut id = format!("{kind}-");
-    for byte in Sha256::digest(plain.as_bytes()) {
-        _ = write!(id, "{byte:02x}");
-    }
-    id
+    format!("{kind}-{}", digest(&plain))
 }
 
 #[cfg(test)]
@@ -33,12 +27,12 @@ mod tests {
 
     #[test]
     fn ids_stay_readable_and_short() {
-        assert_eq!(of("vol", None, "data"), "vol-data");
-        assert_eq!(of("vol", Some("n1"), "data"), "vol-n1-data");
+        assert_eq!(make_id("vol", None, "data"), "vol-data");
+        assert_eq!(make_id("vol", Some("n1"), "data"), "vol-n1-data");
         let long = "x".repeat(LONGEST_BYTES);
-        let id = of("snap", None, &long);
+        let id = make_id("snap", None, &long);
         assert!(id.starts_with("snap-") && id.len() == "snap-".len() + 64, "{id}");
-        assert_eq!(id, of("snap", None, &long));
-        assert_ne!(id, of("snap", None, &format!("{long}y")));
+        assert_eq!(id, make_id("snap", None, &long));
+        assert_ne!(id, make_id("snap", None, &format!("{long}y")));
     }
 }

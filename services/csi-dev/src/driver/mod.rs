@@ -1,45 +1,44 @@
 //! The driver: one instance, serving one node, of a CSI plugin on directories and images.
 //!
 //! Owns: what each call does, one file per pair of calls that undo each other. Promises: every call
-//! is logged, is idempotent, and is survived by the next when its process is killed at any point;
-//! what a CO must never do is refused and recorded; what is switched off is neither advertised nor
-//! answered. Never: deletes or moves a volume's data, but in `DeleteVolume`.
+//! is logged and idempotent, and the next call copes if its process is killed at any point. Calls
+//! that break a rule of order are refused and logged. An ability that is switched off is neither
+//! advertised nor served. Never: deletes or moves a volume's data, except in `DeleteVolume`.
 //!
 //! ```text
-//! call        the life of any call: log, lane, work, log
-//! suffer      what planted faults do to it
+//! services    one row for each RPC: its ability and its function
+//! call        around the work of a call: log, slot, faults, log
+//! sabotage    what planted faults do to it
 //! request     fields of requests, all faults at once
 //! refusal     why a call fails, and what it changed before
 //! identity    GetPluginInfo, GetPluginCapabilities, Probe
-//! credentials what calls must bring along, where the plugin wants that
 //! controller  what is done to volumes and snapshots from anywhere
 //! group       snapshots of several volumes at once
 //! node        what is done to volumes on the node of this instance
 //! profile     what an instance is, and can do
 //! handle      ids, made from names
+//! size        how large volumes are
 //! recover     what is still mounted when an instance starts
 //! ```
 
 mod call;
-pub mod controller;
-mod credentials;
-pub mod group;
+mod controller;
+mod group;
 mod handle;
-pub mod identity;
-pub mod node;
+mod identity;
+mod node;
 mod profile;
 mod recover;
 mod refusal;
 mod request;
-mod suffer;
+mod sabotage;
+pub mod services;
+mod size;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use berth_csi::Code;
-use berth_csi::rpc::Unary;
 use tokio::sync::watch;
-use tonic::{Request, Response, Status};
 
 use crate::ability::Ability;
 use crate::backend::{Attachment, Backend, BackendError, Meta, State, Volume};
@@ -51,7 +50,8 @@ use crate::topology::{self, Segments};
 
 use refusal::Refusal;
 
-pub use profile::{Ignored, Profile, Serves};
+use profile::IgnoredField;
+pub use profile::Profile;
 pub use refusal::chain;
 
 /// One running instance.
@@ -60,48 +60,27 @@ pub struct Driver {
     profile: Profile,
     backend: Backend,
     recorder: Recorder,
-    faults: Arc<Faults>,
+    faults: Faults,
     in_flight: watch::Sender<usize>,
 }
 
 impl Driver {
-    /// An instance on `backend` that logs to `recorder` and suffers `faults`.
-    pub fn new(
-        profile: Profile,
-        backend: Backend,
-        recorder: Recorder,
-        faults: Arc<Faults>,
-    ) -> Self {
+    pub fn new(profile: Profile, backend: Backend, recorder: Recorder, faults: Faults) -> Self {
         Self { profile, backend, recorder, faults, in_flight: watch::Sender::new(0) }
     }
 
-    /// What it is, and can do.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Waits until no call is in flight, also none whose caller has left.
+    /// Waits until no call is in flight, even of a caller that left.
     pub async fn idle(&self) {
-        // Fails only when the sender is gone, and it is ours.
+        // Fails only if the sender is dropped, and the driver owns it.
         let _ = self.in_flight.subscribe().wait_for(|in_flight| *in_flight == 0).await;
     }
 
     fn node_id(&self) -> &str {
         &self.profile.node_id
-    }
-
-    /// Serves a call that belongs to an ability, or refuses it while that is off.
-    async fn offer<R: Unary>(
-        self: &Arc<Self>,
-        ability: Ability,
-        request: Request<R>,
-        work: impl FnOnce(&Self, &R) -> Result<R::Response, Refusal> + Send + 'static,
-    ) -> Result<Response<R::Response>, Status> {
-        if self.profile.has(ability) {
-            self.serve(request, work).await
-        } else {
-            self.refuse(request).await
-        }
     }
 
     /// The volume `id`, or `NOT_FOUND`.
@@ -111,7 +90,7 @@ impl Driver {
         Ok(volume)
     }
 
-    /// Refuses, where instances are bound to their nodes, what another node has.
+    /// With `--bound`: refuses what belongs to another node.
     fn check_home(&self, id: &str, node: Option<&str>) -> Result<(), Refusal> {
         if self.is_home(node) {
             return Ok(());
@@ -125,7 +104,7 @@ impl Driver {
         Err(Refusal::new(Code::NotFound, message))
     }
 
-    /// Whether this instance may know of what `node` has.
+    /// Whether this instance serves volumes of `node`.
     fn is_home(&self, node: Option<&str>) -> bool {
         !self.profile.bound || node.is_none_or(|node| node == self.node_id())
     }
@@ -133,7 +112,7 @@ impl Driver {
     /// Everything in `capability` that the volume, or this instance, cannot do.
     fn unfit(&self, meta: &Meta, capability: &Capability) -> Vec<String> {
         let mut asked = capability.clone();
-        if self.profile.ignores.contains(&Ignored::FsType) {
+        if self.profile.ignores(IgnoredField::FsType) {
             asked.fs = None;
         }
         let mut faults = asked.unfit(meta.backing, meta.fs);
@@ -159,12 +138,12 @@ impl Driver {
         Err(Refusal::new(code, message))
     }
 
-    /// Refuses a volume that is not to be reached from this node.
+    /// Refuses a volume that this node cannot reach.
     fn check_reach(&self, volume: &Volume) -> Result<(), Refusal> {
-        check_reach(volume.meta(), self.node_id(), &self.profile.topology)
+        check_reach(volume.meta(), self.node_id(), &self.profile.topology())
     }
 
-    /// Refuses what the storage does not take from this node.
+    /// Refuses while the node is fenced.
     fn check_fence(&self, volume_id: &str) -> Result<(), Refusal> {
         let node = self.node_id();
         if !self.backend.is_fenced(node)? {
@@ -178,12 +157,12 @@ impl Driver {
         self.profile.has(ability)
     }
 
-    /// What a CO has to hand from `ControllerPublishVolume` to the calls on the node.
+    /// What a CO must pass from `ControllerPublishVolume` to the node calls.
     fn publish_context(&self, attachment: &Attachment) -> BTreeMap<String, String> {
-        if !self.profile.publish_context {
+        if self.profile.no_publish_context {
             return BTreeMap::new();
         }
-        // Differs from one attachment to the next, as a device path may.
+        // A new value for each attachment, as a device path may be.
         BTreeMap::from([(self.device_key(), format!("disk-{}", attachment.number))])
     }
 
@@ -191,8 +170,8 @@ impl Driver {
         format!("{}/device", self.profile.driver_name)
     }
 
-    /// Refuses a call on this node unless the volume is attached here (where it has to be) and the
-    /// call brings what the attaching call gave. Returns the attachment, if there are any.
+    /// Refuses a node call while the volume is not attached here, or if the call does not bring the
+    /// publish context. Returns the attachment; `None` for a plugin that does not attach.
     fn check_attached<'a>(
         &self,
         meta: &Meta,
@@ -202,10 +181,10 @@ impl Driver {
         if !self.has(Ability::Attach) {
             return Ok(None);
         }
-        let attachment = rules::attached(state, self.node_id());
+        let attachment = rules::check_attached(state, self.node_id());
         let attachment =
             attachment.map_err(|broken| Refusal::violation(&meta.volume_id, broken))?;
-        if !self.profile.publish_context {
+        if self.profile.no_publish_context {
             return Ok(Some(attachment));
         }
         let key = self.device_key();
@@ -227,7 +206,7 @@ impl Driver {
     }
 }
 
-/// Refuses a volume that is not to be reached from a node that is there.
+/// Refuses a volume that `node`, with these segments, cannot reach.
 fn check_reach(meta: &Meta, node: &str, there: &Segments) -> Result<(), Refusal> {
     if topology::is_within(there, &meta.topology) {
         return Ok(());
@@ -246,8 +225,8 @@ fn unknown(id: &str) -> Refusal {
     Refusal::new(Code::NotFound, message)
 }
 
-/// Changes a volume's state in one step.
-fn change(volume: &Volume, change: impl FnOnce(&mut State)) -> Result<(), BackendError> {
+/// Changes a volume's state under its lock.
+fn update_state(volume: &Volume, change: impl FnOnce(&mut State)) -> Result<(), BackendError> {
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     change(&mut state);

@@ -1,33 +1,33 @@
-//! What a starting instance finds on its node.
+//! Recovery when an instance starts.
 //!
-//! Owns: bringing the backend's notes about this node in line with its mount table. Promises: a
-//! note without a mount goes, as after a reboot; a mount with a note stays as it is; a loop device
-//! that nothing needs is released. Never: mounts, unmounts, or touches a volume that another
-//! instance works on right now.
+//! Owns: correcting the recorded state of this node by its mount table. Promises: a record without
+//! a mount is removed, as after a reboot. A record with a mount stays. An unused loop device is
+//! released. Never: mounts or unmounts, or touches a volume while another instance has a call about
+//! it.
 
 use std::io;
 
 use super::Driver;
 use super::node::device;
 use crate::ability::Ability;
-use crate::backend::{BackendError, Lane, State, Volume};
+use crate::backend::{BackendError, CallSlot, State, Volume};
 use crate::capability::Capability;
-use crate::log::Holding;
+use crate::log::HeldVolume;
 use crate::mounts::{self, Presence};
 
 impl Driver {
-    /// All that is mounted on this node, after forgetting what is not.
-    pub fn recover(&self) -> Result<Vec<Holding>, BackendError> {
+    /// Everything mounted on this node, after removing records without a mount.
+    pub fn recover(&self) -> Result<Vec<HeldVolume>, BackendError> {
         let mut holdings = Vec::new();
         for volume in self.backend.volumes()? {
             let locked = volume.lock()?;
             let mut state = locked.state()?;
-            let busy = locked.running(&Lane::Node(self.node_id().to_owned()))?.is_some();
+            let busy = locked.running(&CallSlot::Node(self.node_id().to_owned()))?.is_some();
             if self.profile.is_node() && !busy && self.forget_what_is_gone(&volume, &mut state) {
                 locked.save(&state)?;
             }
             if let Some(on) = state.on(self.node_id()) {
-                holdings.push(Holding {
+                holdings.push(HeldVolume {
                     volume_id: volume.meta().volume_id.clone(),
                     staging: on.staged.as_ref().map(|staged| staged.path.clone()),
                     targets: on.published.keys().cloned().collect(),
@@ -37,22 +37,23 @@ impl Driver {
         Ok(holdings)
     }
 
-    /// Notes in the log that this instance starts to serve, on a node that holds this. An instance
-    /// that serves no node can say nothing about one.
-    pub fn note_start(&self, holds: Vec<Holding>) -> io::Result<()> {
+    /// Logs the start of this instance. An instance that serves no node logs nothing.
+    pub fn note_start(&self, holds: Vec<HeldVolume>) -> io::Result<()> {
         if !self.profile.is_node() {
             return Ok(());
         }
         self.recorder.start(self.has(Ability::Attach), self.has(Ability::Stage), holds)
     }
 
-    /// Whether anything was forgotten.
+    /// True if a record was removed.
     fn forget_what_is_gone(&self, volume: &Volume, state: &mut State) -> bool {
         let node = self.node_id();
-        // What cannot be looked at may still be there.
+        // If the content cannot be identified, its mounts may still exist.
         let Ok(content) = device::content(volume) else { return false };
-        let is_gone = |path: &str| match mounts::place(path) {
-            Ok(Some(place)) => matches!(mounts::presence(&place, &content), Ok(Presence::Absent)),
+        let is_gone = |path: &str| match mounts::resolve_place(path) {
+            Ok(Some(place)) => {
+                matches!(mounts::find_presence(&place, &content), Ok(Presence::Absent))
+            }
             Ok(None) => true,
             Err(_) => false,
         };
@@ -74,7 +75,7 @@ impl Driver {
         *state != before
     }
 
-    /// Releases the devices that nothing here needs any more, as far as that is possible now.
+    /// Releases unused devices. A failure is left to the next call.
     fn release_what_is_unused(&self, volume: &Volume, state: &mut State) {
         let node = self.node_id();
         if state.staged_on(node).is_some() || !state.targets_on(node).is_empty() {

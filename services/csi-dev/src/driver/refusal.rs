@@ -1,7 +1,7 @@
 //! Why a call fails.
 //!
-//! Owns: the code and message of a failed call, and what the log has to say about it. Promises: the
-//! message is one line and names the volume. Never: carries a secret.
+//! Owns: code and message of a failed call, and its entry in the log. Promises: the message is one
+//! line and names the volume. Never: has a secret.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -9,12 +9,12 @@ use std::fmt::Write;
 use berth_csi::Code;
 
 use crate::backend::BackendError;
-use crate::faults::{FaultError, Planted};
+use crate::faults::{FaultError, FaultMark};
 use crate::lock::LockError;
-use crate::log::Effect;
+use crate::log::CallEffect;
 use crate::loops::LoopError;
 use crate::mounts::MountError;
-use crate::rules::Violation;
+use crate::rules::{OrderRule, Violation};
 use crate::tool::ToolError;
 
 /// The failure of a call.
@@ -23,57 +23,54 @@ pub(crate) struct Refusal {
     pub code: Code,
     pub message: String,
     /// What was changed nevertheless.
-    pub effect: Effect,
-    /// Boxed: it is rare, and would make every result large.
-    pub violation: Option<Box<Violation>>,
-    pub fault: Option<Planted>,
+    pub effect: CallEffect,
+    pub violation: Option<OrderRule>,
+    pub fault: Option<FaultMark>,
 }
 
 impl Refusal {
     /// A failure before anything was changed.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        let (effect, violation, fault) = (Effect::None, None, None);
+        let (effect, violation, fault) = (CallEffect::None, None, None);
         Self { code, message: message.into(), effect, violation, fault }
     }
 
-    /// A failure in the midst of changing something.
+    /// A failure in the middle of a change.
     pub fn uncertain(message: impl Into<String>) -> Self {
-        Self { effect: Effect::Unknown, ..Self::new(Code::Internal, message) }
+        Self { effect: CallEffect::Unknown, ..Self::new(Code::Internal, message) }
     }
 
-    /// The same failure, but something was changed before it.
+    /// The same failure after an earlier step of the call made a change.
     #[must_use]
     pub fn midway(self) -> Self {
-        Self { effect: Effect::Unknown, ..self }
+        Self { effect: CallEffect::Unknown, ..self }
     }
 
-    /// A call that its caller must never make.
+    /// A call that breaks a rule of order.
     pub fn violation(volume_id: &str, violation: Violation) -> Self {
-        let message = format!("volume {volume_id:?}: {violation}");
-        Self {
-            violation: Some(Box::new(violation.clone())),
-            ..Self::new(violation.code(), message)
-        }
+        let Violation { rule, message } = violation;
+        let message = format!("volume {volume_id:?}: {message}");
+        Self { violation: Some(rule), ..Self::new(rule.code(), message) }
     }
 
-    /// A call that a test has doomed before its work.
+    /// A planted fault before the work.
     pub fn planted_before(code: Code) -> Self {
-        let fault = Some(Planted::Before);
+        let fault = Some(FaultMark::Before);
         Self { fault, ..Self::new(code, "planted fault: nothing was done") }
     }
 
-    /// A call that a test has doomed after its work, which went like this.
+    /// A planted fault after the work, whose true result was `result`.
     pub fn planted_after<R>(code: Code, result: Result<R, Self>) -> Self {
         let (effect, violation) = match result {
-            Ok(_) => (Effect::Done, None),
+            Ok(_) => (CallEffect::Done, None),
             Err(refusal) => (refusal.effect, refusal.violation),
         };
-        let fault = Some(Planted::After);
+        let fault = Some(FaultMark::After);
         let message = "planted fault: the work was done, the answer is a lie";
         Self { effect, violation, fault, ..Self::new(code, message) }
     }
 
-    /// Somebody is at work where this call would be, or has removed it.
+    /// Another process holds the lock, or removed what it protects.
     fn lock(error: &LockError, message: String) -> Self {
         match error {
             LockError::Held { .. } => Self { code: Code::Aborted, ..Self::uncertain(message) },
@@ -82,7 +79,6 @@ impl Refusal {
         }
     }
 
-    /// A program of the system that is missing, or failed.
     pub fn tool(error: &ToolError, message: String) -> Self {
         match error {
             ToolError::Missing { .. } => Self::new(Code::FailedPrecondition, message),
@@ -91,7 +87,6 @@ impl Refusal {
         }
     }
 
-    /// A mount that could not be made or undone for this volume.
     pub fn mount(volume_id: &str, error: &MountError) -> Self {
         let message = format!("volume {volume_id:?}: {}", chain(error));
         match error {

@@ -1,7 +1,7 @@
-//! Fields of requests.
+//! Checks of request fields.
 //!
-//! Owns: checking that what CSI requires is there and well-formed. Promises: one answer names every
-//! fault of a request. Never: looks at a volume's state.
+//! Owns: checking that required fields are set and well-formed. Promises: one answer names every
+//! fault of a request. Never: reads a volume.
 
 use std::collections::BTreeMap;
 
@@ -15,50 +15,45 @@ use crate::capability::{self, Capability};
 
 /// The faults of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Fields {
+pub(crate) struct RequestFields {
     missing: Vec<String>,
     invalid: Vec<String>,
 }
 
-impl Fields {
-    /// A field that must not be empty.
+impl RequestFields {
     pub fn required(&mut self, name: &str, value: &str) {
         if value.is_empty() {
             self.missing.push(name.to_owned());
         }
     }
 
-    /// An id that must not be empty.
     pub fn id(&mut self, name: &str, value: &str) {
         self.required(name, value);
         self.optional_id(name, value);
     }
 
-    /// An id that may be empty.
     pub fn optional_id(&mut self, name: &str, value: &str) {
         if value.len() > LONGEST_ID_BYTES {
             self.invalid.push(format!("{name} is longer than {LONGEST_ID_BYTES} bytes"));
         }
     }
 
-    /// What else is wrong.
     pub fn faults(&mut self, faults: impl IntoIterator<Item = String>) {
         self.invalid.extend(faults);
     }
 
-    /// A list that must not be empty.
     pub fn required_list<T>(&mut self, name: &str, value: &[T]) {
         if value.is_empty() {
             self.missing.push(name.to_owned());
         }
     }
 
-    /// A capability that must be whole, whether or not a directory can do it.
+    /// A capability with all required fields, supported or not.
     pub fn whole_capability(&mut self, name: &str, value: Option<&v1::VolumeCapability>) {
         self.missing.extend(capability::missing(name, value));
     }
 
-    /// A capability that must be whole, and one that a directory can do.
+    /// A capability that this driver supports.
     pub fn capability(
         &mut self,
         name: &str,
@@ -77,7 +72,7 @@ impl Fields {
         None
     }
 
-    /// `value`, or everything that is wrong with the request.
+    /// `value`, or `INVALID_ARGUMENT` with all faults.
     pub fn check<T>(self, value: Option<T>) -> Result<T, Refusal> {
         let mut faults = Vec::new();
         if !self.missing.is_empty() {
@@ -91,8 +86,8 @@ impl Fields {
     }
 }
 
-/// The keys of the volume's context that `given` lacks or has otherwise. Keys that are not the
-/// volume's are passed over: some COs add their own.
+/// The keys of the volume's context that are missing or different in `given`. Additional keys are
+/// allowed: some COs add their own.
 pub(crate) fn wrong_context(meta: &Meta, given: &BTreeMap<String, String>) -> Vec<String> {
     let right = |key, value| given.get(key) == Some(value);
     let wrong = meta.volume_context.iter().filter(|(key, value)| !right(*key, *value));
@@ -120,7 +115,7 @@ mod tests {
 
     #[test]
     fn all_faults_of_a_request_are_named_at_once() {
-        let mut fields = Fields::default();
+        let mut fields = RequestFields::default();
         fields.id("volume_id", "");
         fields.id("node_id", &"n".repeat(LONGEST_ID_BYTES + 1));
         fields.required("target_path", "");

@@ -1,48 +1,48 @@
 //! Answers that are wrong in small ways.
 //!
-//! Owns: what each [`Wrong`] makes of an answer. Promises: an answer that it is not about stays as
-//! it is; the calls themselves know nothing of this. Never: touches an error; that is the code's.
+//! Owns: how each [`WrongAnswer`] changes an answer. Promises: other answers stay as they are.
+//! Never: changes an error.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 
 use berth_csi::v1;
 
-use super::Wrong;
+use super::fault::WrongAnswer;
 
-/// A number that no enum of CSI 1.12 has.
+/// Not a value of any enum of CSI 1.12.
 const UNKNOWN: i32 = 999;
-/// How long a chatty plugin's texts are, at least.
+/// The least length of the texts of a chatty plugin.
 const CHATTER_BYTES: usize = 64 * 1024;
-/// The token of the first page, for lists without an end.
-pub(crate) const AGAIN: &str = "again";
+/// The token that starts an endless list again.
+pub(crate) const FIRST_PAGE_TOKEN: &str = "again";
 
-/// Makes `answer` wrong; false where it is no answer that this can be done to.
-pub(crate) fn distort(wrong: Wrong, answer: &mut dyn Any) -> bool {
+/// Makes `answer` wrong; false if it is not the kind of answer that this is about.
+pub(crate) fn distort(wrong: WrongAnswer, answer: &mut dyn Any) -> bool {
     match wrong {
-        Wrong::UnknownEnum => unknown_enum(answer),
-        Wrong::NoReady => change(answer, |probe: &mut v1::ProbeResponse| probe.ready = None),
-        Wrong::EmptyTopology => topology(answer, Some(v1::Topology::default())),
-        Wrong::NoTopology => topology(answer, None),
-        Wrong::NegativeLimit => change(answer, |node: &mut v1::NodeGetInfoResponse| {
+        WrongAnswer::UnknownEnum => unknown_enum(answer),
+        WrongAnswer::NoReady => change(answer, |probe: &mut v1::ProbeResponse| probe.ready = None),
+        WrongAnswer::EmptyTopology => topology(answer, Some(v1::Topology::default())),
+        WrongAnswer::NoTopology => topology(answer, None),
+        WrongAnswer::NegativeLimit => change(answer, |node: &mut v1::NodeGetInfoResponse| {
             node.max_volumes_per_node = -1;
         }),
-        Wrong::OtherName => change(answer, |plugin: &mut v1::GetPluginInfoResponse| {
+        WrongAnswer::OtherName => change(answer, |plugin: &mut v1::GetPluginInfoResponse| {
             plugin.name.insert_str(0, "other.");
         }),
-        Wrong::OtherVersion => change(answer, |plugin: &mut v1::GetPluginInfoResponse| {
+        WrongAnswer::OtherVersion => change(answer, |plugin: &mut v1::GetPluginInfoResponse| {
             plugin.vendor_version.push_str("-other");
         }),
-        Wrong::NoCapabilities => no_capabilities(answer),
-        Wrong::Chatty => chatty(answer),
-        Wrong::NoNextToken => no_next_token(answer),
-        Wrong::RepeatToken => repeat_token(answer),
-        // These are not about the answer.
-        Wrong::UnknownError | Wrong::NothingDone => false,
+        WrongAnswer::NoCapabilities => no_capabilities(answer),
+        WrongAnswer::Chatty => chatty(answer),
+        WrongAnswer::NoNextToken => no_next_token(answer),
+        WrongAnswer::RepeatToken => repeat_token(answer),
+        // The driver handles it: nothing is done at all.
+        WrongAnswer::NothingDone => false,
     }
 }
 
-/// Text as some plugins put into their errors: a program's output, with its arguments.
+/// An error text as some plugins have it: the output of a program with its arguments.
 pub(crate) fn chatter() -> String {
     const LINE: &str = "\u{1b}[31mE1122\u{1b}[0m mount failed: exit status 32\r\n\targuments: \
                         [-o username=admin,password=p4ssw0rd]\u{0}\n";
@@ -79,7 +79,6 @@ fn no_capabilities(answer: &mut dyn Any) -> bool {
         })
 }
 
-/// Changes the answer, if it is of this type.
 fn change<T: 'static>(answer: &mut dyn Any, change: impl FnOnce(&mut T)) -> bool {
     answer.downcast_mut::<T>().map(change).is_some()
 }
@@ -101,8 +100,6 @@ fn unknown_enum(answer: &mut dyn Any) -> bool {
         let rpc = v1::node_service_capability::Rpc { r#type: UNKNOWN };
         let kind = Some(v1::node_service_capability::Type::Rpc(rpc));
         node.capabilities.push(v1::NodeServiceCapability { r#type: kind });
-    }) || change(answer, |stats: &mut v1::NodeGetVolumeStatsResponse| {
-        stats.usage.iter_mut().for_each(|usage| usage.unit = UNKNOWN);
     }) || change(answer, |said: &mut v1::ValidateVolumeCapabilitiesResponse| {
         if let Some(confirmed) = &mut said.confirmed {
             let mode = v1::volume_capability::AccessMode { mode: UNKNOWN };
@@ -122,7 +119,7 @@ fn topology(answer: &mut dyn Any, topology: Option<v1::Topology>) -> bool {
     })
 }
 
-/// A page loses its token; a whole list, which has none, loses its second half.
+/// Removes the token of a page, or the second half of a list without a token.
 fn no_next_token(answer: &mut dyn Any) -> bool {
     fn cut<T>(entries: &mut Vec<T>, token: &mut String) {
         if std::mem::take(token).is_empty() {
@@ -136,11 +133,11 @@ fn no_next_token(answer: &mut dyn Any) -> bool {
     })
 }
 
-/// The last page, which has no token, gets one.
+/// Gives the last page a token.
 fn repeat_token(answer: &mut dyn Any) -> bool {
     fn repeat(token: &mut String) {
         if token.is_empty() {
-            AGAIN.clone_into(token);
+            FIRST_PAGE_TOKEN.clone_into(token);
         }
     }
     change(answer, |list: &mut v1::ListVolumesResponse| repeat(&mut list.next_token))
@@ -154,14 +151,13 @@ mod tests {
     #[test]
     fn only_the_answers_meant_are_wrong() {
         let mut probe = v1::ProbeResponse { ready: Some(true) };
-        assert!(!distort(Wrong::UnknownEnum, &mut probe));
-        assert!(!distort(Wrong::UnknownError, &mut probe));
+        assert!(!distort(WrongAnswer::UnknownEnum, &mut probe));
         assert_eq!(probe.ready, Some(true));
-        assert!(distort(Wrong::NoReady, &mut probe));
+        assert!(distort(WrongAnswer::NoReady, &mut probe));
         assert_eq!(probe.ready, None);
 
         let mut info = v1::NodeGetInfoResponse::default();
-        assert!(distort(Wrong::EmptyTopology, &mut info));
+        assert!(distort(WrongAnswer::EmptyTopology, &mut info));
         assert_eq!(info.accessible_topology, Some(v1::Topology::default()));
     }
 
@@ -169,7 +165,7 @@ mod tests {
     fn a_chatty_answer_is_long_and_keeps_what_it_said() {
         let mut attached = v1::ControllerPublishVolumeResponse::default();
         attached.publish_context.insert("device".into(), "disk-1".into());
-        assert!(distort(Wrong::Chatty, &mut attached));
+        assert!(distort(WrongAnswer::Chatty, &mut attached));
         assert_eq!(attached.publish_context.len(), 101);
         assert_eq!(attached.publish_context["device"], "disk-1");
         assert!(chatter().len() >= CHATTER_BYTES);
@@ -183,7 +179,7 @@ mod tests {
         let mut node = v1::NodeGetCapabilitiesResponse::default();
         let answers: [&mut dyn Any; 4] = [&mut plugin, &mut controller, &mut group, &mut node];
         for answer in answers {
-            assert!(distort(Wrong::UnknownEnum, answer));
+            assert!(distort(WrongAnswer::UnknownEnum, answer));
         }
         let lengths = [plugin.capabilities.len(), controller.capabilities.len()];
         assert_eq!((lengths, group.capabilities.len(), node.capabilities.len()), ([1, 1], 1, 1));
@@ -193,11 +189,11 @@ mod tests {
     fn a_list_ends_early_and_no_token_tells() {
         let entries = vec![v1::list_volumes_response::Entry::default(); 3];
         let mut page = v1::ListVolumesResponse { entries, next_token: "3".into() };
-        assert!(distort(Wrong::NoNextToken, &mut page));
+        assert!(distort(WrongAnswer::NoNextToken, &mut page));
         assert_eq!((page.entries.len(), page.next_token.as_str()), (3, ""));
-        assert!(distort(Wrong::NoNextToken, &mut page));
+        assert!(distort(WrongAnswer::NoNextToken, &mut page));
         assert_eq!(page.entries.len(), 2);
-        assert!(distort(Wrong::RepeatToken, &mut page));
-        assert_eq!(page.next_token, AGAIN);
+        assert!(distort(WrongAnswer::RepeatToken, &mut page));
+        assert_eq!(page.next_token, FIRST_PAGE_TOKEN);
     }
 }

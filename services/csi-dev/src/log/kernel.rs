@@ -1,27 +1,24 @@
 //! What the kernel says about the paths of a node call.
 //!
-//! Owns: reading the mount table for the `end` lines of the log. Promises: it uses nothing of what
-//! the driver believes or how the driver looks (`backend`, `mounts`), so the judge finds a driver
-//! that reports what is not so. Never: decides anything.
+//! Owns: reading the mount table for the `end` lines of the log. Promises: independent of the
+//! driver's own state and mount code (`backend`, `mounts`), so that the judge finds false reports
+//! of the driver. Never: decides anything.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use berth_csi::Rpc;
 use berth_host::{DeviceNumber, Mount, MountTable};
 use serde::{Deserialize, Serialize};
-
-use super::Call;
 
 /// The mounts at one path.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PathMounts {
     /// The path, as the call names it.
     pub path: String,
-    /// The oldest first; the last is the one that is seen at the path.
+    /// Oldest first. The last mount hides the others.
     pub mounts: Vec<KernelMount>,
-    /// The block device whose node is seen at the path, if one is.
+    /// The block device at the path, if its node is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_device: Option<BlockDevice>,
 }
@@ -31,7 +28,7 @@ pub struct PathMounts {
 pub struct KernelMount {
     /// The device of the file system, as `major:minor`.
     pub device: DeviceNumber,
-    /// Which directory or file of the file system is mounted.
+    /// The directory or file within the file system that is mounted.
     pub root: String,
     /// Whether the mount, or the whole file system, is read-only.
     pub read_only: bool,
@@ -47,24 +44,18 @@ pub struct BlockDevice {
     pub read_only: Option<bool>,
 }
 
-/// What is mounted at the paths of this call. `None` for a call that mounts and unmounts nothing,
-/// and where the table cannot be read: the judge tells the latter.
-pub(super) fn observe(call: &Call) -> Option<Vec<PathMounts>> {
-    let arguments: &[&str] = match call.rpc {
-        Rpc::NodeStageVolume | Rpc::NodeUnstageVolume => &["staging_target_path"],
-        Rpc::NodePublishVolume => &["staging_target_path", "target_path"],
-        Rpc::NodeUnpublishVolume => &["target_path"],
-        _ => return None,
-    };
+/// The mounts at these paths. `None` if the mount table cannot be read; the judge reports that.
+pub(super) fn observe_mounts<'a>(
+    paths: impl IntoIterator<Item = &'a str>,
+) -> Option<Vec<PathMounts>> {
     let table = MountTable::read_blocking().ok()?;
-    let paths = arguments.iter().filter_map(|name| call.arg(name));
-    Some(paths.map(|path| at(path, table.mounts())).collect())
+    Some(paths.into_iter().map(|path| mounts_at(path, table.mounts())).collect())
 }
 
-fn at(path: &str, table: &[Mount]) -> PathMounts {
+fn mounts_at(path: &str, table: &[Mount]) -> PathMounts {
     let path = path.to_owned();
     let Some(place) = without_links(Path::new(&path)) else {
-        // Nothing can be mounted on what is not there.
+        // A missing path has no mounts.
         return PathMounts { path, mounts: Vec::new(), block_device: None };
     };
     let mounts = table.iter().filter(|mount| mount.point == place).map(seen).collect();
@@ -93,15 +84,7 @@ fn block_device(place: &Path) -> Option<BlockDevice> {
 
 #[cfg(test)]
 mod tests {
-    use berth_csi::v1;
-
     use super::*;
-
-    fn unpublish(target: &str) -> Option<Vec<PathMounts>> {
-        let target_path = target.to_owned();
-        let request = v1::NodeUnpublishVolumeRequest { volume_id: "v".to_owned(), target_path };
-        observe(&Call::of(&request, None))
-    }
 
     #[test]
     fn a_mount_is_seen_also_by_a_path_with_links() {
@@ -109,7 +92,7 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
         for path in ["/proc", link.join("proc").to_str().unwrap()] {
-            let seen = unpublish(path).unwrap();
+            let seen = observe_mounts([path]).unwrap();
             assert_eq!(seen[0].path, path);
             assert_eq!(seen[0].mounts.last().unwrap().root, "/", "{seen:?}");
             assert_eq!(seen[0].block_device, None);
@@ -121,13 +104,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = [dir.path().to_path_buf(), dir.path().join("missing/below")];
         for path in paths.map(|path| path.to_str().unwrap().to_owned()) {
-            assert_eq!(unpublish(&path).unwrap()[0].mounts, []);
+            assert_eq!(observe_mounts([&*path]).unwrap()[0].mounts, []);
         }
-    }
-
-    #[test]
-    fn calls_that_mount_nothing_are_not_observed() {
-        let request = v1::DeleteVolumeRequest { volume_id: "v".to_owned(), ..Default::default() };
-        assert_eq!(observe(&Call::of(&request, None)), None);
     }
 }

@@ -7,36 +7,35 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use berth_csi::Code;
+use berth_csi::{Code, Rpc};
 use serde_json::Value;
 
-use super::{Begin, Call, Effect, End, Entry, Fence, Gone, Holding, Source, Start, kernel};
-use crate::faults::Planted;
-use crate::rules::Violation;
+use super::entry::{
+    CallBegin, CallEffect, CallEnd, CallerGone, Entry, HeldVolume, InstanceStart, LogWriter,
+    LoggedCall, NodeFence,
+};
+use super::kernel::observe_mounts;
+use crate::faults::FaultMark;
+use crate::rules::OrderRule;
 
 /// The log of one instance.
 #[derive(Debug)]
 pub struct Recorder {
     file: File,
-    source: Source,
+    source: LogWriter,
     last_us: AtomicU64,
     last_seq: AtomicU64,
 }
 
-/// What came of a call.
+/// The end of a call, as it is logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outcome {
-    /// The answer's code.
+pub struct CallOutcome {
     pub code: Code,
-    /// The answer's message.
     pub message: String,
-    /// What was changed.
-    pub effect: Effect,
+    pub effect: CallEffect,
     /// The rule that the caller broke.
-    pub violation: Option<Violation>,
-    /// The planted fault that made the answer.
-    pub fault: Option<Planted>,
-    /// The answer itself, as the log shows it.
+    pub violation: Option<OrderRule>,
+    pub fault: Option<FaultMark>,
     pub answer: Value,
 }
 
@@ -45,13 +44,13 @@ impl Recorder {
     pub fn open(path: &Path, node_id: &str) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
         if is_torn(&file)? {
-            // Another process was killed in the midst of a line: ours begin on lines of their own.
+            // Another process was killed in the middle of a line.
             (&file).write_all(b"\n")?;
         }
         let now_us = now_us();
-        // A process id comes back, together with the same time it does not.
+        // The kernel reuses process ids; the time makes the name unique.
         let instance = format!("{}@{now_us}", std::process::id());
-        let source = Source { node_id: node_id.to_owned(), instance };
+        let source = LogWriter { node_id: node_id.to_owned(), instance };
         let (last_us, last_seq) = (AtomicU64::new(now_us), AtomicU64::new(0));
         Ok(Self { file, source, last_us, last_seq })
     }
@@ -61,47 +60,47 @@ impl Recorder {
         &self.source.instance
     }
 
-    /// Notes that this instance starts to serve.
-    pub fn start(&self, attach: bool, stage: bool, holds: Vec<Holding>) -> io::Result<()> {
+    /// Logs the start of this instance.
+    pub fn start(&self, attach: bool, stage: bool, holds: Vec<HeldVolume>) -> io::Result<()> {
         let (start_us, source) = (self.time_us(), self.source.clone());
-        self.write(&Entry::Start(Start { start_us, source, attach, stage, holds }))
+        self.write(&Entry::Start(InstanceStart { start_us, source, attach, stage, holds }))
     }
 
-    /// Notes that the storage fences the node, or lifts its fence.
+    /// Logs that the storage fences the node, or lifts its fence.
     pub fn fence(&self, fenced: bool) -> io::Result<()> {
         let fence_us = self.time_us();
-        self.write(&Entry::Fence(Fence { fence_us, source: self.source.clone(), fenced }))
+        self.write(&Entry::Fence(NodeFence { fence_us, source: self.source.clone(), fenced }))
     }
 
-    /// Notes that a call arrived.
-    pub fn begin(&self, call: Call) -> io::Result<Begin> {
+    /// Logs the beginning of a call.
+    pub fn begin(&self, call: LoggedCall) -> io::Result<CallBegin> {
         let seq = self.last_seq.fetch_add(1, Ordering::Relaxed) + 1;
-        let begin = Begin { seq, begin_us: self.time_us(), source: self.source.clone(), call };
+        let begin = CallBegin { seq, begin_us: self.time_us(), source: self.source.clone(), call };
         self.write(&Entry::Begin(begin.clone()))?;
         Ok(begin)
     }
 
-    /// Notes that nobody waits any more for the call that began so.
+    /// Logs that the caller of an unfinished call left.
     pub fn gone(&self, seq: u64) -> io::Result<()> {
         let gone_us = self.time_us();
-        self.write(&Entry::Gone(Gone { seq, gone_us, source: self.source.clone() }))
+        self.write(&Entry::Gone(CallerGone { seq, gone_us, source: self.source.clone() }))
     }
 
-    /// Notes what came of the call that began so.
-    pub fn end(&self, begin: Begin, outcome: Outcome) -> io::Result<()> {
-        let Begin { seq, begin_us, source, call } = begin;
-        let Outcome { code, message, effect, violation, fault, answer } = outcome;
-        let kernel = kernel::observe(&call);
+    /// Logs the end of a call.
+    pub fn end(&self, begin: CallBegin, outcome: CallOutcome) -> io::Result<()> {
+        let CallBegin { seq, begin_us, source, call } = begin;
+        let CallOutcome { code, message, effect, violation, fault, answer } = outcome;
+        let kernel = mount_paths(&call).and_then(observe_mounts);
         let end_us = self.time_us();
         #[rustfmt::skip]
-        let end = End {
+        let end = CallEnd {
             seq, begin_us, end_us, source, call, code, message, effect, violation, fault, answer,
             kernel,
         };
         self.write(&Entry::End(Box::new(end)))
     }
 
-    /// Now, but later than ever before: no two lines of an instance have the same time.
+    /// The current time. Strictly increasing, so no two lines of an instance have the same time.
     fn time_us(&self) -> u64 {
         let next = |last: u64| now_us().max(last + 1);
         let last = self
@@ -113,12 +112,23 @@ impl Recorder {
     fn write(&self, entry: &Entry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
-        // One write: lines of several instances in one file do not mix.
+        // A single write, so lines of several instances in one file do not mix.
         (&self.file).write_all(&line)
     }
 }
 
-/// Whether the file ends in the midst of a line.
+/// The paths at which a call mounts or unmounts; `None` for a call that does neither.
+fn mount_paths(call: &LoggedCall) -> Option<impl Iterator<Item = &str>> {
+    let arguments: &[&str] = match call.rpc {
+        Rpc::NodeStageVolume | Rpc::NodeUnstageVolume => &["staging_target_path"],
+        Rpc::NodePublishVolume => &["staging_target_path", "target_path"],
+        Rpc::NodeUnpublishVolume => &["target_path"],
+        _ => return None,
+    };
+    Some(arguments.iter().filter_map(|name| call.arg(name)))
+}
+
+/// Whether the last line of the file has no end.
 fn is_torn(file: &File) -> io::Result<bool> {
     let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(false) };
     let mut end = [0];
@@ -138,7 +148,7 @@ mod tests {
     use berth_csi::{Code, v1};
 
     use super::*;
-    use crate::log::Effect;
+    use crate::log::CallEffect;
 
     /// The lines that have an end.
     fn read(path: &Path) -> Vec<Entry> {
@@ -147,7 +157,7 @@ mod tests {
         whole.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn call() -> Call {
+    fn call() -> LoggedCall {
         let request = v1::ControllerPublishVolumeRequest {
             volume_id: "a \"volume\"\nof two lines".into(),
             node_id: "n2".into(),
@@ -155,7 +165,7 @@ mod tests {
             ..Default::default()
         };
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        Call::of(&request, Some(trace))
+        LoggedCall::from_request(&request, Some(trace))
     }
 
     #[test]
@@ -167,10 +177,10 @@ mod tests {
         let begin = recorder.begin(call()).unwrap();
         recorder.gone(begin.seq).unwrap();
         let violation = None;
-        let outcome = Outcome {
+        let outcome = CallOutcome {
             code: Code::Aborted,
             message: "busy".into(),
-            effect: Effect::None,
+            effect: CallEffect::None,
             violation,
             fault: None,
             answer: Value::Null,

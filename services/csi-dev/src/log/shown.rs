@@ -1,23 +1,22 @@
 //! Arguments and answers as the log shows them.
 //!
-//! Owns: how much of a message one line takes. Promises: a text is at most [`LONGEST_TEXT`] bytes
-//! and says how much was cut, a list or map has at most [`MOST_ENTRIES`], so a line has a bound
-//! however large the message; what is empty is left out. Never: strikes out secrets; a message's
-//! JSON is written without them.
+//! Owns: cutting messages to the size of a line. Promises: a text has at most [`LONGEST_TEXT`]
+//! bytes and says how much was cut; a list or map has at most [`MOST_ENTRIES`]; empty fields are
+//! left out. Never: removes secrets; `berth-csi` writes a message's JSON without them.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// In bytes. Longer than any path of Linux.
+/// In bytes. Longer than any path on Linux.
 const LONGEST_TEXT: usize = 4096;
-/// In a list or map.
+/// Per list or map.
 const MOST_ENTRIES: usize = 64;
 
 /// The message as JSON, bounded.
-pub(crate) fn shown(message: &impl Serialize) -> Value {
-    // Messages of ours can always be written.
+pub(crate) fn to_bounded_json(message: &impl Serialize) -> Value {
+    // Serializing a CSI message cannot fail.
     bounded(serde_json::to_value(message).unwrap_or_default())
 }
 
@@ -35,7 +34,7 @@ fn bounded_map(map: Map<String, Value>) -> Map<String, Value> {
     entries.map(|(key, value)| (cut(key), bounded(value))).collect()
 }
 
-/// What protobuf does not send either.
+/// Protobuf does not send these values either.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -67,7 +66,7 @@ mod tests {
     #[test]
     fn a_small_message_is_shown_whole_and_without_what_is_empty() {
         let message = json!({"a": "x", "b": {"c": [1, false]}, "d": {}, "e": "", "f": null});
-        assert_eq!(shown(&message), json!({"a": "x", "b": {"c": [1, false]}}));
+        assert_eq!(to_bounded_json(&message), json!({"a": "x", "b": {"c": [1, false]}}));
     }
 
     #[test]
@@ -75,7 +74,7 @@ mod tests {
         let long = "ä".repeat(LONGEST_TEXT);
         let entries = |index: usize| (format!("{long}{index}"), vec![long.clone(); 100]);
         let message: BTreeMap<_, _> = (0..100).map(entries).collect();
-        let text = shown(&message).to_string();
+        let text = to_bounded_json(&message).to_string();
         assert!(text.len() < (MOST_ENTRIES + 1) * (MOST_ENTRIES + 1) * (LONGEST_TEXT + 64));
         assert!(text.contains("… and 4096 bytes more"), "{}", &text[..100]);
     }

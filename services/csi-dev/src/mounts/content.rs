@@ -1,22 +1,22 @@
-//! What a volume's mounts show.
+//! How mounts of a volume are recognised.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// By what a volume is known again in the mount table.
+/// Identifies the content of a volume in the mount table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Content {
-    /// A directory: a bind mount's root is the very directory that was bound.
+pub enum VolumeContent {
+    /// The directory: a bind mount shows the same inode.
     Directory(PathBuf),
-    /// The numbers of all devices its image is bound to: of a file system on one of them, or of
-    /// their nodes.
+    /// All loop devices of the image: a mounted file system or a device node has one of these
+    /// numbers.
     Devices(Vec<u64>),
 }
 
-impl Content {
-    /// Whether what is seen at `place` is the volume's.
+impl VolumeContent {
+    /// Whether the volume is what is visible at `place`.
     pub(super) fn is_at(&self, place: &Path) -> io::Result<bool> {
         let there = fs::metadata(place)?;
         match self {

@@ -1,29 +1,29 @@
 //! Mounts of a volume's content: of its directory, its file system, or its device node.
 //!
-//! Owns: what counts as mounted, and every change of it. Promises: whether something is mounted is
-//! asked of the kernel, never of notes; doing a thing twice is doing it once; only mounts of
-//! the volume in question are ever undone. Never: deletes anything but an empty directory
-//! or file that nothing is mounted on.
+//! Owns: what counts as mounted, and every change of it. Promises: asks the kernel whether
+//! something is mounted, never the recorded state. Every operation is idempotent. Only mounts of
+//! the given volume are undone. Never: deletes anything but an empty mount point without a mount.
 
 mod content;
+mod error;
 mod place;
+mod table;
 
 use std::collections::BTreeSet;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use berth_host::{MountTable, identity};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use thiserror::Error;
 
-use crate::backend::FsType;
-use crate::capability::MountFlag;
+use crate::backing::FsType;
+use crate::capability::MOUNT_FLAGS;
+use table::{is_mount_point, read_table};
 
-pub use content::Content;
-pub use place::{Kind, make_place, place, remove_place};
+pub use content::VolumeContent;
+pub use error::MountError;
+pub use place::{MountPointKind, make_place, remove_place, resolve_place};
 
-/// What there is at a path.
+/// What is mounted at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
     /// Nothing is mounted there.
@@ -34,60 +34,8 @@ pub enum Presence {
     Foreign,
 }
 
-/// Why a mount could not be made, undone or looked at.
-#[derive(Debug, Error)]
-pub enum MountError {
-    /// The path cannot be the place of a mount.
-    #[error("{path:?} {wrong}")]
-    Path {
-        /// As the CO wrote it.
-        path: String,
-        /// What is wrong with it.
-        wrong: &'static str,
-    },
-    /// Something else is mounted there.
-    #[error("{} has another mount; unmount it by hand or use another path", path.display())]
-    Foreign {
-        /// Where.
-        path: PathBuf,
-    },
-    /// There are files beneath where the mount was or is to be.
-    #[error("{} is not empty, so it is not ours; empty it or use another path", path.display())]
-    NotEmpty {
-        /// Where.
-        path: PathBuf,
-    },
-    /// A process works in the mount.
-    #[error("{} is in use; end the processes that use it", path.display())]
-    Busy {
-        /// Where.
-        path: PathBuf,
-    },
-    /// The system said no.
-    #[error("cannot {doing} {}", path.display())]
-    Io {
-        /// What was tried, as a verb.
-        doing: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-impl MountError {
-    /// Whether it was found before anything was changed.
-    pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Path { .. } | Self::Foreign { .. } | Self::NotEmpty { .. })
-    }
-
-    fn io(doing: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
-        Self::Io { doing, path: path.to_owned(), source: source.into() }
-    }
-}
-
-/// What is mounted at `place`, seen from the volume that has this content.
-pub fn presence(place: &Path, content: &Content) -> Result<Presence, MountError> {
+/// Looks up what is mounted at `place`, and whether it is `content`.
+pub fn find_presence(place: &Path, content: &VolumeContent) -> Result<Presence, MountError> {
     if !is_mount_point(place)? {
         return Ok(Presence::Absent);
     }
@@ -95,24 +43,21 @@ pub fn presence(place: &Path, content: &Content) -> Result<Presence, MountError>
     Ok(if same { Presence::Volume } else { Presence::Foreign })
 }
 
-/// What a mount is made from.
 #[derive(Clone, Copy, Debug)]
-pub enum Source<'a> {
-    /// A directory or device node that is there already.
+pub enum MountSource<'a> {
+    /// An existing directory or device node.
     Bind(&'a Path),
     /// The file system on a device.
     Device {
-        /// As `/dev/loop7`.
         device: &'a str,
-        /// Its file system.
         fs: FsType,
-        /// Whether nothing may be written, not even to make it consistent.
+        /// Mount without any write, not even a journal replay.
         readonly: bool,
     },
 }
 
-/// Has the ext4 that is mounted at `place`, if one is, write nothing any more, whoever has it open.
-/// It is as if its disk were gone: what was not written yet is lost.
+/// Aborts the ext4 that is mounted at `place`, if there is one: no process can write to it any
+/// more. Unwritten data is lost, as if the disk were gone.
 pub fn abort(place: &Path) -> Result<(), MountError> {
     let table = read_table(place)?;
     let Some(mounted) = table.top_at(place) else { return Ok(()) };
@@ -123,15 +68,15 @@ pub fn abort(place: &Path) -> Result<(), MountError> {
         .map_err(|errno| MountError::io("abort the file system at", place, errno))
 }
 
-/// Mounts `source`, which has the volume's `content`, at `place` with `flags`. Fails if something
-/// else is mounted or lies there. A mount left by a killed call is made anew.
-pub fn put(
-    source: Source<'_>,
-    content: &Content,
+/// Mounts `source`, which has the volume's `content`, at `place` with `flags`. Replaces a mount
+/// that a killed call left. Fails if another mount or a file is there.
+pub fn mount_content(
+    source: MountSource<'_>,
+    content: &VolumeContent,
     place: &Path,
-    flags: &BTreeSet<MountFlag>,
+    flags: &BTreeSet<String>,
 ) -> Result<(), MountError> {
-    unbind(place, content)?;
+    unmount_content(place, content)?;
     if !place::is_empty(place)? {
         return Err(MountError::NotEmpty { path: place.to_owned() });
     }
@@ -139,75 +84,50 @@ pub fn put(
     if flags.is_empty() {
         return Ok(());
     }
-    // A bind mount takes no flags of its own at first. Those it came with must be repeated: in a
-    // user namespace the kernel refuses to drop them.
+    // A bind mount takes flags only when remounted. Its inherited flags must be repeated: in a user
+    // namespace the kernel refuses to drop them.
     let table = read_table(place)?;
     let came_with = table.top_at(place).map(|mount| mount.options.as_str()).unwrap_or_default();
-    let came_with = came_with.split(',').filter_map(MountFlag::from_name);
-    let all = came_with.chain(flags.iter().copied()).map(flag_bits);
-    let all = all.fold(MsFlags::MS_BIND | MsFlags::MS_REMOUNT, |all, flag| all | flag);
+    let is_wanted =
+        |name: &str| flags.contains(name) || came_with.split(',').any(|option| option == name);
+    let all = MOUNT_FLAGS.iter().filter(|(name, _)| is_wanted(name));
+    let all = all.fold(MsFlags::MS_BIND | MsFlags::MS_REMOUNT, |all, (_, flag)| all | *flag);
     mount(None::<&str>, place, None::<&str>, all, None::<&str>)
         .map_err(|errno| MountError::io("set the flags of", place, errno))
 }
 
-fn mount_at(source: Source<'_>, place: &Path) -> Result<(), Errno> {
+fn mount_at(source: MountSource<'_>, place: &Path) -> Result<(), Errno> {
     let none = None::<&str>;
     let (device, fs, readonly) = match source {
-        Source::Bind(source) => return mount(Some(source), place, none, MsFlags::MS_BIND, none),
-        Source::Device { device, fs, readonly } => (device, fs, readonly),
+        MountSource::Bind(source) => {
+            return mount(Some(source), place, none, MsFlags::MS_BIND, none);
+        }
+        MountSource::Device { device, fs, readonly } => (device, fs, readonly),
     };
     let flags = if readonly { MsFlags::MS_RDONLY } else { MsFlags::empty() };
     let data = match (fs, readonly) {
         (FsType::Ext4, false) => "",
         (FsType::Ext4, true) => "noload",
-        // A copy has the identity of its original, and both may be mounted.
+        // A cloned xfs has the UUID of its original, and both may be mounted.
         (FsType::Xfs, false) => "nouuid",
         (FsType::Xfs, true) => "nouuid,norecovery",
     };
     mount(Some(device), place, Some(fs.name()), flags, Some(data))
 }
 
-/// Unmounts the volume that has this content from `place`, however often it is mounted there.
-/// Nothing there is success.
-pub fn unbind(place: &Path, content: &Content) -> Result<(), MountError> {
+/// Unmounts all mounts of this content at `place`. Missing is success.
+pub fn unmount_content(place: &Path, content: &VolumeContent) -> Result<(), MountError> {
     loop {
-        match presence(place, content)? {
+        match find_presence(place, content)? {
             Presence::Absent => return Ok(()),
             Presence::Foreign => return Err(MountError::Foreign { path: place.to_owned() }),
             Presence::Volume => {}
         }
         match umount2(place, MntFlags::UMOUNT_NOFOLLOW) {
-            // Gone in between.
+            // Another process unmounted it meanwhile.
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
             Err(Errno::EBUSY) => return Err(MountError::Busy { path: place.to_owned() }),
             Err(errno) => return Err(MountError::io("unmount", place, errno)),
         }
-    }
-}
-
-/// Whether `place`, a path free of links, is a mount point. A kernel that does not tell of one path
-/// is asked for its table.
-fn is_mount_point(place: &Path) -> Result<bool, MountError> {
-    match identity::is_mount_point(place) {
-        Ok(Some(is_mount_point)) => Ok(is_mount_point),
-        Ok(None) => Ok(read_table(place)?.has(place)),
-        Err(error) => Err(MountError::io("look at", place, error)),
-    }
-}
-
-fn read_table(place: &Path) -> Result<MountTable, MountError> {
-    let unread = |error| MountError::io("look up", place, io::Error::other(error));
-    MountTable::read_blocking().map_err(unread)
-}
-
-fn flag_bits(flag: MountFlag) -> MsFlags {
-    match flag {
-        MountFlag::Ro => MsFlags::MS_RDONLY,
-        MountFlag::NoSuid => MsFlags::MS_NOSUID,
-        MountFlag::NoDev => MsFlags::MS_NODEV,
-        MountFlag::NoExec => MsFlags::MS_NOEXEC,
-        MountFlag::NoAtime => MsFlags::MS_NOATIME,
-        MountFlag::NoDirAtime => MsFlags::MS_NODIRATIME,
-        MountFlag::RelAtime => MsFlags::MS_RELATIME,
     }
 }

@@ -1,31 +1,31 @@
-//! Where mounts are made.
+//! Mount points.
 //!
-//! Owns: the form of paths, and the directories and files that are mounted upon. Promises: a place
-//! is free of links; only an empty one without a mount is removed. Never: mounts.
+//! Owns: the form of paths; creating and removing mount points. Promises: a resolved path has no
+//! symbolic links; only an empty mount point without a mount is removed. Never: mounts.
 
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{MountError, is_mount_point};
+use super::error::MountError;
+use super::table::is_mount_point;
 
-/// The longest path that the kernel takes.
+/// `PATH_MAX` of Linux without the final zero byte.
 const LONGEST_PATH_BYTES: usize = 4095;
 
-/// What is mounted upon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// A directory, for directories and file systems.
+pub enum MountPointKind {
+    /// For directories and file systems.
     Directory,
-    /// A file, for device nodes.
+    /// For device nodes.
     File,
 }
 
-/// The place that `path` names, free of links; `None` if its parent directory does not exist.
+/// Resolves `path` to a path without symbolic links. `None` if the parent directory is missing.
 ///
-/// The mount table knows only such paths. The place itself may be missing, but not be a link: a
-/// mount would go where it points.
-pub fn place(path: &str) -> Result<Option<PathBuf>, MountError> {
+/// The mount table has only such paths. The last name may be missing. It must not be a symbolic
+/// link: a mount would go to its destination.
+pub fn resolve_place(path: &str) -> Result<Option<PathBuf>, MountError> {
     let wrong = |wrong| MountError::Path { path: path.to_owned(), wrong };
     if path.len() > LONGEST_PATH_BYTES || path.contains('\0') {
         return Err(wrong("is not a path"));
@@ -50,25 +50,27 @@ pub fn place(path: &str) -> Result<Option<PathBuf>, MountError> {
     }
 }
 
-/// Makes the place, of this kind, unless it is there.
-pub fn make_place(place: &Path, kind: Kind) -> Result<(), MountError> {
+/// Creates the mount point, unless it exists.
+pub fn make_place(place: &Path, kind: MountPointKind) -> Result<(), MountError> {
     let made = match kind {
-        Kind::Directory => fs::create_dir(place),
-        Kind::File => OpenOptions::new().write(true).create_new(true).open(place).map(drop),
+        MountPointKind::Directory => fs::create_dir(place),
+        MountPointKind::File => {
+            OpenOptions::new().write(true).create_new(true).open(place).map(drop)
+        }
     };
     let wrong = match made {
         Ok(()) => return Ok(()),
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(MountError::io("make", place, error));
         }
-        Err(_) if place.is_dir() == (kind == Kind::Directory) => return Ok(()),
-        Err(_) if kind == Kind::Directory => "exists and is not a directory",
+        Err(_) if place.is_dir() == (kind == MountPointKind::Directory) => return Ok(()),
+        Err(_) if kind == MountPointKind::Directory => "exists and is not a directory",
         Err(_) => "exists and is not a file",
     };
     Err(MountError::Path { path: place.display().to_string(), wrong })
 }
 
-/// Removes the place, which has to be empty and have no mount. Missing is success.
+/// Removes the empty mount point. Missing is success.
 pub fn remove_place(place: &Path) -> Result<(), MountError> {
     if is_mount_point(place)? {
         return Err(MountError::Foreign { path: place.to_owned() });
@@ -87,7 +89,6 @@ pub fn remove_place(place: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Whether the directory has no entry, or the file no byte.
 pub(super) fn is_empty(place: &Path) -> Result<bool, MountError> {
     let failed = |error| MountError::io("look into", place, error);
     let meta = fs::metadata(place).map_err(failed)?;
@@ -113,7 +114,7 @@ mod tests {
         let root = fs::canonicalize(dir.path()).unwrap();
         fs::create_dir(root.join("real")).unwrap();
         symlink(root.join("real"), root.join("link")).unwrap();
-        let at = |path: &str| place(root.join(path).to_str().unwrap());
+        let at = |path: &str| resolve_place(root.join(path).to_str().unwrap());
 
         assert_eq!(at("link/target").unwrap(), Some(root.join("real/target")));
         assert_eq!(at("real/target/").unwrap(), Some(root.join("real/target")));
@@ -122,7 +123,7 @@ mod tests {
             assert!(at(path).unwrap_err().is_refusal(), "{path}");
         }
         for path in ["relative", "", "/", "/nul\0"] {
-            assert!(place(path).unwrap_err().is_refusal(), "{path:?}");
+            assert!(resolve_place(path).unwrap_err().is_refusal(), "{path:?}");
         }
     }
 
@@ -131,17 +132,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("target");
         remove_place(&place).unwrap();
-        make_place(&place, Kind::Directory).unwrap();
-        make_place(&place, Kind::Directory).unwrap();
+        make_place(&place, MountPointKind::Directory).unwrap();
+        make_place(&place, MountPointKind::Directory).unwrap();
         fs::write(place.join("file"), "kept").unwrap();
         assert!(matches!(remove_place(&place), Err(MountError::NotEmpty { .. })));
         fs::remove_file(place.join("file")).unwrap();
         remove_place(&place).unwrap();
         assert!(!place.exists());
 
-        make_place(&place, Kind::File).unwrap();
-        make_place(&place, Kind::File).unwrap();
-        assert!(make_place(&place, Kind::Directory).unwrap_err().is_refusal());
+        make_place(&place, MountPointKind::File).unwrap();
+        make_place(&place, MountPointKind::File).unwrap();
+        assert!(make_place(&place, MountPointKind::Directory).unwrap_err().is_refusal());
         fs::write(&place, "kept").unwrap();
         assert!(matches!(remove_place(&place), Err(MountError::NotEmpty { .. })));
         fs::write(&place, "").unwrap();

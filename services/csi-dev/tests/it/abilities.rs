@@ -63,7 +63,7 @@ async fn everything_is_on_until_it_is_switched_off() {
         ]
     );
     assert_eq!((all.expansion, all.controller.len()), (Some(Expansion::Online), 15));
-    assert_eq!(all.node.len(), 6);
+    assert_eq!(all.node.len(), 4);
     let info = world.n1.call(v1::GetPluginInfoRequest {}).await.unwrap();
     assert!(info.name == "dev.berth" && !info.vendor_version.is_empty(), "{info:?}");
     let info = world.n1.call(v1::NodeGetInfoRequest {}).await.unwrap();
@@ -86,7 +86,7 @@ async fn what_is_off_takes_its_calls_along() {
         "--without",
         "create,list,get,capacity,snapshot,expand,modify,condition,single-node-multi-writer",
         "--without",
-        "stats,expand-node,mount-group,online-expand",
+        "expand-node,mount-group,online-expand",
         "--no-attach",
         "--no-stage",
     ];
@@ -114,7 +114,6 @@ async fn what_is_off_takes_its_calls_along() {
     off::<v1::ControllerModifyVolumeRequest>(node).await;
     off::<v1::NodeStageVolumeRequest>(node).await;
     off::<v1::NodeUnstageVolumeRequest>(node).await;
-    off::<v1::NodeGetVolumeStatsRequest>(node).await;
     off::<v1::NodeExpandVolumeRequest>(node).await;
     // A service that the plugin does not have is not there at all.
     node.refused(v1::CreateVolumeGroupSnapshotRequest::default(), Code::Unimplemented).await;

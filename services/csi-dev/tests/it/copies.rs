@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use berth_csi::{Code, v1};
-use berth_csi_dev::backend::FsType;
+use berth_csi_dev::backing::FsType;
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
 use v1::volume_capability::MountVolume;
 use v1::volume_content_source::{SnapshotSource, Type, VolumeSource};

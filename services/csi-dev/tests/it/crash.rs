@@ -6,7 +6,7 @@ use std::path::Path;
 
 use berth_csi::{CallError, Code, Rpc};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::faults::{Fault, Planted, When};
+use berth_csi_dev::faults::{Fault, FaultMark, FaultSide};
 use berth_csi_dev::log::Entry;
 use berth_harness::wait;
 use nix::mount::{MntFlags, umount2};
@@ -19,13 +19,13 @@ use crate::world::{Node, TIMEOUT, World};
 async fn killed<T: std::fmt::Debug, F: Future<Output = Result<T, CallError>>>(
     node: &Node,
     rpc: Rpc,
-    when: When,
+    when: FaultSide,
     call: impl Fn() -> F,
 ) -> T {
     node.plant(Fault { when, ..delay(rpc) });
     let kill = async {
         begun(node, rpc).await;
-        if when == When::After {
+        if when == FaultSide::After {
             worked(node, rpc).await;
         }
         node.daemon.kill9();
@@ -44,7 +44,7 @@ async fn killed<T: std::fmt::Debug, F: Future<Output = Result<T, CallError>>>(
 async fn worked(node: &Node, rpc: Rpc) {
     let backend = node.backend();
     let look = async || {
-        let state = backend.volume("v").unwrap().unwrap().glance().unwrap();
+        let state = backend.volume("v").unwrap().unwrap().read_state().unwrap();
         let staged = state.staged_on("n1").map(|staged| staged.settled);
         let targets = state.on("n1").map(|on| on.published.values().any(|target| target.settled));
         let is_done = match rpc {
@@ -63,7 +63,7 @@ async fn worked(node: &Node, rpc: Rpc) {
 
 #[tokio::test]
 async fn every_call_survives_being_killed_before_and_after_its_work() {
-    for when in [When::Before, When::After] {
+    for when in [FaultSide::Before, FaultSide::After] {
         let Some(world) = World::start("killed", &[]).await else { return };
         world.provision("v");
         let node = &world.n1;
@@ -195,13 +195,14 @@ async fn planted_answers_are_given_as_often_as_told() {
     for _ in 0..2 {
         node.refused(request.clone(), Code::Unavailable).await;
     }
-    let attached = || world.backend().volume("v").unwrap().unwrap().glance().unwrap().attachments;
+    let attached =
+        || world.backend().volume("v").unwrap().unwrap().read_state().unwrap().attachments;
     assert!(attached().is_empty(), "nothing was done");
-    assert_eq!(node.last_end().fault, Some(Planted::Before));
-    node.plant(Fault { when: When::After, times: Some(1), ..fault });
+    assert_eq!(node.last_end().fault, Some(FaultMark::Before));
+    node.plant(Fault { when: FaultSide::After, times: Some(1), ..fault });
     node.refused(request.clone(), Code::Unavailable).await;
     assert!(attached().contains_key("n1"), "it was done");
-    assert_eq!(node.last_end().fault, Some(Planted::After));
+    assert_eq!(node.last_end().fault, Some(FaultMark::After));
     node.call(request).await.unwrap();
 }
 

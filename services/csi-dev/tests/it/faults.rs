@@ -1,16 +1,15 @@
 //! Faults of every kind, planted while the instance runs.
 
-use std::process::{Command, Output};
 use std::time::Duration;
 
 use berth_csi::{Code, Failure, Rpc, v1};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::faults::{Fault, Planted, When, Wrong};
+use berth_csi_dev::faults::{Fault, FaultMark, FaultSide, WrongAnswer};
 use berth_csi_dev::log::Entry;
 use berth_harness::wait;
 
 use crate::request::{attach, detach};
-use crate::world::{Node, TIMEOUT, World, binary};
+use crate::world::{Node, TIMEOUT, World};
 
 /// Long enough for an instance to begin a call, and to do it.
 const SHORT: Duration = Duration::from_millis(700);
@@ -27,7 +26,7 @@ async fn unanswered(node: &Node, request: v1::ControllerPublishVolumeRequest) {
 }
 
 fn is_attached(world: &World) -> bool {
-    let state = world.backend().volume("v").unwrap().unwrap().glance().unwrap();
+    let state = world.backend().volume("v").unwrap().unwrap().read_state().unwrap();
     state.attachments.contains_key("n1")
 }
 
@@ -53,7 +52,7 @@ async fn a_call_hangs_until_its_fault_is_taken_away() {
 
 #[tokio::test]
 async fn a_crash_before_or_after_the_work_leaves_a_beginning_without_an_end() {
-    for when in [When::Before, When::After] {
+    for when in [FaultSide::Before, FaultSide::After] {
         let Some(world) = World::start("crash", &[]).await else { return };
         world.provision("v");
         let node = &world.n1;
@@ -62,9 +61,9 @@ async fn a_crash_before_or_after_the_work_leaves_a_beginning_without_an_end() {
         node.call(request.clone()).await.unwrap_err();
         let last = node.entries().pop().unwrap();
         let is_begin =
-            |begin: &berth_csi_dev::log::Begin| begin.call.rpc == Rpc::ControllerPublishVolume;
+            |begin: &berth_csi_dev::log::CallBegin| begin.call.rpc == Rpc::ControllerPublishVolume;
         assert!(matches!(&last, Entry::Begin(begin) if is_begin(begin)), "{last:?}");
-        assert_eq!(is_attached(&world), when == When::After);
+        assert_eq!(is_attached(&world), when == FaultSide::After);
         node.plant_nothing();
         node.crash().await;
         node.call(request).await.unwrap();
@@ -84,7 +83,7 @@ async fn an_answer_is_lost_after_the_work() {
     unanswered(node, request.clone()).await;
     assert!(is_attached(&world));
     let end = node.last_end();
-    assert_eq!((end.code, end.fault), (Code::Ok, Some(Planted::Lost)));
+    assert_eq!((end.code, end.fault), (Code::Ok, Some(FaultMark::Lost)));
     // Its lane is free, and the same call brings the answer.
     node.call(request).await.unwrap();
     assert_eq!(world.findings(), []);
@@ -95,11 +94,11 @@ async fn answers_are_wrong_in_small_ways() {
     let Some(world) = World::start("wrong", &[]).await else { return };
     let node = &world.n1;
     let wrong = |wrong| Fault { wrong: Some(wrong), ..Fault::default() };
-    node.plant(wrong(Wrong::NoReady));
+    node.plant(wrong(WrongAnswer::NoReady));
     assert_eq!(node.call(v1::ProbeRequest {}).await.unwrap().ready, None);
-    assert_eq!(node.last_end().fault, Some(Planted::Wrong));
+    assert_eq!(node.last_end().fault, Some(FaultMark::Wrong));
 
-    node.plant(wrong(Wrong::UnknownEnum));
+    node.plant(wrong(WrongAnswer::UnknownEnum));
     let answer = node.call(v1::NodeGetCapabilitiesRequest {}).await.unwrap();
     let kinds = answer.capabilities.iter().filter_map(|one| one.r#type.as_ref());
     let unknown = |kind: &&v1::node_service_capability::Type| {
@@ -108,24 +107,20 @@ async fn answers_are_wrong_in_small_ways() {
     };
     assert_eq!(kinds.filter(unknown).count(), 1, "{answer:?}");
 
-    node.plant(wrong(Wrong::EmptyTopology));
+    node.plant(wrong(WrongAnswer::EmptyTopology));
     let info = node.call(v1::NodeGetInfoRequest {}).await.unwrap();
     assert_eq!(info.accessible_topology, Some(v1::Topology::default()));
 
-    node.plant(wrong(Wrong::UnknownError));
-    let message = node.refused(attach("no", "n1", SingleNodeWriter), Code::Unknown).await;
-    assert!(message.contains("does not exist"), "{message}");
-
-    node.plant(wrong(Wrong::NoTopology));
+    node.plant(wrong(WrongAnswer::NoTopology));
     let info = node.call(v1::NodeGetInfoRequest {}).await.unwrap();
     assert_eq!(info.accessible_topology, None);
-    node.plant(wrong(Wrong::NegativeLimit));
+    node.plant(wrong(WrongAnswer::NegativeLimit));
     let info = node.call(v1::NodeGetInfoRequest {}).await.unwrap();
     assert_eq!(info.max_volumes_per_node, -1);
-    node.plant(wrong(Wrong::OtherName));
+    node.plant(wrong(WrongAnswer::OtherName));
     let info = node.call(v1::GetPluginInfoRequest {}).await.unwrap();
     assert_eq!(info.name, "other.dev.berth");
-    node.plant(wrong(Wrong::NoCapabilities));
+    node.plant(wrong(WrongAnswer::NoCapabilities));
     let answer = node.call(v1::NodeGetCapabilitiesRequest {}).await.unwrap();
     assert_eq!(answer.capabilities, []);
 }
@@ -134,7 +129,7 @@ async fn answers_are_wrong_in_small_ways() {
 async fn lists_go_round_for_ever() {
     let Some(world) = World::start("round", &[]).await else { return };
     world.provision("v");
-    world.n1.plant(Fault { wrong: Some(Wrong::RepeatToken), ..Fault::default() });
+    world.n1.plant(Fault { wrong: Some(WrongAnswer::RepeatToken), ..Fault::default() });
     let mut token = String::new();
     for _ in 0..3 {
         let asked = v1::ListVolumesRequest { max_entries: 1, starting_token: token };
@@ -157,10 +152,10 @@ async fn lists_end_early_and_no_token_tells() {
         (page.entries.len(), page.next_token.is_empty())
     };
     assert_eq!([list(2).await, list(0).await], [(2, false), (3, true)]);
-    world.n1.plant(Fault { wrong: Some(Wrong::NoNextToken), ..Fault::default() });
+    world.n1.plant(Fault { wrong: Some(WrongAnswer::NoNextToken), ..Fault::default() });
     // A page that is not the last has no token, and a whole list lacks its second half.
     assert_eq!([list(2).await, list(0).await], [(2, true), (2, true)]);
-    assert_eq!(world.n1.last_end().fault, Some(Planted::Wrong));
+    assert_eq!(world.n1.last_end().fault, Some(FaultMark::Wrong));
     world.n1.plant_nothing();
     assert_eq!(list(2).await, (2, false));
 }
@@ -170,44 +165,8 @@ async fn lists_end_early_and_no_token_tells() {
 async fn an_error_with_much_text_keeps_its_code() {
     let Some(world) = World::start("chatter", &[]).await else { return };
     let node = &world.n1;
-    node.plant(Fault { wrong: Some(Wrong::Chatty), ..Fault::default() });
+    node.plant(Fault { wrong: Some(WrongAnswer::Chatty), ..Fault::default() });
     let message = node.refused(attach("no", "n1", SingleNodeWriter), Code::NotFound).await;
     assert!(message.contains("does not exist") && message.len() < 4096, "{}", message.len());
     assert!(!message.contains(char::is_control), "{message:?}");
-}
-
-/// `berth-csi-dev faults` for this instance.
-fn faults(node: &Node, args: &[&str]) -> Output {
-    let mut command = Command::new(binary());
-    command.arg("faults").arg("--control").arg(node.control()).args(args);
-    command.output().unwrap()
-}
-
-#[tokio::test]
-async fn faults_are_planted_and_shown_by_the_control_socket() {
-    let Some(world) = World::start("control", &[]).await else { return };
-    world.provision("v");
-    let node = &world.n1;
-    let set = r#"[{"rpc": "ControllerPublishVolume", "code": "ABORTED", "times": 1}]"#;
-    let output = faults(node, &["--set", set]);
-    assert!(output.status.success(), "{output:?}");
-    let request = attach("v", "n1", SingleNodeWriter);
-    node.refused(request.clone(), Code::Aborted).await;
-    node.call(request.clone()).await.unwrap();
-    let shown = String::from_utf8(faults(node, &[]).stdout).unwrap();
-    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!((shown[0]["used"].as_u64(), shown[0]["code"].as_str()), (Some(1), Some("ABORTED")));
-
-    let wrong = r#"[{"rpc": "Publish", "code": "OK"}, {"probability": 7}]"#;
-    let output = faults(node, &["--set", wrong]);
-    assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).unwrap();
-    for part in ["entry 1: rpc: unknown variant `Publish`", "entry 2: probability"] {
-        assert!(said.contains(part), "{part} in {said}");
-    }
-    assert!(faults(node, &["--set", "[]"]).status.success());
-    node.daemon.terminate().await;
-    assert!(!node.control().exists());
-    let said = String::from_utf8(faults(node, &[]).stderr).unwrap();
-    assert!(said.contains("start the driver with --control"), "{said}");
 }

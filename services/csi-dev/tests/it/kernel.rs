@@ -5,15 +5,15 @@ use std::process::Command;
 
 use berth_csi::Rpc;
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::faults::{Fault, Planted, Wrong};
-use berth_judge::Kind;
+use berth_csi_dev::faults::{Fault, FaultMark, WrongAnswer};
+use berth_judge::FindingKind;
 
 use crate::request::{Context, publish, stage, unpublish, unstage};
 use crate::world::{Node, World};
 
 /// From now on the driver answers calls of `rpc` with OK, and does nothing.
 fn does_nothing(node: &Node, rpc: Rpc) {
-    let wrong = Some(Wrong::NothingDone);
+    let wrong = Some(WrongAnswer::NothingDone);
     node.plant(Fault { rpc: Some(rpc), wrong, ..Fault::default() });
 }
 
@@ -22,7 +22,7 @@ impl World {
     #[track_caller]
     fn reports_falsely(&self, rules: &[&str]) {
         let findings = self.findings();
-        assert!(findings.iter().all(|one| one.kind == Kind::FalseReport), "{findings:?}");
+        assert!(findings.iter().all(|one| one.kind == FindingKind::FalseReport), "{findings:?}");
         let found: Vec<_> = findings.iter().map(|one| one.rule.name.as_str()).collect();
         assert_eq!(found, rules, "{findings:?}");
     }
@@ -48,7 +48,7 @@ async fn a_stage_and_a_publication_that_were_not_made() {
     does_nothing(node, Rpc::NodeStageVolume);
     let nothing = Context::new();
     node.call(stage("v", &node.staging("v"), SingleNodeWriter, &nothing)).await.unwrap();
-    assert_eq!(node.last_end().fault, Some(Planted::Wrong));
+    assert_eq!(node.last_end().fault, Some(FaultMark::Wrong));
     world.reports_falsely(&["not-mounted"]);
 
     node.plant_nothing();

@@ -5,11 +5,11 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use berth_csi::Code;
+use berth_csi_dev::backend::CallSlot;
 use berth_csi_dev::capability::AccessMode::{
     MultiNodeMultiWriter, SingleNodeReaderOnly, SingleNodeWriter,
 };
 use berth_csi_dev::log::Entry;
-use berth_csi_dev::rules::Scope;
 
 use crate::request::{Context, attach, detach, publish, stage, unpublish, unstage};
 use crate::world::World;
@@ -60,7 +60,9 @@ async fn what_one_node_wrote_the_next_one_reads() {
     assert_eq!(world.findings(), []);
     for node in [&world.n1, &world.n2] {
         let calls = node.entries().into_iter().filter_map(|entry| match entry {
-            Entry::End(end) if Scope::of(end.call.rpc).is_some() => Some(end.call.volume_id),
+            Entry::End(end) if CallSlot::of_call(end.call.rpc, &node.id).is_some() => {
+                Some(end.call.volume_id)
+            }
             _ => None,
         });
         let of: Vec<_> = calls.flatten().collect();
@@ -139,6 +141,8 @@ async fn a_shared_volume_is_used_on_both_nodes_at_once() {
         node.call(unstage("v", &node.staging("v"))).await.unwrap();
     }
     world.n1.call(detach("v", "")).await.unwrap();
-    assert!(world.backend().volume("v").unwrap().unwrap().glance().unwrap().attachments.is_empty());
+    assert!(
+        world.backend().volume("v").unwrap().unwrap().read_state().unwrap().attachments.is_empty()
+    );
     assert_eq!(world.findings(), []);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use berth_csi::v1;
-use berth_csi_dev::backend::FsType;
+use berth_csi_dev::backing::FsType;
 use berth_csi_dev::capability::AccessMode;
 use berth_harness::dirs::loops_beneath;
 use v1::volume_capability::{AccessType, BlockVolume, MountVolume};

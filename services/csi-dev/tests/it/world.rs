@@ -12,7 +12,7 @@ use berth_csi::{CallError, Client, Code, v1};
 use berth_csi_dev::backend::{Backend, Meta};
 use berth_csi_dev::capability::AccessMode;
 use berth_csi_dev::faults::{self, Fault};
-use berth_csi_dev::log::{End, Entry};
+use berth_csi_dev::log::{CallEnd, Entry};
 use berth_harness::dirs::{self, Dir};
 use berth_harness::process::{Daemon, Program};
 use berth_harness::{root, wait};
@@ -172,7 +172,7 @@ impl Node {
     }
 
     /// The end of the latest call that ended here.
-    pub fn last_end(&self) -> End {
+    pub fn last_end(&self) -> CallEnd {
         let ends = self.entries().into_iter().rev();
         let mut ends =
             ends.filter_map(|entry| if let Entry::End(end) = entry { Some(end) } else { None });
@@ -186,10 +186,6 @@ impl Node {
 
     pub fn socket(&self) -> PathBuf {
         self.dir.join("csi.sock")
-    }
-
-    pub fn control(&self) -> PathBuf {
-        self.dir.join("control.sock")
     }
 
     pub fn plant(&self, fault: Fault) {
@@ -222,8 +218,6 @@ pub fn program(world: &Path, dir: &Path, id: &str, flags: &[&str]) -> Program {
         .arg(dir.join("calls.log"))
         .arg("--faults")
         .arg(dir.join("faults.json"))
-        .arg("--control")
-        .arg(dir.join("control.sock"))
         .env("PATH", format!("{}:{}", world.join("bin").display(), env::var("PATH").unwrap()))
         .env("CSI_ENDPOINT", format!("unix://{}", dir.join("csi.sock").display()))
         .args(flags.iter().copied())

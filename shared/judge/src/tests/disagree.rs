@@ -1,10 +1,10 @@
 //! Where the driver and the judge do not agree.
 
 use super::log::*;
-use crate::Kind;
+use crate::FindingKind;
 use Came::{Noticed, Refused};
 
-fn kinds(log: &Log) -> Vec<(Kind, String)> {
+fn kinds(log: &Log) -> Vec<(FindingKind, String)> {
     log.findings().into_iter().map(|one| (one.kind, one.rule.name)).collect()
 }
 
@@ -12,16 +12,19 @@ fn kinds(log: &Log) -> Vec<(Kind, String)> {
 fn what_the_driver_should_have_refused_and_did() {
     let log = attached().ok("n2", ATTACH, on("n2"));
     let rule = || "exclusive-attach".to_owned();
-    assert_eq!(kinds(&log), [(Kind::Violation, rule()), (Kind::OnlyTheJudge, rule())]);
+    assert_eq!(
+        kinds(&log),
+        [(FindingKind::Violation, rule()), (FindingKind::OnlyTheJudge, rule())]
+    );
     // It refused for another reason, and may never have come to this rule.
     let log = attached().call("n2", ATTACH, on("n2"), Refused);
-    assert_eq!(kinds(&log), [(Kind::Violation, rule())]);
+    assert_eq!(kinds(&log), [(FindingKind::Violation, rule())]);
 }
 
 #[test]
 fn what_the_driver_refused_and_the_logs_do_not_show() {
     let log = staged().call("n1", PUBLISH, target("n1"), Noticed("second-writer"));
-    assert_eq!(kinds(&log), [(Kind::OnlyTheDriver, "second-writer".to_owned())]);
+    assert_eq!(kinds(&log), [(FindingKind::OnlyTheDriver, "second-writer".to_owned())]);
     assert!(log.findings()[0].to_string().contains("DISAGREEMENT"));
 }
 
@@ -29,7 +32,7 @@ fn what_the_driver_refused_and_the_logs_do_not_show() {
 fn a_rule_of_the_drivers_that_the_judge_does_not_have() {
     let log = staged().call("n1", PUBLISH, target("n1"), Noticed("brand-new"));
     let findings = log.findings();
-    assert_eq!((findings[0].kind, findings[0].rule.safety), (Kind::OnlyTheDriver, None));
+    assert_eq!((findings[0].kind, findings[0].rule.safety), (FindingKind::OnlyTheDriver, None));
 }
 
 #[test]
@@ -41,7 +44,7 @@ fn two_calls_at_once_are_agreed_on_whichever_of_them_was_refused() {
         .end(5, noticed)
         .end(6, Came::Ok);
     let rule = "overlapping-node-calls".to_owned();
-    assert_eq!(kinds(&log), [(Kind::Violation, rule)]);
+    assert_eq!(kinds(&log), [(FindingKind::Violation, rule)]);
     assert!(log.findings()[0].noticed);
 }
 
@@ -52,7 +55,10 @@ fn two_calls_at_once_that_were_both_done() {
         .ok("n1", STAGE, staging("n1"))
         .end(5, Came::Ok);
     let rule = || "overlapping-node-calls".to_owned();
-    assert_eq!(kinds(&log), [(Kind::Violation, rule()), (Kind::OnlyTheJudge, rule())]);
+    assert_eq!(
+        kinds(&log),
+        [(FindingKind::Violation, rule()), (FindingKind::OnlyTheJudge, rule())]
+    );
 }
 
 #[test]

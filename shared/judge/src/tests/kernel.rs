@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::log::*;
-use crate::Kind;
+use crate::FindingKind;
 use Came::{Failed, Killed, Lied, Lost, Refused};
 
 fn nothing(path: &str) -> Value {
@@ -32,7 +32,7 @@ fn block(args: Value) -> Value {
 
 #[track_caller]
 fn is_false(log: &Log, rule: &str) {
-    let expected = [(Kind::FalseReport, rule.to_owned())];
+    let expected = [(FindingKind::FalseReport, rule.to_owned())];
     let found: Vec<_> = log.broken().into_iter().map(|(kind, rule, _)| (kind, rule)).collect();
     assert_eq!(found, expected, "{}", log.text());
 }

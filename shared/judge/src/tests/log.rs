@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::{Finding, Kind, judge_files};
+use crate::{Finding, FindingKind, judge_files};
 
 pub const CREATE: &str = "CreateVolume";
 pub const DELETE: &str = "DeleteVolume";
@@ -119,7 +119,7 @@ impl Log {
         end["code"] = code.into();
         end["effect"] = effect.into();
         match came {
-            Came::Noticed(rule) => end["violation"] = json!({"rule": rule}),
+            Came::Noticed(rule) => end["violation"] = json!(rule),
             Came::Lied => end["fault"] = "after".into(),
             Came::Lost => end["fault"] = "lost".into(),
             _ => end["answer"] = answer(&end),
@@ -160,7 +160,7 @@ impl Log {
     }
 
     /// The rules found broken, each with the lines that prove it.
-    pub fn broken(&self) -> Vec<(Kind, String, Vec<usize>)> {
+    pub fn broken(&self) -> Vec<(FindingKind, String, Vec<usize>)> {
         let findings = self.findings().into_iter();
         findings.map(|one| (one.kind, one.rule.name, numbers(&one.proof))).collect()
     }
@@ -168,7 +168,7 @@ impl Log {
     /// That exactly this rule is found broken, and so proven.
     #[track_caller]
     pub fn proves(&self, rule: &str, proof: &[usize]) {
-        let expected = vec![(Kind::Violation, rule.to_owned(), proof.to_vec())];
+        let expected = vec![(FindingKind::Violation, rule.to_owned(), proof.to_vec())];
         assert_eq!(self.broken(), expected, "{}", self.text());
     }
 
@@ -193,7 +193,7 @@ pub fn judged(text: &str) -> Vec<Finding> {
     judge_files(&[path]).unwrap()
 }
 
-fn numbers(proof: &[crate::Line]) -> Vec<usize> {
+fn numbers(proof: &[crate::LogLine]) -> Vec<usize> {
     proof.iter().map(|line| line.number).collect()
 }
 

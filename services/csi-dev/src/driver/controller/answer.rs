@@ -1,4 +1,4 @@
-//! Volumes and snapshots as the protocol says them.
+//! Volumes and snapshots as CSI messages.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use prost_types::Timestamp;
 use v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
 use crate::ability::Ability;
-use crate::backend::{BackendError, Meta, SnapshotMeta, Source, Volume};
+use crate::backend::{BackendError, ContentSource, Meta, SnapshotMeta, Volume};
 use crate::driver::Driver;
 use crate::topology;
 
@@ -24,21 +24,21 @@ pub(super) fn volume(driver: &Driver, meta: &Meta) -> v1::Volume {
     }
 }
 
-fn content_source(source: &Source) -> v1::VolumeContentSource {
+fn content_source(source: &ContentSource) -> v1::VolumeContentSource {
     let kind = match source.clone() {
-        Source::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
-        Source::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
+        ContentSource::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
+        ContentSource::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
     };
     v1::VolumeContentSource { r#type: Some(kind) }
 }
 
-/// Where a volume is attached, and how it is, as far as this plugin tells.
+/// The nodes that a volume is attached to, and its condition, if the plugin reports them.
 pub(super) fn status(
     driver: &Driver,
     volume: &Volume,
 ) -> Result<(Vec<String>, Option<v1::VolumeCondition>), BackendError> {
     let nodes = if driver.has(Ability::PublishedNodes) {
-        volume.glance()?.attachments.into_keys().collect()
+        volume.read_state()?.attachments.into_keys().collect()
     } else {
         Vec::new()
     };
@@ -69,7 +69,7 @@ pub(crate) fn timestamp(time_us: u64) -> Timestamp {
     Timestamp { seconds: i64::try_from(time_us / 1_000_000).unwrap_or_default(), nanos }
 }
 
-/// Now, in microseconds since 1970.
+/// In microseconds since 1970.
 pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)

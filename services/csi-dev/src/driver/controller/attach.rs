@@ -1,8 +1,8 @@
-//! Attaching a volume to a node, and detaching it.
+//! Attaching and detaching a volume.
 //!
 //! Owns: `ControllerPublishVolume` and `ControllerUnpublishVolume`. Promises: an attachment is one
-//! record, made or removed in one step, so a killed call has done all or nothing. Never: touches
-//! the node itself.
+//! record, written atomically, so a killed call has done all or nothing. Never: touches the node
+//! itself.
 
 use berth_csi::Code;
 use berth_csi::v1::{
@@ -11,18 +11,18 @@ use berth_csi::v1::{
 };
 
 use crate::ability::Ability;
-use crate::backend::{Attachment, Backend, BackendError, Lane, Node};
+use crate::backend::{Attachment, Backend, BackendError, CallSlot, NodeRecord};
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{Fields, check_context};
+use crate::driver::request::{RequestFields, check_context};
 use crate::driver::{Driver, check_reach};
 use crate::rules;
 
-pub(super) fn publish(
+pub(in crate::driver) fn publish(
     driver: &Driver,
     request: &ControllerPublishVolumeRequest,
 ) -> Result<ControllerPublishVolumeResponse, Refusal> {
     let ControllerPublishVolumeRequest { volume_id, node_id, readonly, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.id("node_id", node_id);
     let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
@@ -37,7 +37,7 @@ pub(super) fn publish(
     let node = driver.backend.node(node_id)?.filter(|node| driver.is_home(Some(&node.node_id)));
     let node = node.ok_or_else(|| unknown_node(volume_id, node_id))?;
     check_reach(volume.meta(), node_id, &node.topology)?;
-    // Held until the attachment is noted, so that no two calls take the last place of a node.
+    // Held until the attachment is recorded, so that two calls cannot exceed the limit of a node.
     let _counting = if node.max_volumes > 0 { Some(driver.backend.lock()?) } else { None };
 
     let locked = volume.lock()?;
@@ -49,7 +49,7 @@ pub(super) fn publish(
         }
         return Err(incompatible(volume_id, node_id, attachment));
     }
-    rules::attach(&state, node_id, capability.mode, *readonly)
+    rules::check_attach(&state, node_id, capability.mode, *readonly)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
     check_limit(&driver.backend, &node, volume_id)?;
 
@@ -85,8 +85,8 @@ fn incompatible(volume_id: &str, node_id: &str, attachment: &Attachment) -> Refu
     Refusal::new(Code::AlreadyExists, message)
 }
 
-/// Refuses one attachment more than the node can have. The caller holds the backend's lock.
-fn check_limit(backend: &Backend, node: &Node, volume_id: &str) -> Result<(), Refusal> {
+/// Refuses an attachment beyond the limit of the node. The caller holds the backend's lock.
+fn check_limit(backend: &Backend, node: &NodeRecord, volume_id: &str) -> Result<(), Refusal> {
     if node.max_volumes <= 0 {
         return Ok(());
     }
@@ -105,41 +105,41 @@ fn check_limit(backend: &Backend, node: &Node, volume_id: &str) -> Result<(), Re
 fn count_attached(backend: &Backend, node_id: &str) -> Result<i64, BackendError> {
     let mut count = 0;
     for volume in backend.volumes()? {
-        count += i64::from(volume.glance()?.attachments.contains_key(node_id));
+        count += i64::from(volume.read_state()?.attachments.contains_key(node_id));
     }
     Ok(count)
 }
 
-pub(super) fn unpublish(
+pub(in crate::driver) fn unpublish(
     driver: &Driver,
     request: &ControllerUnpublishVolumeRequest,
 ) -> Result<ControllerUnpublishVolumeResponse, Refusal> {
     let ControllerUnpublishVolumeRequest { volume_id, node_id, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.optional_id("node_id", node_id);
     fields.check(Some(()))?;
 
-    // The backend knows every attachment: one of a volume that it does not have cannot exist.
+    // Attachments are records of a volume, so an unknown volume has none.
     let Some(volume) = driver.backend.volume(volume_id)? else {
         return Ok(ControllerUnpublishVolumeResponse {});
     };
     driver.check_home(volume_id, volume.meta().node.as_deref())?;
     let locked = volume.lock()?;
     let mut state = locked.state()?;
-    // No node means all nodes.
+    // An empty node id means all nodes (CSI).
     let mut nodes: Vec<String> = state.attachments.keys().cloned().collect();
     if !node_id.is_empty() {
         nodes.retain(|attached| attached == node_id);
     }
     for node in &nodes {
-        // A fenced node's calls reach nothing, however long they run.
+        // Calls on a fenced node do not reach the storage.
         let running = if driver.backend.is_fenced(node)? {
             None
         } else {
-            locked.running(&Lane::Node(node.clone()))?
+            locked.running(&CallSlot::Node(node.clone()))?
         };
-        rules::detach(&state, node, running)
+        rules::check_detach(&state, node, running.as_ref())
             .map_err(|broken| Refusal::violation(volume_id, broken))?;
     }
     if !nodes.is_empty() {

@@ -1,32 +1,33 @@
-//! How much room there is.
+//! The capacity of the pool.
 //!
-//! Owns: `GetCapacity`, and counting what volumes and snapshots take. Promises: with a pool, all of
-//! them together never exceed it. Never: counts what is really written: sizes are promises.
+//! Owns: `GetCapacity`, and the sum of all sizes. Promises: volumes and snapshots together never
+//! exceed the pool. Never: measures what is really written.
 
 use berth_csi::Code;
 use berth_csi::v1::{GetCapacityRequest, GetCapacityResponse};
 
-use super::parameters::Parameters;
-use super::{create, size};
+use super::kind::{choose_kind, read_capabilities};
+use super::parameters::VolumeParameters;
 use crate::backend::{Meta, Snapshot, Volume};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
+use crate::driver::size;
 use crate::lock::Lock;
 use crate::topology;
 
-pub(super) fn get(
+pub(in crate::driver) fn get(
     driver: &Driver,
     request: &GetCapacityRequest,
 ) -> Result<GetCapacityResponse, Refusal> {
-    let mut fields = Fields::default();
-    let capabilities = create::read_capabilities(&mut fields, &request.volume_capabilities);
+    let mut fields = RequestFields::default();
+    let capabilities = read_capabilities(&mut fields, &request.volume_capabilities);
     let mut faults = Vec::new();
-    let parameters = Parameters::read(&request.parameters, &mut faults);
+    let parameters = VolumeParameters::read(&request.parameters, &mut faults);
     fields.faults(faults);
     fields.check(Some(()))?;
 
-    let (backing, fs) = create::kind(&parameters, &capabilities, None);
+    let (backing, fs) = choose_kind(&parameters, &capabilities, None);
     let meta = Meta { backing, fs, ..Meta::default() };
     let possible = capabilities.iter().all(|capability| driver.unfit(&meta, capability).is_empty());
     let reachable = match &request.accessible_topology {
@@ -44,8 +45,8 @@ pub(super) fn get(
     })
 }
 
-/// Refuses `bytes` more than there is room for. The lock that it returns keeps the room until the
-/// bytes are noted.
+/// Refuses if less than `bytes` are available. The returned lock reserves them until they are
+/// recorded.
 pub(crate) fn reserve(driver: &Driver, bytes: i64) -> Result<Option<Lock>, Refusal> {
     if driver.profile.pool_bytes.is_none() {
         return Ok(None);

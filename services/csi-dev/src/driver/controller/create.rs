@@ -1,56 +1,57 @@
-//! Making a volume, and deleting it.
+//! Creating and deleting a volume.
 //!
-//! Owns: `CreateVolume` and `DeleteVolume`. Promises: the id comes from the name, so a repetition
-//! finds what a killed call made; a volume exists once all of it is there, and no longer once any
-//! of it goes. Never: deletes a volume that is in use anywhere.
+//! Owns: `CreateVolume` and `DeleteVolume`. Promises: the id is made from the name, so a repeated
+//! call finds what a killed call made. A volume exists only while it is complete. Never: deletes a
+//! volume that is in use anywhere.
 
 use berth_csi::Code;
 use berth_csi::v1::volume_content_source::Type;
 use berth_csi::v1::{
     CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
-    VolumeCapability,
 };
 
-use super::origin::Found;
-use super::parameters::{Parameters, wrong_mutable};
-use super::{answer, capacity, origin, size};
+use super::kind::{choose_kind, read_capabilities};
+use super::origin::CopySource;
+use super::parameters::{VolumeParameters, wrong_mutable};
+use super::{answer, capacity, origin};
 use crate::ability::Ability;
-use crate::backend::{Asked, Backing, FsType, Lane, Locked, Meta, Source};
+use crate::backend::{CallSlot, ContentSource, CreationRequest, LockedVolume, Meta};
 use crate::capability::Capability;
 use crate::driver::node::device;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
+use crate::driver::size;
 use crate::driver::{Driver, handle};
 use crate::topology::{self, Segments};
 
-pub(super) fn create(
+pub(in crate::driver) fn create(
     driver: &Driver,
     request: &CreateVolumeRequest,
 ) -> Result<CreateVolumeResponse, Refusal> {
     let (parameters, capabilities) = read(driver, request)?;
     let source = request.volume_content_source.as_ref().and_then(|source| source.r#type.as_ref());
     let source = source.map(|source| match source.clone() {
-        Type::Snapshot(source) => Source::Snapshot(source.snapshot_id),
-        Type::Volume(source) => Source::Volume(source.volume_id),
+        Type::Snapshot(source) => ContentSource::Snapshot(source.snapshot_id),
+        Type::Volume(source) => ContentSource::Volume(source.volume_id),
     });
-    let asked = Asked {
+    let asked = CreationRequest {
         name: request.name.clone(),
         parameters: request.parameters.clone(),
         mutable_parameters: request.mutable_parameters.clone(),
         source,
     };
     let node = driver.profile.bound.then(|| driver.node_id().to_owned());
-    let volume_id = handle::of("vol", node.as_deref(), &request.name);
+    let volume_id = handle::make_id("vol", node.as_deref(), &request.name);
     if let Some(volume) = driver.backend.volume(&volume_id)? {
         return repeated(driver, volume.meta(), &asked, request, &capabilities);
     }
 
     let origin = asked.source.as_ref().map(|source| origin::find(driver, source)).transpose()?;
-    let (backing, fs) = kind(&parameters, &capabilities, origin.as_ref());
-    let least = origin.as_ref().map_or(0, Found::size_bytes).max(size::smallest(backing, fs));
+    let (backing, fs) = choose_kind(&parameters, &capabilities, origin.as_ref());
+    let least = origin.as_ref().map_or(0, CopySource::size_bytes).max(size::smallest(backing, fs));
     let meta = Meta {
         volume_id,
-        capacity_bytes: size::chosen(request.capacity_range.as_ref(), backing, least)?,
+        capacity_bytes: size::choose(request.capacity_range.as_ref(), backing, least)?,
         volume_context: parameters.context,
         backing,
         fs,
@@ -61,21 +62,21 @@ pub(super) fn create(
     };
     check_kind(driver, &meta, &capabilities, origin.as_ref())?;
     let _reserved = capacity::reserve(driver, meta.capacity_bytes)?;
-    let _kept = origin.as_ref().map(Found::keep).transpose()?;
-    let origin = origin.as_ref().map(Found::origin);
+    let _kept = origin.as_ref().map(CopySource::keep).transpose()?;
+    let origin = origin.as_ref().map(CopySource::dir);
     match driver.backend.make_volume(&meta, origin)? {
-        // Another call with this name was faster.
+        // A concurrent call with this name was faster.
         Some(existing) => repeated(driver, &existing, &asked, request, &capabilities),
         None => Ok(CreateVolumeResponse { volume: Some(answer::volume(driver, &meta)) }),
     }
 }
 
-/// Everything of the request that can be read without looking at anything.
+/// Checks what can be checked by the request alone.
 fn read(
     driver: &Driver,
     request: &CreateVolumeRequest,
-) -> Result<(Parameters, Vec<Capability>), Refusal> {
-    let mut fields = Fields::default();
+) -> Result<(VolumeParameters, Vec<Capability>), Refusal> {
+    let mut fields = RequestFields::default();
     fields.required("name", &request.name);
     if request.name.chars().any(char::is_control) {
         fields.faults(["name has control characters".to_owned()]);
@@ -83,7 +84,7 @@ fn read(
     fields.required_list("volume_capabilities", &request.volume_capabilities);
     let capabilities = read_capabilities(&mut fields, &request.volume_capabilities);
     let mut faults = Vec::new();
-    let parameters = Parameters::read(&request.parameters, &mut faults);
+    let parameters = VolumeParameters::read(&request.parameters, &mut faults);
     faults.extend(wrong_mutable(&request.mutable_parameters));
     let source = request.volume_content_source.as_ref();
     let kind = source.and_then(|source| source.r#type.as_ref());
@@ -107,48 +108,14 @@ fn read(
     fields.check(Some((parameters, capabilities)))
 }
 
-/// Reads a list of capabilities; what is wrong is added to `fields`.
-pub(super) fn read_capabilities(
-    fields: &mut Fields,
-    given: &[VolumeCapability],
-) -> Vec<Capability> {
-    let mut read = Vec::new();
-    for (index, capability) in given.iter().enumerate() {
-        let name = format!("volume_capabilities[{index}]");
-        read.extend(fields.capability(&name, Some(capability)));
-    }
-    read
-}
-
-/// What holds a volume of these capabilities, and the file system on it: what is asked for, what
-/// its origin has, or else what the capabilities need.
-pub(super) fn kind(
-    parameters: &Parameters,
-    capabilities: &[Capability],
-    origin: Option<&Found>,
-) -> (Backing, Option<FsType>) {
-    let asked = parameters.fs.or_else(|| capabilities.iter().find_map(|asked| asked.fs));
-    let needs_image = asked.is_some() || capabilities.iter().any(|asked| asked.block);
-    let usual = if needs_image { Backing::Image } else { Backing::Directory };
-    let backing = parameters.backing.or(origin.map(Found::backing)).unwrap_or(usual);
-    if backing == Backing::Directory {
-        return (backing, None);
-    }
-    if let Some(origin) = origin {
-        return (backing, origin.fs());
-    }
-    let is_mounted = capabilities.is_empty() || capabilities.iter().any(|asked| !asked.block);
-    (backing, is_mounted.then(|| asked.unwrap_or(FsType::Ext4)))
-}
-
-/// Refuses what this kind of volume, or its origin, cannot do.
+/// Refuses capabilities that this kind of volume, or its source, does not have.
 fn check_kind(
     driver: &Driver,
     meta: &Meta,
     capabilities: &[Capability],
-    origin: Option<&Found>,
+    origin: Option<&CopySource>,
 ) -> Result<(), Refusal> {
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     for (index, capability) in capabilities.iter().enumerate() {
         let faults = driver.unfit(meta, capability).into_iter();
         fields.faults(faults.map(|fault| format!("volume_capabilities[{index}].{fault}")));
@@ -161,11 +128,11 @@ fn check_kind(
     fields.check(Some(()))
 }
 
-/// Where the volume is to be reached from.
+/// The topology of the new volume.
 fn place(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Refusal> {
     let Some(asked) = &request.accessibility_requirements else { return Ok(Segments::new()) };
     if driver.profile.bound {
-        return Ok(driver.profile.topology.clone());
+        return Ok(driver.profile.topology());
     }
     let nodes: Vec<_> = driver.backend.nodes()?.into_iter().map(|node| node.topology).collect();
     let areas = topology::areas(asked);
@@ -175,11 +142,11 @@ fn place(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Ref
     })
 }
 
-/// The answer to a call with a name that is taken.
+/// The answer if the name is taken: the volume, if it was created by the same request.
 fn repeated(
     driver: &Driver,
     meta: &Meta,
-    asked: &Asked,
+    asked: &CreationRequest,
     request: &CreateVolumeRequest,
     capabilities: &[Capability],
 ) -> Result<CreateVolumeResponse, Refusal> {
@@ -220,12 +187,12 @@ fn repeated(
     Err(Refusal::new(Code::AlreadyExists, message))
 }
 
-pub(super) fn delete(
+pub(in crate::driver) fn delete(
     driver: &Driver,
     request: &DeleteVolumeRequest,
 ) -> Result<DeleteVolumeResponse, Refusal> {
     let volume_id = &request.volume_id;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.check(Some(()))?;
 
@@ -245,19 +212,19 @@ pub(super) fn delete(
         );
         return Err(Refusal::new(Code::FailedPrecondition, message));
     }
-    // Of a stage that was killed and never called for again.
+    // A killed stage may have left a device.
     device::release(&volume, &state, &[])?;
     locked.remove().map_err(Refusal::from).map_err(Refusal::midway)?;
     Ok(DeleteVolumeResponse {})
 }
 
-/// The nodes where the volume is or may be in use.
-fn users(driver: &Driver, locked: &Locked<'_>) -> Result<Vec<String>, Refusal> {
+/// The nodes that use the volume, or have a call about it in flight.
+fn users(driver: &Driver, locked: &LockedVolume<'_>) -> Result<Vec<String>, Refusal> {
     let state = locked.state()?;
     let mut users: Vec<String> =
         state.attachments.into_keys().chain(state.nodes.into_keys()).collect();
     for node in driver.backend.nodes()? {
-        if locked.running(&Lane::Node(node.node_id.clone()))?.is_some() {
+        if locked.running(&CallSlot::Node(node.node_id.clone()))?.is_some() {
             users.push(node.node_id);
         }
     }

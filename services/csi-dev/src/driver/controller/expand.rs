@@ -1,24 +1,25 @@
-//! Making a volume larger.
+//! Expanding a volume.
 //!
-//! Owns: `ControllerExpandVolume`. Promises: an image grows before its size is noted, so a killed
-//! call is repeated without harm. Never: makes anything smaller, or touches a node.
+//! Owns: `ControllerExpandVolume`. Promises: an image grows before its size is recorded, so a
+//! killed call can be repeated. Never: shrinks anything, or touches a node.
 
 use berth_csi::Code;
 use berth_csi::v1::{ControllerExpandVolumeRequest, ControllerExpandVolumeResponse};
 
-use super::{capacity, size};
+use super::capacity;
 use crate::ability::Ability;
-use crate::backend::Backing;
+use crate::backing::Backing;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
+use crate::driver::size;
 use crate::driver::{Driver, unknown};
 
-pub(super) fn expand(
+pub(in crate::driver) fn expand(
     driver: &Driver,
     request: &ControllerExpandVolumeRequest,
 ) -> Result<ControllerExpandVolumeResponse, Refusal> {
     let ControllerExpandVolumeRequest { volume_id, capacity_range, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     if capacity_range.is_none() {
         fields.required("capacity_range", "");
@@ -32,7 +33,7 @@ pub(super) fn expand(
     if let Some(capability) = &capability {
         driver.check_fit(Code::InvalidArgument, volume.meta(), capability)?;
     }
-    let wanted = size::grown(volume.meta(), capacity_range.as_ref())?;
+    let wanted = size::choose_grown(volume.meta(), capacity_range.as_ref())?;
     let more = (wanted - volume.meta().capacity_bytes).max(0);
     let _reserved = capacity::reserve(driver, more)?;
 

@@ -1,7 +1,7 @@
-//! Which volumes there are.
+//! Listing volumes.
 //!
-//! Owns: `ListVolumes` and `ControllerGetVolume`. Promises: ordered by id, a page at a time.
-//! Never: changes anything.
+//! Owns: `ListVolumes` and `ControllerGetVolume`. Promises: ordered by id, in pages. Never: changes
+//! anything.
 
 use berth_csi::v1::controller_get_volume_response::VolumeStatus as OneStatus;
 use berth_csi::v1::list_volumes_response::{Entry, VolumeStatus};
@@ -14,9 +14,9 @@ use super::{answer, page};
 use crate::backend::Volume;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 
-pub(super) fn list(
+pub(in crate::driver) fn list(
     driver: &Driver,
     request: &ListVolumesRequest,
 ) -> Result<ListVolumesResponse, Refusal> {
@@ -38,11 +38,11 @@ fn id(volume: &Volume) -> &str {
     &volume.meta().volume_id
 }
 
-pub(super) fn get(
+pub(in crate::driver) fn get(
     driver: &Driver,
     request: &ControllerGetVolumeRequest,
 ) -> Result<ControllerGetVolumeResponse, Refusal> {
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", &request.volume_id);
     fields.check(Some(()))?;
 

@@ -1,21 +1,21 @@
-//! Changing what can be changed of a volume.
+//! Modifying a volume.
 //!
-//! Owns: `ControllerModifyVolume`. Promises: all of the request or nothing, in one step. Never:
-//! changes a parameter that is not named.
+//! Owns: `ControllerModifyVolume`. Promises: changes all named parameters at once or none. Never:
+//! changes a parameter that the request does not name.
 
 use berth_csi::v1::{ControllerModifyVolumeRequest, ControllerModifyVolumeResponse};
 
 use super::parameters::wrong_mutable;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 use crate::driver::{Driver, unknown};
 
-pub(super) fn modify(
+pub(in crate::driver) fn modify(
     driver: &Driver,
     request: &ControllerModifyVolumeRequest,
 ) -> Result<ControllerModifyVolumeResponse, Refusal> {
     let ControllerModifyVolumeRequest { volume_id, mutable_parameters, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     if mutable_parameters.is_empty() {
         fields.required("mutable_parameters", "");
@@ -23,7 +23,7 @@ pub(super) fn modify(
     fields.check(Some(()))?;
 
     let volume = driver.volume(volume_id)?;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.faults(wrong_mutable(mutable_parameters));
     fields.check(Some(()))?;
 

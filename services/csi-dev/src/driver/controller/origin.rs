@@ -1,24 +1,25 @@
-//! What a new volume's content is made from.
+//! The source that a new volume is copied from.
+
+use std::path::Path;
 
 use berth_csi::Code;
 
 use super::answer;
-use crate::backend::{BackendError, Backing, FsType, Origin, Snapshot, Source, Volume};
+use crate::backend::{BackendError, ContentSource, Snapshot, Volume};
+use crate::backing::{Backing, FsType};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::lock::Lock;
 
-/// The source of a volume, found.
-pub(super) enum Found {
+pub(super) enum CopySource {
     Volume(Volume),
     Snapshot(Snapshot),
 }
 
-/// Finds it, or says `NOT_FOUND`.
-pub(super) fn find(driver: &Driver, source: &Source) -> Result<Found, Refusal> {
+pub(super) fn find(driver: &Driver, source: &ContentSource) -> Result<CopySource, Refusal> {
     let id = match source {
-        Source::Volume(id) => return Ok(Found::Volume(driver.volume(id)?)),
-        Source::Snapshot(id) => id,
+        ContentSource::Volume(id) => return Ok(CopySource::Volume(driver.volume(id)?)),
+        ContentSource::Snapshot(id) => id,
     };
     let snapshot = driver.backend.snapshot(id)?;
     let snapshot = snapshot.filter(|snapshot| driver.is_home(snapshot.meta().node.as_deref()));
@@ -30,10 +31,10 @@ pub(super) fn find(driver: &Driver, source: &Source) -> Result<Found, Refusal> {
         let message = format!("snapshot {id:?} is not ready_to_use yet; try again later");
         return Err(Refusal::new(Code::FailedPrecondition, message));
     }
-    Ok(Found::Snapshot(snapshot))
+    Ok(CopySource::Snapshot(snapshot))
 }
 
-impl Found {
+impl CopySource {
     pub fn backing(&self) -> Backing {
         match self {
             Self::Volume(volume) => volume.meta().backing,
@@ -55,7 +56,7 @@ impl Found {
         }
     }
 
-    /// Keeps it from being changed or removed while it is copied.
+    /// Prevents changes and removal while it is copied.
     pub fn keep(&self) -> Result<Lock, BackendError> {
         match self {
             Self::Volume(volume) => volume.keep(),
@@ -63,10 +64,10 @@ impl Found {
         }
     }
 
-    pub fn origin(&self) -> Origin<'_> {
+    pub fn dir(&self) -> &Path {
         match self {
-            Self::Volume(volume) => Origin::Volume(volume),
-            Self::Snapshot(snapshot) => Origin::Snapshot(snapshot),
+            Self::Volume(volume) => volume.dir(),
+            Self::Snapshot(snapshot) => snapshot.dir(),
         }
     }
 }

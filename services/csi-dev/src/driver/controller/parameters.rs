@@ -1,40 +1,32 @@
-//! What a CO may say beyond the protocol's own fields.
+//! Parameters of this driver.
 //!
-//! Owns: the keys of `parameters` and `mutable_parameters`, and their values. Promises: what is not
-//! known is named, never passed over. Never: acts on one.
+//! Owns: keys and values of `parameters` and `mutable_parameters`. Promises: an unknown key is
+//! reported. Never: acts on one.
 //!
-//! ```text
-//! CreateVolume    backing        directory or image; without it, what the capabilities need
-//!                 fs-type        ext4 or xfs, where a capability names none
-//!                 context/<key>  a value of the volume's context
-//! CreateSnapshot  ready-after-ms how long the snapshot takes to become ready
-//! mutable         tier           gold, silver or bronze
-//!                 iops           1 to 1000000
-//! ```
-//! Keys of Kubernetes' own (`csi.storage.k8s.io/`) are passed over.
+//! Kubernetes' own keys (`csi.storage.k8s.io/`) are ignored.
 
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 
-use crate::backend::{Backing, FsType};
+use crate::backing::{Backing, FsType};
 
 const OF_KUBERNETES: &str = "csi.storage.k8s.io/";
 const TIERS: [&str; 3] = ["gold", "silver", "bronze"];
 const MOST_IOPS: u32 = 1_000_000;
-/// A minute: long enough for any test.
+/// A minute: more than a test waits.
 const LONGEST_MS: u64 = 60_000;
 
-/// What `parameters` of `CreateVolume` say.
+/// The `parameters` of `CreateVolume`.
 #[derive(Debug, Default)]
-pub(super) struct Parameters {
+pub(super) struct VolumeParameters {
     pub backing: Option<Backing>,
     pub fs: Option<FsType>,
     pub context: BTreeMap<String, String>,
 }
 
-impl Parameters {
-    /// Reads them; what is wrong is added to `faults`.
+impl VolumeParameters {
+    /// Faults are added to `faults`.
     pub fn read(given: &BTreeMap<String, String>, faults: &mut Vec<String>) -> Self {
         let mut read = Self::default();
         for (key, value) in given {
@@ -83,7 +75,7 @@ pub(super) fn wrong_mutable(given: &BTreeMap<String, String>) -> Vec<String> {
     told.collect()
 }
 
-/// What `parameters` of `CreateSnapshot` say: how long it takes to become ready, in milliseconds.
+/// The only parameter of `CreateSnapshot`: how long it takes to become ready, in milliseconds.
 pub(crate) fn ready_after_ms(given: &BTreeMap<String, String>, faults: &mut Vec<String>) -> u64 {
     let mut ready_after_ms = 0;
     for (key, value) in given.iter().filter(|(key, _)| !key.starts_with(OF_KUBERNETES)) {
@@ -108,15 +100,15 @@ mod tests {
     fn what_is_not_known_is_named() {
         let mut faults = Vec::new();
         let given = [("backing", "image"), ("fs-type", "xfs"), ("context/pool", "fast")];
-        let read = Parameters::read(&map(&given), &mut faults);
+        let read = VolumeParameters::read(&map(&given), &mut faults);
         assert_eq!((read.backing, read.fs), (Some(Backing::Image), Some(FsType::Xfs)));
         assert_eq!(read.context, map(&[("pool", "fast")]));
         let kubernetes = map(&[("csi.storage.k8s.io/pvc/name", "x")]);
-        Parameters::read(&kubernetes, &mut faults);
+        VolumeParameters::read(&kubernetes, &mut faults);
         assert_eq!(faults, [""; 0]);
 
         let given = map(&[("backing", "tape"), ("fs-type", "fat"), ("context/", ""), ("x", "y")]);
-        Parameters::read(&given, &mut faults);
+        VolumeParameters::read(&given, &mut faults);
         assert_eq!(faults.len(), 4, "{faults:?}");
     }
 

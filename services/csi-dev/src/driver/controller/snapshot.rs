@@ -1,7 +1,7 @@
-//! Taking a snapshot, and deleting it.
+//! Creating and deleting a snapshot.
 //!
-//! Owns: `CreateSnapshot` and `DeleteSnapshot`. Promises: what was written before the call is in
-//! the snapshot; its id comes from its name, so a repetition finds what a killed call made. Never:
+//! Owns: `CreateSnapshot` and `DeleteSnapshot`. Promises: a snapshot has everything written before
+//! the call. The id is made from the name, so a repeated call finds what a killed call made. Never:
 //! deletes a single member of a group.
 
 use std::collections::BTreeMap;
@@ -15,22 +15,22 @@ use super::parameters::ready_after_ms;
 use super::{answer, capacity};
 use crate::backend::{SnapshotMeta, Volume};
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 use crate::driver::{Driver, handle};
 
-pub(super) fn create(
+pub(in crate::driver) fn create(
     driver: &Driver,
     request: &CreateSnapshotRequest,
 ) -> Result<CreateSnapshotResponse, Refusal> {
     let CreateSnapshotRequest { source_volume_id: source, name, parameters, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("source_volume_id", source);
     fields.required("name", name);
     let ready_after_ms = read_parameters(&mut fields, parameters);
     fields.check(Some(()))?;
 
     let node = driver.profile.bound.then(|| driver.node_id());
-    let snapshot_id = handle::of("snap", node, name);
+    let snapshot_id = handle::make_id("snap", node, name);
     if let Some(snapshot) = driver.backend.snapshot(&snapshot_id)? {
         return repeated(snapshot.meta(), source);
     }
@@ -39,21 +39,21 @@ pub(super) fn create(
     let _reserved = capacity::reserve(driver, meta.size_bytes)?;
     let _kept = volume.keep()?;
     match driver.backend.take_snapshot(&volume, &meta)? {
-        // Another call with this name was faster.
+        // A concurrent call with this name was faster.
         Some(existing) => repeated(&existing, source),
         None => Ok(CreateSnapshotResponse { snapshot: Some(answer::snapshot(&meta)) }),
     }
 }
 
-/// Reads the parameters of a snapshot or group: how long it takes to become ready.
-pub(crate) fn read_parameters(fields: &mut Fields, given: &BTreeMap<String, String>) -> u64 {
+/// Reads how long a snapshot takes to become ready, in milliseconds.
+pub(crate) fn read_parameters(fields: &mut RequestFields, given: &BTreeMap<String, String>) -> u64 {
     let mut faults = Vec::new();
     let ready_after_ms = ready_after_ms(given, &mut faults);
     fields.faults(faults);
     ready_after_ms
 }
 
-/// What a snapshot of the volume, taken now, is.
+/// The record of a snapshot taken now.
 pub(crate) fn describe(
     volume: &Volume,
     snapshot_id: String,
@@ -75,7 +75,7 @@ pub(crate) fn describe(
     }
 }
 
-/// The answer to a call with a name that is taken.
+/// The answer if the name is taken.
 fn repeated(meta: &SnapshotMeta, source: &str) -> Result<CreateSnapshotResponse, Refusal> {
     if meta.source_volume_id == *source && meta.group_id.is_none() {
         return Ok(CreateSnapshotResponse { snapshot: Some(answer::snapshot(meta)) });
@@ -87,12 +87,12 @@ fn repeated(meta: &SnapshotMeta, source: &str) -> Result<CreateSnapshotResponse,
     Err(Refusal::new(Code::AlreadyExists, message))
 }
 
-pub(super) fn delete(
+pub(in crate::driver) fn delete(
     driver: &Driver,
     request: &DeleteSnapshotRequest,
 ) -> Result<DeleteSnapshotResponse, Refusal> {
     let snapshot_id = &request.snapshot_id;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("snapshot_id", snapshot_id);
     fields.check(Some(()))?;
 

@@ -1,7 +1,7 @@
-//! Which snapshots there are.
+//! Listing snapshots.
 //!
-//! Owns: `ListSnapshots` and `GetSnapshot`. Promises: ordered by id, a page at a time; a member of
-//! a group is there once its whole group is. Never: changes anything.
+//! Owns: `ListSnapshots` and `GetSnapshot`. Promises: ordered by id, in pages; members of an
+//! incomplete group are hidden. Never: changes anything.
 
 use berth_csi::Code;
 use berth_csi::v1::list_snapshots_response::Entry;
@@ -13,9 +13,9 @@ use super::{answer, page};
 use crate::backend::{Snapshot, SnapshotMeta};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
 
-pub(super) fn list(
+pub(in crate::driver) fn list(
     driver: &Driver,
     request: &ListSnapshotsRequest,
 ) -> Result<ListSnapshotsResponse, Refusal> {
@@ -40,12 +40,12 @@ fn id(snapshot: &Snapshot) -> &str {
     &snapshot.meta().snapshot_id
 }
 
-pub(super) fn get(
+pub(in crate::driver) fn get(
     driver: &Driver,
     request: &GetSnapshotRequest,
 ) -> Result<GetSnapshotResponse, Refusal> {
     let snapshot_id = &request.snapshot_id;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("snapshot_id", snapshot_id);
     fields.check(Some(()))?;
 

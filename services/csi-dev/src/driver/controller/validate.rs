@@ -1,7 +1,7 @@
-//! What a volume can do.
+//! Validating capabilities.
 //!
-//! Owns: `ValidateVolumeCapabilities`. Promises: confirms only what later calls will accept, field
-//! by field, and says why not otherwise. Never: changes anything.
+//! Owns: `ValidateVolumeCapabilities`. Promises: confirms only what later calls accept; otherwise
+//! names each field that they would not accept. Never: changes anything.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::backend::Meta;
 use crate::capability::Capability;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{Fields, wrong_context};
+use crate::driver::request::{RequestFields, wrong_context};
 
-pub(super) fn validate(
+pub(in crate::driver) fn validate(
     driver: &Driver,
     request: &ValidateVolumeCapabilitiesRequest,
 ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", &request.volume_id);
     fields.required_list("volume_capabilities", &request.volume_capabilities);
     for (index, capability) in request.volume_capabilities.iter().enumerate() {
@@ -43,7 +43,7 @@ pub(super) fn validate(
     Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message })
 }
 
-/// Everything in the request that the volume does not have or cannot do.
+/// What the volume does not have or cannot do, field by field.
 fn doubts(
     driver: &Driver,
     meta: &Meta,

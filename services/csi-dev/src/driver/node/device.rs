@@ -1,33 +1,37 @@
 //! Images as devices of this node.
 //!
-//! Owns: which loop device is whose. Promises: a device is noted in the same locked step that binds
-//! it; one that no note names was bound by a killed call, and is taken over or released. Never:
-//! touches a device that a note of another node names.
+//! Owns: which loop device belongs to which volume. Promises: a device is recorded under the lock
+//! that it is bound under. A device without a record was bound by a killed call; it is reused or
+//! released. Never: touches a device that another node records.
 
-use crate::backend::{Backing, State, Volume};
-use crate::loops::{self, Loop, LoopError};
-use crate::mounts::Content;
+use crate::backend::{State, Volume};
+use crate::backing::Backing;
+use crate::loops::{self, LoopDevice, LoopError};
+use crate::mounts::VolumeContent;
 
-/// By what the volume's mounts are known.
-pub(crate) fn content(volume: &Volume) -> Result<Content, LoopError> {
+/// What identifies the volume's mounts.
+pub(crate) fn content(volume: &Volume) -> Result<VolumeContent, LoopError> {
     match volume.meta().backing {
-        Backing::Directory => Ok(Content::Directory(volume.data())),
+        Backing::Directory => Ok(VolumeContent::Directory(volume.data())),
         Backing::Image => {
-            let loops = loops::of(&volume.data())?;
-            Ok(Content::Devices(loops.iter().map(|device| device.number).collect()))
+            let loops = loops::find(&volume.data())?;
+            Ok(VolumeContent::Devices(loops.iter().map(|device| device.number).collect()))
         }
     }
 }
 
-/// The device of `noted`, if it still is the volume's.
-pub(crate) fn current(volume: &Volume, noted: Option<&str>) -> Result<Option<Loop>, LoopError> {
+/// The device called `noted`, if it still belongs to the volume.
+pub(crate) fn current(
+    volume: &Volume,
+    noted: Option<&str>,
+) -> Result<Option<LoopDevice>, LoopError> {
     let Some(noted) = noted else { return Ok(None) };
-    let loops = loops::of(&volume.data())?;
+    let loops = loops::find(&volume.data())?;
     Ok(loops.into_iter().find(|device| device.device == noted && !device.going))
 }
 
-/// Binds the volume's image: the device of `noted` if it still is the volume's, one that a killed
-/// call left, or a free one. The caller holds the volume's lock, and notes the device.
+/// Binds the volume's image. Prefers the device called `noted`, then one that a killed call left,
+/// then a free one. The caller holds the volume's lock, and records the device.
 pub(super) fn acquire(
     volume: &Volume,
     state: &State,
@@ -36,20 +40,21 @@ pub(super) fn acquire(
 ) -> Result<String, LoopError> {
     let image = volume.data();
     let others = state.devices();
-    let mut usable = loops::of(&image)?;
+    let mut usable = loops::find(&image)?;
     usable.retain(|device| !device.going && (readonly || !device.readonly));
-    let mine = |device: &&Loop| Some(&*device.device) == noted;
-    let left = |device: &&Loop| device.readonly == readonly && !others.contains(&*device.device);
+    let mine = |device: &&LoopDevice| Some(&*device.device) == noted;
+    let left =
+        |device: &&LoopDevice| device.readonly == readonly && !others.contains(&*device.device);
     match usable.iter().find(mine).or_else(|| usable.iter().find(left)) {
         Some(device) => {
-            loops::measure(&image, &device.device)?;
+            loops::refresh_size(&image, &device.device)?;
             Ok(device.device.clone())
         }
         None => loops::bind(&image, readonly),
     }
 }
 
-/// As [`acquire`], but a device through which nothing can be written, beside one that can.
+/// Binds a read-only device beside the writable one.
 pub(super) fn acquire_readonly(volume: &Volume, noted: Option<&str>) -> Result<String, LoopError> {
     match current(volume, noted)?.filter(|device| device.readonly) {
         Some(device) => Ok(device.device),
@@ -57,14 +62,14 @@ pub(super) fn acquire_readonly(volume: &Volume, noted: Option<&str>) -> Result<S
     }
 }
 
-/// Releases the devices of the image that `mine` names, and those that no note names. The caller
-/// holds the volume's lock, and forgets the devices.
+/// Releases the devices of the image that `mine` names, and those without a record. The caller
+/// holds the volume's lock, and removes the records.
 pub(crate) fn release(volume: &Volume, state: &State, mine: &[&str]) -> Result<(), LoopError> {
     if volume.meta().backing != Backing::Image {
         return Ok(());
     }
     let (image, noted) = (volume.data(), state.devices());
-    for device in loops::of(&image)? {
+    for device in loops::find(&image)? {
         let name = &*device.device;
         if mine.contains(&name) || !noted.contains(name) {
             loops::release(&image, &device)?;

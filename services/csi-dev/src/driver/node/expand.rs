@@ -1,26 +1,30 @@
-//! Making a volume larger where it is used.
+//! Expanding a volume on a node.
 //!
-//! Owns: `NodeExpandVolume`. Promises: a device sees the size of its image, and a file system fills
-//! its device; doing it twice is doing it once. Never: makes anything smaller.
+//! Owns: `NodeExpandVolume`. Promises: a device gets the size of its image, and a file system the
+//! size of its device. Idempotent. Never: shrinks anything.
+
+use std::path::{Path, PathBuf};
 
 use berth_csi::Code;
 use berth_csi::v1::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 
-use super::{device, mount, stats};
+use super::{device, mount, stage};
 use crate::ability::Ability;
-use crate::backend::{Backing, State, Volume};
+use crate::backend::{State, Volume};
+use crate::backing::Backing;
 use crate::driver::Driver;
-use crate::driver::controller::size;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::Fields;
+use crate::driver::request::RequestFields;
+use crate::driver::size;
 use crate::loops;
+use crate::mounts::{self, Presence};
 
-pub(super) fn expand(
+pub(in crate::driver) fn expand(
     driver: &Driver,
     request: &NodeExpandVolumeRequest,
 ) -> Result<NodeExpandVolumeResponse, Refusal> {
     let NodeExpandVolumeRequest { volume_id, volume_path: path, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.required("volume_path", path);
     if let Some(capability) = &request.volume_capability {
@@ -30,21 +34,21 @@ pub(super) fn expand(
 
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
-    let state = volume.glance()?;
-    let place = stats::find(&volume, &state, node, path)?;
-    let wanted = size::grown(volume.meta(), request.capacity_range.as_ref())?;
+    let state = volume.read_state()?;
+    let place = find(&volume, &state, node, path)?;
+    let wanted = size::choose_grown(volume.meta(), request.capacity_range.as_ref())?;
     let capacity_bytes = enlarge(driver, &volume, wanted)?;
     if volume.meta().backing == Backing::Directory {
         return Ok(NodeExpandVolumeResponse { capacity_bytes });
     }
     for device in devices(&state, node) {
         if device::current(&volume, Some(&device))?.is_some() {
-            loops::measure(&volume.data(), &device)?;
+            loops::refresh_size(&volume.data(), &device)?;
         }
     }
-    let is_block = stats::is_block(&state, node, &place);
+    let is_block = is_block(&state, node, &place);
     if let (Some(fs), Some(device), false) = (volume.meta().fs, state.device_on(node), is_block) {
-        // The mount that may write: a target may be one that only reads.
+        // The stage, because a target may be read-only.
         let staging = state.staged_on(node).map(|staged| staged.path.clone());
         let place = staging.map_or(place, Into::into);
         mount::grow_mounted(&volume, fs, device, &place).map_err(Refusal::midway)?;
@@ -52,7 +56,32 @@ pub(super) fn expand(
     Ok(NodeExpandVolumeResponse { capacity_bytes })
 }
 
-/// Enlarges the volume itself where no controller does.
+/// Resolves `path` if the volume is there; else `NOT_FOUND`.
+fn find(volume: &Volume, state: &State, node: &str, path: &str) -> Result<PathBuf, Refusal> {
+    let volume_id = &volume.meta().volume_id;
+    let nowhere = || {
+        let message = format!("volume {volume_id:?} is not at {path:?} on {node}; check the path");
+        Refusal::new(Code::NotFound, message)
+    };
+    let place = mounts::resolve_place(path).ok().flatten().ok_or_else(nowhere)?;
+    let presence = mounts::find_presence(&place, &device::content(volume)?);
+    if presence.map_err(|error| Refusal::mount(volume_id, &error))? == Presence::Volume {
+        return Ok(place);
+    }
+    // A staged block device has no mount.
+    let is_stage = state.staged_on(node).is_some_and(|on| on.path == path && on.capability.block);
+    if is_stage && stage::is_staged(volume, state, node, &place)? {
+        return Ok(place);
+    }
+    Err(nowhere())
+}
+
+/// Whether the volume is a block device there. A staged block device has no mount.
+fn is_block(state: &State, node: &str, place: &Path) -> bool {
+    !place.is_dir() || state.staged_on(node).is_some_and(|staged| staged.capability.block)
+}
+
+/// Enlarges the volume itself, for plugins without a controller expansion.
 fn enlarge(driver: &Driver, volume: &Volume, wanted: i64) -> Result<i64, Refusal> {
     let locked = volume.lock()?;
     let volume_id = &volume.meta().volume_id;

@@ -1,115 +1,35 @@
 //! What is done to volumes on the node of this instance.
 //!
-//! Owns: the node service. Promises: each call is in a file with the one that undoes it; a call
-//! that is not offered answers UNIMPLEMENTED, and is logged all the same. Never: attaches.
+//! Owns: the work of the node service. Promises: each call is in a file with the call that undoes
+//! it. Never: attaches.
 
-pub(crate) mod device;
-mod expand;
+pub(super) mod device;
+pub(super) mod expand;
 mod mount;
-mod publish;
-mod stage;
-mod stats;
+pub(super) mod publish;
+pub(super) mod stage;
 
-use std::sync::Arc;
-
-use berth_csi::v1::node_server::Node;
-use berth_csi::v1::node_service_capability::rpc::Type;
+use berth_csi::v1::node_service_capability::{self, rpc::Type};
 use berth_csi::v1::{
-    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
-    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
-    NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
-    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
-    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, Topology, node_service_capability,
+    NodeGetCapabilitiesResponse, NodeGetInfoResponse, NodeServiceCapability, Topology,
 };
-use tonic::{Request, Response, Status};
 
-use super::{Driver, Profile};
+use super::Driver;
 use crate::ability::Ability;
 
-/// The node service of an instance.
-#[derive(Debug)]
-pub struct NodeService(pub Arc<Driver>);
-
-#[tonic::async_trait]
-impl Node for NodeService {
-    async fn node_get_info(
-        &self,
-        request: Request<NodeGetInfoRequest>,
-    ) -> Result<Response<NodeGetInfoResponse>, Status> {
-        let work = |driver: &Driver, _: &_| {
-            Ok(NodeGetInfoResponse {
-                node_id: driver.profile.node_id.clone(),
-                max_volumes_per_node: driver.profile.max_volumes,
-                accessible_topology: driver
-                    .has(Ability::Topology)
-                    .then(|| Topology { segments: driver.profile.topology.clone() }),
-            })
-        };
-        self.0.serve(request, work).await
-    }
-
-    async fn node_get_capabilities(
-        &self,
-        request: Request<NodeGetCapabilitiesRequest>,
-    ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        let work = |driver: &Driver, _: &_| {
-            Ok(NodeGetCapabilitiesResponse { capabilities: capabilities(&driver.profile) })
-        };
-        self.0.serve(request, work).await
-    }
-
-    async fn node_stage_volume(
-        &self,
-        request: Request<NodeStageVolumeRequest>,
-    ) -> Result<Response<NodeStageVolumeResponse>, Status> {
-        self.0.offer(Ability::Stage, request, stage::stage).await
-    }
-
-    async fn node_unstage_volume(
-        &self,
-        request: Request<NodeUnstageVolumeRequest>,
-    ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
-        self.0.offer(Ability::Stage, request, stage::unstage).await
-    }
-
-    async fn node_publish_volume(
-        &self,
-        request: Request<NodePublishVolumeRequest>,
-    ) -> Result<Response<NodePublishVolumeResponse>, Status> {
-        self.0.serve(request, publish::publish).await
-    }
-
-    async fn node_unpublish_volume(
-        &self,
-        request: Request<NodeUnpublishVolumeRequest>,
-    ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
-        self.0.serve(request, publish::unpublish).await
-    }
-
-    async fn node_get_volume_stats(
-        &self,
-        request: Request<NodeGetVolumeStatsRequest>,
-    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        // Either of the two is reason enough for the call.
-        let ability = if self.0.has(Ability::Stats) { Ability::Stats } else { Ability::Condition };
-        self.0.offer(ability, request, stats::stats).await
-    }
-
-    async fn node_expand_volume(
-        &self,
-        request: Request<NodeExpandVolumeRequest>,
-    ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
-        self.0.offer(Ability::ExpandNode, request, expand::expand).await
+pub(super) fn info(driver: &Driver) -> NodeGetInfoResponse {
+    let segments = driver.profile.topology();
+    NodeGetInfoResponse {
+        node_id: driver.profile.node_id.clone(),
+        max_volumes_per_node: driver.profile.max_volumes,
+        accessible_topology: driver.has(Ability::Topology).then_some(Topology { segments }),
     }
 }
 
-fn capabilities(profile: &Profile) -> Vec<NodeServiceCapability> {
+pub(super) fn capabilities(driver: &Driver) -> NodeGetCapabilitiesResponse {
     let kinds = [
         (Ability::Stage, Type::StageUnstageVolume),
-        (Ability::Stats, Type::GetVolumeStats),
         (Ability::ExpandNode, Type::ExpandVolume),
-        (Ability::Condition, Type::VolumeCondition),
         (Ability::SingleNodeMultiWriter, Type::SingleNodeMultiWriter),
         (Ability::MountGroup, Type::VolumeMountGroup),
     ];
@@ -118,6 +38,7 @@ fn capabilities(profile: &Profile) -> Vec<NodeServiceCapability> {
             r#type: kind.into(),
         })),
     };
-    let on = kinds.into_iter().filter(|(ability, _)| profile.has(*ability));
-    on.map(|(_, kind)| capability(kind)).collect()
+    let on = kinds.into_iter().filter(|(ability, _)| driver.has(*ability));
+    let capabilities = on.map(|(_, kind)| capability(kind)).collect();
+    NodeGetCapabilitiesResponse { capabilities }
 }

@@ -1,7 +1,7 @@
-//! Content, mounted, as large as it has become, and for whom it is.
+//! Mounting the content of a volume, growing its file system, and giving it to a group.
 //!
-//! Owns: the file system of an image on this node. Promises: it fills its device after each mount
-//! that may write. Never: makes it smaller, or mends one that is mounted.
+//! Owns: the file system of an image on this node. Promises: after each writable mount the file
+//! system fills its device. Never: shrinks a file system, or repairs one that is mounted.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -12,42 +12,43 @@ use std::path::Path;
 use berth_csi::Code;
 
 use super::device;
-use crate::backend::{FsType, Volume};
-use crate::capability::MountFlag;
+use crate::backend::Volume;
+use crate::backing::FsType;
+use crate::capability::READ_ONLY;
 use crate::driver::refusal::{Refusal, chain};
-use crate::mounts::{self, Source};
+use crate::mounts::{self, MountSource};
 use crate::tool::{E2FSCK, RESIZE2FS, ToolError, XFS_GROWFS};
 
-/// Mounts the volume from `source`. `is_first` says that it is mounted nowhere else on this node.
-pub(super) fn put(
+/// Mounts the volume from `source`. `is_first`: the volume is mounted nowhere else on this node.
+pub(super) fn mount_volume(
     volume: &Volume,
-    source: Source<'_>,
+    source: MountSource<'_>,
     place: &Path,
-    flags: &BTreeSet<MountFlag>,
+    flags: &BTreeSet<String>,
     is_first: bool,
 ) -> Result<(), Refusal> {
     let failed = |error| Refusal::mount(&volume.meta().volume_id, &error);
     let content = device::content(volume)?;
     let written = match source {
-        Source::Device { device, fs, readonly: false } => Some((device, fs)),
+        MountSource::Device { device, fs, readonly: false } => Some((device, fs)),
         _ => None,
     };
     if let Some((device, fs)) = written.filter(|_| is_first) {
-        // What a killed call may have left there.
-        mounts::unbind(place, &content).map_err(failed)?;
+        // A killed call may have left a mount.
+        mounts::unmount_content(place, &content).map_err(failed)?;
         grow_unmounted(volume, fs, device)?;
     }
-    mounts::put(source, &content, place, flags).map_err(failed)?;
+    mounts::mount_content(source, &content, place, flags).map_err(failed)?;
     match written {
-        Some((device, FsType::Xfs)) if !flags.contains(&MountFlag::Ro) => {
+        Some((device, FsType::Xfs)) if !flags.contains(READ_ONLY) => {
             grow_mounted(volume, FsType::Xfs, device, place).map_err(Refusal::midway)
         }
         _ => Ok(()),
     }
 }
 
-/// Makes the file system on `device`, which is mounted nowhere, as large as the device, if that
-/// needs no mount.
+/// Grows an ext4 to the size of its device before it is mounted. An xfs can grow only while it is
+/// mounted.
 fn grow_unmounted(volume: &Volume, fs: FsType, device: &str) -> Result<(), Refusal> {
     if fs == FsType::Xfs || ext4_fills(device).unwrap_or(false) {
         return Ok(());
@@ -57,7 +58,7 @@ fn grow_unmounted(volume: &Volume, fs: FsType, device: &str) -> Result<(), Refus
     grown.map(drop).map_err(|error| Refusal::tool(&error, chain(&error)))
 }
 
-/// Makes the file system that is mounted at `place` from `device` as large as the device.
+/// Grows the file system on `device`, mounted at `place`, to the size of the device.
 pub(super) fn grow_mounted(
     volume: &Volume,
     fs: FsType,
@@ -90,13 +91,12 @@ fn ext4_fills(device: &str) -> io::Result<bool> {
     };
     let blocks = number(0x4) | number(0x150) << 32;
     let block_bytes = 1024_u64 << number(0x18).min(6);
-    // What is left is less than a group of blocks needs to be worth it.
+    // A rest smaller than 64 blocks is not worth growing for.
     let device_bytes = device.seek(SeekFrom::End(0))?;
     Ok(device_bytes.saturating_sub(blocks.saturating_mul(block_bytes)) < 64 * block_bytes)
 }
 
-/// Gives the top directory at `place` to `group`, which may then write, and whose new entries
-/// inherit it.
+/// Lets `group` read and write the top directory at `place`. New entries inherit the group.
 pub(super) fn give_to_group(volume_id: &str, place: &Path, group: u32) -> Result<(), Refusal> {
     const READ_WRITE_INHERIT: u32 = 0o2070;
     let give = || {

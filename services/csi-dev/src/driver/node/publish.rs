@@ -1,8 +1,8 @@
-//! Giving a volume to a workload on a node.
+//! Publishing a volume to a workload on a node.
 //!
-//! Owns: `NodePublishVolume` and `NodeUnpublishVolume`. Promises: the target, a directory or for a
-//! block device a file, is made and removed here; notes are written before and settled after the
-//! mount table changes, as for a stage. Never: removes a target that has files or another mount.
+//! Owns: `NodePublishVolume` and `NodeUnpublishVolume`. Promises: the target (a directory, or a
+//! file for a block device) is created and removed here. State and mount table change in the order
+//! of a stage. Never: removes a target that has files or another mount.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,24 @@ use berth_csi::v1::{
 
 use super::{device, mount, stage};
 use crate::ability::Ability;
-use crate::backend::{Attachment, Backing, Published, State, Volume};
-use crate::capability::MountFlag;
+use crate::backend::{Attachment, Published, State, Volume};
+use crate::backing::Backing;
+use crate::capability::READ_ONLY;
+use crate::driver::profile::IgnoredField;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{Fields, check_context};
-use crate::driver::{Driver, Ignored, change};
-use crate::log::Effect;
+use crate::driver::request::{RequestFields, check_context};
+use crate::driver::{Driver, update_state};
+use crate::log::CallEffect;
 use crate::loops::LoopError;
-use crate::mounts::{self, Kind, Presence, Source};
+use crate::mounts::{self, MountPointKind, MountSource, Presence};
 use crate::rules;
 
-pub(super) fn publish(
+pub(in crate::driver) fn publish(
     driver: &Driver,
     request: &NodePublishVolumeRequest,
 ) -> Result<NodePublishVolumeResponse, Refusal> {
     let NodePublishVolumeRequest { volume_id, target_path: target, readonly, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.required("target_path", target);
     let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
@@ -41,7 +43,7 @@ pub(super) fn publish(
     check_context(volume.meta(), &request.volume_context)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
-    let place = mounts::place(target).map_err(failed)?;
+    let place = mounts::resolve_place(target).map_err(failed)?;
     let place = place.ok_or_else(|| no_parent(volume_id, target))?;
 
     let locked = volume.lock()?;
@@ -49,7 +51,7 @@ pub(super) fn publish(
     driver.check_reach(&volume)?;
     driver.check_fence(volume_id)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
-    rules::use_on(&state, node, capability.mode, *readonly)
+    rules::check_use(&state, node, capability.mode, *readonly)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
     let staging = staging(driver, &volume, &state, &request.staging_target_path)?;
     let wanted = Published { capability, readonly: *readonly, settled: true };
@@ -60,7 +62,7 @@ pub(super) fn publish(
             return Err(incompatible(volume_id, target, published));
         }
         let content = device::content(&volume)?;
-        if mounts::presence(&place, &content).map_err(failed)? == Presence::Volume {
+        if mounts::find_presence(&place, &content).map_err(failed)? == Presence::Volume {
             return Ok(NodePublishVolumeResponse {});
         }
     }
@@ -69,7 +71,7 @@ pub(super) fn publish(
     locked.save(&state)?;
     let device = bind_device(driver, &volume, &mut state, target, &wanted, &flags);
     if device.is_err() {
-        // Whatever was bound is noted nowhere, so the next call will find it.
+        // The state names no device, so the next call finds one that was bound.
         put_back(&mut state, node, target, before.clone());
     }
     locked.save(&state)?;
@@ -79,8 +81,8 @@ pub(super) fn publish(
     let is_first = state.targets_on(node).len() == 1;
     let mounted = mount_at(&volume, staging, device.as_deref(), &place, &wanted, &flags, is_first);
     if let Err(error) = mounted {
-        if error.effect == Effect::None {
-            // Nothing was changed, so nothing new may be there.
+        if error.effect == CallEffect::None {
+            // Nothing was changed, so the old state is still true.
             undo(&volume, node, target, before)?;
         }
         return Err(error);
@@ -88,11 +90,11 @@ pub(super) fn publish(
     if let Some(group) = wanted.capability.group {
         mount::give_to_group(volume_id, &place, group)?;
     }
-    change(&volume, |state| state.publish(node, target, wanted))?;
+    update_state(&volume, |state| state.publish(node, target, wanted))?;
     Ok(NodePublishVolumeResponse {})
 }
 
-/// The staging place; `None` where volumes are not staged.
+/// The staging path without links; `None` if volumes are not staged.
 fn staging(
     driver: &Driver,
     volume: &Volume,
@@ -103,17 +105,17 @@ fn staging(
         return Ok(None);
     }
     let volume_id = &volume.meta().volume_id;
-    let asked = Some(staging).filter(|staging| !staging.is_empty());
-    rules::publish_from(state, driver.node_id(), asked)
+    rules::check_publish(state, driver.node_id(), staging)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
 
-    let place = mounts::place(staging).map_err(|error| Refusal::mount(volume_id, &error))?;
+    let place =
+        mounts::resolve_place(staging).map_err(|error| Refusal::mount(volume_id, &error))?;
     if let Some(place) = place
         && stage::is_staged(volume, state, driver.node_id(), &place)?
     {
         return Ok(Some(place));
     }
-    // Not the CO's fault: someone unmounted it behind both our backs.
+    // No violation of the CO: the volume was unmounted by hand.
     let gone = format!(
         "volume {volume_id:?}: no longer mounted at the staging path {staging:?}; call \
          NodeStageVolume again"
@@ -121,23 +123,23 @@ fn staging(
     Err(Refusal::new(Code::FailedPrecondition, gone))
 }
 
-/// The device that is needed for this target, bound and noted in `state`; none where a stage or a
-/// directory is bound. The caller holds the volume's lock.
+/// Binds the device for this target and puts it into `state`. `None` if a stage or a directory is
+/// bind-mounted. The caller holds the volume's lock.
 fn bind_device(
     driver: &Driver,
     volume: &Volume,
     state: &mut State,
     target: &str,
     wanted: &Published,
-    flags: &BTreeSet<MountFlag>,
+    flags: &BTreeSet<String>,
 ) -> Result<Option<String>, Refusal> {
     let (node, block) = (driver.node_id(), wanted.capability.block);
     let is_staged = driver.has(Ability::Stage);
     if volume.meta().backing == Backing::Directory || (is_staged && !block) {
         return Ok(None);
     }
-    if block && flags.contains(&MountFlag::Ro) {
-        // Whoever has the node of a device may write to it, whatever the mount of the node says.
+    if block && flags.contains(READ_ONLY) {
+        // A read-only mount of a device node does not make the device read-only.
         let noted = state.on(node).and_then(|on| on.readonly_devices.get(target));
         let device = device::acquire_readonly(volume, noted.map(String::as_str))?;
         state.set_readonly_device(node, target, device.clone());
@@ -152,32 +154,33 @@ fn bind_device(
     Ok(Some(device))
 }
 
-/// Mounts the volume at its target. `is_first` says that it is published nowhere else here.
+/// Mounts the volume at its target. `is_first`: the volume is published nowhere else on this node.
 fn mount_at(
     volume: &Volume,
     staging: Option<PathBuf>,
     device: Option<&str>,
     place: &Path,
     wanted: &Published,
-    flags: &BTreeSet<MountFlag>,
+    flags: &BTreeSet<String>,
     is_first: bool,
 ) -> Result<(), Refusal> {
     let meta = volume.meta();
-    let kind = if wanted.capability.block { Kind::File } else { Kind::Directory };
+    let kind =
+        if wanted.capability.block { MountPointKind::File } else { MountPointKind::Directory };
     mounts::make_place(place, kind).map_err(|error| Refusal::mount(&meta.volume_id, &error))?;
     let data = staging.unwrap_or_else(|| volume.data());
     let source = match (device, meta.fs) {
-        (Some(device), _) if wanted.capability.block => Source::Bind(Path::new(device)),
+        (Some(device), _) if wanted.capability.block => MountSource::Bind(Path::new(device)),
         (Some(device), Some(fs)) => {
             let readonly = wanted.capability.mode.is_reader_only();
-            Source::Device { device, fs, readonly }
+            MountSource::Device { device, fs, readonly }
         }
-        _ => Source::Bind(&data),
+        _ => MountSource::Bind(&data),
     };
-    mount::put(volume, source, place, flags, is_first)
+    mount::mount_volume(volume, source, place, flags, is_first)
 }
 
-/// Puts the note back to what was so before, and releases what was bound for nothing.
+/// Restores the earlier state. Releases the devices if the volume was not published before.
 fn undo(
     volume: &Volume,
     node: &str,
@@ -200,7 +203,7 @@ fn put_back(state: &mut State, node: &str, target: &str, before: Option<Publishe
     }
 }
 
-/// Forgets the publication, and releases the devices that were only for it.
+/// Removes the publication from `state`, and releases the devices that only it needed.
 fn forget(volume: &Volume, state: &mut State, node: &str, target: &str) -> Result<(), LoopError> {
     let own = state.on(node).and_then(|on| on.readonly_devices.get(target)).cloned();
     state.unpublish(node, target);
@@ -214,22 +217,17 @@ fn forget(volume: &Volume, state: &mut State, node: &str, target: &str) -> Resul
     Ok(())
 }
 
-/// The workload may write only where nothing says that it may not.
-fn flags(
-    driver: &Driver,
-    wanted: &Published,
-    attached: Option<&Attachment>,
-) -> BTreeSet<MountFlag> {
-    let ignores = |what| driver.profile.ignores.contains(&what);
+/// The mount flags. Read-only if the request, the access mode or the attachment says so.
+fn flags(driver: &Driver, wanted: &Published, attached: Option<&Attachment>) -> BTreeSet<String> {
     let mut flags = wanted.capability.flags.clone();
-    if ignores(Ignored::MountFlags) {
+    if driver.profile.ignores(IgnoredField::MountFlags) {
         flags.clear();
     }
     let readonly = wanted.readonly
         || wanted.capability.mode.is_reader_only()
         || attached.is_some_and(|attachment| attachment.readonly);
-    if readonly && !ignores(Ignored::Readonly) {
-        flags.insert(MountFlag::Ro);
+    if readonly && !driver.profile.ignores(IgnoredField::Readonly) {
+        flags.insert(READ_ONLY.to_owned());
     }
     flags
 }
@@ -275,12 +273,12 @@ fn incompatible(volume_id: &str, target: &str, published: &Published) -> Refusal
     Refusal::new(Code::AlreadyExists, message)
 }
 
-pub(super) fn unpublish(
+pub(in crate::driver) fn unpublish(
     driver: &Driver,
     request: &NodeUnpublishVolumeRequest,
 ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
     let NodeUnpublishVolumeRequest { volume_id, target_path: target } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.required("target_path", target);
     fields.check(Some(()))?;
@@ -288,7 +286,7 @@ pub(super) fn unpublish(
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
-    let place = mounts::place(target).map_err(failed)?;
+    let place = mounts::resolve_place(target).map_err(failed)?;
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
@@ -297,9 +295,9 @@ pub(super) fn unpublish(
     }
     drop(locked);
 
-    // Also without a note: what is mounted is what counts.
+    // Also if the state has no publication: a killed call may have mounted.
     if let Some(place) = place {
-        mounts::unbind(&place, &device::content(&volume)?)
+        mounts::unmount_content(&place, &device::content(&volume)?)
             .and_then(|()| mounts::remove_place(&place))
             .map_err(failed)?;
     }

@@ -1,8 +1,8 @@
-//! Making a volume available on a node, once.
+//! Staging a volume on a node.
 //!
-//! Owns: `NodeStageVolume` and `NodeUnstageVolume`. Promises: a note that says "may be there" is
-//! written before the mount table changes, and settled after; so whatever a killed call left is
-//! found by the next. Never: creates or removes the staging directory, which is the CO's.
+//! Owns: `NodeStageVolume` and `NodeUnstageVolume`. Promises: the state says "unsettled" before the
+//! mount table changes and "settled" afterwards, so the next call finds what a killed call left.
+//! Never: creates or removes the staging directory; that is the CO's.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,21 +14,22 @@ use berth_csi::v1::{
 };
 
 use super::{device, mount};
-use crate::backend::{Backing, FsType, Staged, State, Volume};
+use crate::backend::{Staged, State, Volume};
+use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{Fields, check_context};
-use crate::driver::{Driver, change};
-use crate::log::Effect;
+use crate::driver::request::{RequestFields, check_context};
+use crate::driver::{Driver, update_state};
+use crate::log::CallEffect;
 use crate::loops::LoopError;
-use crate::mounts::{self, Presence, Source};
+use crate::mounts::{self, MountSource, Presence};
 use crate::rules;
 
-pub(super) fn stage(
+pub(in crate::driver) fn stage(
     driver: &Driver,
     request: &NodeStageVolumeRequest,
 ) -> Result<NodeStageVolumeResponse, Refusal> {
     let NodeStageVolumeRequest { volume_id, staging_target_path: path, .. } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.required("staging_target_path", path);
     let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
@@ -39,7 +40,7 @@ pub(super) fn stage(
     check_context(volume.meta(), &request.volume_context)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
-    let place = mounts::place(path).map_err(failed)?.filter(|place| place.is_dir());
+    let place = mounts::resolve_place(path).map_err(failed)?.filter(|place| place.is_dir());
     let place = place.ok_or_else(|| not_a_directory(volume_id, path))?;
 
     let locked = volume.lock()?;
@@ -48,9 +49,9 @@ pub(super) fn stage(
     driver.check_fence(volume_id)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
     let readonly = capability.mode.is_reader_only() || attached.is_some_and(|it| it.readonly);
-    // A stage writes nothing by itself.
-    rules::use_on(&state, node, capability.mode, true)
-        .and_then(|()| rules::stage(&state, node, path))
+    // A stage alone writes nothing, so it counts as a reader.
+    rules::check_use(&state, node, capability.mode, true)
+        .and_then(|()| rules::check_stage(&state, node, path))
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
     let before = state.staged_on(node).cloned();
     if let Some(staged) = before.as_ref().filter(|staged| staged.settled) {
@@ -67,7 +68,7 @@ pub(super) fn stage(
     if volume.meta().backing == Backing::Image {
         let device = device::acquire(&volume, &state, state.device_on(node), readonly);
         if let Err(error) = device {
-            // Whatever was bound is noted nowhere, so the next call will find it.
+            // The state names no device, so the next call finds one that was bound.
             put_back(&mut state, node, before);
             locked.save(&state)?;
             return Err(error.into());
@@ -80,13 +81,13 @@ pub(super) fn stage(
     if !staged.capability.block {
         let mounted = mount_at(&volume, state.device_on(node), &place, readonly);
         if let Err(error) = mounted {
-            if error.effect == Effect::None {
-                // Nothing was changed, so nothing new may be there.
+            if error.effect == CallEffect::None {
+                // Nothing was changed, so the old state is still true.
                 undo(&volume, node, before)?;
             }
             return Err(error);
         }
-        // A fence that came since the note was made has found nothing mounted.
+        // A fence set since the state was saved found no mount to abort.
         if let Err(fenced) = driver.check_fence(volume_id) {
             if volume.meta().fs == Some(FsType::Ext4) {
                 mounts::abort(&place).map_err(|error| Refusal::mount(volume_id, &error))?;
@@ -97,11 +98,11 @@ pub(super) fn stage(
             mount::give_to_group(volume_id, &place, group)?;
         }
     }
-    change(&volume, |state| state.stage(node, Staged { settled: true, ..staged }))?;
+    update_state(&volume, |state| state.stage(node, Staged { settled: true, ..staged }))?;
     Ok(NodeStageVolumeResponse {})
 }
 
-/// Whether what the note says is so: the content is mounted at `place`, or its device is bound.
+/// Whether the state is true: the content is mounted at `place`, or its device is bound.
 pub(super) fn is_staged(
     volume: &Volume,
     state: &State,
@@ -111,7 +112,7 @@ pub(super) fn is_staged(
     if state.staged_on(node).is_some_and(|staged| staged.capability.block) {
         return Ok(device::current(volume, state.device_on(node))?.is_some());
     }
-    let presence = mounts::presence(place, &device::content(volume)?);
+    let presence = mounts::find_presence(place, &device::content(volume)?);
     let presence = presence.map_err(|error| Refusal::mount(&volume.meta().volume_id, &error))?;
     Ok(presence == Presence::Volume)
 }
@@ -125,13 +126,13 @@ fn mount_at(
 ) -> Result<(), Refusal> {
     let data = volume.data();
     let source = match (volume.meta().fs, device) {
-        (Some(fs), Some(device)) => Source::Device { device, fs, readonly },
-        _ => Source::Bind(&data),
+        (Some(fs), Some(device)) => MountSource::Device { device, fs, readonly },
+        _ => MountSource::Bind(&data),
     };
-    mount::put(volume, source, place, &BTreeSet::new(), true)
+    mount::mount_volume(volume, source, place, &BTreeSet::new(), true)
 }
 
-/// Puts the note back to what was so before, and releases the device if there was nothing.
+/// Restores the earlier state. Releases the device if the volume was not staged before.
 fn undo(volume: &Volume, node: &str, before: Option<Staged>) -> Result<(), Refusal> {
     let locked = volume.lock()?;
     let mut state = locked.state()?;
@@ -149,7 +150,6 @@ fn put_back(state: &mut State, node: &str, before: Option<Staged>) {
     }
 }
 
-/// Releases the volume's device on `node`, and forgets it.
 fn release(volume: &Volume, state: &mut State, node: &str) -> Result<(), LoopError> {
     device::release(volume, state, state.device_on(node).as_slice())?;
     state.set_device(node, None);
@@ -173,12 +173,12 @@ fn incompatible(volume_id: &str, node: &str, staged: &Staged) -> Refusal {
     Refusal::new(Code::AlreadyExists, message)
 }
 
-pub(super) fn unstage(
+pub(in crate::driver) fn unstage(
     driver: &Driver,
     request: &NodeUnstageVolumeRequest,
 ) -> Result<NodeUnstageVolumeResponse, Refusal> {
     let NodeUnstageVolumeRequest { volume_id, staging_target_path: path } = request;
-    let mut fields = Fields::default();
+    let mut fields = RequestFields::default();
     fields.id("volume_id", volume_id);
     fields.required("staging_target_path", path);
     fields.check(Some(()))?;
@@ -186,11 +186,11 @@ pub(super) fn unstage(
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
-    let place = mounts::place(path).map_err(failed)?;
+    let place = mounts::resolve_place(path).map_err(failed)?;
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
-    rules::unstage(&state, node).map_err(|broken| Refusal::violation(volume_id, broken))?;
+    rules::check_unstage(&state, node).map_err(|broken| Refusal::violation(volume_id, broken))?;
     let staged = state.staged_on(node).filter(|staged| staged.path == *path).cloned();
     if staged.is_some() {
         state.begin_unstage(node);
@@ -198,16 +198,16 @@ pub(super) fn unstage(
     }
     drop(locked);
 
-    // Also without a note: what is mounted is what counts.
+    // Also if the state has no stage: a killed call may have mounted.
     if let Some(place) = place {
-        mounts::unbind(&place, &device::content(&volume)?).map_err(failed)?;
+        mounts::unmount_content(&place, &device::content(&volume)?).map_err(failed)?;
     }
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     if staged.is_some() {
         state.unstage(node);
     }
-    // Staged at another path, it is still needed.
+    // A stage at another path still needs the device.
     if state.staged_on(node).is_none() {
         release(&volume, &mut state, node).map_err(Refusal::from).map_err(Refusal::midway)?;
     }

@@ -155,7 +155,7 @@ async fn a_node_service_that_can_only_publish() {
         return;
     }
     let bare: fn(usize) -> Vec<String> =
-        |_| vec!["--without=stage,stats,condition,mount-group,expand-node".to_owned()];
+        |_| vec!["--without=stage,mount-group,expand-node".to_owned()];
     let options = Options { controller: false, driver: bare, ..super::alone() };
     let system = super::whole_life(options).await;
     let node = super::seen(&system, "n1", berth_domain::plugin::Half::Node, |_| true).await;

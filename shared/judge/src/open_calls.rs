@@ -1,7 +1,7 @@
 //! Calls in flight.
 //!
-//! Owns: which calls have begun and not ended, and what two calls must not share. Promises: a call
-//! of a process that was killed stays until its node starts again. Never: judges order.
+//! Owns: calls that have begun and not ended, and which calls must not overlap. Promises: a call of
+//! a killed process stays until its node starts again. Never: judges order.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -9,40 +9,40 @@ use std::rc::Rc;
 
 use berth_csi::{Rpc, Service};
 
-use super::finding::Line;
-use super::row::{Ask, Row};
-use super::thing::{CallId, Lines};
-use super::volume::Asking;
+use super::finding::LogLine;
+use super::log_row::{CallArguments, LogRow};
+use super::volume_model::CallContext;
+use super::volume_use::{CallId, CallLines};
 
 /// A call that has begun.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenCall {
     pub rpc: Rpc,
     pub at: String,
     pub instance: String,
     pub seq: u64,
-    pub ask: Ask,
-    pub lines: Lines,
-    pub lane: Option<Lane>,
-    /// Whether its caller no longer waits for it.
+    pub ask: CallArguments,
+    pub lines: CallLines,
+    pub lane: Option<CallSlot>,
+    /// Whether its caller left.
     pub is_gone: bool,
 }
 
-/// What at most one call may be in flight for (CSI, "Concurrency").
+/// At most one call may be in flight per slot (CSI, "Concurrency").
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Lane {
+pub(super) enum CallSlot {
     Volume(String),
     VolumeOnNode(String, String),
-    /// A volume or snapshot that has no id yet.
+    /// A volume or snapshot that is being created has no id yet.
     Name(Rpc, String),
     Snapshot(String),
 }
 
-impl Lane {
-    pub fn of(rpc: Rpc, at: &str, ask: &Ask) -> Option<Self> {
+impl CallSlot {
+    pub fn of_call(rpc: Rpc, at: &str, ask: &CallArguments) -> Option<Self> {
         let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         match (rpc.service(), rpc) {
-            // They only filter by what they name.
+            // The volume in these requests is only a filter.
             (_, Rpc::ListVolumes | Rpc::ListSnapshots | Rpc::GetCapacity) => None,
             (_, Rpc::CreateVolume) => some(&ask.name).map(|name| Self::Name(rpc, name)),
             (_, Rpc::DeleteSnapshot | Rpc::GetSnapshot) => {
@@ -56,19 +56,18 @@ impl Lane {
         }
     }
 
-    /// Whether the driver watches it, too.
+    /// Whether the driver has this slot, too.
     pub fn is_the_drivers(&self) -> bool {
         matches!(self, Self::Volume(_) | Self::VolumeOnNode(..))
     }
 }
 
-impl Open {
-    /// The call whose beginning this is.
-    pub fn begun(row: Row, line: Line) -> Option<Self> {
+impl OpenCall {
+    pub fn from_row(row: LogRow, line: LogLine) -> Option<Self> {
         let rpc = row.rpc?;
         Some(Self {
             rpc,
-            lane: Lane::of(rpc, &row.node_id, &row.args),
+            lane: CallSlot::of_call(rpc, &row.node_id, &row.args),
             at: row.node_id,
             instance: row.instance,
             seq: row.seq,
@@ -78,22 +77,21 @@ impl Open {
         })
     }
 
-    pub fn asking(&self, by: CallId) -> Asking<'_> {
+    pub fn context(&self, by: CallId) -> CallContext<'_> {
         let Self { rpc, at, ask, lines, .. } = self;
-        Asking { by, rpc: *rpc, at, ask, lines }
+        CallContext { by, rpc: *rpc, at, ask, lines }
     }
 }
 
-/// All calls in flight.
 #[derive(Default, Debug)]
-pub(super) struct InFlight {
-    calls: BTreeMap<CallId, Open>,
+pub(super) struct OpenCalls {
+    calls: BTreeMap<CallId, OpenCall>,
     by_place: HashMap<(String, u64), CallId>,
-    by_lane: HashMap<Lane, Vec<CallId>>,
+    by_lane: HashMap<CallSlot, Vec<CallId>>,
 }
 
-impl InFlight {
-    pub fn add(&mut self, id: CallId, open: Open) {
+impl OpenCalls {
+    pub fn add(&mut self, id: CallId, open: OpenCall) {
         self.by_place.insert((open.instance.clone(), open.seq), id);
         if let Some(lane) = &open.lane {
             self.by_lane.entry(lane.clone()).or_default().push(id);
@@ -101,7 +99,7 @@ impl InFlight {
         self.calls.insert(id, open);
     }
 
-    pub fn remove(&mut self, id: CallId) -> Option<Open> {
+    pub fn remove(&mut self, id: CallId) -> Option<OpenCall> {
         let open = self.calls.remove(&id)?;
         self.by_place.remove(&(open.instance.clone(), open.seq));
         if let Some(lane) = &open.lane
@@ -115,16 +113,16 @@ impl InFlight {
         Some(open)
     }
 
-    /// The call that this line is of.
-    pub fn find(&self, row: &Row) -> Option<CallId> {
+    /// The call of this line.
+    pub fn find(&self, row: &LogRow) -> Option<CallId> {
         self.by_place.get(&(row.instance.clone(), row.seq)).copied()
     }
 
-    pub fn get(&self, id: CallId) -> Option<&Open> {
+    pub fn get(&self, id: CallId) -> Option<&OpenCall> {
         self.calls.get(&id)
     }
 
-    pub fn get_mut(&mut self, id: CallId) -> Option<&mut Open> {
+    pub fn get_mut(&mut self, id: CallId) -> Option<&mut OpenCall> {
         self.calls.get_mut(&id)
     }
 
@@ -132,11 +130,11 @@ impl InFlight {
         self.calls.contains_key(&id)
     }
 
-    pub fn all(&self) -> impl Iterator<Item = (CallId, &Open)> {
+    pub fn all(&self) -> impl Iterator<Item = (CallId, &OpenCall)> {
         self.calls.iter().map(|(id, open)| (*id, open))
     }
 
-    pub fn in_lane(&self, lane: &Lane) -> impl Iterator<Item = (CallId, &Open)> {
+    pub fn in_lane(&self, lane: &CallSlot) -> impl Iterator<Item = (CallId, &OpenCall)> {
         let ids = self.by_lane.get(lane).into_iter().flatten();
         ids.filter_map(|id| Some((*id, self.get(*id)?)))
     }

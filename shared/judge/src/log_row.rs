@@ -1,7 +1,7 @@
-//! A line of a log as the judge reads it.
+//! A log line as the judge reads it.
 //!
-//! Owns: the judge's own view of an entry, flat and with only what it looks at. Promises: shares no
-//! type with the driver that writes it, but the names of calls and codes. Never: judges.
+//! Owns: the judge's own view of a log line, flat and with only the fields that the rules use.
+//! Promises: shares no type with the driver, except the names of RPCs and codes. Never: judges.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,10 @@ use berth_csi::{Code, Rpc};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::thing::mode;
-
-/// What a line tells.
+/// What a line is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Entry {
+pub(super) enum EntryKind {
     Start,
     Begin,
     Gone,
@@ -22,19 +20,18 @@ pub(super) enum Entry {
     End,
 }
 
-/// What a call has changed, whatever was answered.
+/// What a call has changed. The answer may say otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Effect {
+pub(super) enum CallEffect {
     None,
     Done,
     Unknown,
 }
 
-/// One line.
 #[derive(Debug, Deserialize)]
-pub(super) struct Row {
-    pub entry: Entry,
+pub(super) struct LogRow {
+    pub entry: EntryKind,
     pub node_id: String,
     pub instance: String,
     #[serde(default)]
@@ -51,50 +48,44 @@ pub(super) struct Row {
     end_us: u64,
     pub rpc: Option<Rpc>,
     #[serde(default)]
-    pub args: Ask,
+    pub args: CallArguments,
     pub code: Option<Code>,
-    pub effect: Option<Effect>,
-    pub violation: Option<Noticed>,
+    pub effect: Option<CallEffect>,
+    /// The rule by which the driver refused.
+    pub violation: Option<String>,
     pub fault: Option<String>,
     #[serde(default)]
-    pub answer: Told,
-    /// What the kernel had mounted at the paths of a node call when it ended.
+    pub answer: AnswerFields,
+    /// The mounts at the paths of a node call, at its end.
     pub kernel: Option<Vec<PathMounts>>,
     #[serde(default)]
     pub attach: bool,
     #[serde(default)]
     pub stage: bool,
     #[serde(default)]
-    pub holds: Vec<Holding>,
+    pub holds: Vec<HeldVolume>,
     #[serde(default)]
     pub fenced: bool,
 }
 
-/// The rule by which the driver refused.
+/// A volume that an instance found in use on its node when it started.
 #[derive(Debug, Deserialize)]
-pub(super) struct Noticed {
-    pub rule: String,
-}
-
-/// What an instance found on its node when it started.
-#[derive(Debug, Deserialize)]
-pub(super) struct Holding {
+pub(super) struct HeldVolume {
     pub volume_id: String,
     pub staging: Option<String>,
     #[serde(default)]
     pub targets: Vec<String>,
 }
 
-/// What the kernel had mounted at a path.
+/// The mounts at one path.
 #[derive(Debug, Deserialize)]
 pub(super) struct PathMounts {
     pub path: String,
-    /// The last is the one that is seen at the path.
+    /// Oldest first. The last mount hides the others.
     pub mounts: Vec<KernelMount>,
     pub block_device: Option<BlockDevice>,
 }
 
-/// A mount, by the kernel's mount table.
 #[derive(PartialEq, Eq, Debug, Deserialize)]
 pub(super) struct KernelMount {
     pub device: String,
@@ -102,16 +93,16 @@ pub(super) struct KernelMount {
     pub read_only: bool,
 }
 
-/// A block device whose node is seen at a path.
+/// A block device whose node is at a path.
 #[derive(Debug, Deserialize)]
 pub(super) struct BlockDevice {
     pub read_only: Option<bool>,
 }
 
-/// The arguments that the rules are about.
+/// The arguments that the rules use.
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(default)]
-pub(super) struct Ask {
+pub(super) struct CallArguments {
     pub volume_id: String,
     pub source_volume_id: String,
     pub snapshot_id: String,
@@ -156,81 +147,87 @@ struct VolumeSource {
     volume_id: String,
 }
 
-/// What of an answer the CO has to go by.
+/// The fields of an answer that the rules use.
 #[derive(Default, Debug, Deserialize)]
 #[serde(default)]
-pub(super) struct Told {
+pub(super) struct AnswerFields {
     pub publish_context: BTreeMap<String, String>,
-    pub volume: Made,
-    pub snapshot: Made,
+    pub volume: CreatedId,
+    pub snapshot: CreatedId,
 }
 
-/// The id of what was made.
+/// The id of a created volume or snapshot.
 #[derive(Default, Debug, Deserialize)]
 #[serde(default)]
-pub(super) struct Made {
+pub(super) struct CreatedId {
     volume_id: String,
     snapshot_id: String,
 }
 
-/// Something with an id of its own.
+/// The id of a volume or snapshot.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum Object {
+pub(super) enum ObjectId {
     Volume(String),
     Snapshot(String),
 }
 
-impl Row {
-    /// When it was written. No call ends before it began, whatever its clock did.
+/// The access mode of a capability; empty if there is none.
+pub(super) fn mode(capability: Option<&Value>) -> &str {
+    let mode = capability.and_then(|all| all.pointer("/access_mode/mode"));
+    mode.and_then(Value::as_str).unwrap_or_default()
+}
+
+impl LogRow {
+    /// Microseconds since 1970. No call ends before it began, even if the clock was set back.
     pub fn time_us(&self) -> u64 {
         match self.entry {
-            Entry::Start => self.start_us,
-            Entry::Begin => self.begin_us,
-            Entry::Gone => self.gone_us,
-            Entry::Fence => self.fence_us,
-            Entry::End => self.end_us.max(self.begin_us + 1),
+            EntryKind::Start => self.start_us,
+            EntryKind::Begin => self.begin_us,
+            EntryKind::Gone => self.gone_us,
+            EntryKind::Fence => self.fence_us,
+            EntryKind::End => self.end_us.max(self.begin_us + 1),
         }
     }
 
-    /// At the same time, ends come first: a CO calls after an answer.
+    /// The order of lines with equal times: ends first, since a CO calls after an answer.
     pub fn rank(&self) -> u8 {
         match self.entry {
-            Entry::End | Entry::Gone => 0,
-            Entry::Start | Entry::Fence => 1,
-            Entry::Begin => 2,
+            EntryKind::End | EntryKind::Gone => 0,
+            EntryKind::Start | EntryKind::Fence => 1,
+            EntryKind::Begin => 2,
         }
     }
 
-    /// Whether the CO got to know that all went well, as far as the instance can tell.
+    /// Whether the CO knows that the call succeeded, as far as the instance can tell.
     ///
-    /// A node that has undone what it then no longer knows answers `NOT_FOUND`, as some drivers do.
-    /// That is no success; but what was undone is not mounted, which the CO sees in the kernel.
+    /// Some drivers undo a use and then answer `NOT_FOUND`, because they no longer know the volume.
+    /// That is no success in CSI; but the CO sees in the kernel's mount table that the mount is
+    /// gone.
     pub fn is_told(&self) -> bool {
         let undoes = matches!(self.rpc, Some(Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume));
-        let is_done = self.effect == Some(Effect::Done);
+        let is_done = self.effect == Some(CallEffect::Done);
         let is_found_gone = undoes && is_done && self.code == Some(Code::NotFound);
         (self.code == Some(Code::Ok) || is_found_gone) && self.fault.as_deref() != Some("lost")
     }
 
-    /// What the answer says was made.
-    pub fn made(&self) -> Option<Object> {
-        let Made { volume_id, .. } = &self.answer.volume;
-        let Made { snapshot_id, .. } = &self.answer.snapshot;
+    /// The created object in the answer.
+    pub fn made(&self) -> Option<ObjectId> {
+        let CreatedId { volume_id, .. } = &self.answer.volume;
+        let CreatedId { snapshot_id, .. } = &self.answer.snapshot;
         match self.rpc? {
-            Rpc::CreateVolume => Some(Object::Volume(volume_id.clone())),
-            Rpc::CreateSnapshot => Some(Object::Snapshot(snapshot_id.clone())),
+            Rpc::CreateVolume => Some(ObjectId::Volume(volume_id.clone())),
+            Rpc::CreateSnapshot => Some(ObjectId::Snapshot(snapshot_id.clone())),
             _ => None,
         }
     }
 }
 
-impl Ask {
-    /// Whether nobody may write.
+impl CallArguments {
     pub fn is_for_readers(&self) -> bool {
         self.readonly || mode(self.volume_capability.as_ref()).ends_with("_READER_ONLY")
     }
 
-    /// The volume it is about.
+    /// The volume that the request is about.
     pub fn volume(&self) -> Option<&str> {
         [&self.volume_id, &self.source_volume_id]
             .into_iter()
@@ -238,14 +235,15 @@ impl Ask {
             .map(String::as_str)
     }
 
-    /// What something is to be made from.
-    pub fn source(&self) -> Option<Object> {
+    /// The source of a new volume or snapshot.
+    pub fn source(&self) -> Option<ObjectId> {
         if !self.source_volume_id.is_empty() {
-            return Some(Object::Volume(self.source_volume_id.clone()));
+            return Some(ObjectId::Volume(self.source_volume_id.clone()));
         }
         let kind = &self.volume_content_source.as_ref()?.r#type;
-        let snapshot = kind.snapshot.iter().map(|from| Object::Snapshot(from.snapshot_id.clone()));
-        let volume = kind.volume.iter().map(|from| Object::Volume(from.volume_id.clone()));
+        let snapshot =
+            kind.snapshot.iter().map(|from| ObjectId::Snapshot(from.snapshot_id.clone()));
+        let volume = kind.volume.iter().map(|from| ObjectId::Volume(from.volume_id.clone()));
         snapshot.chain(volume).next()
     }
 }

@@ -1,22 +1,23 @@
-//! How large volumes are.
+//! The size of volumes.
 //!
-//! Owns: choosing a size within a CO's range. Promises: what is outside of what is possible is
-//! refused with the bounds. Never: looks at what is free.
+//! Owns: choosing a size within a CO's range. Promises: a refusal names the possible bounds. Never:
+//! checks the free space.
 
 use berth_csi::Code;
 use berth_csi::v1::CapacityRange;
 
+use crate::backend::Meta;
 use crate::backend::content::BLOCK_BYTES;
-use crate::backend::{Backing, FsType, Meta};
+use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
 
-/// The size of a volume that nobody said anything about.
+/// The default size.
 const USUAL_BYTES: i64 = 1 << 30;
-/// The largest size; it costs nothing until it is written to.
-pub(super) const LARGEST_BYTES: i64 = 1 << 44;
+/// The largest size. Images are sparse, so it costs nothing.
+pub(crate) const LARGEST_BYTES: i64 = 1 << 44;
 
-/// The smallest size of a volume of this kind.
-pub(super) fn smallest(backing: Backing, fs: Option<FsType>) -> i64 {
+/// The smallest size of this kind of volume.
+pub(crate) fn smallest(backing: Backing, fs: Option<FsType>) -> i64 {
     match backing {
         Backing::Directory => 1,
         Backing::Image => fs.map_or(BLOCK_BYTES, FsType::smallest_bytes),
@@ -24,7 +25,7 @@ pub(super) fn smallest(backing: Backing, fs: Option<FsType>) -> i64 {
 }
 
 /// The size of a new volume, of at least `least` bytes.
-pub(super) fn chosen(
+pub(crate) fn choose(
     range: Option<&CapacityRange>,
     backing: Backing,
     least: i64,
@@ -36,8 +37,8 @@ pub(super) fn chosen(
     fit(round_up(wanted, step), limit, least)
 }
 
-/// The size of a volume that is to become larger; no smaller than it is.
-pub(crate) fn grown(meta: &Meta, range: Option<&CapacityRange>) -> Result<i64, Refusal> {
+/// The size after an expansion. Never smaller than before.
+pub(crate) fn choose_grown(meta: &Meta, range: Option<&CapacityRange>) -> Result<i64, Refusal> {
     let (required, limit) = bounds(range)?;
     let wanted = if required > meta.capacity_bytes {
         round_up(required, step(meta.backing))
@@ -47,12 +48,12 @@ pub(crate) fn grown(meta: &Meta, range: Option<&CapacityRange>) -> Result<i64, R
     fit(wanted, limit, meta.capacity_bytes)
 }
 
-/// Whether a volume of this size is what the CO asks for.
-pub(super) fn is_within(bytes: i64, range: Option<&CapacityRange>) -> bool {
+/// Whether this size satisfies the range.
+pub(crate) fn is_within(bytes: i64, range: Option<&CapacityRange>) -> bool {
     bounds(range).is_ok_and(|(required, limit)| (required..=limit).contains(&bytes))
 }
 
-/// What is required at least, and allowed at most.
+/// The required size and the limit, in bytes.
 fn bounds(range: Option<&CapacityRange>) -> Result<(i64, i64), Refusal> {
     let Some(&CapacityRange { required_bytes: required, limit_bytes: limit }) = range else {
         return Ok((0, i64::MAX));
@@ -114,7 +115,7 @@ mod tests {
             (range(-1, 0), directory, 1, Err(Code::InvalidArgument)),
             (range(9, 8), directory, 1, Err(Code::InvalidArgument)),
         ] {
-            let size = chosen(range.as_ref(), backing, least).map_err(|refusal| refusal.code);
+            let size = choose(range.as_ref(), backing, least).map_err(|refusal| refusal.code);
             assert_eq!(size, expected, "{range:?} {backing:?} {least}");
         }
         let meta = Meta { capacity_bytes: 100, ..Meta::default() };
@@ -124,7 +125,7 @@ mod tests {
             (range(200, 0), Ok(200)),
             (range(50, 60), Err(Code::OutOfRange)),
         ] {
-            let size = grown(&meta, range.as_ref()).map_err(|refusal| refusal.code);
+            let size = choose_grown(&meta, range.as_ref()).map_err(|refusal| refusal.code);
             assert_eq!(size, expected, "{range:?}");
         }
     }

@@ -1,8 +1,8 @@
-//! What calls bring about and undo.
+//! Attachments, stages and publications.
 //!
-//! Owns: attachments, stages and publications, and how sure it is that one is there. Promises: what
-//! a call in flight, or one without an end, may have done counts as "may be there"; what the CO was
-//! not told counts as not known to it. Never: looks at other things.
+//! Owns: one use of a volume, and how certain it is. Promises: the possible effect of an unfinished
+//! call counts as "may be there". What the CO was not answered, it does not know. Never: looks at
+//! other uses.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,57 +10,57 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::finding::Line;
-use super::row::{Ask, Effect, Row};
+use super::finding::LogLine;
+use super::log_row::{CallArguments, CallEffect, LogRow, mode};
 
-/// Numbers the calls of all logs.
+/// A number over the calls of all logs.
 pub(super) type CallId = u64;
 
-/// The lines of a call, as far as they were read.
-pub(super) type Lines = Rc<RefCell<Vec<Line>>>;
+/// The lines of a call that were read so far.
+pub(super) type CallLines = Rc<RefCell<Vec<LogLine>>>;
 
-/// Where something is.
+/// Node and path of a use.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Place {
+pub(super) enum UseLocation {
     Attachment { node: String },
     Stage { node: String, path: String },
     Publication { node: String, path: String },
 }
 
-/// Something that is there, or may be.
+/// A use that is there or may be.
 #[derive(Debug)]
-pub(super) struct Thing {
-    pub asked: Asked,
-    /// What the CO was told when this was attached last.
+pub(super) struct VolumeUse {
+    pub asked: UseRequest,
+    /// The publish context that the CO was answered last.
     pub context: Option<BTreeMap<String, String>>,
-    /// The call that made it, or may have.
+    /// The call that created it or may have.
     pub by: CallId,
-    pub lines: Lines,
-    /// Whether the CO was told that it is there.
+    pub lines: CallLines,
+    /// Whether the CO knows that it is there.
     known: bool,
-    undo: Option<Undo>,
-    /// Whether its node was fenced since: it is there, and cannot write.
+    undo: Option<UndoCall>,
+    /// Whether its node was fenced since: the mount exists and cannot write.
     pub is_cut: bool,
 }
 
-/// A call that undid a thing, or may have.
+/// A call that undid a use or may have.
 #[derive(Debug)]
-struct Undo {
+struct UndoCall {
     by: CallId,
-    lines: Lines,
+    lines: CallLines,
     done: bool,
 }
 
-/// How a thing was asked for.
+/// The arguments of the request for a use. A repeated request must have the same.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Asked {
+pub(super) struct UseRequest {
     pub capability: Option<Value>,
     pub readonly: bool,
     pub staging: String,
     volume_context: BTreeMap<String, String>,
 }
 
-impl Place {
+impl UseLocation {
     pub fn node(&self) -> &str {
         match self {
             Self::Attachment { node }
@@ -69,7 +69,7 @@ impl Place {
         }
     }
 
-    /// Its path on the node, if it has one.
+    /// `None` for an attachment.
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Attachment { .. } => None,
@@ -78,14 +78,8 @@ impl Place {
     }
 }
 
-/// The access mode of a capability; empty where there is none.
-pub(super) fn mode(capability: Option<&Value>) -> &str {
-    let mode = capability.and_then(|all| all.pointer("/access_mode/mode"));
-    mode.and_then(Value::as_str).unwrap_or_default()
-}
-
-impl Asked {
-    pub fn of(ask: &Ask) -> Self {
+impl UseRequest {
+    pub fn from_arguments(ask: &CallArguments) -> Self {
         Self {
             capability: ask.volume_capability.clone(),
             readonly: ask.readonly,
@@ -98,30 +92,28 @@ impl Asked {
         mode(self.capability.as_ref())
     }
 
-    /// Whether several nodes may have it at once; not where no mode was given.
+    /// Whether several nodes may have it at once; false without a mode.
     pub fn is_shared(&self) -> bool {
         self.mode().starts_with("MULTI_NODE_")
     }
 
-    /// Whether one node at a time may write, of several that have it.
+    /// Whether only one of several nodes may write.
     pub fn is_for_one_writer(&self) -> bool {
         self.mode() == "MULTI_NODE_SINGLE_WRITER"
     }
 
-    /// Whether nobody may write.
     pub fn is_for_readers(&self) -> bool {
         self.readonly || self.mode().ends_with("_READER_ONLY")
     }
 
-    /// Whether one node may publish it at several targets.
     pub fn is_for_many_targets(&self) -> bool {
         self.is_shared() || self.mode() == "SINGLE_NODE_MULTI_WRITER"
     }
 }
 
-impl Thing {
-    /// A thing that a call which just began may make.
-    pub fn may_be(asked: Asked, by: CallId, lines: Lines) -> Self {
+impl VolumeUse {
+    /// A use that a call may create from now on.
+    pub fn may_be(asked: UseRequest, by: CallId, lines: CallLines) -> Self {
         Self { asked, context: None, by, lines, known: false, undo: None, is_cut: false }
     }
 
@@ -130,27 +122,31 @@ impl Thing {
         self.known && self.undo.is_none()
     }
 
-    /// Whether the CO was ever told that it is there.
     pub fn was_known(&self) -> bool {
         self.known
     }
 
-    /// Whether it is gone, and the CO was not told.
-    pub fn is_gone_untold(&self) -> bool {
+    pub fn is_undone_but_unconfirmed(&self) -> bool {
         self.undo.as_ref().is_some_and(|undo| undo.done)
     }
 
-    /// The calls that make it what it is.
-    pub fn proof(&self) -> Vec<Lines> {
+    /// The calls that prove it.
+    pub fn proof(&self) -> Vec<CallLines> {
         let undo = self.undo.iter().map(|undo| Rc::clone(&undo.lines));
         [Rc::clone(&self.lines)].into_iter().chain(undo).collect()
     }
 
-    /// The call that may make it ended. False where the thing is not there.
-    pub fn made(&mut self, by: CallId, lines: &Lines, ask: &Ask, row: &Row) -> bool {
+    /// Applies the end of the call that may create it. False if the use is not there.
+    pub fn made(
+        &mut self,
+        by: CallId,
+        lines: &CallLines,
+        ask: &CallArguments,
+        row: &LogRow,
+    ) -> bool {
         match row.effect {
-            Some(Effect::Done) => {
-                self.asked = Asked::of(ask);
+            Some(CallEffect::Done) => {
+                self.asked = UseRequest::from_arguments(ask);
                 (self.by, self.lines) = (by, Rc::clone(lines));
                 self.known = row.is_told() || self.is_sure();
                 self.undo = None;
@@ -159,8 +155,8 @@ impl Thing {
                 }
                 true
             }
-            Some(Effect::None) => self.by != by || self.known,
-            Some(Effect::Unknown) | None => {
+            Some(CallEffect::None) => self.by != by || self.known,
+            Some(CallEffect::Unknown) | None => {
                 self.known = false;
                 true
             }
@@ -168,23 +164,23 @@ impl Thing {
     }
 
     /// A call began that may undo it.
-    pub fn may_go(&mut self, by: CallId, lines: &Lines) {
-        // One that may have undone it before stays in doubt.
+    pub fn mark_undoing(&mut self, by: CallId, lines: &CallLines) {
+        // An earlier call that may have undone it stays the first doubt.
         let lines = Rc::clone(lines);
-        self.undo.get_or_insert(Undo { by, lines, done: false });
+        self.undo.get_or_insert(UndoCall { by, lines, done: false });
     }
 
-    /// The call that may undo it ended. False where the thing is gone, and the CO knows.
-    pub fn undone(&mut self, by: CallId, row: &Row) -> bool {
+    /// Applies the end of the call that may undo it. False if the use is gone and the CO knows.
+    pub fn undone(&mut self, by: CallId, row: &LogRow) -> bool {
         match row.effect {
-            Some(Effect::Done) if row.is_told() => return false,
-            Some(Effect::Done) => {
+            Some(CallEffect::Done) if row.is_told() => return false,
+            Some(CallEffect::Done) => {
                 if let Some(undo) = &mut self.undo {
                     undo.done = true;
                 }
             }
-            Some(Effect::None) => drop(self.undo.take_if(|undo| undo.by == by && !undo.done)),
-            Some(Effect::Unknown) | None => {}
+            Some(CallEffect::None) => drop(self.undo.take_if(|undo| undo.by == by && !undo.done)),
+            Some(CallEffect::Unknown) | None => {}
         }
         true
     }

@@ -1,11 +1,13 @@
 //! The lines of all logs in the order of time.
 //!
-//! Owns: reading several logs side by side. Promises: bounded memory, however long they are: a log
-//! is nearly in order, since each of its instances writes as things happen, so a window of lines
-//! puts it right. Each log is read up to the end that it has when that is met. An unfinished last
-//! line is passed over and told: its writer is still writing it, or was killed. So is an unfinished
-//! line before the first line of another instance, which began on a line of its own. Never: passes
-//! over any other line.
+//! Owns: reading several logs side by side.
+//!
+//! Promises: bounded memory. A log is nearly in order of time, since each instance writes at once,
+//! so sorting within a window is enough. An unfinished last line is skipped with a note: its writer
+//! is still writing, or was killed. So is an unfinished line before the first line of another
+//! instance.
+//!
+//! Never: skips any other line.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -14,53 +16,52 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::finding::Line;
-use super::row::Row;
+use super::finding::LogLine;
+use super::log_row::LogRow;
 use crate::ReadError;
 
-/// How many lines of a log are looked at before the earliest of them is taken for the next.
+/// The lines of one log that are read ahead and sorted.
 const WINDOW: usize = 1024;
 
-/// All logs, as one stream.
-pub(super) struct Merge {
-    logs: Vec<Log>,
-    /// What was passed over.
+pub(super) struct LogMerge {
+    logs: Vec<LogReader>,
+    /// A note for each skipped line.
     pub notes: Vec<String>,
 }
 
-/// Orders lines: time, what it tells, then as it stands in the files.
-type Key = (u64, u8, usize, usize);
+/// The order of lines: time, rank of the entry, log, line number.
+type LineKey = (u64, u8, usize, usize);
 
-struct Log {
+struct LogReader {
     place: usize,
     path: Rc<Path>,
     lines: Option<BufReader<File>>,
     number: usize,
-    window: BinaryHeap<Reverse<Waiting>>,
-    /// The instances that have written lines so far.
+    window: BinaryHeap<Reverse<BufferedLine>>,
+    /// The instances that have written to this log so far.
     instances: HashSet<String>,
 }
 
-struct Waiting {
-    key: Key,
-    row: Row,
-    line: Line,
+struct BufferedLine {
+    key: LineKey,
+    row: LogRow,
+    line: LogLine,
 }
 
-/// A line that is no entry.
-struct Damaged {
+/// A line that cannot be parsed.
+struct DamagedLine {
     number: usize,
     error: serde_json::Error,
 }
 
-impl Merge {
+impl LogMerge {
     pub fn open<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<Self, ReadError> {
         let open = |(place, path): (usize, &PathBuf)| {
             let file =
                 File::open(path).map_err(|source| ReadError::Io { path: path.clone(), source })?;
             let lines = Some(BufReader::with_capacity(1 << 16, file));
             let path = Rc::from(path.as_path());
-            Ok(Log {
+            Ok(LogReader {
                 place,
                 path,
                 lines,
@@ -73,8 +74,8 @@ impl Merge {
         Ok(Self { logs, notes: Vec::new() })
     }
 
-    /// The next line of all.
-    pub fn next(&mut self) -> Result<Option<(Row, Line)>, ReadError> {
+    /// The next line of all logs.
+    pub fn next(&mut self) -> Result<Option<(LogRow, LogLine)>, ReadError> {
         for log in &mut self.logs {
             log.fill(&mut self.notes)?;
         }
@@ -85,9 +86,9 @@ impl Merge {
     }
 }
 
-impl Log {
+impl LogReader {
     fn fill(&mut self, notes: &mut Vec<String>) -> Result<(), ReadError> {
-        let mut damaged: Option<Damaged> = None;
+        let mut damaged: Option<DamagedLine> = None;
         while self.lines.is_some() && (self.window.len() < WINDOW || damaged.is_some()) {
             let Some((text, whole)) = self.read_line().map_err(|source| self.failed(source))?
             else {
@@ -95,8 +96,8 @@ impl Log {
                 break;
             };
             if !whole {
-                // The rest may be written this moment. A later read of it would be taken for a line
-                // of its own, so this log ends here.
+                // The rest of the line may be written at this moment, and would be read as a line
+                // of its own. So this log ends here.
                 notes.push(self.note(self.number, "has no end yet, or its writer was killed"));
                 self.lines = None;
                 break;
@@ -104,16 +105,16 @@ impl Log {
             if text.trim().is_empty() {
                 continue;
             }
-            let row = match (serde_json::from_str::<Row>(&text), damaged.take()) {
+            let row = match (serde_json::from_str::<LogRow>(&text), damaged.take()) {
                 (Ok(row), None) => row,
-                // An instance that started later ends the line of the one that was killed.
+                // An instance that starts later ends the unfinished line of a killed one.
                 (Ok(row), Some(gap)) if !self.instances.contains(&row.instance) => {
                     notes.push(self.note(gap.number, "cut off by its writer's end"));
                     row
                 }
                 (Ok(_) | Err(_), Some(gap)) => return Err(self.wrong(gap)),
                 (Err(error), None) => {
-                    damaged = Some(Damaged { number: self.number, error });
+                    damaged = Some(DamagedLine { number: self.number, error });
                     continue;
                 }
             };
@@ -122,13 +123,13 @@ impl Log {
             }
             let key = (row.time_us(), row.rank(), self.place, self.number);
             let (file, number) = (Rc::clone(&self.path), self.number);
-            let line = Line { file, number, text: text.into() };
-            self.window.push(Reverse(Waiting { key, row, line }));
+            let line = LogLine { file, number, text: text.into() };
+            self.window.push(Reverse(BufferedLine { key, row, line }));
         }
         damaged.map_or(Ok(()), |gap| Err(self.wrong(gap)))
     }
 
-    /// The next line, and whether its end is there.
+    /// The next line, and whether it is finished.
     fn read_line(&mut self) -> io::Result<Option<(String, bool)>> {
         let Some(lines) = &mut self.lines else { return Ok(None) };
         let mut bytes = Vec::new();
@@ -144,7 +145,7 @@ impl Log {
         format!("{}:{number}: {what}; left out", self.path.display())
     }
 
-    fn wrong(&self, gap: Damaged) -> ReadError {
+    fn wrong(&self, gap: DamagedLine) -> ReadError {
         ReadError::Line { path: self.path.to_path_buf(), number: gap.number, source: gap.error }
     }
 
@@ -153,21 +154,21 @@ impl Log {
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for BufferedLine {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for BufferedLine {}
 
-impl PartialOrd for Waiting {
+impl PartialOrd for BufferedLine {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Waiting {
+impl Ord for BufferedLine {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key.cmp(&other.key)
     }

@@ -1,0 +1,23 @@
+//! Questions to the kernel's mount table.
+
+use std::io;
+use std::path::Path;
+
+use berth_host::{MountTable, identity};
+
+use super::error::MountError;
+
+/// Whether `place`, a path without symbolic links, is a mount point. Reads the whole table on
+/// kernels that do not answer for one path.
+pub(super) fn is_mount_point(place: &Path) -> Result<bool, MountError> {
+    match identity::is_mount_point(place) {
+        Ok(Some(is_mount_point)) => Ok(is_mount_point),
+        Ok(None) => Ok(read_table(place)?.has(place)),
+        Err(error) => Err(MountError::io("look at", place, error)),
+    }
+}
+
+pub(super) fn read_table(place: &Path) -> Result<MountTable, MountError> {
+    let unread = |error| MountError::io("look up", place, io::Error::other(error));
+    MountTable::read_blocking().map_err(unread)
+}
