@@ -6,6 +6,9 @@
 //! in files first); what comes beyond them waits for the batch that is under way, and then goes
 //! with all others that wait.
 //!
+//! The price of a batch on one server is being worked on
+//! ([nats-server 8539](https://github.com/nats-io/nats-server/pull/8539)).
+//!
 //! **Promises** that each write keeps its own guard and its own outcome. A batch is stored whole or
 //! not at all: when the server refuses it, which one failed guard is enough for, each of its writes
 //! is made alone and finds out for itself. When its acknowledgement is lost, each is resolved for
@@ -27,12 +30,11 @@ use rand::RngExt as _;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::ack::{Ack, Sent, judge, read_ack};
 use crate::cause::Cause;
-use crate::commit::{Ack, Sent, judge, read_ack};
-use crate::connect::Bus;
 use crate::exchange::ExchangeError;
+use crate::handle::{Bus, Watch};
 use crate::headers;
-use crate::link::Watch;
 
 /// A batch has no more messages (the server takes 1000), and no more bytes.
 const MESSAGES_MAX: usize = 256;

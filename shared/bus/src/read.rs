@@ -21,7 +21,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
 use crate::bucket::Bucket;
-use crate::cause::Cause;
+use crate::cause::{Cause, chain};
 use crate::exchange::pause;
 use crate::loss::BucketLoss;
 use crate::{caller, filter, headers};
@@ -228,19 +228,4 @@ pub(crate) fn value(headers: &HeaderMap, payload: &Bytes) -> Option<Bytes> {
     let deleted = matches!(headers::get(headers, headers::KV_OPERATION), Some("DEL" | "PURGE"));
     let expired = headers::get(headers, headers::MARKER_REASON).is_some();
     (!deleted && !expired).then(|| payload.clone())
-}
-
-/// An error with its causes in one line, for a problem's message.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let said = next.to_string();
-        // Causes of other libraries repeat what is below them.
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = next.source();
-    }
-    text
 }

@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::{BootTime, Lease, LeaseError};
+use crate::cause::chain;
 use crate::exchange::pause;
-use crate::read::chain;
 
 /// Until when a kept lease is surely held; none once it is lost.
 #[derive(Debug, Clone, Copy)]

@@ -26,9 +26,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{EndpointSpec, Request, ServeError, listen};
 use crate::caller::Caller;
-use crate::connect::Bus;
+use crate::clock::now;
+use crate::handle::Bus;
 use crate::headers;
-use crate::request::{Failure, now};
+use crate::request::Failure;
 
 /// How long before the caller's deadline a handler must end, so that the answer arrives in time.
 const MARGIN_MAX: Duration = Duration::from_millis(100);

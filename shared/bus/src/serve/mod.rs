@@ -10,11 +10,13 @@
 //! answered "late" and not begun (safety rule 8), unless the endpoint is for [any
 //! clock](EndpointSpec::any_clock). [`Service::stop`] takes nothing new and lets what is under way
 //! finish; a request that the server is sending at that very moment may get no answer, because the
-//! client library forgets a subscription before the server does. A request whose work outlasts its
+//! client library forgets a subscription before the server does
+//! ([nats.rs 1325](https://github.com/nats-io/nats.rs/issues/1325)). A request whose work outlasts its
 //! deadline is answered before that with what holds it up, and its work goes on to its end.
 //!
 //! **Never** handles a message without a reply subject: it is counted, and nobody could learn what
-//! came of it. Never ends because one answer could not be sent, or because the connection was away.
+//! came of it (the client library's own service panics:
+//! [nats.rs 1511](https://github.com/nats-io/nats.rs/issues/1511)). Never ends because one answer could not be sent, or because the connection was away.
 
 mod endpoint;
 mod monitor;
@@ -38,7 +40,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::cause::Cause;
-use crate::connect::Bus;
+use crate::handle::Bus;
 use endpoint::Running;
 
 /// The metadata that an instance's id begins with.
@@ -215,7 +217,7 @@ impl Bus {
         }
         let state = Arc::new(State {
             id: instance_id(&spec.metadata, rand::rng().random()),
-            started: crate::request::now().to_string(),
+            started: crate::clock::now().to_string(),
             endpoints: Mutex::default(),
             spec,
         });
