@@ -1,11 +1,15 @@
-//! What sweeps share.
+//! What sweeps share, and what is asked of one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use berth_bus::{Bucket, Bus};
+use berth_bus::{Bucket, Bus, KeptLease};
 use berth_contract::bucket;
+use berth_contract::message::collect::Kind;
+use berth_contract::trace::TraceContext;
 use berth_service::process::{Fatal, Process};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::config::Config;
 
@@ -59,5 +63,25 @@ impl Collector {
             leases,
             turn: Mutex::default(),
         })))
+    }
+}
+
+/// What is to be swept, by whom and until when.
+#[derive(Debug)]
+pub struct Order {
+    /// What to look for, and for how long it must have been to go.
+    pub kinds: Vec<(Kind, Duration)>,
+    /// All that is asked for is part of this.
+    pub trace: TraceContext,
+    /// What is not done by then is kept, and found by the next sweep.
+    pub deadline: Instant,
+    /// Nothing is asked for once this may have ended.
+    pub lease: Weak<KeptLease>,
+}
+
+impl Order {
+    /// Whether the collector surely leads now.
+    pub fn leads(&self) -> bool {
+        self.lease.upgrade().is_some_and(|lease| lease.is_held())
     }
 }

@@ -28,7 +28,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::collector::Collector;
-use crate::sweep::Order;
+use crate::collector::Order;
 
 /// How long a sweep may take when nobody waits for it.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
