@@ -9,13 +9,15 @@ pub struct Shutdown(CancellationToken);
 
 /// Requests the shutdown when it is dropped.
 #[derive(Debug)]
-pub struct Trigger(#[expect(dead_code, reason = "its drop is the request")] DropGuard);
+pub struct Trigger {
+    _guard: DropGuard,
+}
 
 impl Shutdown {
     /// A shutdown that is not requested yet, and the trigger that requests it.
     pub fn new() -> (Trigger, Self) {
         let token = CancellationToken::new();
-        (Trigger(token.clone().drop_guard()), Self(token))
+        (Trigger { _guard: token.clone().drop_guard() }, Self(token))
     }
 
     /// A shutdown that SIGTERM and SIGINT request.
