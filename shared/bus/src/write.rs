@@ -14,8 +14,8 @@ use crate::cause::{Cause, chain};
 pub enum Change {
     /// The key has this value.
     Put(Bytes),
-    /// The key is gone; a marker stays, and the history if the bucket keeps one. It is for the
-    /// bucket's writer to have them taken away: [`Bucket::purge_deleted`](crate::Bucket::purge_deleted).
+    /// The key is gone; a marker stays, and the history if the bucket keeps one. The bucket's
+    /// writer has them taken away: [`Bucket::purge_deleted`](crate::Bucket::purge_deleted).
     Delete,
 }
 
