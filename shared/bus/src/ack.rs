@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cause::Cause;
-use crate::exchange::{ApiError, refusal};
+use crate::exchange::{ApiError, ExchangeError, refusal};
 
 /// How one sending of the write ended.
 pub(crate) enum Sent {
@@ -20,6 +20,18 @@ pub(crate) enum Sent {
     Contradicted(Cause),
     /// This copy may be stored, now or later.
     Lost(Cause),
+}
+
+impl From<ExchangeError> for Sent {
+    fn from(error: ExchangeError) -> Self {
+        match error {
+            ExchangeError::Disconnected | ExchangeError::NoResponder => {
+                Self::NotStored(Cause::new(error))
+            }
+            ExchangeError::TooLarge | ExchangeError::Subject => Self::Refused(Cause::new(error)),
+            ExchangeError::TimedOut(_) | ExchangeError::Broken(_) => Self::Lost(Cause::new(error)),
+        }
+    }
 }
 
 /// An acknowledgement, or its opposite.

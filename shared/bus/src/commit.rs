@@ -51,7 +51,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::ack::{Ack, Sent, judge, read_ack};
 use crate::bucket::Bucket;
 use crate::cause::Cause;
-use crate::exchange::{ExchangeError, pause};
+use crate::exchange::pause;
 use crate::group::{Fate, Message};
 use crate::handle::Watch;
 use crate::resolve::Trace;
@@ -297,15 +297,7 @@ impl Bucket {
         };
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error @ (ExchangeError::Disconnected | ExchangeError::NoResponder)) => {
-                return Sent::NotStored(Cause::new(error));
-            }
-            Err(error @ (ExchangeError::TooLarge | ExchangeError::Subject)) => {
-                return Sent::Refused(Cause::new(error));
-            }
-            Err(error @ (ExchangeError::TimedOut(_) | ExchangeError::Broken(_))) => {
-                return Sent::Lost(Cause::new(error));
-            }
+            Err(error) => return error.into(),
         };
         match read_ack(&answer) {
             Ok(Ack { error: Some(error), .. }) => judge(error),

@@ -206,15 +206,29 @@ impl Bucket {
         }
     }
 
-    pub(crate) fn entry(&self, message: &StreamMessage) -> Option<Entry> {
+    fn entry(&self, message: &StreamMessage) -> Option<Entry> {
         let millis = message.time.unix_timestamp_nanos() / 1_000_000;
+        let created = Timestamp::from_unix_ms(u64::try_from(millis).unwrap_or(0));
+        let StreamMessage { subject, sequence, headers, payload, .. } = message;
+        self.entry_of(subject, *sequence, created, headers, payload)
+    }
+
+    /// What a message of the bucket's stream says of a key; none for a message of another subject.
+    pub(crate) fn entry_of(
+        &self,
+        subject: &str,
+        revision: u64,
+        created: Timestamp,
+        headers: &HeaderMap,
+        payload: &Bytes,
+    ) -> Option<Entry> {
         Some(Entry {
-            key: self.key(&message.subject)?.to_owned(),
-            revision: message.sequence,
-            value: value(&message.headers, &message.payload),
-            operation: headers::get(&message.headers, header::OPERATION).map(str::to_owned),
-            has_ttl: headers::get(&message.headers, headers::TTL).is_some(),
-            created: Timestamp::from_unix_ms(u64::try_from(millis).unwrap_or(0)),
+            key: self.key(subject)?.to_owned(),
+            revision,
+            value: value(headers, payload),
+            operation: headers::get(headers, header::OPERATION).map(str::to_owned),
+            has_ttl: headers::get(headers, headers::TTL).is_some(),
+            created,
         })
     }
 
