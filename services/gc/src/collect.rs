@@ -25,12 +25,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::collector::{Order, Shared};
+use crate::collector::{Collector, Order};
 use crate::evidence::Evidence;
 use crate::plan::{Ended, Unwanted, describe};
 
 const TIME_UP: &str = "the sweep's time was up before its turn came; the next one takes it up";
-const NOT_LEADING: &str = "this collector has just lost its place to another";
 
 /// A thing that seems to be nobody's any more.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ pub enum CollectOutcome {
 /// Why nothing came of it, or why it is kept.
 type Collected = Result<CollectOutcome, String>;
 
-impl Shared {
+impl Collector {
     /// Collects one thing, if it is still what it seemed.
     pub(crate) async fn collect(&self, found: Found, order: &Order) -> CollectOutcome {
         let what = found.to_string();
@@ -248,9 +247,7 @@ impl Shared {
         if Instant::now() >= order.deadline {
             return Err(Problem::new(Code::Late, TIME_UP).retryable().at(step));
         }
-        if !order.leads() {
-            return Err(Problem::new(Code::NoResponder, NOT_LEADING).retryable().at(step));
-        }
+        order.check_lead().map_err(|problem| problem.at(step))?;
         let deadline = order.deadline.min(Instant::now() + limits::REQUEST_TIMEOUT);
         let asked = self.bus.request(&subject, body, &Call::until(order.trace, deadline)).await;
         asked.map_err(|error: RequestError| error.into_problem(step))

@@ -1,11 +1,13 @@
 //! What sweeps share, and what is asked of one.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use berth_bus::{Bucket, Bus, KeptLease};
 use berth_contract::bucket;
+use berth_contract::code::Code;
 use berth_contract::message::collect::Kind;
+use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_service::process::{Fatal, Process};
 use tokio::sync::Mutex;
@@ -13,13 +15,9 @@ use tokio::time::Instant;
 
 use crate::config::Config;
 
-/// What sweeps share. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Collector(Arc<Shared>);
-
-/// See [`Collector`].
+/// What sweeps share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Collector {
     pub(crate) bus: Bus,
     pub(crate) config: Config,
     pub(crate) volumes: Bucket,
@@ -29,13 +27,6 @@ pub struct Shared {
     pub(crate) leases: Bucket,
     /// One sweep at a time.
     pub(crate) turn: Mutex<()>,
-}
-
-impl std::ops::Deref for Collector {
-    type Target = Shared;
-    fn deref(&self) -> &Shared {
-        &self.0
-    }
 }
 
 impl Collector {
@@ -53,16 +44,8 @@ impl Collector {
             }
         }
         nodes.watch_clock();
-        Ok(Self(Arc::new(Shared {
-            bus,
-            config,
-            volumes,
-            allocs,
-            nodes,
-            plugins,
-            leases,
-            turn: Mutex::default(),
-        })))
+        let turn = Mutex::default();
+        Ok(Self { bus, config, volumes, allocs, nodes, plugins, leases, turn })
     }
 }
 
@@ -80,8 +63,12 @@ pub struct Order {
 }
 
 impl Order {
-    /// Whether the collector surely leads now.
-    pub fn leads(&self) -> bool {
-        self.lease.upgrade().is_some_and(|lease| lease.is_held())
+    /// Refuses unless the collector surely leads now.
+    pub fn check_lead(&self) -> Result<(), Problem> {
+        if self.lease.upgrade().is_some_and(|lease| lease.is_held()) {
+            return Ok(());
+        }
+        let said = "this collector has just lost its place to another";
+        Err(Problem::new(Code::NoResponder, said).retryable())
     }
 }

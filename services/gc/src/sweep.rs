@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout_at;
 
 use crate::collect::{CollectOutcome, Found};
-use crate::collector::{Order, Shared};
+use crate::collector::{Collector, Order};
 use crate::plan::Plan;
 
 /// What is collected of one sort in one sweep at most; the rest is found by the next.
@@ -34,7 +34,7 @@ pub struct Swept {
     pub more: bool,
 }
 
-impl Shared {
+impl Collector {
     /// Looks for what the order says, and collects it.
     pub(crate) async fn sweep(&self, order: &Order) -> Result<Swept, Problem> {
         let Ok(_turn) = timeout_at(order.deadline, self.turn.lock()).await else {
