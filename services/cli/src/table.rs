@@ -8,6 +8,8 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use unicode_width::UnicodeWidthStr as _;
+
 /// Where a column stands, by its heading in any case.
 pub fn column_index(columns: &[&str], name: &str) -> Option<usize> {
     columns.iter().position(|column| column.eq_ignore_ascii_case(name))
@@ -112,15 +114,19 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
+/// The text with spaces after it, up to this many columns of the terminal.
+pub fn padded(text: &str, columns: usize) -> String {
+    // The width that `format!` pads to counts characters, and some take two columns.
+    format!("{text}{:spaces$}", "", spaces = columns.saturating_sub(text.width()))
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.rows.first().map_or(0, Vec::len);
-        let width = |column: usize| {
-            self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let width = |column: usize| self.rows.iter().map(|row| row[column].width()).max();
+        let widths: Vec<usize> = (0..columns).filter_map(width).collect();
         for row in &self.rows {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            let cells = row.iter().zip(&widths).map(|(cell, width)| padded(cell, *width));
             writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
         }
         Ok(())
@@ -144,9 +150,9 @@ mod tests {
         assert!(table.is_empty());
         table.row(["data".to_owned(), "taken".to_owned(), String::new()]);
         table.row(["データ".to_owned(), "unpublishing".to_owned(), "x".to_owned()]);
-        let expected = "ID    STATE         NOTE\n\
-                        data  taken         -\n\
-                        データ   unpublishing  x\n";
+        let expected = "ID      STATE         NOTE\n\
+                        data    taken         -\n\
+                        データ  unpublishing  x\n";
         assert_eq!(table.to_string(), expected);
     }
 

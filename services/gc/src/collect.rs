@@ -25,13 +25,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::collector::Shared;
+use crate::collector::{Collector, Order};
 use crate::evidence::Evidence;
 use crate::plan::{Ended, Unwanted, describe};
-use crate::sweep::Order;
 
 const TIME_UP: &str = "the sweep's time was up before its turn came; the next one takes it up";
-const NOT_LEADING: &str = "this collector has just lost its place to another";
 
 /// A thing that seems to be nobody's any more.
 #[derive(Debug)]
@@ -50,7 +48,7 @@ pub enum Found {
 
 /// What came of one thing.
 #[derive(Debug)]
-pub enum Line {
+pub enum CollectOutcome {
     /// It is gone, or on its way.
     Collected(String),
     /// It could not be had, and why.
@@ -60,11 +58,11 @@ pub enum Line {
 }
 
 /// Why nothing came of it, or why it is kept.
-type Collected = Result<Line, String>;
+type Collected = Result<CollectOutcome, String>;
 
-impl Shared {
+impl Collector {
     /// Collects one thing, if it is still what it seemed.
-    pub(crate) async fn collect(&self, found: Found, order: &Order) -> Line {
+    pub(crate) async fn collect(&self, found: Found, order: &Order) -> CollectOutcome {
         let what = found.to_string();
         let collected = if Instant::now() >= order.deadline {
             Err(TIME_UP.to_owned())
@@ -77,17 +75,17 @@ impl Shared {
                 Found::Stray(node) => self.clear(node, &what, order).await,
             }
         };
-        collected.unwrap_or_else(|why| Line::Kept(format!("{what}: {why}")))
+        collected.unwrap_or_else(|why| CollectOutcome::Kept(format!("{what}: {why}")))
     }
 
     async fn release(&self, claim: &Unwanted, what: &str, order: &Order) -> Collected {
         let Unwanted { volume, alloc, epoch } = claim;
         let evidence = self.evidence(&volume.namespace, alloc).await;
         let Some(evidence) = evidence.map_err(|error| process::chain(&error))? else {
-            return Ok(Line::Nothing);
+            return Ok(CollectOutcome::Nothing);
         };
         if evidence == Evidence::Gone && !self.is_gone(&volume.namespace, alloc, order).await? {
-            return Ok(Line::Nothing);
+            return Ok(CollectOutcome::Nothing);
         }
         let release = Release {
             alloc: alloc.clone(),
@@ -100,10 +98,10 @@ impl Shared {
             self.ask(verb.subject(&volume.namespace), &verb.step(), &release, order).await;
         match asked {
             Ok(Released { state: Some(state) }) => {
-                Ok(Line::Collected(format!("{what}: {evidence}; it is {state} now")))
+                Ok(CollectOutcome::Collected(format!("{what}: {evidence}; it is {state} now")))
             }
             Ok(Released { state: None }) => {
-                Ok(Line::Collected(format!("{what}: {evidence}; it is gone")))
+                Ok(CollectOutcome::Collected(format!("{what}: {evidence}; it is gone")))
             }
             Err(error) => Err(format!("{evidence}, but its release was not recorded: {error}")),
         }
@@ -116,11 +114,11 @@ impl Shared {
         let entry = entry.map_err(|error| process::chain(&error))?;
         let Some((revision, value)) = entry.and_then(|entry| Some((entry.revision, entry.value?)))
         else {
-            return Ok(Line::Nothing);
+            return Ok(CollectOutcome::Nothing);
         };
         let spec = record::read::<VolumeSpec>(&value);
         let spec = spec.map_err(|error| process::chain(&error))?.body;
-        let Some(closing) = spec.closing else { return Ok(Line::Nothing) };
+        let Some(closing) = spec.closing else { return Ok(CollectOutcome::Nothing) };
         let request = Deregister {
             id: volume.volume.clone(),
             force: false,
@@ -132,14 +130,14 @@ impl Shared {
         let asked: Result<Deregistered, _> =
             self.ask(verb.subject(&volume.namespace), &verb.step(), &request, order).await;
         match asked {
-            Ok(Deregistered { gone: true, .. }) => Ok(Line::Collected(format!(
+            Ok(Deregistered { gone: true, .. }) => Ok(CollectOutcome::Collected(format!(
                 "{what}: closing since {}, and its last claim is gone; deregistered",
                 closing.since
             ))),
             Ok(Deregistered { releasing, .. }) => {
                 Err(format!("{} claims are still being released", releasing.len()))
             }
-            Err(problem) if problem.code == Code::NoSuchVolume => Ok(Line::Nothing),
+            Err(problem) if problem.code == Code::NoSuchVolume => Ok(CollectOutcome::Nothing),
             Err(problem) => Err(format!("it is closing, but stays: {problem}")),
         }
     }
@@ -154,11 +152,11 @@ impl Shared {
         let asked: Result<Forgotten, _> =
             self.ask(verb.subject(namespace), &verb.step(), &request, order).await;
         match asked {
-            Ok(Forgotten { known: true }) => Ok(Line::Collected(format!(
+            Ok(Forgotten { known: true }) => Ok(CollectOutcome::Collected(format!(
                 "{what}: it ended at {at} ({state}) and has no claim; forgotten"
             ))),
-            Ok(Forgotten { known: false }) => Ok(Line::Nothing),
-            Err(problem) if problem.code == Code::AllocKept => Ok(Line::Nothing),
+            Ok(Forgotten { known: false }) => Ok(CollectOutcome::Nothing),
+            Err(problem) if problem.code == Code::AllocKept => Ok(CollectOutcome::Nothing),
             Err(problem) => Err(format!("it ended at {at} ({state}), but stays: {problem}")),
         }
     }
@@ -189,19 +187,21 @@ impl Shared {
         let entry = entry.map_err(|error| process::chain(&error))?;
         let Some((revision, value)) = entry.and_then(|entry| Some((entry.revision, entry.value?)))
         else {
-            return Ok(Line::Nothing);
+            return Ok(CollectOutcome::Nothing);
         };
         let known = record::read::<Node>(&value).map_err(|error| process::chain(&error))?.body;
         if known.state != NodeState::Down || known.gone.is_some() {
-            return Ok(Line::Nothing);
+            return Ok(CollectOutcome::Nothing);
         }
         match self.left(node, revision, order).await? {
-            Some(Left { known: true, instances, gone: false }) => Ok(Line::Collected(format!(
-                "{what}: down since {}, with no claim and no live alloc there; forgotten with \
+            Some(Left { known: true, instances, gone: false }) => {
+                Ok(CollectOutcome::Collected(format!(
+                    "{what}: down since {}, with no claim and no live alloc there; forgotten with \
                      its {instances} plugin instances",
-                known.since
-            ))),
-            _ => Ok(Line::Nothing),
+                    known.since
+                )))
+            }
+            _ => Ok(CollectOutcome::Nothing),
         }
     }
 
@@ -211,13 +211,13 @@ impl Shared {
         let entry = entry.map_err(|error| process::chain(&error))?;
         // Also a record that cannot be read is one.
         if entry.is_some_and(|entry| entry.value.is_some()) {
-            return Ok(Line::Nothing);
+            return Ok(CollectOutcome::Nothing);
         }
         match self.left(node, 0, order).await? {
-            Some(Left { instances, .. }) if instances > 0 => Ok(Line::Collected(format!(
-                "{what}: nobody knows such a node; {instances} instances removed"
-            ))),
-            _ => Ok(Line::Nothing),
+            Some(Left { instances, .. }) if instances > 0 => Ok(CollectOutcome::Collected(
+                format!("{what}: nobody knows such a node; {instances} instances removed"),
+            )),
+            _ => Ok(CollectOutcome::Nothing),
         }
     }
 
@@ -247,9 +247,7 @@ impl Shared {
         if Instant::now() >= order.deadline {
             return Err(Problem::new(Code::Late, TIME_UP).retryable().at(step));
         }
-        if !order.leads() {
-            return Err(Problem::new(Code::NoResponder, NOT_LEADING).retryable().at(step));
-        }
+        order.check_lead().map_err(|problem| problem.at(step))?;
         let deadline = order.deadline.min(Instant::now() + limits::REQUEST_TIMEOUT);
         let asked = self.bus.request(&subject, body, &Call::until(order.trace, deadline)).await;
         asked.map_err(|error: RequestError| error.into_problem(step))

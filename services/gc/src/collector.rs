@@ -1,21 +1,23 @@
-//! What sweeps share.
+//! What sweeps share, and what is asked of one.
 
-use std::sync::Arc;
+use std::sync::Weak;
+use std::time::Duration;
 
-use berth_bus::{Bucket, Bus};
+use berth_bus::{Bucket, Bus, KeptLease};
 use berth_contract::bucket;
+use berth_contract::code::Code;
+use berth_contract::message::collect::Kind;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
 use berth_service::process::{Fatal, Process};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::config::Config;
 
-/// What sweeps share. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Collector(Arc<Shared>);
-
-/// See [`Collector`].
+/// What sweeps share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Collector {
     pub(crate) bus: Bus,
     pub(crate) config: Config,
     pub(crate) volumes: Bucket,
@@ -25,13 +27,6 @@ pub struct Shared {
     pub(crate) leases: Bucket,
     /// One sweep at a time.
     pub(crate) turn: Mutex<()>,
-}
-
-impl std::ops::Deref for Collector {
-    type Target = Shared;
-    fn deref(&self) -> &Shared {
-        &self.0
-    }
 }
 
 impl Collector {
@@ -49,15 +44,31 @@ impl Collector {
             }
         }
         nodes.watch_clock();
-        Ok(Self(Arc::new(Shared {
-            bus,
-            config,
-            volumes,
-            allocs,
-            nodes,
-            plugins,
-            leases,
-            turn: Mutex::default(),
-        })))
+        let turn = Mutex::default();
+        Ok(Self { bus, config, volumes, allocs, nodes, plugins, leases, turn })
+    }
+}
+
+/// What is to be swept, by whom and until when.
+#[derive(Debug)]
+pub struct Order {
+    /// What to look for, and for how long it must have been to go.
+    pub kinds: Vec<(Kind, Duration)>,
+    /// All that is asked for is part of this.
+    pub trace: TraceContext,
+    /// What is not done by then is kept, and found by the next sweep.
+    pub deadline: Instant,
+    /// Nothing is asked for once this may have ended.
+    pub lease: Weak<KeptLease>,
+}
+
+impl Order {
+    /// Refuses unless the collector surely leads now.
+    pub fn check_lead(&self) -> Result<(), Problem> {
+        if self.lease.upgrade().is_some_and(|lease| lease.is_held()) {
+            return Ok(());
+        }
+        let said = "this collector has just lost its place to another";
+        Err(Problem::new(Code::NoResponder, said).retryable())
     }
 }

@@ -12,7 +12,7 @@ use berth_domain::alloc::{Alloc, AllocState};
 use berth_domain::{AllocId, Namespace, Timestamp};
 use thiserror::Error;
 
-use crate::collector::Shared;
+use crate::collector::Collector;
 
 /// Why an alloc does not want its claim any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub fn of_alloc(alloc: Option<&Alloc>) -> Option<Evidence> {
     alloc.state.is_terminal().then_some(ended)
 }
 
-impl Shared {
+impl Collector {
     /// What the leader has of the alloc.
     pub(crate) async fn evidence(
         &self,

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use berth_bus::serve::ServeError;
 use berth_bus::{EndpointSpec, KeptLease, LeaseError, Request, Service};
-use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::lease::Leader;
 use berth_contract::message::collect::{Force, Kind, Sweep};
@@ -27,8 +26,7 @@ use berth_telemetry::metric::LEASES;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::collector::Collector;
-use crate::sweep::Order;
+use crate::collector::{Collector, Order};
 
 /// How long a sweep may take when nobody waits for it.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
@@ -45,7 +43,7 @@ const STEPPED_DOWN: Duration = Duration::from_secs(1);
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Leads whenever nobody else does, until told to end.
-pub async fn stand_by(collector: &Collector, process: &Process) -> Result<(), Fatal> {
+pub async fn stand_by(collector: &Arc<Collector>, process: &Process) -> Result<(), Fatal> {
     let service = process.announce().await?;
     tracing::info!("standing by");
     // One that stands by answers nothing yet, and is all that it can be.
@@ -103,15 +101,16 @@ async fn elected(collector: &Collector, process: &Process) -> KeptLease {
 
 /// Sweeps now and then, and when asked, until the lease is lost or the process is to end.
 async fn lead(
-    collector: &Collector,
+    collector: &Arc<Collector>,
     process: &Process,
     service: &Service,
     lease: &Arc<KeptLease>,
 ) -> Result<(), ServeError> {
     let spec = EndpointSpec::of(Global::GcForce, Global::GcForce.subject(), 4);
-    let (asked, held) = (collector.clone(), Arc::downgrade(lease));
-    let endpoint =
-        service.endpoint(spec, move |request| force(asked.clone(), held.clone(), request)).await?;
+    let (asked, held) = (Arc::clone(collector), Arc::downgrade(lease));
+    let endpoint = service
+        .endpoint(spec, move |request| force(Arc::clone(&asked), held.clone(), request))
+        .await?;
     LEASES.set(1, ["leader".into()]);
     tokio::select! {
         biased;
@@ -159,7 +158,7 @@ async fn sweep_now_and_then(collector: &Collector, lease: &Arc<KeptLease>) {
 
 /// `gc.force`: sweeps at once.
 async fn force(
-    collector: Collector,
+    collector: Arc<Collector>,
     lease: Weak<KeptLease>,
     request: Request,
 ) -> Result<Sweep, Problem> {
@@ -174,9 +173,6 @@ async fn force(
     let kinds = Kind::ALL.into_iter().filter(wanted).map(|kind| (kind, after(kind))).collect();
     let deadline = request.deadline.checked_sub(ANSWER_BEFORE).unwrap_or(request.deadline);
     let order = Order { kinds, trace: request.trace, deadline, lease };
-    if !order.leads() {
-        let said = "this collector has just lost its place to another";
-        return Err(Problem::new(Code::NoResponder, said).retryable().at(STEP).next("ask again"));
-    }
+    order.check_lead().map_err(|problem| problem.at(STEP).next("ask again"))?;
     collector.sweep(&order).await.map(|swept| swept.sweep)
 }

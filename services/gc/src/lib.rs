@@ -23,6 +23,8 @@ mod plan;
 mod sweep;
 mod view;
 
+use std::sync::Arc;
+
 use berth_service::process::{Fatal, Process};
 
 pub use config::Config;
@@ -30,5 +32,5 @@ pub use config::Config;
 /// Runs until told to end.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let collector = process.prepare(collector::Collector::open(config, &process)).await?;
-    lead::stand_by(&collector, &process).await
+    lead::stand_by(&Arc::new(collector), &process).await
 }

@@ -1,20 +1,15 @@
 //! A sweep: look, collect what was found, and say what came of it.
 
-use std::sync::Weak;
-use std::time::Duration;
-
-use berth_bus::KeptLease;
 use berth_contract::code::Code;
-use berth_contract::message::collect::{Kind, Sweep};
+use berth_contract::message::collect::Sweep;
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::limits;
 use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
-use crate::collect::{Found, Line};
-use crate::collector::Shared;
+use crate::collect::{CollectOutcome, Found};
+use crate::collector::{Collector, Order};
 use crate::plan::Plan;
 
 /// What is collected of one sort in one sweep at most; the rest is found by the next.
@@ -30,26 +25,6 @@ const _: () = assert!(2 * 2 * (LINES_MAX + 1) * LINE_BYTES_MAX < limits::MESSAGE
 /// The name in errors.
 pub const STEP: &str = "gc.sweep";
 
-/// What is to be swept, by whom and until when.
-#[derive(Debug)]
-pub struct Order {
-    /// What to look for, and for how long it must have been to go.
-    pub kinds: Vec<(Kind, Duration)>,
-    /// All that is asked for is part of this.
-    pub trace: TraceContext,
-    /// What is not done by then is kept, and found by the next sweep.
-    pub deadline: Instant,
-    /// Nothing is asked for once this may have ended.
-    pub lease: Weak<KeptLease>,
-}
-
-impl Order {
-    /// Whether the collector surely leads now.
-    pub fn leads(&self) -> bool {
-        self.lease.upgrade().is_some_and(|lease| lease.is_held())
-    }
-}
-
 /// What came of a sweep.
 #[derive(Debug)]
 pub struct Swept {
@@ -59,7 +34,7 @@ pub struct Swept {
     pub more: bool,
 }
 
-impl Shared {
+impl Collector {
     /// Looks for what the order says, and collects it.
     pub(crate) async fn sweep(&self, order: &Order) -> Result<Swept, Problem> {
         let Ok(_turn) = timeout_at(order.deadline, self.turn.lock()).await else {
@@ -83,9 +58,9 @@ impl Shared {
             let mut lines = stream::iter(lines).buffered(AT_ONCE);
             while let Some(line) = lines.next().await {
                 match line {
-                    Line::Collected(line) => sweep.collected.push(line),
-                    Line::Kept(line) => sweep.kept.push(line),
-                    Line::Nothing => {}
+                    CollectOutcome::Collected(line) => sweep.collected.push(line),
+                    CollectOutcome::Kept(line) => sweep.kept.push(line),
+                    CollectOutcome::Nothing => {}
                 }
             }
         }

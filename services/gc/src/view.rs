@@ -12,7 +12,7 @@ use berth_domain::Timestamp;
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 use tokio::time::Instant;
 
-use crate::collector::Shared;
+use crate::collector::Collector;
 use crate::plan::Sight;
 
 /// All that a sweep looks at.
@@ -23,7 +23,7 @@ pub struct View {
     plugins: Mirror<Instances>,
 }
 
-impl Shared {
+impl Collector {
     /// Reads what is stored by now.
     pub(crate) async fn view(&self, step: &str, deadline: Instant) -> Result<View, Problem> {
         let heads = tokio::try_join!(

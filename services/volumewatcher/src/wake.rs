@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_service::reconcile::Waker;
+use berth_service::clock;
+use berth_service::reconcile::{Waker, sleep_until};
 use tokio::time::Instant;
 
 use crate::view::View;
@@ -17,7 +18,7 @@ pub async fn listen(view: Arc<View>, changes: Changes, waker: Waker<ClaimKey>) {
             all = changes.woken() => for change in all {
                 hear(&view, change, &waker);
             },
-            () = until(early) => for claim in view.early.begin(Instant::now()) {
+            () = sleep_until(early) => for claim in view.early.begin(Instant::now()) {
                 waker.wake(claim);
             }
         }
@@ -52,13 +53,6 @@ fn want(view: &View, claims: Vec<ClaimKey>) {
     }
 }
 
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Looks through everything now and then: a wake-up that was lost costs this long, and no more.
 pub async fn rescan(view: Arc<View>, waker: Waker<ClaimKey>, every: Duration) {
     loop {
@@ -66,6 +60,6 @@ pub async fn rescan(view: Arc<View>, waker: Waker<ClaimKey>, every: Duration) {
             waker.wake(claim);
         }
         // Several watchers do not look at the same moment.
-        tokio::time::sleep(every.mul_f64(0.75 + rand::random::<f64>() / 2.0)).await;
+        tokio::time::sleep(clock::jittered(every)).await;
     }
 }

@@ -13,8 +13,8 @@ use berth_contract::trace::TraceContext;
 
 use crate::bucket::Bucket;
 use crate::cause::Cause;
-use crate::commit::{Change, CommitError, Guard, Write};
 use crate::read::{Entry, ReadError};
+use crate::write::{Change, CommitError, Guard, Write};
 
 /// What made these writes.
 const OPERATION: &str = "absence";

@@ -15,8 +15,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep};
 
-use crate::connect::Bus;
 use crate::exchange::ExchangeError;
+use crate::handle::Bus;
 
 /// When no answer has come by then, the question is put once more.
 const ANOTHER_AFTER: Duration = Duration::from_millis(500);

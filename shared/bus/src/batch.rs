@@ -4,7 +4,6 @@
 //! answer. A replica may be behind: who must know more asks the leader afterwards.
 
 use async_nats::Message;
-use berth_contract::header;
 use futures_util::StreamExt as _;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -12,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::headers;
-use crate::read::{Entry, value};
+use crate::read::Entry;
 
 /// How a batched read ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,14 +75,10 @@ impl Bucket {
     /// An entry of the answer, whose facts are in its headers.
     fn direct(&self, answer: &Message) -> Option<Entry> {
         let all = answer.headers.as_ref()?;
+        let subject = headers::get(all, headers::SUBJECT)?;
+        let revision = headers::number(all, headers::SEQUENCE)?;
         let created = headers::get(all, headers::TIME).map(str::to_owned);
-        Some(Entry {
-            key: self.key(headers::get(all, headers::SUBJECT)?)?.to_owned(),
-            revision: headers::number(all, headers::SEQUENCE)?,
-            value: value(all, &answer.payload),
-            operation: headers::get(all, header::OPERATION).map(str::to_owned),
-            has_ttl: headers::get(all, headers::TTL).is_some(),
-            created: created.and_then(|time| time.try_into().ok()).unwrap_or_default(),
-        })
+        let created = created.and_then(|time| time.try_into().ok()).unwrap_or_default();
+        self.entry_of(subject, revision, created, all, &answer.payload)
     }
 }

@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::bucket::{Bucket, OpenError, stream_name};
+use crate::bucket::{Bucket, config, stream_name};
 use crate::cause::Cause;
-use crate::commit::{Change, CommitError, Guard, Write};
-use crate::connect::Bus;
 use crate::exchange::{ApiError, pause};
+use crate::handle::Bus;
 use crate::loss::BucketLoss;
 use crate::read::ReadError;
-use crate::stream::{Description, NOT_FOUND, Opened};
+use crate::stream::{Description, NOT_FOUND, OpenError, Opened};
+use crate::write::{Change, CommitError, Guard, Write};
 
 /// The value by which a person accepts that a bucket is lost: it is made anew at the next start.
 const ANEW: &str = "begin-anew";
@@ -56,15 +56,25 @@ struct Recorded {
 }
 
 /// Whether the record covers this bucket.
-pub(crate) fn is_recorded(name: &str) -> bool {
+fn is_recorded(name: &str) -> bool {
     ALL.iter().any(|spec| spec.name == name)
 }
 
 impl Bus {
+    /// Opens the bucket, made with `replicas` copies (1 or 3) when it was never there. A bucket of
+    /// Berth's that was deleted is not made again ([`OpenError::Lost`]).
+    pub async fn bucket(&self, spec: &BucketSpec, replicas: u8) -> Result<Bucket, OpenError> {
+        if !is_recorded(spec.name) {
+            return self.bucket_unrecorded(spec, replicas).await;
+        }
+        let opened = self.ensure_recorded(spec, replicas, &config(spec, replicas)).await?;
+        self.handle(spec, opened).await
+    }
+
     /// Opens the bucket's stream, and makes it only if the record allows that. A cluster that
     /// elects leaders answers one question and not the next: all of it is tried again until the
     /// server is ready.
-    pub(crate) async fn ensure_recorded(
+    async fn ensure_recorded(
         &self,
         spec: &BucketSpec,
         replicas: u8,

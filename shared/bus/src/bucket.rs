@@ -16,19 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
-use berth_contract::bucket::{BUCKETS, BucketSpec};
-use berth_contract::code::Code;
+use berth_contract::bucket::BucketSpec;
 use serde_json::{Map, Value, json};
-use thiserror::Error;
 
-use crate::birth::is_recorded;
 use crate::cause::Cause;
-use crate::connect::Bus;
 use crate::group::Group;
-use crate::loss::BucketLoss;
+use crate::handle::Bus;
 use crate::store_health::{StoreFault, StoreHealth};
-use crate::stream::{Drift, Opened};
-use crate::version::Version;
+use crate::stream::{Drift, OpenError, Opened};
 
 /// The setting of a stream that says how many values of a key it keeps.
 const HISTORY: &str = "max_msgs_per_subject";
@@ -41,57 +36,6 @@ const PURGED_AFTER: &str = "berth.purged-after";
 
 /// What one bucket may have of watches.
 const WATCHES_MAX: u32 = 50_000;
-
-/// Why a bucket or stream cannot be used.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    /// The server does not answer, or is not ready, for as long as we wait at the start.
-    #[error(
-        "stream {stream} cannot be opened: nats-server was not ready within {within:?}; \
-         check that JetStream is on and, on a cluster, that most servers run"
-    )]
-    Unavailable {
-        /// The stream.
-        stream: String,
-        /// How long it was tried.
-        within: Duration,
-        /// What the last try ended with.
-        #[source]
-        source: Cause,
-    },
-    /// It was deleted. It is never made a second time unless a person says so.
-    #[error(
-        "{code}: {loss}. Restore it from a backup (`nats stream restore`), or accept that its \
-         records are lost: `nats kv put {record} {bucket} begin-anew`, then start the services. \
-         See docs/backup.md",
-        code = Code::BucketLost.as_str(),
-        loss = .0,
-        record = BUCKETS.name,
-        bucket = .0.bucket
-    )]
-    Lost(#[from] BucketLoss),
-    /// The server does not make it.
-    #[error("stream {stream} cannot be opened: the server refuses it")]
-    Refused {
-        /// The stream.
-        stream: String,
-        /// Its reason.
-        #[source]
-        source: Cause,
-    },
-    /// A server of the cluster lacks what Berth rests on.
-    #[error(
-        "stream {stream} is kept by a server of API level {level}; Berth needs nats-server {oldest}"
-    )]
-    TooOld {
-        /// The stream.
-        stream: String,
-        /// The server's level.
-        level: u64,
-        /// The oldest version that will do.
-        oldest: Version,
-    },
-}
 
 /// An open bucket: a cheap handle.
 #[derive(Clone)]
@@ -126,16 +70,6 @@ impl fmt::Debug for Bucket {
 }
 
 impl Bus {
-    /// Opens the bucket, made with `replicas` copies (1 or 3) when it was never there. A bucket of
-    /// Berth's that was deleted is not made again ([`OpenError::Lost`]).
-    pub async fn bucket(&self, spec: &BucketSpec, replicas: u8) -> Result<Bucket, OpenError> {
-        if !is_recorded(spec.name) {
-            return self.bucket_unrecorded(spec, replicas).await;
-        }
-        let opened = self.ensure_recorded(spec, replicas, &config(spec, replicas)).await?;
-        self.handle(spec, opened).await
-    }
-
     /// Opens the bucket, made when it is not there.
     pub(crate) async fn bucket_unrecorded(
         &self,
@@ -212,7 +146,8 @@ pub(crate) fn stream_name(bucket: &str) -> String {
     format!("KV_{bucket}")
 }
 
-fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
+/// The configuration of a bucket's stream.
+pub(crate) fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
     let config = json!({
         "name": stream_name(spec.name),
         "description": spec.description,

@@ -1,4 +1,5 @@
-//! What the client library said, kept as a cause without its types in our interface.
+//! Errors of the client library, without its types in our interface, and chains of errors in one
+//! line.
 
 use std::error::Error;
 use std::fmt;
@@ -23,4 +24,19 @@ impl Error for Cause {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source()
     }
+}
+
+/// An error with its causes, in one line.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let said = next.to_string();
+        // Causes of other libraries repeat what is below them.
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = next.source();
+    }
+    text
 }

@@ -1,26 +1,18 @@
-//! How far this process's clock is from nats-server's.
+//! This process's clock, and how far it is from nats-server's.
 //!
-//! **Owns** the newest measurement: one request for a stream's description, which carries the time
-//! of the stream's leader.
+//! **Owns** the newest measurement ([`ClockSkew`]), which `clock_check` makes.
 //!
-//! **Promises** a warning in the log when the clock is off by more than
-//! [`limits::CLOCK_SKEW_REPORTED_MS`], one line
-//! when it is right again, a gauge, and the skew in the metadata that `nats micro info` shows.
+//! **Promises** one warning in the log when the clock is off by more than
+//! [`limits::CLOCK_SKEW_REPORTED_MS`], one line when it is right again, and a gauge. `nats micro
+//! info` shows the skew in a service's metadata.
 //!
-//! **Never** decides anything by it: nats-server's clock may be the wrong one.
+//! **Never** decides anything by the skew: nats-server's clock may be the wrong one.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::SystemTime;
 
-use berth_domain::{ClockOffset, limits};
+use berth_domain::{Timestamp, limits};
 use berth_telemetry::metric::CLOCK_SKEW;
-use tokio::time::{Instant, sleep};
-
-use crate::bucket::Bucket;
-use crate::connect::{Bus, Unheld};
-use crate::request::now;
-
-const MEASURE_EVERY: Duration = Duration::from_secs(30);
 
 /// The newest measurement, in milliseconds; positive when this process's clock is ahead.
 #[derive(Debug, Default)]
@@ -31,7 +23,7 @@ impl ClockSkew {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn record(&self, skew_ms: i64) {
+    pub(crate) fn record(&self, skew_ms: i64) {
         CLOCK_SKEW.set(skew_ms.unsigned_abs(), []);
         let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let was_off = newest.is_some_and(is_off);
@@ -52,28 +44,8 @@ fn is_off(skew_ms: i64) -> bool {
     skew_ms.unsigned_abs() > limits::CLOCK_SKEW_REPORTED_MS
 }
 
-impl Bucket {
-    /// Measures this process's clock every 30 s, for as long as the bus is open.
-    pub fn watch_clock(&self) {
-        tokio::spawn(watch(self.bus.unheld(), self.shape.stream.clone()));
-    }
-}
-
-async fn watch(bus: Unheld, stream: String) {
-    loop {
-        let Some(bus) = bus.hold() else { return };
-        bus.measure_clock(&stream).await;
-        drop(bus);
-        sleep(MEASURE_EVERY).await;
-    }
-}
-
-impl Bus {
-    async fn measure_clock(&self, stream: &str) {
-        let (sent, began) = (now(), Instant::now());
-        let Ok(description) = self.describe(stream).await else { return };
-        let Ok(server) = description.now() else { return };
-        let offset = ClockOffset::from_exchange(sent, server, began.elapsed());
-        self.clock_skew().record(offset.nearest(0));
-    }
+/// The time of day, by which hosts compare deadlines.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

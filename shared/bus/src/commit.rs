@@ -21,7 +21,9 @@
 //! Several writes, each under its own guard, are stored whole or not at all
 //! ([`Bucket::commit_together`]): they go in one atomic batch, and are resolved together.
 //!
-//! A write whose guard is said to have failed is resolved in the same way. On a cluster that
+//! A write whose guard is said to have failed is resolved in the same way. Only the leader checks
+//! the guard, before the write is replicated
+//! ([nats-server 8469](https://github.com/nats-io/nats-server/issues/8469)). On a cluster that
 //! changes its leader, the old one may refuse what the new one stores, and the refusal comes first
 //! (seen about once per change under load). And a leader refuses, with a code of its own, while
 //! another write of the subtree is on its way that may yet fail.
@@ -29,8 +31,9 @@
 //! A delete puts a marker on top of the key's history. If the marker went before what it hides, the
 //! value below it would come back to life. So a marker expires by itself only in a bucket that
 //! keeps one value per key; elsewhere it stays until [`purge`](crate::purge) takes both away. A KV
-//! purge, which takes the history at once and leaves a marker that expires, would not do: the
-//! server stores the marker first, and forgets the rest when it is killed in between.
+//! purge, which takes the history at once and leaves a marker that expires, would not do: a server
+//! that is killed may bring the history back after the marker has expired
+//! ([nats-server 8505](https://github.com/nats-io/nats-server/issues/8505)).
 //!
 //! **Never** writes without a guard, and never while disconnected. A call that is dropped before it
 //! ends is as good as unknown.
@@ -39,134 +42,21 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use berth_contract::header;
-use berth_contract::trace::TraceContext;
-use berth_contract::{code::Code, problem::Problem};
 use berth_telemetry::metric::{BUCKETS, COMMITS, COMMITS_DURATION, COMMITS_SENT_AGAIN};
 use berth_telemetry::{Kind, Span, attribute};
 use bytes::Bytes;
 use rand::RngExt as _;
-use serde::Deserialize;
-use serde_json::Value;
-use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
+use crate::ack::{Ack, Sent, judge, read_ack};
 use crate::bucket::Bucket;
 use crate::cause::Cause;
-use crate::exchange::{ApiError, ExchangeError, pause, refusal};
+use crate::exchange::pause;
 use crate::group::{Fate, Message};
-use crate::link::Watch;
-use crate::read::chain;
+use crate::handle::Watch;
 use crate::resolve::Trace;
+use crate::write::{Change, CommitError, Write};
 use crate::{caller, filter, headers};
-
-/// What a write does to its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// The key has this value.
-    Put(Bytes),
-    /// The key is gone; a marker stays, and the history if the bucket keeps one. It is for the
-    /// bucket's writer to have them taken away: [`Bucket::purge_deleted`].
-    Delete,
-}
-
-/// What must still be so when the write arrives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Guard<'a> {
-    /// The key that is written, or a filter that covers it, such as `default.v1.>`.
-    pub filter: &'a str,
-    /// The newest revision below the filter, markers included; 0 when nothing is there.
-    /// See [`Bucket::head`].
-    pub revision: u64,
-}
-
-/// One write of one key.
-#[derive(Debug, Clone)]
-pub struct Write<'a> {
-    /// The key.
-    pub key: &'a str,
-    /// What happens to it.
-    pub change: Change,
-    /// What must still be so.
-    pub guard: Guard<'a>,
-    /// What made this write, for people who look at the record: a request's or an attempt's id.
-    pub operation: &'a str,
-    /// The trace that this write belongs to.
-    pub trace: TraceContext,
-}
-
-/// Why a write was not done, or not surely.
-#[derive(Debug, Error)]
-pub enum CommitError {
-    /// Not stored: something below the filter was written since.
-    #[error("{key}: {filter} is no longer at revision {revision}")]
-    Conflict {
-        /// The key that was to be written.
-        key: String,
-        /// The guard's filter.
-        filter: String,
-        /// The guard's revision.
-        revision: u64,
-    },
-    /// Not stored, and would not be next time.
-    #[error("{key}: the write is refused")]
-    Refused {
-        /// The key that was to be written.
-        key: String,
-        /// Why.
-        #[source]
-        source: Cause,
-    },
-    /// Surely not stored: the bus cannot be reached, or has no leader.
-    #[error("{key}: the bus cannot store now; nothing was written")]
-    Unavailable {
-        /// The key that was to be written.
-        key: String,
-        /// What the last try ended with.
-        #[source]
-        source: Cause,
-    },
-    /// Perhaps stored.
-    #[error("{key}: the write is not acknowledged within {within:.1?} and may still be stored")]
-    Unknown {
-        /// The key that was to be written.
-        key: String,
-        /// How long it was pursued.
-        within: Duration,
-        /// What the last try ended with.
-        #[source]
-        source: Cause,
-    },
-}
-
-impl CommitError {
-    /// The reason in one word.
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::Conflict { .. } => "conflict",
-            Self::Refused { .. } => "refused",
-            Self::Unavailable { .. } => "unavailable",
-            Self::Unknown { .. } => "unknown",
-        }
-    }
-
-    /// What a caller of ours is told, when the service itself does not try again.
-    pub fn into_problem(self, step: &str) -> Problem {
-        let (code, retryable) = match &self {
-            Self::Conflict { .. } => (Code::Busy, true),
-            Self::Refused { .. } => (Code::Internal, false),
-            Self::Unavailable { .. } => (Code::BusUnavailable, true),
-            Self::Unknown { .. } => (Code::NoAnswer, true),
-        };
-        let mut problem = Problem::new(code, chain(&self)).at(step);
-        if matches!(self, Self::Unavailable { .. } | Self::Unknown { .. }) {
-            problem = problem.next(CHECK_STORE);
-        }
-        if retryable { problem.retryable() } else { problem }
-    }
-}
-
-const CHECK_STORE: &str = "ask again; if it happens again, see the log and the disk of \
-                           nats-server, and restart a nats-server whose disk was full";
 
 /// What is told of a write that was stored.
 const STORED: &str = "stored";
@@ -180,19 +70,6 @@ struct Tries {
     sent: u32,
     /// Acknowledgements that did not come.
     lost: u32,
-}
-
-/// How one sending of the write ended.
-pub(crate) enum Sent {
-    Stored(u64),
-    /// This copy was not stored, nor would another be.
-    Refused(Cause),
-    /// This copy was not stored.
-    NotStored(Cause),
-    /// The guard did not hold, says a leader, or one that was.
-    Contradicted(Cause),
-    /// This copy may be stored, now or later.
-    Lost(Cause),
 }
 
 impl Bucket {
@@ -420,15 +297,7 @@ impl Bucket {
         };
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error @ (ExchangeError::Disconnected | ExchangeError::NoResponder)) => {
-                return Sent::NotStored(Cause::new(error));
-            }
-            Err(error @ (ExchangeError::TooLarge | ExchangeError::Subject)) => {
-                return Sent::Refused(Cause::new(error));
-            }
-            Err(error @ (ExchangeError::TimedOut(_) | ExchangeError::Broken(_))) => {
-                return Sent::Lost(Cause::new(error));
-            }
+            Err(error) => return error.into(),
         };
         match read_ack(&answer) {
             Ok(Ack { error: Some(error), .. }) => judge(error),
@@ -463,48 +332,6 @@ impl Bucket {
             }
         };
         (headers, body)
-    }
-}
-
-/// An acknowledgement, or its opposite.
-#[derive(Deserialize)]
-pub(crate) struct Ack {
-    /// The revision; of a batch the last one.
-    pub(crate) seq: Option<u64>,
-    /// Of a batch: its messages.
-    pub(crate) count: Option<u64>,
-    #[serde(default, deserialize_with = "error")]
-    pub(crate) error: Option<ApiError>,
-}
-
-pub(crate) fn read_ack(answer: &async_nats::Message) -> Result<Ack, serde_json::Error> {
-    serde_json::from_slice(&answer.payload)
-}
-
-fn error<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<ApiError>, D::Error> {
-    Ok(Option::<Value>::deserialize(from)?.as_ref().map(refusal))
-}
-
-/// The guard did not hold where the write arrived.
-const WRONG_LAST_SEQUENCE: u64 = 10071;
-/// The same as the leader of a cluster says it while another write below the filter is under way.
-/// It also comes to a single writer with the right revision, about once in 200 000 writes.
-const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
-/// Messages of the batch did not arrive here: the connection or the leader changed meanwhile.
-const INCOMPLETE_BATCH: u64 = 10176;
-/// As many batches are under way in the stream as the server takes.
-const TOO_MANY_BATCHES: u64 = 10210;
-
-pub(crate) fn judge(refusal: ApiError) -> Sent {
-    match refusal {
-        // From a leader, or from one that was: only the leader's stream tells.
-        ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. }
-        | ApiError::Refused { code: INCOMPLETE_BATCH | TOO_MANY_BATCHES, .. } => {
-            Sent::Contradicted(refusal.into())
-        }
-        ApiError::Refused { status: 400..500, .. } => Sent::Refused(refusal.into()),
-        // A leader that could not store may have followers that did.
-        _ => Sent::Lost(refusal.into()),
     }
 }
 

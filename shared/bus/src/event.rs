@@ -18,24 +18,21 @@ use async_nats::HeaderMap;
 use berth_contract::header;
 use berth_contract::stream::StreamSpec;
 use berth_contract::trace::TraceContext;
-use berth_domain::Timestamp;
-use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-pub use self::log::{EventError, EventFeed, EventLog, LAST_MAX, Query, Stored};
-use crate::bucket::{OpenError, nanoseconds};
-use crate::connect::Bus;
-use crate::feed::Delivery;
+pub use self::log::{Event, EventError, EventFeed, EventLog, LAST_MAX, Query, Stored};
+use self::send::{Outgoing, QueuedEvent};
+use crate::bucket::nanoseconds;
+use crate::handle::Bus;
 use crate::headers;
-use crate::stream::Drift;
+use crate::stream::{Drift, OpenError};
 
 /// Events that may wait for the bus.
 const QUEUE: usize = 1024;
-const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// The event stream: a cheap handle.
 #[derive(Debug, Clone)]
@@ -57,34 +54,6 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-enum Outgoing {
-    Event(Told),
-    Flush(tokio::sync::oneshot::Sender<()>),
-}
-
-/// One event on its way.
-#[derive(Clone)]
-struct Told {
-    subject: String,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-/// One event as it was stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// The subject.
-    pub subject: String,
-    /// Its place in the stream.
-    pub sequence: u64,
-    /// When the server stored it.
-    pub stored: Timestamp,
-    /// The trace it belongs to.
-    pub trace: Option<TraceContext>,
-    /// The event itself.
-    pub body: Bytes,
 }
 
 impl Bus {
@@ -114,7 +83,8 @@ impl Events {
         };
         let mut all = HeaderMap::new();
         headers::set(&mut all, header::TRACEPARENT, trace);
-        let outgoing = Outgoing::Event(Told { subject: subject.to_owned(), headers: all, body });
+        let outgoing =
+            Outgoing::Event(QueuedEvent { subject: subject.to_owned(), headers: all, body });
         if let Err(error) = self.inner.queue.try_send(outgoing) {
             self.lose(subject, &error);
         }
@@ -169,32 +139,6 @@ impl Events {
     fn lose(&self, subject: &str, why: &impl std::fmt::Display) {
         self.inner.lost.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(subject, %why, "an event is lost");
-    }
-}
-
-impl Event {
-    /// The answer to a direct get: the message, with where it stands in headers.
-    fn got(all: &HeaderMap, body: Bytes) -> Option<Self> {
-        Some(Self {
-            subject: headers::get(all, headers::SUBJECT)?.to_owned(),
-            sequence: headers::number(all, headers::SEQUENCE)?,
-            stored: Timestamp::try_from(headers::get(all, headers::TIME)?.to_owned()).ok()?,
-            trace: headers::get(all, header::TRACEPARENT).and_then(TraceContext::parse),
-            body,
-        })
-    }
-}
-
-impl From<Delivery> for Event {
-    fn from(message: Delivery) -> Self {
-        Self {
-            subject: message.subject,
-            sequence: message.sequence,
-            stored: Timestamp::from_unix_ms(message.unix_nanos / 1_000_000),
-            trace: headers::get(&message.headers, header::TRACEPARENT)
-                .and_then(TraceContext::parse),
-            body: message.payload,
-        }
     }
 }
 

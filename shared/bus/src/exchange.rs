@@ -6,14 +6,16 @@
 use std::time::Duration;
 
 use async_nats::{HeaderMap, Message, RequestErrorKind};
+use berth_domain::retry::Schedule;
 use bytes::Bytes;
+use rand::RngExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
 use crate::cause::Cause;
-use crate::connect::Bus;
+use crate::handle::Bus;
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
@@ -108,6 +110,15 @@ impl Bus {
         })
     }
 
+    /// Waits until the server has taken all that was sent so far, subscriptions too: whoever asks
+    /// an endpoint after that is heard. False when that does not show within `within`.
+    pub async fn flush(&self, within: Duration) -> bool {
+        // Nobody listens there; that the server says so means that it has come to it.
+        let nowhere = self.client().new_inbox();
+        let answer = self.exchange(nowhere, HeaderMap::new(), Bytes::new(), within).await;
+        matches!(answer, Err(ExchangeError::NoResponder))
+    }
+
     /// Asks the server's own interface.
     pub(crate) async fn api<T: DeserializeOwned>(
         &self,
@@ -136,9 +147,12 @@ pub(crate) fn refusal(error: &Value) -> ApiError {
     }
 }
 
-/// A pause before trying again: 20 ms, doubled each time up to half a second, half of it random.
+/// The pauses between tries of one operation.
+const PAUSES: Schedule =
+    Schedule { first: Duration::from_millis(20), max: Duration::from_millis(500) };
+
+/// Waits after a number of tries.
 pub(crate) async fn pause(tries: u32) {
-    let whole = Duration::from_millis(20) * 2_u32.pow(tries.min(5));
-    let jitter: f64 = rand::RngExt::random(&mut rand::rng());
-    sleep(whole.min(Duration::from_millis(500)).mul_f64(0.5 + jitter / 2.0)).await;
+    let wait = PAUSES.wait(tries.saturating_add(1), rand::rng().random());
+    sleep(wait).await;
 }

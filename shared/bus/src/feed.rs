@@ -2,8 +2,11 @@
 //!
 //! **Owns** one consumer for as long as it is good. Each message carries the consumer's count; a
 //! step in it, a silence of more than two heartbeats and a half, or a change of the connection ends
-//! the feed with an error, and whoever follows opens another one from where it stands. The client
-//! library's own watch takes ten seconds to notice the same, and may start over or go deaf.
+//! the feed with an error, and the follower opens another one from where it stands.
+//!
+//! The client library's own watch is not used. It notices the same after ten seconds, and may start
+//! over. After a restart of the server it can stay silent for ever
+//! ([nats.rs 1596](https://github.com/nats-io/nats.rs/issues/1596)).
 //!
 //! **Promises** messages in order without a gap, and how far the stream is known between them.
 //!
@@ -24,10 +27,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bucket::nanoseconds;
 use crate::cause::Cause;
-use crate::connect::Bus;
 use crate::exchange::ApiError;
+use crate::handle::Bus;
+use crate::handle::Watch;
 use crate::headers;
-use crate::link::Watch;
 
 /// The server forgets a consumer that nobody has listened to for so long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);

@@ -6,6 +6,9 @@
 //! in files first); what comes beyond them waits for the batch that is under way, and then goes
 //! with all others that wait.
 //!
+//! The price of a batch on one server is being worked on
+//! ([nats-server 8539](https://github.com/nats-io/nats-server/pull/8539)).
+//!
 //! **Promises** that each write keeps its own guard and its own outcome. A batch is stored whole or
 //! not at all: when the server refuses it, which one failed guard is enough for, each of its writes
 //! is made alone and finds out for itself. When its acknowledgement is lost, each is resolved for
@@ -27,12 +30,11 @@ use rand::RngExt as _;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::ack::{Ack, Sent, judge, read_ack};
 use crate::cause::Cause;
-use crate::commit::{Ack, Sent, judge, read_ack};
-use crate::connect::Bus;
 use crate::exchange::ExchangeError;
+use crate::handle::{Bus, Watch};
 use crate::headers;
-use crate::link::Watch;
 
 /// A batch has no more messages (the server takes 1000), and no more bytes.
 const MESSAGES_MAX: usize = 256;
@@ -183,7 +185,7 @@ impl Group {
     async fn store(self: Arc<Self>, members: Vec<Member>) {
         let _batch = Batch(Arc::clone(&self));
         match self.send(&members).await {
-            Outcome::Stored(last) => {
+            Sent::Stored(last) => {
                 let count = count(&members);
                 COMMITS_TOGETHER.add(count, [BUCKETS.label(&self.bucket)]);
                 let mut revision = last - count;
@@ -192,7 +194,7 @@ impl Group {
                     let _: Result<(), Fate> = member.told.send(Fate::Sent(Sent::Stored(revision)));
                 }
             }
-            Outcome::Refused(sent) => {
+            sent @ (Sent::Refused(_) | Sent::Contradicted(_)) => {
                 tracing::debug!(bucket = self.bucket, "each write of a batch goes alone");
                 let (bound, alone): (Vec<_>, Vec<_>) =
                     members.into_iter().partition(Member::is_bound);
@@ -210,12 +212,13 @@ impl Group {
                 drop(state);
                 self.release(alone);
             }
-            Outcome::NotSent(cause) => tell(members, Sent::NotStored, &cause),
-            Outcome::Lost(cause) => tell(members, Sent::Lost, &cause),
+            Sent::NotStored(cause) => tell(members, Sent::NotStored, &cause),
+            Sent::Lost(cause) => tell(members, Sent::Lost, &cause),
         }
     }
 
-    async fn send(&self, members: &[Member]) -> Outcome {
+    /// How the whole batch was sent; stored is what the last of it has as revision.
+    async fn send(&self, members: &[Member]) -> Sent {
         let within = self.bus.config().request_timeout;
         let mut connection = Watch::new(&self.bus);
         let sent = timeout(within, self.publish(members));
@@ -223,33 +226,21 @@ impl Group {
             // In this order: what finds no connection to begin with was not sent.
             biased;
             answer = sent => answer.unwrap_or(Err(ExchangeError::TimedOut(within))),
-            () = connection.broken() => return Outcome::Lost(Cause::new("the connection broke")),
+            () = connection.broken() => return Sent::Lost(Cause::new("the connection broke")),
         };
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error @ (ExchangeError::Disconnected | ExchangeError::NoResponder)) => {
-                return Outcome::NotSent(Cause::new(error));
-            }
-            Err(error @ (ExchangeError::TooLarge | ExchangeError::Subject)) => {
-                return Outcome::Refused(Sent::Refused(Cause::new(error)));
-            }
-            Err(error @ (ExchangeError::TimedOut(_) | ExchangeError::Broken(_))) => {
-                return Outcome::Lost(Cause::new(error));
-            }
+            Err(error) => return error.into(),
         };
         match read_ack(&answer) {
             Ok(Ack { seq: Some(last), count: Some(count), error: None })
                 if count == self::count(members) && last >= count =>
             {
-                Outcome::Stored(last)
+                Sent::Stored(last)
             }
-            Ok(Ack { error: Some(error), .. }) => match judge(error) {
-                Sent::Lost(cause) => Outcome::Lost(cause),
-                Sent::Stored(_) => Outcome::Lost(Cause::new("an error that is none")),
-                refused => Outcome::Refused(refused),
-            },
-            Ok(_) => Outcome::Lost(Cause::new("an acknowledgement of another batch")),
-            Err(error) => Outcome::Lost(Cause::new(error)),
+            Ok(Ack { error: Some(error), .. }) => judge(error),
+            Ok(_) => Sent::Lost(Cause::new("an acknowledgement of another batch")),
+            Err(error) => Sent::Lost(Cause::new(error)),
         }
     }
 
@@ -285,17 +276,6 @@ impl Group {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-enum Outcome {
-    /// All are stored, the last one at this revision.
-    Stored(u64),
-    /// None is stored: the server said so, in these words.
-    Refused(Sent),
-    /// None is stored: it was not sent.
-    NotSent(Cause),
-    /// All are stored, or none, now or later.
-    Lost(Cause),
 }
 
 /// The messages of a batch.

@@ -1,7 +1,7 @@
 //! What happens to the connection, noticed once for everybody.
 //!
-//! **Owns** the client's events: they are logged here, counted here, and wake whoever waits for the
-//! connection to break (`Watch`) or to come back.
+//! **Owns** the client's events: they are logged here, counted here, and wake the tasks that wait
+//! for the connection to break ([`Watch`](crate::handle::Watch)) or to come back.
 //!
 //! **Promises** that a refused permission is seen: to its caller it is only a timeout.
 
@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_nats::{ClientError, Event, ServerError};
 use berth_telemetry::metric::{BUS_CONNECTED, BUS_CONNECTS, BUS_DISCONNECTS};
 use tokio::sync::watch;
-
-use crate::connect::Bus;
 
 /// How often each trouble came since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,31 +26,6 @@ pub struct Counts {
     pub slow_consumers: u64,
     /// Other errors the server or the client told us of.
     pub errors: u64,
-}
-
-/// One connection, watched by somebody whose work ends with it.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    bus: Bus,
-    connection: u64,
-    changes: watch::Receiver<u64>,
-}
-
-impl Watch {
-    /// Watches the connection that stands now.
-    pub(crate) fn new(bus: &Bus) -> Self {
-        Self { bus: bus.clone(), connection: bus.connection(), changes: bus.link().changes() }
-    }
-
-    /// Returns when it is gone, also if another one stands by now. May be dropped while it waits.
-    pub(crate) async fn broken(&mut self) {
-        // Events come late, so an event alone proves nothing.
-        while self.bus.connected() && self.bus.connection() == self.connection {
-            if self.changes.changed().await.is_err() {
-                return;
-            }
-        }
-    }
 }
 
 #[derive(Debug, Default)]

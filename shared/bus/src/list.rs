@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_contract::header;
 use berth_domain::Timestamp;
 use serde_json::json;
 use tokio::time::timeout;
@@ -20,9 +19,9 @@ use crate::batch::Batch;
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::exchange::pause;
-use crate::feed::{Feed, Follow, Item, Start};
-use crate::read::{Entry, ReadError, value};
-use crate::{filter, headers};
+use crate::feed::{Delivery, Feed, Follow, Item, Start};
+use crate::filter;
+use crate::read::{Entry, ReadError};
 
 /// How often a list is read anew because something was written meanwhile.
 const TRIES: u32 = 5;
@@ -136,7 +135,7 @@ impl Bucket {
                 }
                 Item::Message(message) => {
                     (pending, seen.known) = (message.pending, message.sequence);
-                    if let Some(entry) = self.delivered(message) {
+                    if let Some(entry) = self.delivered(&message) {
                         seen.add(entry);
                     }
                 }
@@ -145,15 +144,10 @@ impl Bucket {
         Ok(seen)
     }
 
-    pub(crate) fn delivered(&self, message: crate::feed::Delivery) -> Option<Entry> {
-        Some(Entry {
-            key: self.key(&message.subject)?.to_owned(),
-            revision: message.sequence,
-            value: value(&message.headers, &message.payload),
-            operation: headers::get(&message.headers, header::OPERATION).map(str::to_owned),
-            has_ttl: headers::get(&message.headers, headers::TTL).is_some(),
-            created: Timestamp::from_unix_ms(message.unix_nanos / 1_000_000),
-        })
+    fn delivered(&self, message: &Delivery) -> Option<Entry> {
+        let Delivery { subject, sequence, unix_nanos, headers, payload, .. } = message;
+        let created = Timestamp::from_unix_ms(unix_nanos / 1_000_000);
+        self.entry_of(subject, *sequence, created, headers, payload)
     }
 
     fn unavailable(&self, source: Cause) -> ReadError {

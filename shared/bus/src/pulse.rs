@@ -6,7 +6,8 @@
 //! **Promises** that a connection over which something was sent and nothing heard since, or over
 //! which an answer did not come in time, is asked for a sign of life within a few seconds, and made
 //! anew when there is none. The client's own pings take much longer, or cost each idle process a
-//! message every few seconds.
+//! message every few seconds. A client that publishes all the time may not send any
+//! ([nats.rs 1593](https://github.com/nats-io/nats.rs/issues/1593)).
 //!
 //! **Never** doubts a connection over which anything was heard, nor one that nobody uses.
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use crate::connect::{Bus, Unheld};
+use crate::handle::{Bus, Unheld};
 
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -21,7 +21,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
 use crate::bucket::Bucket;
-use crate::cause::Cause;
+use crate::cause::{Cause, chain};
 use crate::exchange::pause;
 use crate::loss::BucketLoss;
 use crate::{caller, filter, headers};
@@ -206,15 +206,29 @@ impl Bucket {
         }
     }
 
-    pub(crate) fn entry(&self, message: &StreamMessage) -> Option<Entry> {
+    fn entry(&self, message: &StreamMessage) -> Option<Entry> {
         let millis = message.time.unix_timestamp_nanos() / 1_000_000;
+        let created = Timestamp::from_unix_ms(u64::try_from(millis).unwrap_or(0));
+        let StreamMessage { subject, sequence, headers, payload, .. } = message;
+        self.entry_of(subject, *sequence, created, headers, payload)
+    }
+
+    /// What a message of the bucket's stream says of a key; none for a message of another subject.
+    pub(crate) fn entry_of(
+        &self,
+        subject: &str,
+        revision: u64,
+        created: Timestamp,
+        headers: &HeaderMap,
+        payload: &Bytes,
+    ) -> Option<Entry> {
         Some(Entry {
-            key: self.key(&message.subject)?.to_owned(),
-            revision: message.sequence,
-            value: value(&message.headers, &message.payload),
-            operation: headers::get(&message.headers, header::OPERATION).map(str::to_owned),
-            has_ttl: headers::get(&message.headers, headers::TTL).is_some(),
-            created: Timestamp::from_unix_ms(u64::try_from(millis).unwrap_or(0)),
+            key: self.key(subject)?.to_owned(),
+            revision,
+            value: value(headers, payload),
+            operation: headers::get(headers, header::OPERATION).map(str::to_owned),
+            has_ttl: headers::get(headers, headers::TTL).is_some(),
+            created,
         })
     }
 
@@ -228,19 +242,4 @@ pub(crate) fn value(headers: &HeaderMap, payload: &Bytes) -> Option<Bytes> {
     let deleted = matches!(headers::get(headers, headers::KV_OPERATION), Some("DEL" | "PURGE"));
     let expired = headers::get(headers, headers::MARKER_REASON).is_some();
     (!deleted && !expired).then(|| payload.clone())
-}
-
-/// An error with its causes in one line, for a problem's message.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let said = next.to_string();
-        // Causes of other libraries repeat what is below them.
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = next.source();
-    }
-    text
 }

@@ -10,14 +10,14 @@
 //! **Never** queues: while disconnected it fails at once. The client would keep the request and
 //! deliver it after the reconnect, to somebody who thinks that it is still wanted.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_nats::HeaderMap;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::{header, subject};
-use berth_domain::{Timestamp, limits};
+use berth_domain::limits;
 use berth_telemetry::metric::{Label, REQUESTS_MADE, REQUESTS_MADE_DURATION, STEPS};
 use berth_telemetry::{Kind, Span, attribute};
 use bytes::Bytes;
@@ -26,10 +26,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::cause::Cause;
-use crate::connect::Bus;
+use crate::cause::{Cause, chain};
+use crate::clock::now;
 use crate::exchange::ExchangeError;
-use crate::read::chain;
+use crate::handle::Bus;
 use crate::{caller, headers};
 
 /// What goes with a request.
@@ -348,10 +348,4 @@ fn call_headers(call: &Call, within: Duration) -> HeaderMap {
     headers::set(&mut all, header::DEADLINE, now().after(within).unix_ms());
     headers::set(&mut all, header::CONTRACT, header::CONTRACT_VERSION);
     all
-}
-
-/// The time of day: deadlines cross hosts as one.
-pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -15,10 +15,10 @@ use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 use crate::cause::Cause;
-use crate::commit::Write;
 use crate::exchange::pause;
 use crate::headers;
 use crate::read::ReadError;
+use crate::write::Write;
 
 /// What was found of a write.
 pub(crate) enum Trace {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use berth_domain::Timestamp;
 
 use crate::cause::Cause;
-use crate::request::now;
+use crate::clock::now;
 
 /// Why a bucket stores no write of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,22 +6,77 @@
 //! **Never** changes a stream that exists.
 
 use std::fmt;
+use std::time::Duration;
 
+use berth_contract::bucket::BUCKETS;
+use berth_contract::code::Code;
 use berth_domain::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::bucket::OpenError;
 use crate::cause::Cause;
-use crate::connect::Bus;
 use crate::exchange::{ApiError, pause};
-use crate::version::{API_LEVEL, OLDEST};
+use crate::handle::Bus;
+use crate::loss::BucketLoss;
+use crate::version::{API_LEVEL, OLDEST, Version};
 
 /// The server's reasons that have an answer of their own.
 pub(crate) const NOT_FOUND: u64 = 10059;
 const NAME_IN_USE: u64 = 10058;
 const NO_SUITABLE_PEERS: u64 = 10005;
+
+/// Why a bucket or stream cannot be used.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The server does not answer, or is not ready, for as long as we wait at the start.
+    #[error(
+        "stream {stream} cannot be opened: nats-server was not ready within {within:?}; \
+         check that JetStream is on and, on a cluster, that most servers run"
+    )]
+    Unavailable {
+        /// The stream.
+        stream: String,
+        /// How long it was tried.
+        within: Duration,
+        /// What the last try ended with.
+        #[source]
+        source: Cause,
+    },
+    /// It was deleted. It is never made a second time unless a person says so.
+    #[error(
+        "{code}: {loss}. Restore it from a backup (`nats stream restore`), or accept that its \
+         records are lost: `nats kv put {record} {bucket} begin-anew`, then start the services. \
+         See docs/backup.md",
+        code = Code::BucketLost.as_str(),
+        loss = .0,
+        record = BUCKETS.name,
+        bucket = .0.bucket
+    )]
+    Lost(#[from] BucketLoss),
+    /// The server does not make it.
+    #[error("stream {stream} cannot be opened: the server refuses it")]
+    Refused {
+        /// The stream.
+        stream: String,
+        /// Its reason.
+        #[source]
+        source: Cause,
+    },
+    /// A server of the cluster lacks what Berth rests on.
+    #[error(
+        "stream {stream} is kept by a server of API level {level}; Berth needs nats-server {oldest}"
+    )]
+    TooOld {
+        /// The stream.
+        stream: String,
+        /// The server's level.
+        level: u64,
+        /// The oldest version that will do.
+        oldest: Version,
+    },
+}
 
 /// A setting of a stream that is not as it is to be. Nothing changes it but a person:
 /// `nats stream edit NAME`.

@@ -23,8 +23,6 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -71,9 +69,8 @@ impl fmt::Display for HungOperations {
         let HostOperation { what, share, place } = &self.oldest;
         let (noun, verb) =
             if self.count == 1 { ("operation", "hangs") } else { ("operations", "hang") };
-        let since = OffsetDateTime::from(self.since).truncate_to_second();
-        let since = since.format(&Rfc3339).map_err(|_| fmt::Error)?;
-        write!(f, "{} host {noun} {verb}, the oldest since {since}: ", self.count)?;
+        let since = jiff::Timestamp::try_from(self.since).map_err(|_| fmt::Error)?;
+        write!(f, "{} host {noun} {verb}, the oldest since {since:.0}: ", self.count)?;
         write!(f, "{what} at {} ({share})", place.display())
     }
 }

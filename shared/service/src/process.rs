@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+pub use berth_bus::chain;
 use berth_bus::serve::ServeError;
 use berth_bus::{Bus, Credentials, Service, ServiceSpec};
 use berth_contract::decode::Decode;
@@ -190,15 +191,4 @@ fn command(name: ServiceName) -> Command {
 #[expect(clippy::print_stderr, reason = "before logs are configured there is nothing else")]
 fn complain(name: ServiceName, error: &dyn std::error::Error) {
     eprintln!("{}: {}", name.name, chain(error));
-}
-
-/// An error with its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

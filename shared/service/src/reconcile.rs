@@ -225,7 +225,8 @@ fn ended_key<K>(
     }
 }
 
-async fn sleep_until(at: Option<Instant>) {
+/// Sleeps until then; for ever without a time.
+pub async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,

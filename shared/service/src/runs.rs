@@ -14,7 +14,6 @@
 //! **Never** sees a process that closed what it inherited: whoever needs to know that none is left
 //! looks for [`is_of`] too.
 
-use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -24,6 +23,7 @@ use std::time::Duration;
 use berth_contract::token;
 use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, Namespace};
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -286,10 +286,7 @@ fn name(namespace: &Namespace, alloc: &AllocId) -> String {
         // Tokens are ASCII.
         name.truncate(NAME_KEPT_BYTES);
         name.push('-');
-        for byte in hash.iter().take(NAME_HASH_BYTES) {
-            // Writing to a String cannot fail.
-            let _ = write!(name, "{byte:02x}");
-        }
+        name.push_str(&HEXLOWER.encode(&hash[..NAME_HASH_BYTES]));
     }
     name
 }

@@ -1,23 +1,23 @@
-//! Shutdown: one signal, seen by every task.
+//! Shutdown: one request, seen by every task.
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Tells tasks that the process is to end. Cheap to clone.
+/// Tells tasks that the process is to end. Cheap to clone; a task cannot request the shutdown.
 #[derive(Debug, Clone)]
-pub struct Shutdown {
-    requested: watch::Receiver<bool>,
+pub struct Shutdown(CancellationToken);
+
+/// Requests the shutdown when it is dropped.
+#[derive(Debug)]
+pub struct Trigger {
+    _guard: DropGuard,
 }
 
-/// Requests the shutdown; dropping it requests it too.
-#[derive(Debug)]
-pub struct Trigger(watch::Sender<bool>);
-
 impl Shutdown {
-    /// A shutdown nobody has requested, and what requests it.
+    /// A shutdown that is not requested yet, and the trigger that requests it.
     pub fn new() -> (Trigger, Self) {
-        let (sender, requested) = watch::channel(false);
-        (Trigger(sender), Self { requested })
+        let token = CancellationToken::new();
+        (Trigger { _guard: token.clone().drop_guard() }, Self(token))
     }
 
     /// A shutdown that SIGTERM and SIGINT request.
@@ -38,20 +38,16 @@ impl Shutdown {
 
     /// Ends when the shutdown is requested.
     pub async fn requested(&self) {
-        let mut requested = self.requested.clone();
-        // An error means that the trigger is gone, which is a request too.
-        let _ = requested.wait_for(|requested| *requested).await;
+        self.0.cancelled().await;
     }
 
     /// Whether it has been requested.
     pub fn is_requested(&self) -> bool {
-        *self.requested.borrow() || self.requested.has_changed().is_err()
+        self.0.is_cancelled()
     }
 }
 
 impl Trigger {
     /// Requests the shutdown.
-    pub fn request(&self) {
-        self.0.send_replace(true);
-    }
+    pub fn request(self) {}
 }

@@ -1,9 +1,14 @@
 //! Which traces are recorded.
 //!
-//! **Owns** `OTEL_TRACES_SAMPLER` and its argument. All processes that use the same ratio choose
-//! the same traces, because only the trace's id decides.
+//! **Owns** `OTEL_TRACES_SAMPLER` and its argument. The SDK's own sampler decides by the ratio, so
+//! all processes that use the same ratio record the same traces. The SDK also reads the variable,
+//! but it records everything without a word where it cannot use the value.
 
-/// What decides.
+use opentelemetry::TraceId;
+use opentelemetry::trace::SpanKind;
+use opentelemetry_sdk::trace::{Sampler as SdkSampler, SamplingDecision, ShouldSample as _};
+
+/// `OTEL_TRACES_SAMPLER`, as it was read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sampler {
     /// Whether a span with a parent is recorded exactly if its parent is.
@@ -49,20 +54,14 @@ impl Sampler {
     pub(crate) fn decide(self, parent: Option<bool>, trace: u128) -> bool {
         match parent {
             Some(parent) if self.by_parent => parent,
-            _ => self.includes(trace),
+            _ => self.includes(trace.into()),
         }
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "the bound is compared as other SDKs do it; a float's precision is enough"
-    )]
-    fn includes(self, trace: u128) -> bool {
-        // 63 bits of the low half, as the other SDKs do, so that we choose what they choose.
-        let bound = (self.ratio * (1_u64 << 63) as f64) as u64;
-        (trace as u64 >> 1) < bound
+    fn includes(self, trace: TraceId) -> bool {
+        let by_ratio = SdkSampler::TraceIdRatioBased(self.ratio);
+        let result = by_ratio.should_sample(None, trace, "", &SpanKind::Internal, &[], &[]);
+        result.decision == SamplingDecision::RecordAndSample
     }
 }
 

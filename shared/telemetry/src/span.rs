@@ -7,16 +7,15 @@
 //! nothing is recorded.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use berth_contract::trace::{SpanId, TraceContext};
-use berth_domain::Timestamp;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, TraceState};
 use opentelemetry::{InstrumentationScope, Key, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::global;
-use crate::tracer::Tracer;
+use crate::sink::Sink;
 use crate::value::{Value, bounded};
 
 const ATTRIBUTES_MAX: usize = 32;
@@ -44,40 +43,11 @@ pub struct Span {
 
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) tracer: Tracer,
+    sink: Arc<Sink>,
     pub(crate) data: SpanData,
 }
 
 impl Span {
-    /// The first span of a new trace. Its name is one of few, and holds no id.
-    pub fn root(name: impl fmt::Display, kind: Kind) -> Self {
-        global::tracer().root(name, kind)
-    }
-
-    /// The next span of the parent's trace; its first one, where the trace has none yet.
-    pub fn child_of(parent: TraceContext, name: impl fmt::Display, kind: Kind) -> Self {
-        global::tracer().child_of(parent, name, kind)
-    }
-
-    /// The identity of a span that is written down before it begins and emitted by whoever ends it,
-    /// with [`resume`](Self::resume).
-    pub fn reserve(parent: TraceContext) -> TraceContext {
-        global::tracer().reserve(parent)
-    }
-
-    /// A span whose identity ([`reserve`](Self::reserve)), parent and beginning were written down,
-    /// perhaps by a process that is gone. It is emitted when this value ends; whoever only looks
-    /// at the record does not call this.
-    pub fn resume(
-        context: TraceContext,
-        parent: Option<SpanId>,
-        name: impl fmt::Display,
-        kind: Kind,
-        began: Timestamp,
-    ) -> Self {
-        global::tracer().resume(context, parent, name, kind, began)
-    }
-
     pub(crate) fn new(context: TraceContext, record: Option<Record>) -> Self {
         Self { context, record: record.map(Box::new) }
     }
@@ -147,7 +117,7 @@ impl Drop for Span {
 
 impl Record {
     pub(crate) fn new(
-        tracer: Tracer,
+        sink: Arc<Sink>,
         context: TraceContext,
         name: &dyn fmt::Display,
         kind: Kind,
@@ -172,7 +142,7 @@ impl Record {
             status: Status::Unset,
             instrumentation_scope: scope(),
         };
-        let mut record = Self { tracer, data };
+        let mut record = Self { sink, data };
         if let Some(span) = context.span() {
             record.data.span_context = span_context(context, span, false);
         }
@@ -189,7 +159,7 @@ impl Record {
     fn end(mut self: Box<Self>) {
         // A clock that was set back meanwhile does not make the span end before it began.
         self.data.end_time = SystemTime::now().max(self.data.start_time);
-        self.tracer.emit(self.data);
+        self.sink.take(self.data);
     }
 }
 

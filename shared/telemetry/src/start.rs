@@ -154,41 +154,35 @@ struct Making {
     runtime: Handle,
 }
 
+/// An exporter to a target. Both signals have builders of the same form and of other types.
+macro_rules! exporter {
+    ($signal:ident, $to:expr, $runtime:expr) => {
+        match $to.protocol {
+            Protocol::Grpc => $signal::builder()
+                .with_tonic()
+                .with_endpoint(&$to.endpoint)
+                .with_timeout($to.timeout)
+                .build(),
+            Protocol::Http => $signal::builder()
+                .with_http()
+                .with_http_client(OnRuntime::new($runtime.clone(), $to.timeout))
+                .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
+                .with_endpoint(&$to.endpoint)
+                .with_timeout($to.timeout)
+                .build(),
+        }
+    };
+}
+
 impl Making {
     fn spans(&self, to: &Target) -> Result<Sink, ExporterBuildError> {
-        let exporter = match to.protocol {
-            Protocol::Grpc => SpanExporter::builder()
-                .with_tonic()
-                .with_endpoint(&to.endpoint)
-                .with_timeout(to.timeout)
-                .build()?,
-            Protocol::Http => SpanExporter::builder()
-                .with_http()
-                .with_http_client(OnRuntime::new(self.runtime.clone(), to.timeout))
-                .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
-                .with_endpoint(&to.endpoint)
-                .with_timeout(to.timeout)
-                .build()?,
-        };
+        let exporter = exporter!(SpanExporter, to, self.runtime)?;
         let losses = Arc::new(Losses::new("traces", to.endpoint.clone()));
         Ok(Sink::new(exporter, self.settings.waiting_max, losses, &self.resource))
     }
 
     fn metrics(&self, to: &Target) -> Result<Counted<MetricExporter>, ExporterBuildError> {
-        let exporter = match to.protocol {
-            Protocol::Grpc => MetricExporter::builder()
-                .with_tonic()
-                .with_endpoint(&to.endpoint)
-                .with_timeout(to.timeout)
-                .build()?,
-            Protocol::Http => MetricExporter::builder()
-                .with_http()
-                .with_http_client(OnRuntime::new(self.runtime.clone(), to.timeout))
-                .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
-                .with_endpoint(&to.endpoint)
-                .with_timeout(to.timeout)
-                .build()?,
-        };
+        let exporter = exporter!(MetricExporter, to, self.runtime)?;
         let losses = Arc::new(Losses::new("metrics", to.endpoint.clone()));
         Ok(Counted { exporter, losses })
     }

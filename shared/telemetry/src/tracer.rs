@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use berth_contract::trace::{SpanId, TraceContext};
 use berth_domain::Timestamp;
-use opentelemetry_sdk::trace::SpanData;
 
 use crate::sampler::Sampler;
 use crate::sink::Sink;
@@ -35,16 +34,16 @@ impl Tracer {
 
     /// See [`Span::child_of`].
     pub fn child_of(&self, parent: TraceContext, name: impl fmt::Display, kind: Kind) -> Span {
-        if self.sink.is_none() {
+        let Some(sink) = &self.sink else {
             // Whoever records the next step becomes a child of the last one that was recorded.
             return Span::new(parent, None);
-        }
+        };
         let parent = self.decide(parent);
         if !parent.sampled() {
             return Span::new(parent, None);
         }
         let context = parent.child(&mut rand::rng());
-        let record = Record::new(self.clone(), context, &name, kind).below(parent.span());
+        let record = Record::new(Arc::clone(sink), context, &name, kind).below(parent.span());
         Span::new(context, Some(record))
     }
 
@@ -62,9 +61,9 @@ impl Tracer {
         kind: Kind,
         began: Timestamp,
     ) -> Span {
-        let recorded = self.sink.is_some() && context.sampled() && context.span().is_some();
-        let record = recorded.then(|| {
-            let mut record = Record::new(self.clone(), context, &name, kind).below(parent);
+        let is_recorded = context.sampled() && context.span().is_some();
+        let record = self.sink.as_ref().filter(|_| is_recorded).map(|sink| {
+            let mut record = Record::new(Arc::clone(sink), context, &name, kind).below(parent);
             record.data.start_time =
                 SystemTime::UNIX_EPOCH + Duration::from_millis(began.unix_ms());
             record
@@ -77,12 +76,6 @@ impl Tracer {
         // A trace without a span yet is no parent, unless whoever began it wants it unrecorded.
         let before = (parent.span().is_some() || !parent.sampled()).then(|| parent.sampled());
         parent.with_sampled(self.sampler.decide(before, parent.trace()))
-    }
-
-    pub(crate) fn emit(&self, span: SpanData) {
-        if let Some(sink) = &self.sink {
-            sink.take(span);
-        }
     }
 
     pub(crate) fn sink(&self) -> Option<&Arc<Sink>> {

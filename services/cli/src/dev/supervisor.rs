@@ -12,9 +12,10 @@ use berth_service::clock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Child;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::program::{Program, Tier};
 
@@ -45,7 +46,7 @@ pub struct Ended {
 /// Everything that is kept running.
 #[derive(Debug)]
 pub struct Supervisor {
-    tiers: Vec<(Tier, watch::Sender<bool>, JoinSet<()>)>,
+    tiers: Vec<(Tier, CancellationToken, JoinSet<()>)>,
     ended: mpsc::Receiver<Ended>,
 }
 
@@ -55,12 +56,12 @@ impl Supervisor {
         let (tell, ended) = mpsc::channel(QUEUE);
         let mut tiers: Vec<_> = Tier::STOPPING
             .into_iter()
-            .map(|tier| (tier, watch::Sender::new(false), JoinSet::new()))
+            .map(|tier| (tier, CancellationToken::new(), JoinSet::new()))
             .collect();
         for program in programs {
             for (tier, stop, tasks) in &mut tiers {
                 if *tier == program.tier {
-                    tasks.spawn(keep_running(program.clone(), stop.subscribe(), tell.clone()));
+                    tasks.spawn(keep_running(program.clone(), stop.clone(), tell.clone()));
                 }
             }
         }
@@ -75,17 +76,13 @@ impl Supervisor {
     /// Stops all, tier by tier.
     pub async fn stop(self) {
         for (_, stop, mut tasks) in self.tiers {
-            stop.send_replace(true);
+            stop.cancel();
             while tasks.join_next().await.is_some() {}
         }
     }
 }
 
-async fn keep_running(
-    program: Program,
-    mut stop: watch::Receiver<bool>,
-    tell: mpsc::Sender<Ended>,
-) {
+async fn keep_running(program: Program, stop: CancellationToken, tell: mpsc::Sender<Ended>) {
     let mut times = 0;
     let mut in_a_row = 0;
     loop {
@@ -98,7 +95,7 @@ async fn keep_running(
                 let _ = fs::write(&program.pid, format!("{pid}\n"));
                 let ended = tokio::select! {
                     ended = child.wait() => ended,
-                    () = told(&mut stop) => {
+                    () = stop.cancelled() => {
                         end(&mut child).await;
                         let _ = fs::remove_file(&program.pid);
                         return;
@@ -117,14 +114,9 @@ async fn keep_running(
         let _ = tell.try_send(Ended { name: program.name.clone(), how, code, times, again_in });
         tokio::select! {
             () = sleep(again_in) => {}
-            () = told(&mut stop) => return,
+            () = stop.cancelled() => return,
         }
     }
-}
-
-/// Ends when the process is to stop. A sender that is gone says so too.
-async fn told(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 async fn end(child: &mut Child) {

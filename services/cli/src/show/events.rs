@@ -6,7 +6,7 @@ use berth_contract::event::{Event, EventName};
 use serde_json::Value;
 
 use super::time::{Zone, took};
-use crate::table::plain;
+use crate::table::{padded, plain};
 
 /// An event as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,10 +45,10 @@ pub fn event(told: &Told, zone: &Zone) -> String {
     let trace = event.trace.as_deref().unwrap_or_default();
     let trace: String = trace.chars().take(TRACE_DIGITS).collect();
     format!(
-        "{}  {:<19}  {:<45}  {:>7}  {}",
+        "{}  {:<19}  {}  {:>7}  {}",
         zone.both(event.at),
         plain(&told.name),
-        plain(&what(event)),
+        padded(&plain(&what(event)), 45),
         plain(&took),
         [detail(event), trace].map(|text| plain(&text)).join("  "),
     )

@@ -10,20 +10,37 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use berth_contract::code::Code;
+use berth_contract::header;
 use berth_contract::problem::Problem;
 use berth_contract::stream::StreamSpec;
+use berth_contract::trace::TraceContext;
 use berth_domain::Timestamp;
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::timeout;
 
-use super::{Event, HEARTBEAT};
-use crate::cause::Cause;
-use crate::connect::Bus;
+use crate::cause::{Cause, chain};
 use crate::exchange::{ApiError, pause};
-use crate::feed::{Feed, FeedError, Follow, Item, Start};
-use crate::read::chain;
+use crate::feed::{Delivery, Feed, FeedError, Follow, Item, Start};
+use crate::handle::Bus;
+use crate::headers;
+
+/// One event as it was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The subject.
+    pub subject: String,
+    /// Its place in the stream.
+    pub sequence: u64,
+    /// When the server stored it.
+    pub stored: Timestamp,
+    /// The trace it belongs to.
+    pub trace: Option<TraceContext>,
+    /// The event itself.
+    pub body: Bytes,
+}
 
 /// More events than this are not read at once.
 pub const LAST_MAX: usize = 10_000;
@@ -31,6 +48,7 @@ pub const LAST_MAX: usize = 10_000;
 const NO_MESSAGE: u64 = 10037;
 /// The status of a direct get that finds nothing.
 const NOT_FOUND: u16 = 404;
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How far the first step back goes at least.
 const BACK_MIN: usize = 64;
 
@@ -89,6 +107,32 @@ impl Bus {
     /// must not decide how many copies it has.
     pub fn event_log(&self, spec: &StreamSpec) -> EventLog {
         EventLog::new(self.clone(), spec.name.to_owned())
+    }
+}
+
+impl Event {
+    /// The answer to a direct get: the message, with where it stands in headers.
+    fn got(all: &HeaderMap, body: Bytes) -> Option<Self> {
+        Some(Self {
+            subject: headers::get(all, headers::SUBJECT)?.to_owned(),
+            sequence: headers::number(all, headers::SEQUENCE)?,
+            stored: Timestamp::try_from(headers::get(all, headers::TIME)?.to_owned()).ok()?,
+            trace: headers::get(all, header::TRACEPARENT).and_then(TraceContext::parse),
+            body,
+        })
+    }
+}
+
+impl From<Delivery> for Event {
+    fn from(message: Delivery) -> Self {
+        Self {
+            subject: message.subject,
+            sequence: message.sequence,
+            stored: Timestamp::from_unix_ms(message.unix_nanos / 1_000_000),
+            trace: headers::get(&message.headers, header::TRACEPARENT)
+                .and_then(TraceContext::parse),
+            body: message.payload,
+        }
     }
 }
 

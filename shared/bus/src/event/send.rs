@@ -7,14 +7,16 @@
 
 use std::time::Duration;
 
+use async_nats::HeaderMap;
 use bytes::Bytes;
 use rand::RngExt as _;
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{HEARTBEAT, Outgoing, Told};
-use crate::commit::{Ack, read_ack};
-use crate::connect::Bus;
+use super::log::HEARTBEAT;
+use crate::ack::{Ack, read_ack};
+use crate::handle::Bus;
 use crate::headers;
 
 /// Events that go together.
@@ -23,6 +25,20 @@ const TOGETHER_MAX: usize = 256;
 const GATHER: Duration = Duration::from_millis(5);
 /// How long the next ones wait for the last ones to be stored.
 const PACE: Duration = Duration::from_millis(500);
+
+/// What the queue in front of the stream holds.
+pub(super) enum Outgoing {
+    Event(QueuedEvent),
+    Flush(oneshot::Sender<()>),
+}
+
+/// An event that waits to be sent.
+#[derive(Clone)]
+pub(super) struct QueuedEvent {
+    pub(super) subject: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
 
 /// Hands events to the client in order, while it is connected.
 pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, replicated: bool) {
@@ -52,8 +68,8 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, replicated:
 }
 
 /// Each for itself, and none waited for.
-async fn publish(bus: &Bus, events: Vec<Told>) {
-    for Told { subject, headers, body } in events {
+async fn publish(bus: &Bus, events: Vec<QueuedEvent>) {
+    for QueuedEvent { subject, headers, body } in events {
         if let Err(error) = bus.client().publish_with_headers(subject, headers, body).await {
             tracing::warn!(%error, "an event is lost");
         }
@@ -61,12 +77,12 @@ async fn publish(bus: &Bus, events: Vec<Told>) {
 }
 
 /// All in one step, and waited for, so that more may gather meanwhile.
-async fn store(bus: &Bus, events: Vec<Told>) {
+async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
     let count = events.len();
     let Some((last, others)) = events.split_last() else { return };
     let id = format!("{:016x}", rand::rng().random::<u64>());
-    let batched = |event: &Told, at: usize| {
-        let Told { subject, mut headers, body } = event.clone();
+    let batched = |event: &QueuedEvent, at: usize| {
+        let QueuedEvent { subject, mut headers, body } = event.clone();
         if count > 1 {
             headers::set(&mut headers, headers::BATCH_ID, &id);
             headers::set(&mut headers, headers::BATCH_SEQUENCE, at);

@@ -6,10 +6,11 @@ use rand::RngExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{BootTime, Lease, LeaseError};
+use crate::cause::chain;
 use crate::exchange::pause;
-use crate::read::chain;
 
 /// Until when a kept lease is surely held; none once it is lost.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +44,7 @@ pub struct KeptLease {
     key: String,
     fence: u64,
     hold: LeaseHold,
-    stop: watch::Sender<bool>,
+    stop: CancellationToken,
     task: Option<JoinHandle<Option<Lease>>>,
 }
 
@@ -51,8 +52,8 @@ impl KeptLease {
     pub(super) fn new(lease: Lease, ttl: watch::Receiver<Duration>) -> Self {
         let (key, fence) = (lease.key.clone(), lease.fence);
         let (state, holding) = watch::channel(Holding { until: Some(lease.ends) });
-        let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(keep(lease, ttl, state, stopped));
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(keep(lease, ttl, state, stop.clone()));
         Self { key, fence, hold: LeaseHold(holding), stop, task: Some(task) }
     }
 
@@ -92,7 +93,7 @@ impl KeptLease {
 
     /// Stops renewing and gives it up.
     pub async fn release(mut self) -> Result<(), LeaseError> {
-        self.stop.send_replace(true);
+        self.stop.cancel();
         let lease = match self.task.take() {
             Some(task) => task.await.ok().flatten(),
             None => None,
@@ -128,7 +129,7 @@ async fn keep(
     mut lease: Lease,
     ttl: watch::Receiver<Duration>,
     state: watch::Sender<Holding>,
-    mut stop: watch::Receiver<bool>,
+    stop: CancellationToken,
 ) -> Option<Lease> {
     let mut tries = 0;
     loop {
@@ -137,7 +138,7 @@ async fn keep(
         tokio::select! {
             () = sleep(due), if tries == 0 => {}
             () = pause(tries), if tries > 0 => {}
-            _ = stop.wait_for(|stop| *stop) => return Some(lease),
+            () = stop.cancelled() => return Some(lease),
         }
         let next = *ttl.borrow();
         match lease.renew_for(next).await {

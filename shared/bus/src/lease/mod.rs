@@ -25,9 +25,9 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::bucket::Bucket;
-use crate::cause::Cause;
-use crate::commit::{Change, CommitError, Guard, Write};
-use crate::read::{Entry, ReadError, chain};
+use crate::cause::{Cause, chain};
+use crate::read::{Entry, ReadError};
+use crate::write::{Change, CommitError, Guard, Write};
 
 pub use keep::{KeptLease, LeaseHold};
 

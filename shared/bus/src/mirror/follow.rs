@@ -12,10 +12,11 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Fold, Shared};
+use crate::cause::chain;
 use crate::exchange::{ApiError, pause};
 use crate::feed::{Delivery, Feed, FeedError, Follow, Item, Start};
 use crate::loss::BucketLoss;
-use crate::read::{ReadError, chain, value};
+use crate::read::{ReadError, value};
 use crate::stream::{Description, NOT_FOUND};
 
 /// Why following ended; it begins again.

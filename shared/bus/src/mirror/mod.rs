@@ -125,7 +125,7 @@ pub enum MirrorError {
 impl MirrorError {
     /// What a caller of ours is told.
     pub fn into_problem(self, step: &str) -> Problem {
-        Problem::new(Code::BusUnavailable, crate::read::chain(&self)).retryable().at(step)
+        Problem::new(Code::BusUnavailable, crate::cause::chain(&self)).retryable().at(step)
     }
 }
 

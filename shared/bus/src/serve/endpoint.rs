@@ -20,15 +20,17 @@ use berth_telemetry::{Kind, Span, attribute};
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::{EndpointSpec, Request, ServeError, listen};
 use crate::caller::Caller;
-use crate::connect::Bus;
+use crate::clock::now;
+use crate::handle::Bus;
 use crate::headers;
-use crate::request::{Failure, now};
+use crate::request::Failure;
 
 /// How long before the caller's deadline a handler must end, so that the answer arrives in time.
 const MARGIN_MAX: Duration = Duration::from_millis(100);
@@ -62,7 +64,7 @@ pub(super) struct Running {
     stats: Mutex<Stats>,
     room: Arc<Semaphore>,
     slots: u32,
-    stop: watch::Sender<bool>,
+    stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -79,7 +81,6 @@ where
     let queue_group = spec.queue_group.clone().unwrap_or_else(|| QUEUE_GROUP.to_owned());
     let requests = listen(bus, service, &spec.subject, Some(&queue_group)).await?;
     let slots = spec.max_in_flight.max(1);
-    let (stop, stopping) = watch::channel(false);
     let running = Arc::new(Running {
         service: service.to_owned(),
         labels: [SERVICES.label(service), ENDPOINTS.label(&spec.name)],
@@ -88,21 +89,16 @@ where
         stats: Mutex::default(),
         room: Arc::new(Semaphore::new(slots as usize)),
         slots,
-        stop,
+        stop: CancellationToken::new(),
         task: Mutex::default(),
     });
-    let serving = serve(bus.clone(), Arc::clone(&running), requests, stopping, Arc::new(handler));
+    let serving = serve(bus.clone(), Arc::clone(&running), requests, Arc::new(handler));
     *running.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::spawn(serving));
     Ok(running)
 }
 
-async fn serve<R, F, H>(
-    bus: Bus,
-    running: Arc<Running>,
-    mut requests: Subscriber,
-    mut stopping: watch::Receiver<bool>,
-    handler: Arc<H>,
-) where
+async fn serve<R, F, H>(bus: Bus, running: Arc<Running>, mut requests: Subscriber, handler: Arc<H>)
+where
     H: Fn(Request) -> F + Send + Sync + 'static,
     F: Future<Output = Result<R, Problem>> + Send + 'static,
     R: Serialize + Send + 'static,
@@ -111,9 +107,9 @@ async fn serve<R, F, H>(
     loop {
         let message = tokio::select! {
             message = requests.next() => message,
-            () = told(&mut stopping), if !drained => None,
+            () = running.stop.cancelled(), if !drained => None,
         };
-        if !drained && *stopping.borrow() {
+        if !drained && running.stop.is_cancelled() {
             drained = true;
             // What the server has sent already still comes; then the subscription ends.
             let draining = timeout(bus.config().request_timeout, requests.drain()).await;
@@ -149,12 +145,6 @@ fn no_caller() -> Problem {
     Problem::new(Code::BadInput, "the message has no reply subject, so it is not handled")
 }
 
-/// Returns when the endpoint is to stop.
-async fn told(stopping: &mut watch::Receiver<bool>) {
-    // An endpoint whose handle is gone is to stop as well.
-    let _: Result<(), _> = stopping.wait_for(|stop| *stop).await.map(drop);
-}
-
 impl Running {
     pub(super) fn stats(&self) -> Stats {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -167,7 +157,7 @@ impl Running {
     /// Ends the subscription, then waits for what is under way; false when it took too long.
     pub(super) async fn stop(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
-        self.stop.send_replace(true);
+        self.stop.cancel();
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut task) = task
             && timeout_at(deadline, &mut task).await.is_err()

@@ -1,20 +1,26 @@
 //! Micro services: what answers requests on the bus, seen by `nats micro`.
 //!
 //! **Owns** a service, its endpoints and their bounds. Each request is handled in a task of its
-//! own; at most [`EndpointSpec::max_in_flight`] at once, and one more is answered "overloaded" at
-//! once rather than queued where nobody sees it.
+//! own, at most [`EndpointSpec::max_in_flight`] at once. A request beyond that is answered
+//! "overloaded" at once: it is not queued where nobody sees it.
 //!
-//! **Promises** an answer to every request that arrives in time: a handler that panics is answered
-//! for, a result too large is answered as a problem, and no text of a problem can end an endpoint
-//! (a line break in an error header ends the client library's own). A request past its deadline is
-//! answered "late" and not begun (safety rule 8), unless the endpoint is for [any
-//! clock](EndpointSpec::any_clock). [`Service::stop`] takes nothing new and lets what is under way
-//! finish; a request that the server is sending at that very moment may get no answer, because the
-//! client library forgets a subscription before the server does. A request whose work outlasts its
-//! deadline is answered before that with what holds it up, and its work goes on to its end.
+//! **Promises** an answer to every request that arrives in time:
+//! - A handler that panics is answered for, and a result too large is answered as a problem.
+//! - No text of a problem can end an endpoint. A line break in an error header ends the client
+//!   library's own.
+//! - A request past its deadline is answered "late" and not begun (safety rule 8), unless the
+//!   endpoint is for [any clock](EndpointSpec::any_clock).
+//! - A request whose work outlasts its deadline is answered before that with what holds it up, and
+//!   its work goes on to its end.
 //!
-//! **Never** handles a message without a reply subject: it is counted, and nobody could learn what
-//! came of it. Never ends because one answer could not be sent, or because the connection was away.
+//! [`Service::stop`] takes nothing new and lets what is under way finish. A request that the server
+//! is sending at that very moment may get no answer: the client library forgets a subscription
+//! before the server does ([nats.rs 1325](https://github.com/nats-io/nats.rs/issues/1325)).
+//!
+//! **Never** handles a message without a reply subject: it is counted, and nobody could learn its
+//! outcome. The client library's own service panics there
+//! ([nats.rs 1511](https://github.com/nats-io/nats.rs/issues/1511)). Never ends because one answer
+//! could not be sent, or because the connection was away.
 
 mod endpoint;
 mod monitor;
@@ -38,7 +44,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::cause::Cause;
-use crate::connect::Bus;
+use crate::handle::Bus;
 use endpoint::Running;
 
 /// The metadata that an instance's id begins with.
@@ -215,7 +221,7 @@ impl Bus {
         }
         let state = Arc::new(State {
             id: instance_id(&spec.metadata, rand::rng().random()),
-            started: crate::request::now().to_string(),
+            started: crate::clock::now().to_string(),
             endpoints: Mutex::default(),
             spec,
         });

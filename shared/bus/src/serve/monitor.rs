@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::{ServeError, State, listen};
-use crate::connect::Bus;
+use crate::handle::Bus;
 
 /// What may be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

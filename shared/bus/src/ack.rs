@@ -1,0 +1,77 @@
+//! What the server answers to a write.
+//!
+//! A lost race has two error codes, 10071 and 10164. Clients that know one of them take the other
+//! for a failure ([nats.java 1463](https://github.com/nats-io/nats.java/pull/1463)).
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::cause::Cause;
+use crate::exchange::{ApiError, ExchangeError, refusal};
+
+/// How one sending of the write ended.
+pub(crate) enum Sent {
+    Stored(u64),
+    /// This copy was not stored, nor would another be.
+    Refused(Cause),
+    /// This copy was not stored.
+    NotStored(Cause),
+    /// The guard did not hold, says a leader, or one that was.
+    Contradicted(Cause),
+    /// This copy may be stored, now or later.
+    Lost(Cause),
+}
+
+impl From<ExchangeError> for Sent {
+    fn from(error: ExchangeError) -> Self {
+        match error {
+            ExchangeError::Disconnected | ExchangeError::NoResponder => {
+                Self::NotStored(Cause::new(error))
+            }
+            ExchangeError::TooLarge | ExchangeError::Subject => Self::Refused(Cause::new(error)),
+            ExchangeError::TimedOut(_) | ExchangeError::Broken(_) => Self::Lost(Cause::new(error)),
+        }
+    }
+}
+
+/// An acknowledgement, or its opposite.
+#[derive(Deserialize)]
+pub(crate) struct Ack {
+    /// The revision; of a batch the last one.
+    pub(crate) seq: Option<u64>,
+    /// Of a batch: its messages.
+    pub(crate) count: Option<u64>,
+    #[serde(default, deserialize_with = "error")]
+    pub(crate) error: Option<ApiError>,
+}
+
+pub(crate) fn read_ack(answer: &async_nats::Message) -> Result<Ack, serde_json::Error> {
+    serde_json::from_slice(&answer.payload)
+}
+
+fn error<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<ApiError>, D::Error> {
+    Ok(Option::<Value>::deserialize(from)?.as_ref().map(refusal))
+}
+
+/// The guard did not hold where the write arrived.
+const WRONG_LAST_SEQUENCE: u64 = 10071;
+/// The same as the leader of a cluster says it while another write below the filter is under way.
+/// It also comes to a single writer with the right revision, about once in 200 000 writes.
+const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
+/// Messages of the batch did not arrive here: the connection or the leader changed meanwhile.
+const INCOMPLETE_BATCH: u64 = 10176;
+/// As many batches are under way in the stream as the server takes.
+const TOO_MANY_BATCHES: u64 = 10210;
+
+pub(crate) fn judge(refusal: ApiError) -> Sent {
+    match refusal {
+        // From a leader, or from one that was: only the leader's stream tells.
+        ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. }
+        | ApiError::Refused { code: INCOMPLETE_BATCH | TOO_MANY_BATCHES, .. } => {
+            Sent::Contradicted(refusal.into())
+        }
+        ApiError::Refused { status: 400..500, .. } => Sent::Refused(refusal.into()),
+        // A leader that could not store may have followers that did.
+        _ => Sent::Lost(refusal.into()),
+    }
+}

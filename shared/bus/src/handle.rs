@@ -1,0 +1,165 @@
+//! The handle of the connection, which all parts of a process share.
+//!
+//! **Promises** that [`Bus::connected`] is current, so that callers refuse early: the client sends
+//! what it was given while disconnected after the reconnect, long after the caller has given up.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{Client, jetstream};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::clock::ClockSkew;
+use crate::config::Config;
+use crate::link::{Counts, Link};
+use crate::loss::Losses;
+
+/// The bus: a cheap handle that all parts of a process share.
+#[derive(Clone)]
+pub struct Bus {
+    inner: Arc<Inner>,
+}
+
+/// A handle that does not keep the bus open.
+pub(crate) struct Unheld(Weak<Inner>);
+
+impl Unheld {
+    /// The bus, if anybody still has it.
+    pub(crate) fn hold(&self) -> Option<Bus> {
+        Some(Bus { inner: self.0.upgrade()? })
+    }
+}
+
+struct Inner {
+    client: Client,
+    jetstream: jetstream::Context,
+    link: Arc<Link>,
+    losses: Losses,
+    clock_skew: ClockSkew,
+    config: Config,
+}
+
+impl fmt::Debug for Bus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bus").field("name", &self.inner.config.name).finish_non_exhaustive()
+    }
+}
+
+impl Bus {
+    /// A handle of this client's connection.
+    pub(crate) fn new(client: Client, link: Arc<Link>, config: Config) -> Self {
+        let jetstream =
+            jetstream::ContextBuilder::new().timeout(config.request_timeout).build(client.clone());
+        let (losses, clock_skew) = Default::default();
+        Self { inner: Arc::new(Inner { client, jetstream, link, losses, clock_skew, config }) }
+    }
+
+    /// Whether the connection stands now.
+    pub fn connected(&self) -> bool {
+        self.client().connection_state() == State::Connected
+    }
+
+    /// What went wrong so far, for metrics.
+    pub fn counts(&self) -> Counts {
+        self.link().counts()
+    }
+
+    /// The name others see in `nats server report connections`.
+    pub fn name(&self) -> &str {
+        &self.config().name
+    }
+
+    /// Sends what is queued, ends every subscription and closes: the last thing a process does.
+    /// Gives up at the deadline.
+    pub async fn drain(&self, within: Duration) {
+        let drained = timeout(within, async {
+            // Written to the socket, if there is one; then the subscriptions end.
+            if self.connected() && self.client().flush().await.is_err() {
+                tracing::warn!("the connection ended before its queue was sent");
+            }
+            self.client().drain().await
+        });
+        if !matches!(drained.await, Ok(Ok(()))) {
+            tracing::warn!(?within, "the bus was closed before it was drained");
+        }
+    }
+
+    /// Waits until the connection stands; false when it does not by the deadline.
+    pub(crate) async fn wait_connected(&self, deadline: Instant) -> bool {
+        let mut changes = self.link().changes();
+        loop {
+            if self.connected() {
+                return true;
+            }
+            // The link's events come through a queue that may lose some: look now and then.
+            let look = Instant::now() + Duration::from_millis(50);
+            let event = timeout_at(look.min(deadline), changes.changed());
+            if event.await.is_err() && Instant::now() >= deadline {
+                return self.connected();
+            }
+        }
+    }
+
+    /// Which connection stands, or stood last: they are counted from one.
+    pub(crate) fn connection(&self) -> u64 {
+        self.client().statistics().connects.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    pub(crate) fn jetstream(&self) -> &jetstream::Context {
+        &self.inner.jetstream
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.inner.link
+    }
+
+    /// A handle for a task that ends with the last other handle of the bus.
+    pub(crate) fn unheld(&self) -> Unheld {
+        Unheld(Arc::downgrade(&self.inner))
+    }
+
+    pub(crate) fn clock_skew(&self) -> &ClockSkew {
+        &self.inner.clock_skew
+    }
+
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.inner.losses
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.inner.config
+    }
+}
+
+/// One connection, watched by somebody whose work ends with it.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    bus: Bus,
+    connection: u64,
+    changes: watch::Receiver<u64>,
+}
+
+impl Watch {
+    /// Watches the connection that stands now.
+    pub(crate) fn new(bus: &Bus) -> Self {
+        Self { bus: bus.clone(), connection: bus.connection(), changes: bus.link().changes() }
+    }
+
+    /// Returns when it is gone, also if another one stands by now. May be dropped while it waits.
+    pub(crate) async fn broken(&mut self) {
+        // Events come late, so an event alone proves nothing.
+        while self.bus.connected() && self.bus.connection() == self.connection {
+            if self.changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a guarded write is, and why one is not stored.
+
+use std::time::Duration;
+
+use berth_contract::trace::TraceContext;
+use berth_contract::{code::Code, problem::Problem};
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::cause::{Cause, chain};
+
+/// What a write does to its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The key has this value.
+    Put(Bytes),
+    /// The key is gone; a marker stays, and the history if the bucket keeps one. The bucket's
+    /// writer has them taken away: [`Bucket::purge_deleted`](crate::Bucket::purge_deleted).
+    Delete,
+}
+
+/// What must still be so when the write arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guard<'a> {
+    /// The key that is written, or a filter that covers it, such as `default.v1.>`.
+    pub filter: &'a str,
+    /// The newest revision below the filter, markers included; 0 when nothing is there.
+    /// See [`Bucket::head`](crate::Bucket::head).
+    pub revision: u64,
+}
+
+/// One write of one key.
+#[derive(Debug, Clone)]
+pub struct Write<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// What happens to it.
+    pub change: Change,
+    /// What must still be so.
+    pub guard: Guard<'a>,
+    /// What made this write, for people who look at the record: a request's or an attempt's id.
+    pub operation: &'a str,
+    /// The trace that this write belongs to.
+    pub trace: TraceContext,
+}
+
+/// Why a write was not done, or not surely.
+#[derive(Debug, Error)]
+pub enum CommitError {
+    /// Not stored: something below the filter was written since.
+    #[error("{key}: {filter} is no longer at revision {revision}")]
+    Conflict {
+        /// The key that was to be written.
+        key: String,
+        /// The guard's filter.
+        filter: String,
+        /// The guard's revision.
+        revision: u64,
+    },
+    /// Not stored, and would not be next time.
+    #[error("{key}: the write is refused")]
+    Refused {
+        /// The key that was to be written.
+        key: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// Surely not stored: the bus cannot be reached, or has no leader.
+    #[error("{key}: the bus cannot store now; nothing was written")]
+    Unavailable {
+        /// The key that was to be written.
+        key: String,
+        /// What the last try ended with.
+        #[source]
+        source: Cause,
+    },
+    /// Perhaps stored.
+    #[error("{key}: the write is not acknowledged within {within:.1?} and may still be stored")]
+    Unknown {
+        /// The key that was to be written.
+        key: String,
+        /// How long it was pursued.
+        within: Duration,
+        /// What the last try ended with.
+        #[source]
+        source: Cause,
+    },
+}
+
+impl CommitError {
+    /// The reason in one word.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Conflict { .. } => "conflict",
+            Self::Refused { .. } => "refused",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Unknown { .. } => "unknown",
+        }
+    }
+
+    /// What a caller of ours is told, when the service itself does not try again.
+    pub fn into_problem(self, step: &str) -> Problem {
+        let (code, retryable) = match &self {
+            Self::Conflict { .. } => (Code::Busy, true),
+            Self::Refused { .. } => (Code::Internal, false),
+            Self::Unavailable { .. } => (Code::BusUnavailable, true),
+            Self::Unknown { .. } => (Code::NoAnswer, true),
+        };
+        let mut problem = Problem::new(code, chain(&self)).at(step);
+        if matches!(self, Self::Unavailable { .. } | Self::Unknown { .. }) {
+            problem = problem.next(CHECK_STORE);
+        }
+        if retryable { problem.retryable() } else { problem }
+    }
+}
+
+const CHECK_STORE: &str = "ask again; if it happens again, see the log and the disk of \
+                           nats-server, and restart a nats-server whose disk was full";
