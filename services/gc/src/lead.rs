@@ -14,13 +14,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use berth_bus::serve::ServeError;
-use berth_bus::{EndpointSpec, KeptLease, LeaseError, Request, Service};
+use berth_bus::{KeptLease, LeaseError, Listen, Service, VerbRequest};
 use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::lease::Leader;
 use berth_contract::message::collect::{Force, Kind, Sweep};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Global;
+use berth_contract::verb;
 use berth_service::process::{Fatal, Process, chain};
 use berth_service::{clock, notify};
 use berth_telemetry::metric::LEASES;
@@ -30,6 +30,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::collector::Collector;
 use crate::sweep::Order;
 
+/// Requests for a sweep under way at once.
+const SWEEPS_MAX: u32 = 4;
 /// How long a sweep may take when nobody waits for it.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
 /// How soon the next sweep comes when one could not take it all.
@@ -108,10 +110,9 @@ async fn lead(
     service: &Service,
     lease: &Arc<KeptLease>,
 ) -> Result<(), ServeError> {
-    let spec = EndpointSpec::of(Global::GcForce, Global::GcForce.subject(), 4);
     let (asked, held) = (collector.clone(), Arc::downgrade(lease));
-    let endpoint =
-        service.endpoint(spec, move |request| force(asked.clone(), held.clone(), request)).await?;
+    let sweep = move |request| force(asked.clone(), held.clone(), request);
+    let endpoint = service.on(Listen::All, SWEEPS_MAX, sweep).await?;
     LEASES.set(1, ["leader".into()]);
     tokio::select! {
         biased;
@@ -161,10 +162,9 @@ async fn sweep_now_and_then(collector: &Collector, lease: &Arc<KeptLease>) {
 async fn force(
     collector: Collector,
     lease: Weak<KeptLease>,
-    request: Request,
+    request: VerbRequest<verb::GcForce>,
 ) -> Result<Sweep, Problem> {
-    const STEP: &str = "gc.force";
-    let Force { kinds, grace_ms } = request.decode(STEP)?;
+    let Force { kinds, grace_ms } = request.message()?;
     let wanted = |kind: &Kind| kinds.is_empty() || kinds.contains(kind);
     let after = |kind: Kind| match (grace_ms, kind) {
         (Some(ms), _) => Duration::from_millis(ms),
@@ -176,7 +176,7 @@ async fn force(
     let order = Order { kinds, trace: request.trace, deadline, lease };
     if !order.leads() {
         let said = "this collector has just lost its place to another";
-        return Err(Problem::new(Code::NoResponder, said).retryable().at(STEP).next("ask again"));
+        return Err(Problem::new(Code::NoResponder, said).retryable().next("ask again"));
     }
     collector.sweep(&order).await.map(|swept| swept.sweep)
 }

@@ -10,8 +10,8 @@ use berth_domain::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::verb::{self, PluginOnNode, Verb as _};
 use crate::trace::TraceContext;
+use crate::verb::{self, PluginOnNode, Verb as _};
 use crate::{decode_leaf, decode_struct};
 
 /// One call of one attempt, with all that its executor needs: it looks nothing up.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use berth_domain::{Namespace, NodeId, PluginId};
 
+use crate::subject::controller_queue;
 use crate::token::{decode, encode};
 
 const NAMESPACE: &str = "<ns>";
@@ -16,6 +17,16 @@ pub trait Address: fmt::Debug + Clone + Send + Sync + Sized + 'static {
     fn fill(&self, form: &str) -> String;
     /// Takes them from a subject of this form; none when it has another form.
     fn read(form: &str, subject: &str) -> Option<Self>;
+
+    /// The node among them.
+    fn node(&self) -> Option<&NodeId> {
+        None
+    }
+
+    /// The group in which those who listen at the subject share its requests, when it is their own.
+    fn queue_group(&self) -> Option<String> {
+        None
+    }
 }
 
 impl Address for () {
@@ -51,6 +62,10 @@ impl Address for NodeId {
     fn read(form: &str, subject: &str) -> Option<Self> {
         Self::new(decode(token(form, subject, NODE)?).ok()?).ok()
     }
+
+    fn node(&self) -> Option<&NodeId> {
+        Some(self)
+    }
 }
 
 impl Address for PluginId {
@@ -60,6 +75,10 @@ impl Address for PluginId {
 
     fn read(form: &str, subject: &str) -> Option<Self> {
         Self::new(decode(token(form, subject, PLUGIN)?).ok()?).ok()
+    }
+
+    fn queue_group(&self) -> Option<String> {
+        Some(controller_queue(self))
     }
 }
 

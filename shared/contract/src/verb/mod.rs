@@ -33,7 +33,7 @@ pub trait Verb: fmt::Debug + Send + Sync + 'static {
     /// The ids in the subject.
     type To: Address;
     /// What the caller sends.
-    type Request: Decode + Send;
+    type Request: Serialize + Decode + Send + Sync;
     /// What the service returns when it did what was asked.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
     /// Everything else that the table says of it.
@@ -209,8 +209,7 @@ mod tests {
         let publish = "berth.v1.controller.ebs=2Ecsi=2Eaws=2Ecom.publish";
         assert_eq!(ControllerPublish::subject(&plugin), publish);
         let on_node = PluginOnNode { plugin, node };
-        let publish =
-            "berth.v1.agent.host=2Eexample.controller.ebs=2Ecsi=2Eaws=2Ecom.publish";
+        let publish = "berth.v1.agent.host=2Eexample.controller.ebs=2Ecsi=2Eaws=2Ecom.publish";
         assert_eq!(ControllerPublishOnNode::subject(&on_node), publish);
         assert_eq!(ControllerPublishOnNode::read(publish), Some(on_node));
     }

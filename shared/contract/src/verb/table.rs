@@ -13,9 +13,7 @@ use super::Sender::{Client, Service};
 use super::{PluginOnNode, Row, Verb};
 use crate::code::Code;
 use crate::message::{agent, alloc, call, claim, collect, plugin, registry, secret, volume};
-use crate::service::{
-    CLAIM, CONTROLLER, GC, NODE_AGENT, PLUGIN_REGISTRY, VOLUMEWATCHER,
-};
+use crate::service::{CLAIM, CONTROLLER, GC, NODE_AGENT, PLUGIN_REGISTRY, VOLUMEWATCHER};
 
 /// Makes each row a type that implements [`Verb`], and lists them all.
 macro_rules! verbs {
