@@ -15,7 +15,7 @@ use std::time::Duration;
 use berth_bus::Call;
 use berth_contract::code::Code;
 use berth_contract::hint;
-use berth_contract::message::agent::{self, AgentStatus};
+use berth_contract::message::agent::{self};
 use berth_contract::message::volume::{Detach, Detached};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;

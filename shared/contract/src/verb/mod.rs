@@ -33,9 +33,9 @@ pub trait Verb: fmt::Debug + Send + Sync + 'static {
     /// The ids in the subject.
     type To: Address;
     /// What the caller sends.
-    type Request: Serialize + Decode + Send + Sync;
+    type Request: fmt::Debug + Serialize + Decode + Send + Sync;
     /// What the service returns when it did what was asked.
-    type Reply: Serialize + DeserializeOwned + Send + 'static;
+    type Reply: fmt::Debug + Serialize + DeserializeOwned + Send + 'static;
     /// Everything else that the table says of it.
     const ROW: Row;
     /// Its name in errors and traces, such as `claim.take`.
