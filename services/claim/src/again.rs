@@ -11,13 +11,14 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::Take;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::VolumeKey;
 use berth_domain::volume::State as ClaimState;
 
 use crate::state::State;
 use crate::{alloc, proof};
 
-const STEP: &str = "claim.take";
+const STEP: &str = verb::ClaimTake::STEP;
 
 /// Why the claim is not granted again; nothing when it is.
 pub async fn may_grant(

@@ -11,6 +11,7 @@ use berth_contract::message::claim::Take;
 use berth_contract::problem::Problem;
 use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_contract::{key, record};
 use berth_domain::access::{AttachmentMode, Mode};
 use berth_domain::alloc::{
@@ -24,7 +25,7 @@ use crate::look;
 use crate::proof;
 use crate::state::State;
 
-const STEP: &str = "alloc.register";
+const STEP: &str = verb::AllocRegister::STEP;
 /// Races lost in a row before the caller is told.
 const RACES_MAX: u32 = 8;
 

@@ -4,6 +4,7 @@ use berth_contract::code::Code;
 use berth_contract::message::volume::{Deregister, Deregistered};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::volume::{Claim, Command, Refusal, Volume, VolumeSpec, Write};
 use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use crate::secrets;
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
 
-const DEREGISTER: &str = "volume.deregister";
+const DEREGISTER: &str = verb::VolumeDeregister::STEP;
 
 /// Deregisters a volume; by force, once its claims are gone.
 pub async fn deregister(

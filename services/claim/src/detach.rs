@@ -15,11 +15,11 @@ use std::time::Duration;
 use berth_bus::Call;
 use berth_contract::code::Code;
 use berth_contract::hint;
-use berth_contract::message::agent::{self, AgentStatus};
+use berth_contract::message::agent::{self};
 use berth_contract::message::volume::{Detach, Detached};
 use berth_contract::problem::Problem;
-use berth_contract::subject::AgentVerb;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{CallKind, Claim, Command, Refusal, State as ClaimState};
@@ -32,7 +32,7 @@ use crate::transact::TransactError;
 use crate::{deregister, locate, look, refuse, running};
 use plan::{Plan, Standing};
 
-const STEP: &str = "volume.detach";
+const STEP: &str = verb::VolumeDetach::STEP;
 /// How long the node's agent may take to say what is mounted there.
 const AGENT_MAX: Duration = Duration::from_secs(3);
 /// Rule 16, for whoever said it too early.
@@ -135,8 +135,8 @@ async fn unaccounted(
     });
     let Some(reported) = reported else { return Ok(Vec::new()) };
     let within = AGENT_MAX.min(deadline.saturating_duration_since(Instant::now()) / 2);
-    let (subject, call) = (AgentVerb::Status.subject(node), Call::within(trace, within));
-    let asked = state.bus.request::<AgentStatus>(&subject, &agent::Status {}, &call).await;
+    let call = Call::within(trace, within);
+    let asked = state.bus.ask::<verb::AgentStatus>(node, &agent::Status {}, &call).await;
     let status = match asked {
         Ok(status) => status,
         Err(_) if !reported.is_empty() => return Ok(reported),

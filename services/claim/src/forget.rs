@@ -14,6 +14,7 @@ use berth_contract::message::alloc::{Forget, Forgotten};
 use berth_contract::problem::Problem;
 use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
 use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
 use berth_service::projection::Volumes;
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::state::State;
 
-const STEP: &str = "alloc.forget";
+const STEP: &str = verb::AllocForget::STEP;
 /// Races lost in a row before the caller is told.
 const RACES_MAX: u32 = 3;
 

@@ -9,6 +9,7 @@ use berth_contract::code::Code;
 use berth_contract::message::alloc::Stop;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_contract::{key, record};
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::Node;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use crate::alloc;
 use crate::state::State;
 
-const STEP: &str = "claim.checkpoint";
+const STEP: &str = verb::ClaimCheckpoint::STEP;
 
 /// What stands in for the answer of the claim's node; none when the node can answer, or nobody has
 /// said that it cannot.

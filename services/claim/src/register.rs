@@ -13,8 +13,8 @@ use berth_contract::decode::{self, Fault};
 use berth_contract::message::call::{Validate, Validated};
 use berth_contract::message::volume::{Register, Registered};
 use berth_contract::problem::Problem;
-use berth_contract::subject::ControllerRpc;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, PluginOnNode, Verb as _};
 use berth_domain::limits::LIST_MAX;
 use berth_domain::placement::reaches;
 use berth_domain::plugin::Half;
@@ -30,7 +30,7 @@ use crate::secrets::{self, Wanted};
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
 
-const REGISTER: &str = "volume.register";
+const REGISTER: &str = verb::VolumeRegister::STEP;
 
 /// Reads the document. Told with the other faults is what only a running system knows: of the
 /// plugin, and of where the request was sent.
@@ -342,11 +342,16 @@ async fn ask(
 ) -> Result<Asked, Problem> {
     let left = deadline.saturating_duration_since(Instant::now());
     let within = left.mul_f64(0.9).max(Duration::from_millis(100));
-    let subject = match node {
-        Some(node) => ControllerRpc::Validate.subject_on(&question.plugin, node),
-        None => ControllerRpc::Validate.subject(&question.plugin),
+    let (bus, call) = (&state.bus, Call::within(trace, within));
+    let plugin = question.plugin.clone();
+    let answer = match node.cloned() {
+        None => bus.ask::<verb::ControllerValidate>(&plugin, question, &call).await,
+        Some(node) => {
+            let to = PluginOnNode { plugin, node };
+            bus.ask::<verb::ControllerValidateOnNode>(&to, question, &call).await
+        }
     };
-    match state.bus.request::<Validated>(&subject, question, &Call::within(trace, within)).await {
+    match answer {
         Ok(Validated { confirmed: true, .. }) => Ok(Asked::Confirmed),
         Ok(Validated { unknown: true, message, .. }) => {
             Ok(Asked::Unknown(message.unwrap_or_else(|| "the volume is not known".to_owned())))
@@ -363,6 +368,6 @@ async fn ask(
             format!("plugin {} has no healthy controller", question.plugin),
         )
         .retryable()),
-        Err(error) => Err(error.into_problem("controller.validate")),
+        Err(error) => Err(error.into_problem(verb::ControllerValidate::STEP)),
     }
 }

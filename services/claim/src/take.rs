@@ -11,6 +11,7 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::plugin::Half;
@@ -27,7 +28,7 @@ use crate::state::State;
 use crate::transact::TransactError;
 use crate::{again, plan, refuse};
 
-const STEP: &str = "claim.take";
+const STEP: &str = verb::ClaimTake::STEP;
 /// A change can be missed by a replica that lags; it is looked for this often anyway.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How often a waiter asks the leader, whatever this replica knows.

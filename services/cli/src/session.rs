@@ -9,17 +9,15 @@
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, Config};
+use berth_client::{Client, FailedTry, Retry};
 use berth_contract::code::Code;
+use berth_contract::message::query::{Paged, PagedReply};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Global as GlobalVerb, Namespaced};
-use berth_domain::retry::Schedule;
-use berth_domain::{Namespace, NodeId};
-use berth_service::clock;
+use berth_contract::verb::Verb;
+use berth_domain::Namespace;
 use berth_service::process::chain;
 use berth_telemetry::{Kind, Span};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -30,62 +28,6 @@ use crate::span;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Nobody wants to watch a silent terminal for longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// When a question is asked again.
-pub const AGAIN: Schedule =
-    Schedule { first: Duration::from_millis(200), max: Duration::from_secs(3) };
-
-/// What is asked, of whom.
-#[derive(Debug, Clone)]
-pub struct Question {
-    /// The step's name in errors, such as `volume.status`.
-    pub step: String,
-    /// Where it is sent.
-    pub subject: String,
-    /// Whose agent it is for, where it is for one.
-    node: Option<NodeId>,
-    /// Whether it changes nothing, and any replica's answer will do.
-    only_reads: bool,
-    /// Whether it only writes records, within moments.
-    is_brief: bool,
-}
-
-impl Question {
-    /// A question about something in a namespace.
-    pub fn namespaced(verb: Namespaced, namespace: &Namespace) -> Self {
-        let (subject, only_reads) = (verb.subject(namespace), verb.only_reads());
-        Self { step: verb.step(), subject, node: None, only_reads, is_brief: verb.is_brief() }
-    }
-
-    /// A question to the registry or the collector.
-    pub fn global(verb: GlobalVerb) -> Self {
-        let (subject, only_reads) = (verb.subject(), verb.only_reads());
-        Self { step: verb.step(), subject, node: None, only_reads, is_brief: false }
-    }
-
-    /// A question to a node's agent.
-    pub fn agent(verb: AgentVerb, node: &NodeId) -> Self {
-        Self {
-            step: format!("agent.{}", verb.as_str()),
-            subject: verb.subject(node),
-            node: Some(node.clone()),
-            only_reads: false,
-            is_brief: false,
-        }
-    }
-
-    /// What can be said of a problem with it that the bus does not know.
-    fn place(&self, problem: Problem) -> Problem {
-        let Some(node) = &self.node else { return problem };
-        let problem = match problem.code {
-            Code::NoResponder | Code::NoAnswer if problem.node.is_none() => problem.next(format!(
-                "see with `berth node status {node}` how it is; start berth-node-agent there, or \
-                 look at its log"
-            )),
-            _ => problem,
-        };
-        problem.node(node)
-    }
-}
 
 /// How long to pursue a question.
 #[derive(Debug, Clone, Copy)]
@@ -107,13 +49,6 @@ impl Patience {
     pub fn each(self, each_max: Duration) -> Self {
         Self { each_max, ..self }
     }
-
-    /// The deadline of the next asking: half of what is left, so that there is time for another.
-    fn next(self) -> Instant {
-        let left = self.until.saturating_duration_since(Instant::now());
-        let each = (left / 2).max(Duration::from_secs(1)).min(self.each_max);
-        (Instant::now() + each).min(self.until)
-    }
 }
 
 /// What is no address is the command line's fault and not the bus's, and no waiting mends it.
@@ -133,16 +68,12 @@ fn check_addresses(nats: &str) -> Result<(), Failure> {
     ))
 }
 
-/// Whether the service has not seen the request, and so has not said anything about it.
-fn was_not_received(problem: &Problem) -> bool {
-    matches!(problem.code, Code::NoResponder | Code::BusUnavailable)
-}
-
 /// A connection to the bus, and what holds for all that one `berth` asks.
 #[derive(Debug)]
 pub struct Session {
     /// The bus.
     pub bus: Bus,
+    client: Client,
     /// The namespace asked about.
     pub namespace: Namespace,
     /// How answers are printed.
@@ -166,6 +97,7 @@ impl Session {
                 .next("check --nats or BERTH_NATS_URL; `berth dev` runs a whole system to try")
         })?;
         Ok(Self {
+            client: Client::new(bus.clone()),
             bus,
             namespace: global.namespace(),
             output: Output { json: global.json },
@@ -179,80 +111,64 @@ impl Session {
         Patience::of(self.timeout.unwrap_or(default))
     }
 
-    /// A question about something in the session's namespace.
-    pub fn about(&self, verb: Namespaced) -> Question {
-        Question::namespaced(verb, &self.namespace)
-    }
-
     /// Asks, and asks again while it may help, for the usual time.
-    pub async fn ask<T: DeserializeOwned>(
+    pub async fn ask<V: Verb>(
         &self,
-        question: &Question,
-        body: &impl Serialize,
-    ) -> Result<T, Failure> {
+        to: &V::To,
+        request: &V::Request,
+    ) -> Result<V::Reply, Failure> {
         let patience = self.patience(PATIENCE);
-        self.pursue(question, body, patience, |problem| problem.retryable).await
+        self.pursue::<V>(to, request, patience, |problem| problem.retryable).await
     }
 
     /// Asks until there is an answer, or a problem that `again` says is final.
-    pub async fn pursue<T: DeserializeOwned>(
+    pub async fn pursue<V: Verb>(
         &self,
-        question: &Question,
-        body: &impl Serialize,
+        to: &V::To,
+        request: &V::Request,
         patience: Patience,
         again: impl Fn(&Problem) -> bool,
-    ) -> Result<T, Failure> {
-        let started = Instant::now();
+    ) -> Result<V::Reply, Failure> {
+        let call = Call::until(self.span.context(), patience.until);
+        let retry = Retry::each(patience.each_max);
         let mut told = None;
-        let mut unanswered = None;
-        let mut reason: Option<Problem> = None;
-        let mut tries = 0;
-        loop {
-            let asked = Instant::now();
-            let problem = match self.once(question, body, patience.next()).await {
-                Ok(answer) => return Ok(answer),
-                Err(problem) => problem,
-            };
-            // Who was kept waiting for the answer asks again at once, so as to miss nothing.
-            tries = if asked.elapsed() > AGAIN.max { 1 } else { tries + 1 };
-            let wait = AGAIN.wait(tries, clock::jitter());
-            if !again(&problem) || Instant::now() + wait >= patience.until {
-                // What was once sent and not answered may have been done, whatever came later.
-                let unanswered = unanswered.filter(|_| was_not_received(&problem));
-                let had_time = asked.elapsed() >= AGAIN.max;
-                let last = unanswered.unwrap_or_else(|| problem.or_reason(reason, had_time));
-                return Err(last.into());
-            }
-            match problem.code {
-                Code::NoAnswer => unanswered = Some(problem.clone()),
-                Code::Late => {}
-                _ => reason = Some(problem.clone()),
+        let answer = self.client.persist::<V>(to, request, &call, retry, |failed| {
+            let FailedTry { problem, since, pause, .. } = *failed;
+            if !again(problem) {
+                return false;
             }
             // `run::place` prints a place in line, and does so sooner.
             let is_news = told != Some(problem.code) && problem.code != Code::Waiting;
-            if started.elapsed() + wait >= SILENCE && is_news {
-                let after = span::short(started.elapsed());
+            if since.elapsed() + pause >= SILENCE && is_news {
+                let after = span::short(since.elapsed());
                 say(format_args!("  {after}: {problem}; asking again"));
                 told = Some(problem.code);
             }
-            sleep(wait).await;
-        }
+            true
+        });
+        Ok(answer.await?)
+    }
+
+    /// Reads a list to its end, or as many pages as that, and gives each to `take`.
+    pub async fn pages<V: Verb<Request: Paged, Reply: PagedReply>>(
+        &self,
+        to: &V::To,
+        request: V::Request,
+        pages_max: usize,
+        take: impl FnMut(V::Reply),
+    ) -> Result<bool, Problem> {
+        let call = Call::until(self.span.context(), self.patience(PATIENCE).until);
+        self.client.pages::<V>(to, request, &call, pages_max, take).await
     }
 
     /// Asks once.
-    pub async fn once<T: DeserializeOwned>(
+    pub async fn once<V: Verb>(
         &self,
-        question: &Question,
-        body: &impl Serialize,
+        to: &V::To,
+        request: &V::Request,
         deadline: Instant,
-    ) -> Result<T, Problem> {
-        let call = Call::until(self.span.context(), deadline)
-            .of_anyone(question.only_reads)
-            .again_early(question.is_brief);
-        let answer = self.bus.request(&question.subject, body, &call).await;
-        answer.map_err(|error| {
-            let problem = error.into_problem(&question.step);
-            question.place(problem).trace(self.span.context().trace_id())
-        })
+    ) -> Result<V::Reply, Problem> {
+        let call = Call::until(self.span.context(), deadline);
+        self.client.once::<V>(to, request, &call).await
     }
 }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use berth_bus::{Call, RequestError};
+use berth_bus::Call;
 use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::alloc::{Forget, Forgotten};
@@ -16,13 +16,11 @@ use berth_contract::message::registry::{Leave, Left};
 use berth_contract::message::volume::{Deregister, Deregistered};
 use berth_contract::problem::Problem;
 use berth_contract::record;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb};
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::VolumeSpec;
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey, limits};
 use berth_service::process;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::collector::{Collector, Order};
@@ -93,10 +91,7 @@ impl Collector {
             epoch: Some(*epoch),
             reason: format!("gc: {evidence}"),
         };
-        let verb = Namespaced::ClaimRelease;
-        let asked: Result<Released, _> =
-            self.ask(verb.subject(&volume.namespace), &verb.step(), &release, order).await;
-        match asked {
+        match self.ask::<verb::ClaimRelease>(&volume.namespace, &release, order).await {
             Ok(Released { state: Some(state) }) => {
                 Ok(CollectOutcome::Collected(format!("{what}: {evidence}; it is {state} now")))
             }
@@ -126,10 +121,7 @@ impl Collector {
             // A record that was never written again leaves it to its own revision.
             create_index: Some(if spec.create_index == 0 { revision } else { spec.create_index }),
         };
-        let verb = Namespaced::VolumeDeregister;
-        let asked: Result<Deregistered, _> =
-            self.ask(verb.subject(&volume.namespace), &verb.step(), &request, order).await;
-        match asked {
+        match self.ask::<verb::VolumeDeregister>(&volume.namespace, &request, order).await {
             Ok(Deregistered { gone: true, .. }) => Ok(CollectOutcome::Collected(format!(
                 "{what}: closing since {}, and its last claim is gone; deregistered",
                 closing.since
@@ -148,10 +140,7 @@ impl Collector {
         // What ended then, and nothing that ended since: the time is compared with less.
         let before = at.after(Duration::from_millis(1));
         let request = Forget { id: alloc.clone(), before };
-        let verb = Namespaced::AllocForget;
-        let asked: Result<Forgotten, _> =
-            self.ask(verb.subject(namespace), &verb.step(), &request, order).await;
-        match asked {
+        match self.ask::<verb::AllocForget>(namespace, &request, order).await {
             Ok(Forgotten { known: true }) => Ok(CollectOutcome::Collected(format!(
                 "{what}: it ended at {at} ({state}) and has no claim; forgotten"
             ))),
@@ -170,10 +159,7 @@ impl Collector {
         order: &Order,
     ) -> Result<bool, String> {
         let request = Forget { id: alloc.clone(), before: Timestamp::from_unix_ms(0) };
-        let verb = Namespaced::AllocForget;
-        let asked: Result<Forgotten, _> =
-            self.ask(verb.subject(namespace), &verb.step(), &request, order).await;
-        match asked {
+        match self.ask::<verb::AllocForget>(namespace, &request, order).await {
             Ok(Forgotten { known }) => Ok(!known),
             Err(problem) if problem.code == Code::AllocKept => Ok(false),
             Err(problem) => Err(format!("it is not sure that its alloc is gone: {problem}")),
@@ -229,28 +215,26 @@ impl Collector {
         order: &Order,
     ) -> Result<Option<Left>, String> {
         let request = Leave { node: node.clone(), revision: Some(revision) };
-        let verb = Global::NodeLeave;
-        match self.ask(verb.subject(), &verb.step(), &request, order).await {
+        match self.ask::<verb::NodeLeave>(&(), &request, order).await {
             Ok(left) => Ok(Some(left)),
             Err(problem) if matches!(problem.code, Code::Changed | Code::NodeReady) => Ok(None),
             Err(problem) => Err(format!("it stays: {problem}")),
         }
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn ask<V: Verb>(
         &self,
-        subject: String,
-        step: &str,
-        body: &impl Serialize,
+        to: &V::To,
+        request: &V::Request,
         order: &Order,
-    ) -> Result<T, Problem> {
+    ) -> Result<V::Reply, Problem> {
         if Instant::now() >= order.deadline {
-            return Err(Problem::new(Code::Late, TIME_UP).retryable().at(step));
+            return Err(Problem::new(Code::Late, TIME_UP).retryable().at(V::STEP));
         }
-        order.check_lead().map_err(|problem| problem.at(step))?;
+        order.check_lead().map_err(|problem| problem.at(V::STEP))?;
         let deadline = order.deadline.min(Instant::now() + limits::REQUEST_TIMEOUT);
-        let asked = self.bus.request(&subject, body, &Call::until(order.trace, deadline)).await;
-        asked.map_err(|error: RequestError| error.into_problem(step))
+        let asked = self.bus.ask::<V>(to, request, &Call::until(order.trace, deadline)).await;
+        asked.map_err(|error| error.into_problem(V::STEP))
     }
 }
 

@@ -14,12 +14,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use berth_bus::serve::ServeError;
-use berth_bus::{EndpointSpec, KeptLease, LeaseError, Request, Service};
+use berth_bus::{KeptLease, LeaseError, Listen, Service, VerbRequest};
 use berth_contract::key;
 use berth_contract::lease::Leader;
 use berth_contract::message::collect::{Force, Kind, Sweep};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Global;
+use berth_contract::verb;
 use berth_service::process::{Fatal, Process, chain};
 use berth_service::{clock, notify};
 use berth_telemetry::metric::LEASES;
@@ -28,6 +28,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::collector::{Collector, Order};
 
+/// Requests for a sweep under way at once.
+const SWEEPS_MAX: u32 = 4;
 /// How long a sweep may take when nobody waits for it.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
 /// How soon the next sweep comes when one could not take it all.
@@ -106,11 +108,9 @@ async fn lead(
     service: &Service,
     lease: &Arc<KeptLease>,
 ) -> Result<(), ServeError> {
-    let spec = EndpointSpec::of(Global::GcForce, Global::GcForce.subject(), 4);
     let (asked, held) = (Arc::clone(collector), Arc::downgrade(lease));
-    let endpoint = service
-        .endpoint(spec, move |request| force(Arc::clone(&asked), held.clone(), request))
-        .await?;
+    let sweep = move |request| force(Arc::clone(&asked), held.clone(), request);
+    let endpoint = service.on(Listen::All, SWEEPS_MAX, sweep).await?;
     LEASES.set(1, ["leader".into()]);
     tokio::select! {
         biased;
@@ -160,10 +160,9 @@ async fn sweep_now_and_then(collector: &Collector, lease: &Arc<KeptLease>) {
 async fn force(
     collector: Arc<Collector>,
     lease: Weak<KeptLease>,
-    request: Request,
+    request: VerbRequest<verb::GcForce>,
 ) -> Result<Sweep, Problem> {
-    const STEP: &str = "gc.force";
-    let Force { kinds, grace_ms } = request.decode(STEP)?;
+    let Force { kinds, grace_ms } = request.message()?;
     let wanted = |kind: &Kind| kinds.is_empty() || kinds.contains(kind);
     let after = |kind: Kind| match (grace_ms, kind) {
         (Some(ms), _) => Duration::from_millis(ms),
@@ -173,6 +172,6 @@ async fn force(
     let kinds = Kind::ALL.into_iter().filter(wanted).map(|kind| (kind, after(kind))).collect();
     let deadline = request.deadline.checked_sub(ANSWER_BEFORE).unwrap_or(request.deadline);
     let order = Order { kinds, trace: request.trace, deadline, lease };
-    order.check_lead().map_err(|problem| problem.at(STEP).next("ask again"))?;
+    order.check_lead().map_err(|problem| problem.next("ask again"))?;
     collector.sweep(&order).await.map(|swept| swept.sweep)
 }

@@ -11,18 +11,19 @@
 //! what is not known is in use. Never unmounts what a workload may have.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use berth_bus::{Bus, Call, RequestError};
+use berth_bus::{Bus, Call};
+use berth_client::Client;
 use berth_contract::key::{VolumeEntry, parse_volume};
 use berth_contract::message::claim::{Claims, Status};
-use berth_contract::subject::Namespaced;
+use berth_contract::problem::Problem;
+use berth_contract::verb;
 use berth_domain::access::AttachmentMode;
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use berth_host::MountTable;
 use berth_service::clock;
-use berth_service::process::chain;
 use berth_service::shutdown::Shutdown;
 use tokio::time::sleep;
 
@@ -66,9 +67,8 @@ impl Claimed {
         entry.epoch <= self.index
     }
 
-    /// Takes in a page of the list, as far as it is of uses that are here; answers where the next
-    /// page begins.
-    fn take_in(&mut self, page: Claims, here: &BTreeSet<Key>) -> Option<String> {
+    /// Takes in a page of the list, as far as it is of uses that are here.
+    fn take_in(&mut self, page: Claims, here: &BTreeSet<Key>) {
         self.index = self.index.min(page.index);
         let claims = page.claims.into_iter();
         let read = claims.map(|claim| (VolumeKey::new(claim.namespace, claim.volume), claim.alloc));
@@ -78,7 +78,6 @@ impl Claimed {
             Some((volume, alloc))
         });
         self.keys.extend(read.chain(unread).filter(|key| here.contains(key)));
-        page.next
     }
 }
 
@@ -129,9 +128,8 @@ async fn look(all: &Comparing, before: &BTreeSet<Key>) -> BTreeSet<Key> {
     let claimed = match ask(bus, node, &here, ANSWER).await {
         Ok(Some(claimed)) => claimed,
         unknown => {
-            if let Err(error) = unknown {
-                let why = chain(&error);
-                tracing::debug!(why, "nobody says what is claimed here");
+            if let Err(problem) = unknown {
+                tracing::debug!(%problem, "nobody says what is claimed here");
             }
             // Of those that were missing, what is gone by now is forgotten.
             return before.intersection(&here).cloned().collect();
@@ -199,22 +197,16 @@ pub async fn ask(
     node: &NodeId,
     here: &BTreeSet<Key>,
     within: Duration,
-) -> Result<Option<Claimed>, RequestError> {
-    let end = Instant::now() + within;
+) -> Result<Option<Claimed>, Problem> {
     let Ok(all) = Namespace::new(ALL) else { return Ok(None) };
-    let subject = Namespaced::ClaimStatus.subject(&all);
-    let mut question = Status { node: Some(node.clone()), ..Status::default() };
+    let of_node = Status { node: Some(node.clone()), ..Status::default() };
     let mut claimed = Claimed { index: u64::MAX, keys: BTreeSet::new() };
-    for _page in 0..PAGES_MAX {
-        let call =
-            Call::within(clock::begin_trace(), end.saturating_duration_since(Instant::now()));
-        let page: Claims = bus.request(&subject, &question, &call).await?;
-        match claimed.take_in(page, here) {
-            Some(next) => question.page.after = Some(next),
-            None => return Ok(Some(claimed)),
-        }
-    }
-    Ok(None)
+    let call = Call::within(clock::begin_trace(), within);
+    let client = Client::new(bus.clone());
+    let pages = client.pages::<verb::ClaimStatus>(&all, of_node, &call, PAGES_MAX, |page| {
+        claimed.take_in(page, here);
+    });
+    Ok(pages.await?.then_some(claimed))
 }
 
 #[cfg(test)]
@@ -278,10 +270,9 @@ mod tests {
         let mut claimed = Claimed { index: u64::MAX, keys: BTreeSet::new() };
         for page in 0..PAGES_MAX {
             let others = (0..100).map(|at| AllocId::new(format!("other-{page}-{at}")).unwrap());
-            let next = Some(page.to_string());
             let unreadable = others.chain([alloc.clone()]).map(unreadable).collect();
-            let page = Claims { index: 9, claims: Vec::new(), next: next.clone(), unreadable };
-            assert_eq!(claimed.take_in(page, &here), next);
+            let next = Some(page.to_string());
+            claimed.take_in(Claims { index: 9, claims: Vec::new(), next, unreadable }, &here);
         }
         assert_eq!(claimed, Claimed { index: 9, keys: here });
     }

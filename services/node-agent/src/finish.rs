@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
-use berth_contract::message::claim::{ClaimStatus, Claims, Status};
-use berth_contract::subject::Namespaced;
+use berth_contract::message::claim::{ClaimStatus, Status};
+use berth_contract::verb;
 use berth_domain::volume::State;
 use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
@@ -50,8 +50,7 @@ pub(crate) async fn under_way(bus: &Bus, node: &NodeId) -> Result<usize, Request
     let Ok(all) = Namespace::new(ALL) else { return Ok(0) };
     let question = Status { node: Some(node.clone()), ..Status::default() };
     let call = Call::within(clock::begin_trace(), ANSWER);
-    let claims: Claims =
-        bus.request(&Namespaced::ClaimStatus.subject(&all), &question, &call).await?;
+    let claims = bus.ask::<verb::ClaimStatus>(&all, &question, &call).await?;
     Ok(claims.claims.iter().filter(|claim| is_leaving(claim)).count())
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use berth_bus::{Bus, Call, RequestError};
 use berth_contract::message::plugin::SourceFault;
 use berth_contract::message::registry::{Report, Reported, ReportedInstance};
-use berth_contract::subject::Global;
+use berth_contract::verb;
 use berth_csi::failure::one_line;
 use berth_domain::limits::{CLOCK_SKEW_REPORTED_MS, REQUEST_TIMEOUT};
 use berth_domain::plugin::Half;
@@ -189,8 +189,7 @@ impl Reporter {
         };
         let call = Call::within(clock::begin_trace(), within);
         let began = Instant::now();
-        let reported: Reported =
-            self.bus.request(&Global::NodeReport.subject(), &report, &call).await?;
+        let reported = self.bus.ask::<verb::NodeReport>(&(), &report, &call).await?;
         if let Some(tenure) = tenure {
             self.gate.told(tenure, &reported);
         }

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call};
 use berth_contract::code::Code;
-use berth_contract::message::alloc::{AllocStatus, Stop};
+use berth_contract::message::alloc::Stop;
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::AllocState;
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::{AllocId, VolumeKey};
@@ -97,9 +97,8 @@ async fn finish(runs: &Runs, bus: &Bus, over: Seen) -> Result<(), Problem> {
     let Ended { state, note } = run.ended.unwrap_or_else(killed);
     let stop = Stop { id: run.alloc.clone(), state, note: Some(note.clone()) };
     let call = Call::within(clock::begin_trace(), REQUEST_TIMEOUT);
-    let subject = Namespaced::AllocStop.subject(&run.namespace);
-    let stopped = bus.request::<AllocStatus>(&subject, &stop, &call).await;
-    match stopped.map_err(|error| error.into_problem("alloc.stop")) {
+    let stopped = bus.ask::<verb::AllocStop>(&run.namespace, &stop, &call).await;
+    match stopped.map_err(|error| error.into_problem(verb::AllocStop::STEP)) {
         Err(problem) if problem.code != Code::NoSuchAlloc => return Err(problem),
         Err(_) if age < LATE => return Ok(()),
         _ => {}

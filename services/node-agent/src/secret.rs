@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call};
 use berth_contract::code::Code;
-use berth_contract::message::secret::{Open, Sealed};
+use berth_contract::message::secret::Open;
 use berth_contract::problem::Problem;
-use berth_contract::subject;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
 use berth_service::seal::Keys;
@@ -47,11 +47,10 @@ impl Asking {
             secrets: id.clone(),
             to: keys.public(),
         };
-        let step = subject::SECRET_OPEN_STEP;
+        let step = verb::SecretOpen::STEP;
         let within = self.deadline.since(clock::now()).min(PATIENCE);
         let call = Call::within(self.trace.child(&mut rand::rng()), within);
-        let subject = subject::secret_open(&self.node);
-        let sealed = self.bus.request::<Sealed>(&subject, &request, &call).await;
+        let sealed = self.bus.ask::<verb::SecretOpen>(&self.node, &request, &call).await;
         let sealed = sealed.map_err(|error| error.into_problem(step))?;
         keys.open(volume, &sealed).map(|secrets| secrets.0).map_err(|error| {
             let said = format!("the volume's secrets cannot be opened here: {error}");

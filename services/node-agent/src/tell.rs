@@ -8,8 +8,8 @@ use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::message::call::Call;
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
-use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
 use berth_service::clock;
@@ -194,7 +194,7 @@ fn was_told_by_claim(problem: &Problem) -> bool {
             | Code::Overloaded
             | Code::BucketLost
     );
-    !on_the_way && problem.step.as_deref() == Some(&*Namespaced::ClaimTake.step())
+    !on_the_way && problem.step.as_deref() == Some(verb::ClaimTake::STEP)
 }
 
 /// A call of the claim protocol, and what it took.

@@ -13,10 +13,10 @@ use berth_bus::Call;
 use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::registry::{Delete, Deleted};
-use berth_contract::message::volume::{List, Volumes};
+use berth_contract::message::volume::List;
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{NodeState, Plugin};
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
 use berth_service::deadline;
@@ -28,7 +28,7 @@ use crate::jobs::contended;
 use crate::state::State;
 use crate::store::{RACES_MAX, StoreError};
 
-const STEP: &str = "plugin.delete";
+const STEP: &str = verb::PluginDelete::STEP;
 /// How many of those who are in the way a refusal names.
 const NAMED: usize = 3;
 
@@ -66,11 +66,11 @@ async fn unused(
     deadline: Instant,
 ) -> Result<(), Problem> {
     let every = Namespace::new("*").map_err(|fault| Problem::new(Code::Internal, fault))?;
-    let subject = Namespaced::VolumeList.subject(&every);
     let wanted = List { plugin: Some(id.clone()), ..List::default() };
-    let asked = state.bus.request(&subject, &wanted, &Call::until(trace, deadline)).await;
-    let listed: Volumes = asked.map_err(|error| {
-        let problem = error.into_problem(&Namespaced::VolumeList.step());
+    let call = Call::until(trace, deadline);
+    let asked = state.bus.ask::<verb::VolumeList>(&every, &wanted, &call).await;
+    let listed = asked.map_err(|error| {
+        let problem = error.into_problem(verb::VolumeList::STEP);
         let said = format!("whether volumes use the plugin cannot be seen: {}", problem.message);
         Problem { message: said, ..problem }
     })?;

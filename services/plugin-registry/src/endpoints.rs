@@ -1,16 +1,14 @@
 //! What the service answers: one endpoint per verb.
 
 use std::future::Future;
-use std::sync::Arc;
 
 use berth_bus::serve::ServeError;
-use berth_bus::{EndpointSpec, Request, Service};
+use berth_bus::{Listen, Service, VerbRequest};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb};
 use berth_domain::Timestamp;
 use berth_service::clock;
 use berth_service::process::Process;
-use serde::Serialize;
 
 use crate::state::State;
 use crate::{delete, gone, jobs, leave, look, report};
@@ -22,37 +20,32 @@ const MAX_IN_FLIGHT: u32 = 256;
 pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeError> {
     let service = process.announce().await?;
     let on = Endpoints { service: &service, state };
-    on.verb(Global::NodeReport, |state, request, at| async move {
-        let told = request.decode("node.report")?;
-        report::report(&state, told, at, request.trace, request.deadline).await
+    on.verb::<verb::NodeReport, _>(|state, request, at| async move {
+        report::report(&state, request.message()?, at, request.trace, request.deadline).await
     })
     .await?;
-    on.verb(Global::NodeLeave, |state, request, at| async move {
-        let told = request.decode("node.leave")?;
-        leave::leave(&state, told, at, request.trace, request.deadline).await
+    on.verb::<verb::NodeLeave, _>(|state, request, at| async move {
+        leave::leave(&state, request.message()?, at, request.trace, request.deadline).await
     })
     .await?;
-    on.verb(Global::NodeGone, |state, request, at| async move {
-        let told = request.decode("node.gone")?;
-        gone::gone(&state, told, at, request.trace, request.deadline).await
+    on.verb::<verb::NodeGone, _>(|state, request, at| async move {
+        gone::gone(&state, request.message()?, at, request.trace, request.deadline).await
     })
     .await?;
-    on.verb(Global::NodeStatus, |state, request, _| async move {
-        look::nodes(&state, request.decode("node.status")?, request.deadline).await
+    on.verb::<verb::NodeStatus, _>(|state, request, _| async move {
+        look::nodes(&state, request.message()?, request.deadline).await
     })
     .await?;
-    on.verb(Global::PluginExpect, |state, request, at| async move {
-        let told = request.decode("plugin.expect")?;
-        jobs::expect(&state, told, at, request.trace, request.deadline).await
+    on.verb::<verb::PluginExpect, _>(|state, request, at| async move {
+        jobs::expect(&state, request.message()?, at, request.trace, request.deadline).await
     })
     .await?;
-    on.verb(Global::PluginDelete, |state, request, at| async move {
-        let told = request.decode("plugin.delete")?;
-        delete::delete(&state, told, at, request.trace, request.deadline).await
+    on.verb::<verb::PluginDelete, _>(|state, request, at| async move {
+        delete::delete(&state, request.message()?, at, request.trace, request.deadline).await
     })
     .await?;
-    on.verb(Global::PluginStatus, |state, request, _| async move {
-        look::plugins(&state, request.decode("plugin.status")?, request.deadline).await
+    on.verb::<verb::PluginStatus, _>(|state, request, _| async move {
+        look::plugins(&state, request.message()?, request.deadline).await
     })
     .await?;
     Ok(service)
@@ -65,28 +58,15 @@ struct Endpoints<'a> {
 
 impl Endpoints<'_> {
     /// The handler is given the time at which the request came: what a clock is measured by.
-    async fn verb<R, F>(
+    async fn verb<V: Verb<To = ()>, F>(
         &self,
-        verb: Global,
-        handler: impl Fn(State, Request, Timestamp) -> F + Send + Sync + 'static,
+        handler: impl Fn(State, VerbRequest<V>, Timestamp) -> F + Send + Sync + 'static,
     ) -> Result<(), ServeError>
     where
-        R: Serialize + Send + 'static,
-        F: Future<Output = Result<R, Problem>> + Send + 'static,
+        F: Future<Output = Result<V::Reply, Problem>> + Send + 'static,
     {
-        let (state, handler) = (self.state.clone(), Arc::new(handler));
-        let spec = EndpointSpec {
-            // A node whose clock is wrong must be heard, or nobody would learn that it is.
-            any_clock: verb == Global::NodeReport,
-            ..EndpointSpec::of(verb, verb.subject(), MAX_IN_FLIGHT)
-        };
-        self.service
-            .endpoint(spec, move |request| {
-                let at = clock::now();
-                let (state, handler) = (state.clone(), Arc::clone(&handler));
-                async move { handler(state, request, at).await.map_err(|p| p.at(verb.step())) }
-            })
-            .await?;
-        Ok(())
+        let state = self.state.clone();
+        let answer = move |request| handler(state.clone(), request, clock::now());
+        self.service.on(Listen::All, MAX_IN_FLIGHT, answer).await.map(drop)
     }
 }

@@ -18,12 +18,12 @@ use berth_bus::Call;
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::key;
-use berth_contract::message::claim::{self, ClaimStatus, Claims};
+use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::query::Page;
 use berth_contract::message::registry::{Declared, Gone};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::proof::Proof;
 use berth_domain::{Namespace, NodeId, Timestamp};
@@ -35,7 +35,7 @@ use crate::events;
 use crate::state::State;
 use crate::store::{RACES_MAX, StoreError};
 
-const STEP: &str = "node.gone";
+const STEP: &str = verb::NodeGone::STEP;
 /// Claims that the reply shows.
 const CLAIMS_SHOWN: u32 = 20;
 /// How long a claim service may take to say which claims are left.
@@ -78,11 +78,11 @@ async fn claims_left(
     deadline: Instant,
 ) -> Option<Vec<ClaimStatus>> {
     let every = Namespace::new("*").ok()?;
-    let subject = Namespaced::ClaimStatus.subject(&every);
     let page = Page { limit: Some(CLAIMS_SHOWN), ..Page::default() };
     let wanted = claim::Status { node: Some(node.clone()), page, ..claim::Status::default() };
     let within = CLAIMS_MAX.min(deadline.saturating_duration_since(Instant::now()) / 2);
-    let asked = state.bus.request::<Claims>(&subject, &wanted, &Call::within(trace, within)).await;
+    let call = Call::within(trace, within);
+    let asked = state.bus.ask::<verb::ClaimStatus>(&every, &wanted, &call).await;
     asked.ok().map(|claims| claims.claims)
 }
 

@@ -8,6 +8,7 @@ use berth_contract::key;
 use berth_contract::message::registry::{Expect, Expected};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::Job;
 use berth_domain::{PluginId, Timestamp, limits};
 use berth_service::deadline;
@@ -17,7 +18,7 @@ use crate::events;
 use crate::state::State;
 use crate::store::{RACES_MAX, StoreError};
 
-const STEP: &str = "plugin.expect";
+const STEP: &str = verb::PluginExpect::STEP;
 
 /// Notes what the job says; takes it back when that is nothing.
 pub async fn expect(

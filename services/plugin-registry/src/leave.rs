@@ -10,6 +10,7 @@ use berth_contract::key;
 use berth_contract::message::registry::{Leave, Left};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
 use tokio::time::Instant;
@@ -19,7 +20,7 @@ use crate::events;
 use crate::state::State;
 use crate::store::{RACES_MAX, StoreError};
 
-const STEP: &str = "node.leave";
+const STEP: &str = verb::NodeLeave::STEP;
 
 /// Forgets the node. An agent that is still there will report it again: stop it first.
 pub async fn leave(

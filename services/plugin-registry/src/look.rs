@@ -12,6 +12,7 @@ use berth_contract::message::registry::{
 };
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::limits::UNREADABLE_MAX;
 use berth_domain::plugin::{Half, Node, Plugin};
 use berth_domain::{NodeId, PluginId};
@@ -29,7 +30,7 @@ pub async fn plugins(
     query: PluginQuery,
     deadline: Instant,
 ) -> Result<Plugins, Problem> {
-    const STEP: &str = "plugin.status";
+    const STEP: &str = verb::PluginStatus::STEP;
     let Some(id) = &query.id else {
         let after = after(STEP, &query.page, |token| PluginId::new(token).ok())?;
         let listed = |plugins: &Instances, nodes: &Nodes| {
@@ -139,7 +140,7 @@ fn with_instances(
 
 /// Nodes, or one.
 pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result<Listed, Problem> {
-    const STEP: &str = "node.status";
+    const STEP: &str = verb::NodeStatus::STEP;
     let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
     let listed = |plugins: &Instances, nodes: &Nodes| -> (Page<Option<NodeStatus>>, _) {
         let on = |node: &NodeId, plugin: &PluginId| {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use berth_contract::message::registry::{Report, Reported};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Half, Instance, Node, NodeState};
 use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
@@ -16,7 +17,7 @@ use crate::leases::Leases;
 use crate::state::State;
 use crate::store::{RACES_MAX, Seen, StoreError};
 
-const STEP: &str = "node.report";
+const STEP: &str = verb::NodeReport::STEP;
 
 /// Works a report in that came `at` this time.
 ///

@@ -7,8 +7,8 @@ use std::time::Duration;
 use berth_bus::{Bus, Call, RequestError};
 use berth_contract::message::call;
 use berth_contract::message::claim::{Checkpoint, Checkpointed, Report};
-use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb;
 use berth_domain::volume::{CallKind, Outcome, State};
 use berth_domain::{Timestamp, WorkerId, limits};
 use berth_service::clock;
@@ -200,9 +200,9 @@ impl Driver {
         question: &Checkpoint,
         trace: TraceContext,
     ) -> Result<Checkpointed, RequestError> {
-        let subject = Namespaced::ClaimCheckpoint.subject(&volume.namespace);
         // A span of ours would be lost with this process, and the service's be without a parent.
-        self.bus.request(&subject, question, &Call::within(trace, CHECKPOINT).as_it_is()).await
+        let call = Call::within(trace, CHECKPOINT).as_it_is();
+        self.bus.ask::<verb::ClaimCheckpoint>(&volume.namespace, question, &call).await
     }
 }
 

@@ -76,7 +76,7 @@ pub use mirror::{Fold, Mirror, MirrorError, MirrorOptions, NoPicture};
 pub use purge::{Place, PurgeError};
 pub use read::{Entry, ReadError};
 pub use request::{Call, RequestError};
-pub use serve::{EndpointSpec, Request, Service, ServiceSpec};
+pub use serve::{EndpointSpec, Listen, Request, Service, ServiceSpec, VerbRequest};
 pub use store_health::StoreFault;
 pub use stream::{Drift, OpenError};
 pub use write::{Change, CommitError, Guard, Write};

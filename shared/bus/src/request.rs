@@ -16,6 +16,7 @@ use async_nats::HeaderMap;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{Effect, Verb};
 use berth_contract::{header, subject};
 use berth_domain::limits;
 use berth_telemetry::metric::{Label, REQUESTS_MADE, REQUESTS_MADE_DURATION, STEPS};
@@ -188,7 +189,19 @@ pub(crate) struct Failure {
 }
 
 impl Bus {
-    /// Asks a service: the body as JSON, the answer from JSON.
+    /// Asks a service by a verb, and is answered with the verb's reply.
+    pub async fn ask<V: Verb>(
+        &self,
+        to: &V::To,
+        request: &V::Request,
+        call: &Call,
+    ) -> Result<V::Reply, RequestError> {
+        let is_brief = V::ROW.effect == Effect::BriefChange;
+        let call = call.of_anyone(V::ROW.any_replica_answers()).again_early(is_brief);
+        self.request(&V::subject(to), request, &call).await
+    }
+
+    /// Asks at a subject: the body as JSON, the answer from JSON.
     pub async fn request<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -202,7 +215,7 @@ impl Bus {
         let answer = if call.again_early {
             self.ask_in_tries(subject, body, call).await
         } else {
-            self.ask(subject, body, &call).await
+            self.send(subject, body, &call).await
         };
         caller::clear_blocker();
         told.end(answer.as_ref().err());
@@ -221,7 +234,7 @@ impl Bus {
             // What would be left is too short for a try of its own.
             let is_last = until + FIRST_TRY / 2 >= call.deadline;
             let deadline = if is_last { call.deadline } else { until };
-            let answer = self.ask(subject, body, &Call { deadline, ..call }).await;
+            let answer = self.send(subject, body, &Call { deadline, ..call }).await;
             match answer {
                 Err(error) if !is_last && error.is_no_answer() => within *= 2,
                 answer => return answer,
@@ -229,7 +242,7 @@ impl Bus {
         }
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn send<T: DeserializeOwned>(
         &self,
         subject: &str,
         body: &(impl Serialize + ?Sized),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{bucket, endpoint};
+use crate::{bucket, verb};
 
 /// A service's name and what a person reads about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl ServiceName {
             none if none.is_empty() => "nothing".to_owned(),
             some => some.join(", "),
         };
-        let reference = format!("{}#{}", endpoint::PAGE, self.name);
+        let reference = format!("{}#{}", verb::PAGE, self.name);
         BTreeMap::from([("writes".to_owned(), writes), ("reference".to_owned(), reference)])
     }
 }

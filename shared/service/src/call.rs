@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use berth_bus::{Bus, RequestError};
 use berth_contract::code::Code;
-use berth_contract::message::agent::{AgentStatus, WorkStatus};
+use berth_contract::message::agent::{self, WorkStatus};
 use berth_contract::message::call::{Call, Called};
 use berth_contract::problem::Problem;
-use berth_contract::subject::AgentVerb;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb;
 use berth_domain::volume::{CallKind, Outcome};
 use futures_util::future::try_join_all;
-use serde_json::json;
 
 use crate::clock;
 
@@ -82,8 +81,7 @@ async fn elsewhere(bus: &Bus, call: &Call, trace: TraceContext) -> Result<(), St
     let within = call.deadline.since(clock::now()) / 2;
     let within = berth_bus::Call::within(trace, within).as_it_is();
     let ask = |node| async move {
-        let subject = AgentVerb::Status.subject(node);
-        let status: Result<AgentStatus, _> = bus.request(&subject, &json!({}), &within).await;
+        let status = bus.ask::<verb::AgentStatus>(node, &agent::Status {}, &within).await;
         let status = status.map_err(|error| {
             format!(
                 "an earlier call for the volume did not succeed, and the agent of node {node} \

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
-use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb};
 use berth_domain::Namespace;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -32,14 +32,13 @@ pub async fn ask(bus: &Bus, subject: &str, body: &Value) -> Result<Value, Reques
 }
 
 /// One request about something in a namespace.
-pub async fn about(
+pub async fn about<V: Verb<To = Namespace>>(
     bus: &Bus,
-    verb: Namespaced,
     namespace: &Namespace,
     body: &Value,
 ) -> Result<Value, Fatal> {
-    let answer = ask(bus, &verb.subject(namespace), body).await;
-    answer.map_err(|error| format!("{}: {error}", verb.step()).into())
+    let answer = ask(bus, &V::subject(namespace), body).await;
+    answer.map_err(|error| format!("{}: {error}", V::STEP).into())
 }
 
 /// Takes a volume for an alloc on [`NODE`].
@@ -50,7 +49,7 @@ pub async fn take(
     volume: &str,
 ) -> Result<Value, Fatal> {
     let take = json!({"alloc": alloc, "volume": volume, "node": NODE, "mode": "write"});
-    about(bus, Namespaced::ClaimTake, namespace, &take).await
+    about::<verb::ClaimTake>(bus, namespace, &take).await
 }
 
 /// Registers a volume.
@@ -62,7 +61,7 @@ pub async fn register_volume(
     access: &str,
 ) -> Result<(), Fatal> {
     let document = json!({"id": id, "plugin": plugin, "capability": [{"access": access}]});
-    about(bus, Namespaced::VolumeRegister, namespace, &document).await.map(drop)
+    about::<verb::VolumeRegister>(bus, namespace, &document).await.map(drop)
 }
 
 /// Registers an alloc that asks for a volume.
@@ -73,7 +72,7 @@ pub async fn register_alloc(
     volume: &str,
 ) -> Result<(), Fatal> {
     let alloc = json!({"id": id, "node": NODE, "volumes": [{"source": volume}]});
-    about(bus, Namespaced::AllocRegister, namespace, &alloc).await.map(drop)
+    about::<verb::AllocRegister>(bus, namespace, &alloc).await.map(drop)
 }
 
 /// Does something for each number below `many`, a good deal of them at once.

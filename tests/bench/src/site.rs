@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use berth_bus::{Bucket, Bus, Config};
 use berth_contract::bucket;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::dirs::Dir;
 use berth_harness::nats::{Cluster, Server};
@@ -141,8 +141,8 @@ impl Site {
     pub async fn start_claims(&mut self) -> Result<(), Fatal> {
         self.service("berth-plugin-registry", "registry", "")?;
         self.service("berth-claim", "claim", "")?;
-        let list = Namespaced::ClaimStatus.subject(&Namespace::default());
-        for subject in [list, Global::PluginStatus.subject()] {
+        let list = verb::ClaimStatus::subject(&Namespace::default());
+        for subject in [list, verb::PluginStatus::subject(&())] {
             self.answers(&subject).await;
         }
         Ok(())
@@ -175,7 +175,7 @@ impl Site {
     pub async fn healthy(&self, plugin: &str) {
         wait::until(&format!("{plugin} is healthy"), READY, || async {
             let body = json!({"id": plugin});
-            let answer = ask::ask(&self.bus, &Global::PluginStatus.subject(), &body).await;
+            let answer = ask::ask(&self.bus, &verb::PluginStatus::subject(&()), &body).await;
             let answer = answer.map_err(|error| error.to_string())?;
             let seen = &answer["plugins"][0];
             let all = |count: &Value| count.is_null() || count["healthy"] == count["expected"];

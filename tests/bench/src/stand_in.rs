@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Config, EndpointSpec, Service, ServiceSpec};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, ControllerRpc, Global, controller_queue};
+use berth_contract::subject::controller_queue;
+use berth_contract::verb::{self, PluginOnNode, Verb as _};
 use berth_contract::{bucket, key};
 use berth_domain::{NodeId, PluginId, Timestamp};
 use serde_json::{Value, json};
@@ -52,19 +53,23 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
         metadata: BTreeMap::new(),
     };
     let service = bus.service(spec).await?;
-    answer(&service, AgentVerb::Detach.subject(&node), None, json!({})).await?;
+    answer(&service, verb::AgentDetach::subject(&node), None, json!({})).await?;
     let plugin = PluginId::new(ATTACHING)?;
+    let (done, yes) = (json!({}), json!({"confirmed": true}));
+    let own = PluginOnNode { plugin: plugin.clone(), node: node.clone() };
     let answers = [
-        (ControllerRpc::Publish, json!({})),
-        (ControllerRpc::Unpublish, json!({})),
-        (ControllerRpc::Validate, json!({"confirmed": true})),
+        (verb::ControllerPublish::subject(&plugin), true, &done),
+        (verb::ControllerPublishOnNode::subject(&own), false, &done),
+        (verb::ControllerUnpublish::subject(&plugin), true, &done),
+        (verb::ControllerUnpublishOnNode::subject(&own), false, &done),
+        (verb::ControllerValidate::subject(&plugin), true, &yes),
+        (verb::ControllerValidateOnNode::subject(&own), false, &yes),
     ];
-    for (rpc, says) in answers {
-        let group = Some(controller_queue(&plugin));
-        answer(&service, rpc.subject(&plugin), group, says.clone()).await?;
-        answer(&service, rpc.subject_on(&plugin, &node), None, says).await?;
+    for (subject, is_shared, says) in answers {
+        let group = is_shared.then(|| controller_queue(&plugin));
+        answer(&service, subject, group, says.clone()).await?;
     }
-    while let Err(error) = ask::ask(&bus, &Global::NodeReport.subject(), &report()).await {
+    while let Err(error) = ask::ask(&bus, &verb::NodeReport::subject(&()), &report()).await {
         crate::tell(&format!("the node could not be reported yet: {error}"));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -8,7 +8,7 @@ use berth_contract::code::Code;
 use berth_contract::decode::{Unknown, decode};
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
-use berth_contract::subject::AgentVerb;
+use berth_contract::verb::{self, Address as _};
 use berth_contract::{bucket, stream};
 use berth_csi::Fingerprint;
 use berth_csi::advertised::{
@@ -42,17 +42,6 @@ const PLUGIN: &str = "fleet.example";
 const CONTROLLERS: usize = 3;
 /// As the agent itself allows.
 const MAX_IN_FLIGHT: u32 = 512;
-
-/// What an agent is asked.
-const VERBS: [AgentVerb; 7] = [
-    AgentVerb::Mount,
-    AgentVerb::Detach,
-    AgentVerb::Republish,
-    AgentVerb::Status,
-    AgentVerb::Plugins,
-    AgentVerb::PluginStop,
-    AgentVerb::PluginStart,
-];
 
 /// Where the agents are.
 #[derive(Debug, Clone)]
@@ -150,8 +139,8 @@ async fn listen(bus: &Bus, node: &NodeId) -> Result<Service, Fatal> {
     let facts = [("node", node.as_str())];
     let spec = ServiceSpec::of(NODE_AGENT, env!("CARGO_PKG_VERSION"), &facts);
     let service = bus.service(spec).await?;
-    for verb in VERBS {
-        let spec = EndpointSpec::of(verb, verb.subject(node), MAX_IN_FLIGHT);
+    for row in verb::ALL.iter().filter(|row| row.service == NODE_AGENT) {
+        let spec = EndpointSpec::of(row, node.fill(row.subject), MAX_IN_FLIGHT);
         let refuse = |_| {
             let problem = Problem::new(Code::Internal, "this node is one of a simulated fleet");
             std::future::ready(Err::<Value, _>(problem))

@@ -9,7 +9,7 @@ use berth_contract::message::claim::Claims;
 use berth_contract::message::registry::{Nodes, Plugins};
 use berth_contract::message::volume::{self, Deregistered, Registered, VolumeStatus, Volumes};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_contract::verb::{self, Verb};
 use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::process::binary;
@@ -37,7 +37,7 @@ fn node_id(node: usize) -> NodeId {
 }
 
 fn at_agent(node: usize) -> String {
-    AgentVerb::Mount.subject(&node_id(node))
+    verb::AgentMount::subject(&node_id(node))
 }
 
 fn mount_request(alloc: &str, volume: &str, wait: bool) -> Mount {
@@ -81,12 +81,11 @@ impl System {
         .await
     }
 
-    async fn about<T: DeserializeOwned>(
+    async fn about<V: Verb<To = Namespace>>(
         &self,
-        verb: Namespaced,
         body: &impl Serialize,
-    ) -> Result<T, Problem> {
-        self.persist(&verb.subject(&Namespace::default()), body).await
+    ) -> Result<V::Reply, Problem> {
+        self.persist(&V::subject(&Namespace::default()), body).await
     }
 
     /// Makes a volume on the storage, and registers it with these access modes.
@@ -94,7 +93,7 @@ impl System {
         self.provision(id);
         let capability: Vec<Value> = access.iter().map(|mode| json!({"access": mode})).collect();
         let document = json!({"id": id, "plugin": PLUGIN, "capability": capability});
-        self.about(Namespaced::VolumeRegister, &document).await.expect("the volume is registered")
+        self.about::<verb::VolumeRegister>(&document).await.expect("the volume is registered")
     }
 
     /// Makes a volume on the storage.
@@ -118,7 +117,7 @@ impl System {
             task_driver_mounts: TaskDriverMounts::All,
             allow_missing: true,
         };
-        self.about(Namespaced::AllocRegister, &register).await.expect("the alloc is registered")
+        self.about::<verb::AllocRegister>(&register).await.expect("the alloc is registered")
     }
 
     /// Has the node's agent claim and mount the volume; asked until it is done or refused.
@@ -155,18 +154,18 @@ impl System {
     /// Says that an alloc has ended.
     pub async fn stop(&self, alloc: &str) -> AllocStatus {
         let stop = alloc::Stop { id: alloc_id(alloc), state: AllocState::Complete, note: None };
-        self.about(Namespaced::AllocStop, &stop).await.expect("the alloc is stopped")
+        self.about::<verb::AllocStop>(&stop).await.expect("the alloc is stopped")
     }
 
     /// All claims on a volume.
     pub async fn claims(&self, volume: &str) -> Claims {
         let query = json!({"volume": volume});
-        self.about(Namespaced::ClaimStatus, &query).await.expect("claims are shown")
+        self.about::<verb::ClaimStatus>(&query).await.expect("claims are shown")
     }
 
     /// A volume.
     pub async fn volume_status(&self, id: &str) -> Result<VolumeStatus, Problem> {
-        self.about(Namespaced::VolumeStatus, &json!({"id": id})).await
+        self.about::<verb::VolumeStatus>(&json!({"id": id})).await
     }
 
     /// Waits until nobody claims the volume.
@@ -189,21 +188,21 @@ impl System {
             reason: String::new(),
             create_index: None,
         };
-        self.about(Namespaced::VolumeDeregister, &deregister).await
+        self.about::<verb::VolumeDeregister>(&deregister).await
     }
 
     /// All volumes.
     pub async fn volumes(&self) -> Result<Volumes, Problem> {
-        self.ask(&Namespaced::VolumeList.subject(&Namespace::default()), &json!({})).await
+        self.ask(&verb::VolumeList::subject(&Namespace::default()), &json!({})).await
     }
 
     /// All plugins.
     pub async fn plugins(&self) -> Result<Plugins, Problem> {
-        self.ask(&Global::PluginStatus.subject(), &json!({})).await
+        self.ask(&verb::PluginStatus::subject(&()), &json!({})).await
     }
 
     /// All nodes.
     pub async fn nodes(&self) -> Result<Nodes, Problem> {
-        self.ask(&Global::NodeStatus.subject(), &json!({})).await
+        self.ask(&verb::NodeStatus::subject(&()), &json!({})).await
     }
 }

@@ -3,6 +3,7 @@
 use berth_contract::key;
 use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs as Listed, List, Status};
 use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::page::{Room, after, page};
@@ -21,7 +22,7 @@ pub async fn alloc(
     query: Status,
     deadline: Instant,
 ) -> Result<AllocStatus, Problem> {
-    const STEP: &str = "alloc.status";
+    const STEP: &str = verb::AllocStatus::STEP;
     let id = query.id;
     let reader = Reader::new(STEP, query.newer, deadline);
     let revision = || {
@@ -72,7 +73,7 @@ pub async fn allocs(
     query: List,
     deadline: Instant,
 ) -> Result<Listed, Problem> {
-    const STEP: &str = "alloc.list";
+    const STEP: &str = verb::AllocList::STEP;
     let after = after(STEP, &query.page, key::parse_alloc)?;
     let reader = Reader::new(STEP, query.newer, deadline);
     let look = |allocs: &Allocs| {

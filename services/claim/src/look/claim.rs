@@ -8,6 +8,7 @@ use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::claim::{ClaimStatus, Claims, Status, WAITS_FOR_STORE};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Claim, State as ClaimState, name_in};
 use berth_domain::{AllocId, Namespace, VolumeKey};
@@ -32,7 +33,7 @@ pub async fn claims(
     query: Status,
     deadline: Instant,
 ) -> Result<Claims, Problem> {
-    const STEP: &str = "claim.status";
+    const STEP: &str = verb::ClaimStatus::STEP;
     let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Claim(volume, alloc) => Some((volume, alloc)),
         VolumeEntry::Spec(_) | VolumeEntry::Handle(_) => None,

@@ -8,6 +8,7 @@ use berth_contract::message::query::Newer;
 use berth_contract::message::volume::{NodePlacement, Obstacle, Placement, Placements};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::each_volume;
 use berth_domain::placement::{Newcomer, Wanted, obstacles};
 use berth_domain::volume::Context;
@@ -30,7 +31,7 @@ pub async fn placement(
     query: Placement,
     deadline: Instant,
 ) -> Result<Placements, Problem> {
-    const STEP: &str = "volume.placement";
+    const STEP: &str = verb::VolumePlacement::STEP;
     check(&query.volumes, query.index).map_err(|faults| Problem::bad_input(STEP, faults))?;
     let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
     let reader = Reader::new(STEP, Newer::default(), deadline);

@@ -8,6 +8,7 @@ use berth_contract::message::volume::{
     Health, List, Status, VolumeHolder, VolumeStatus, VolumeStub, Volumes as Listed,
 };
 use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::plugin::Half;
 use berth_domain::volume::{Claim, HandleUse, State as ClaimState, Volume, VolumeSpec};
@@ -34,7 +35,7 @@ pub async fn volume(
     query: Status,
     deadline: Instant,
 ) -> Result<VolumeStatus, Problem> {
-    const STEP: &str = "volume.status";
+    const STEP: &str = verb::VolumeStatus::STEP;
     let key = VolumeKey::new(namespace, query.id);
     let place = |problem: Problem| problem.at(STEP).volume(&key);
     let reader = Reader::new(STEP, query.newer, deadline);
@@ -166,7 +167,7 @@ pub async fn volumes(
     query: List,
     deadline: Instant,
 ) -> Result<Listed, Problem> {
-    const STEP: &str = "volume.list";
+    const STEP: &str = verb::VolumeList::STEP;
     let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Spec(volume) => Some(volume),
         VolumeEntry::Claim(..) | VolumeEntry::Handle(_) => None,

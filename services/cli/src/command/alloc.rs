@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_contract::message::alloc::{self as message, Allocs};
-use berth_contract::subject::Namespaced;
+use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use berth_service::clock;
 use tokio::time::Instant;
@@ -22,10 +22,10 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(300);
 /// Lists allocs, or shows one.
 pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
-        let question = session.about(Namespaced::AllocStatus);
         let ask = async |newer| {
             let body = message::Status { newer, ..message::Status::of(id.clone()) };
-            let shown: message::AllocStatus = ask_newer(session, &question, &body, newer).await?;
+            let shown =
+                ask_newer::<verb::AllocStatus>(session, &session.namespace, &body, newer).await?;
             Ok(Answer { index: shown.modify_index, shown, next: None })
         };
         let table = |alloc: &message::AllocStatus| show::alloc(alloc, clock::now());
@@ -34,7 +34,6 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
     listing::check_sort(&args.view, &show::ALLOC_COLUMNS)?;
     // Records of allocs that have ended are kept for a while, and soon outnumber the others.
     let only_live = args.state.is_none() && !args.all;
-    let question = session.about(Namespaced::AllocList);
     let ask = async |newer| {
         let body = message::List {
             prefix: args.prefix.clone(),
@@ -43,7 +42,7 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
             page: (&args.page).into(),
             newer,
         };
-        let shown: Allocs = ask_newer(session, &question, &body, newer).await?;
+        let shown = ask_newer::<verb::AllocList>(session, &session.namespace, &body, newer).await?;
         Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
     };
     let table = |allocs: &Allocs| {
@@ -60,8 +59,7 @@ pub async fn stop(args: &AllocStop, session: &Session) -> Result<(), Failure> {
     let AllocStop { id, wait, reason } = args;
     let body = message::Stop { id: id.clone(), state: AllocState::Stopped, note: reason.clone() };
     let mut follow = if *wait { Some(Follow::begin(session, id).await) } else { None };
-    let stopped: message::AllocStatus =
-        session.ask(&session.about(Namespaced::AllocStop), &body).await?;
+    let stopped = session.ask::<verb::AllocStop>(&session.namespace, &body).await?;
     let Some(follow) = &mut follow else {
         session.output.reply(&stopped, |stopped| show::alloc(stopped, clock::now()));
         return Ok(());

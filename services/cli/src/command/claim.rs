@@ -1,7 +1,7 @@
 //! `berth claim …`
 
 use berth_contract::message::claim::{Claims, Status};
-use berth_contract::subject::Namespaced;
+use berth_contract::verb;
 use berth_service::clock;
 
 use super::listing::{self, Answer, ask_newer};
@@ -13,7 +13,6 @@ use crate::show;
 /// Lists claims.
 pub async fn status(args: &ClaimStatus, session: &Session) -> Result<(), Failure> {
     listing::check_sort(&args.view, &show::CLAIM_COLUMNS)?;
-    let question = session.about(Namespaced::ClaimStatus);
     let ask = async |newer| {
         let body = Status {
             prefix: args.prefix.clone(),
@@ -25,7 +24,8 @@ pub async fn status(args: &ClaimStatus, session: &Session) -> Result<(), Failure
             page: (&args.page).into(),
             newer,
         };
-        let shown: Claims = ask_newer(session, &question, &body, newer).await?;
+        let shown =
+            ask_newer::<verb::ClaimStatus>(session, &session.namespace, &body, newer).await?;
         Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
     };
     let sort = args.view.sort.as_deref();

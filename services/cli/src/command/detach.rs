@@ -8,7 +8,7 @@ use berth_contract::hint::namespace_option;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::volume::{Detach as Message, Detached};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Timestamp};
 use berth_service::clock;
@@ -38,16 +38,15 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
         confirmed_by: args.detached_at_storage.then(by),
         unstaged_by: args.unstaged_on_node.then(by),
     };
-    let question = session.about(Namespaced::VolumeDetach);
     let patience = session.patience(DETACH_PATIENCE);
     let mut story = Story::new();
     loop {
         // Asked again, and not only looked at: it is the one question whose answer is what we want
         // to know, and harmless.
         let again = |problem: &Problem| problem.retryable;
-        let asked: Result<Detached, Failure> =
-            session.pursue(&question, &body, patience, again).await;
-        let detached = asked.map_err(|failure| story.taken_anew(args, failure))?;
+        let asked =
+            session.pursue::<verb::VolumeDetach>(&session.namespace, &body, patience, again);
+        let detached = asked.await.map_err(|failure| story.taken_anew(args, failure))?;
         if detached.gone {
             session.output.reply(&detached, done);
             return Ok(());

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
+use berth_contract::verb::Verb;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::signal::ctrl_c;
 use tokio::time::{Instant, sleep};
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::args::ListView;
 use crate::failure::Failure;
 use crate::output::{more, say};
-use crate::session::{Question, Session};
+use crate::session::Session;
 use crate::table::column_index;
 
 /// How long one long poll waits. What no revision tells of, such as the health of a volume's
@@ -60,18 +60,18 @@ pub fn check_sort(view: &ListView, columns: &[&str]) -> Result<(), Failure> {
 }
 
 /// Asks as [`Session::ask`] does; a long poll is one request, which may take as long as it waits.
-pub async fn ask_newer<T: DeserializeOwned>(
+pub async fn ask_newer<V: Verb>(
     session: &Session,
-    question: &Question,
-    body: &impl Serialize,
+    to: &V::To,
+    request: &V::Request,
     newer: Newer,
-) -> Result<T, Failure> {
+) -> Result<V::Reply, Failure> {
     if newer.than.is_none() {
-        return session.ask(question, body).await;
+        return session.ask::<V>(to, request).await;
     }
     let waits = Duration::from_millis(newer.wait_ms.unwrap_or_default());
     let until = Instant::now() + waits + POLL_MARGIN;
-    Ok(session.once(question, body, until).await?)
+    Ok(session.once::<V>(to, request, until).await?)
 }
 
 /// Shows what `ask` answers; with `watch` again on each change, until Ctrl-C.

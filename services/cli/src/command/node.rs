@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::agent::{self, AgentStatus};
-use berth_contract::message::claim::{self, ClaimStatus, Claims};
+use berth_contract::message::agent;
+use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::query::Newer;
-use berth_contract::message::registry::{
-    Declared, Gone, Leave, Left, NodeQuery, NodeStatus, Nodes,
-};
+use berth_contract::message::registry::{Declared, Gone, Leave, NodeQuery, NodeStatus, Nodes};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
-use berth_contract::subject::{AgentVerb, Global as Verb, Namespaced};
+use berth_contract::verb;
 use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
 use tokio::time::{Instant, sleep};
@@ -19,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::listing::{self, Answer, ask_newer};
 use crate::args;
 use crate::failure::Failure;
-use crate::session::{Question, Session};
+use crate::session::Session;
 use crate::show::{self, NodeTruth};
 
 /// How long a node's agent may take to say what is mounted.
@@ -52,7 +50,6 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
         return listing::show(session, args.view.watch, ask, table).await;
     }
     listing::check_sort(&args.view, &show::NODE_COLUMNS)?;
-    let question = Question::global(Verb::NodeStatus);
     let query = NodeQuery {
         prefix: args.prefix.clone(),
         plugin: args.plugin.clone(),
@@ -63,7 +60,7 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
     let filtered = query != NodeQuery::default();
     let ask = async |newer| {
         let body = NodeQuery { newer, ..query.clone() };
-        let shown: Nodes = ask_newer(session, &question, &body, newer).await?;
+        let shown = ask_newer::<verb::NodeStatus>(session, &(), &body, newer).await?;
         Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
     };
     let table = |nodes: &Nodes| {
@@ -79,9 +76,10 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
 /// All that is known of a node: by the registry, by its agent, and by the claims. Each is asked at
 /// the same time, and of one that does not answer the others say what they can.
 async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
-    let question = Question::agent(AgentVerb::Status, id);
-    let (node, agent, claims) =
-        tokio::join!(query(session, id), ask_agent(session, &question), claims(session, id));
+    // A node's agent may be away: it is asked once.
+    let deadline = Instant::now() + AGENT;
+    let agent = session.once::<verb::AgentStatus>(id, &agent::Status {}, deadline);
+    let (node, agent, claims) = tokio::join!(query(session, id), agent, claims(session, id));
     let (agent, agent_error) = match agent {
         Ok(agent) => (Some(agent), None),
         Err(problem) => (None, Some(problem.to_string())),
@@ -93,11 +91,6 @@ async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
     Ok(NodeTruth { node, agent, agent_error, claims, unreadable })
 }
 
-/// A node's agent may be away: it is asked once.
-async fn ask_agent(session: &Session, question: &Question) -> Result<AgentStatus, Problem> {
-    session.once(question, &agent::Status {}, Instant::now() + AGENT).await
-}
-
 /// Every claim for a node, of all namespaces; and the claims that cannot be read, of which nobody
 /// knows for which node they are.
 async fn claims(
@@ -106,19 +99,14 @@ async fn claims(
 ) -> Result<(Vec<ClaimStatus>, Vec<UnreadableRecord>), Failure> {
     let all = Namespace::new(ALL)
         .map_err(|error| Problem::new(Code::Internal, error).at("claim.status"))?;
-    let question = Question::namespaced(Namespaced::ClaimStatus, &all);
-    let mut body = claim::Status { node: Some(id.clone()), ..claim::Status::default() };
+    let of_node = claim::Status { node: Some(id.clone()), ..claim::Status::default() };
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    for _page in 0..PAGES_MAX {
-        let page: Claims = session.ask(&question, &body).await?;
+    let pages = session.pages::<verb::ClaimStatus>(&all, of_node, PAGES_MAX, |page| {
         found.extend(page.claims);
         // Each page names all of them.
         unreadable = page.unreadable;
-        match page.next {
-            Some(next) => body.page.after = Some(next),
-            None => break,
-        }
-    }
+    });
+    pages.await?;
     Ok((found, unreadable))
 }
 
@@ -143,7 +131,7 @@ pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failur
     let node = args.id.clone();
     let body =
         Gone { node: node.clone(), kind: args.kind, by, note: args.note.clone(), seen: args.seen };
-    let declared: Declared = session.ask(&Question::global(Verb::NodeGone), &body).await?;
+    let declared = session.ask::<verb::NodeGone>(&(), &body).await?;
     let claims = await_released(session, &node).await.or(declared.claims);
     let declared = Declared { claims, ..declared };
     session.output.reply(&declared, |declared| show::declared(&node, declared, clock::now()));
@@ -177,10 +165,9 @@ pub async fn unmount(args: &args::NodeUnmount, session: &Session) -> Result<(), 
         volume: args.volume.clone(),
         alloc: args.alloc.clone(),
     };
-    let question = Question::agent(AgentVerb::Unmount, &args.node);
     // Asked once: what failed is told, and not tried again behind the operator's back.
     let until = session.patience(UNMOUNT_PATIENCE).until;
-    let done: agent::Unmounted = session.once(&question, &body, until).await?;
+    let done = session.once::<verb::AgentUnmount>(&args.node, &body, until).await?;
     session.output.reply(&done, |done| {
         let lines = done.mounts.iter().map(|mount| {
             let (volume, alloc) = (&args.volume, &mount.alloc);
@@ -194,7 +181,7 @@ pub async fn unmount(args: &args::NodeUnmount, session: &Session) -> Result<(), 
 /// Forgets a node.
 pub async fn leave(args: &args::NodeLeave, session: &Session) -> Result<(), Failure> {
     let body = Leave { node: args.id.clone(), revision: None };
-    let left: Left = session.ask(&Question::global(Verb::NodeLeave), &body).await?;
+    let left = session.ask::<verb::NodeLeave>(&(), &body).await?;
     session.output.reply(&left, |left| show::left(&args.id, left));
     Ok(())
 }
@@ -218,7 +205,7 @@ pub async fn find(session: &Session, id: &NodeId) -> Result<NodeStatus, Failure>
 
 async fn query(session: &Session, id: &NodeId) -> Result<Nodes, Failure> {
     let body = NodeQuery::of(id.clone());
-    session.ask(&Question::global(Verb::NodeStatus), &body).await
+    session.ask::<verb::NodeStatus>(&(), &body).await
 }
 
 fn take_node(nodes: &mut Nodes, id: &NodeId) -> Result<NodeStatus, Problem> {

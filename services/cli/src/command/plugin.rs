@@ -1,21 +1,20 @@
 //! `berth plugin …`
 
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Delete, Deleted, Expect, Expected, PluginQuery, Plugins};
+use berth_contract::message::registry::{Delete, Deleted, Expect, PluginQuery, Plugins};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Global as Verb;
+use berth_contract::verb;
 use berth_service::clock;
 
 use super::listing::{self, Answer, ask_newer};
 use crate::args::{PluginDelete, PluginExpect, PluginStatus};
 use crate::failure::Failure;
-use crate::session::{Question, Session};
+use crate::session::Session;
 use crate::show;
 
 /// Lists plugins, or shows one.
 pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failure> {
     listing::check_sort(&args.view, &show::PLUGIN_COLUMNS)?;
-    let question = Question::global(Verb::PluginStatus);
     let query = PluginQuery {
         id: args.id.clone(),
         prefix: args.prefix.clone(),
@@ -26,13 +25,13 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
     };
     let ask = async |newer| {
         let body = PluginQuery { newer, ..query.clone() };
-        ask_newer::<Plugins>(session, &question, &body, newer).await
+        ask_newer::<verb::PluginStatus>(session, &(), &body, newer).await
     };
     let watch = args.view.watch;
     let Some(id) = &args.id else {
         let filtered = query != PluginQuery::default();
         let ask = async |newer| {
-            let shown: Plugins = ask(newer).await?;
+            let shown = ask(newer).await?;
             Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
         };
         let table = |plugins: &Plugins| {
@@ -66,7 +65,7 @@ pub async fn expect(args: &PluginExpect, session: &Session) -> Result<(), Failur
         controllers: *controllers,
         nodes: *nodes,
     };
-    let told: Expected = session.ask(&Question::global(Verb::PluginExpect), &body).await?;
+    let told = session.ask::<verb::PluginExpect>(&(), &body).await?;
     session.output.reply(&told, |told| match (told.changed, body.controllers, body.nodes) {
         (false, ..) => format!("nothing has changed for plugin {id}"),
         (true, 0, 0) => format!("job {job} is taken back from plugin {id}"),
@@ -82,7 +81,7 @@ pub async fn expect(args: &PluginExpect, session: &Session) -> Result<(), Failur
 /// Removes what is left of a plugin.
 pub async fn delete(args: &PluginDelete, session: &Session) -> Result<(), Failure> {
     let (id, body) = (&args.id, Delete { id: args.id.clone() });
-    let deleted: Deleted = session.ask(&Question::global(Verb::PluginDelete), &body).await?;
+    let deleted = session.ask::<verb::PluginDelete>(&(), &body).await?;
     session.output.reply(&deleted, |deleted| match deleted {
         Deleted { instances: 0, jobs: 0 } => format!("nothing was left of plugin {id}"),
         Deleted { instances, jobs } => {

@@ -1,20 +1,19 @@
 //! `berth plugin …`, where a node's agent is asked.
 
-use berth_contract::message::plugin::{Here, Ordered, Query, Start, Stop};
-use berth_contract::subject::AgentVerb as Verb;
+use berth_contract::message::plugin::{Ordered, Query, Start, Stop};
+use berth_contract::verb;
 use berth_domain::NodeId;
 use berth_service::clock;
 
 use super::node::user_and_host;
 use crate::args::{PluginInstances, PluginStart, PluginStop};
 use crate::failure::Failure;
-use crate::session::{Question, Session};
+use crate::session::Session;
 use crate::show;
 
 /// Shows the instances on a node.
 pub async fn instances(args: &PluginInstances, session: &Session) -> Result<(), Failure> {
-    let question = Question::agent(Verb::Plugins, &args.node);
-    let mut here: Here = session.ask(&question, &Query {}).await?;
+    let mut here = session.ask::<verb::AgentPlugins>(&args.node, &Query {}).await?;
     if let Some(id) = &args.plugin {
         here.instances.retain(|one| one.plugin == *id);
     }
@@ -30,8 +29,7 @@ pub async fn stop(args: &PluginStop, session: &Session) -> Result<(), Failure> {
         even_with_mounts: args.even_with_mounts,
         by: args.by.clone().unwrap_or_else(user_and_host),
     };
-    let question = Question::agent(Verb::PluginStop, &args.node);
-    let ordered: Ordered = session.ask(&question, &body).await?;
+    let ordered = session.ask::<verb::AgentPluginStop>(&args.node, &body).await?;
     session.output.reply(&ordered, |ordered| said(ordered, "stopped", &args.node));
     Ok(())
 }
@@ -39,8 +37,7 @@ pub async fn stop(args: &PluginStop, session: &Session) -> Result<(), Failure> {
 /// Runs it again.
 pub async fn start(args: &PluginStart, session: &Session) -> Result<(), Failure> {
     let body = Start { plugin: args.id.clone(), instance: args.instance.clone() };
-    let question = Question::agent(Verb::PluginStart, &args.node);
-    let ordered: Ordered = session.ask(&question, &body).await?;
+    let ordered = session.ask::<verb::AgentPluginStart>(&args.node, &body).await?;
     session.output.reply(&ordered, |ordered| said(ordered, "started", &args.node));
     Ok(())
 }

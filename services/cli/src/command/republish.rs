@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use berth_contract::message::agent::{Republish as Message, Republished};
-use berth_contract::subject::AgentVerb;
+use berth_contract::message::agent::Republish as Message;
+use berth_contract::verb;
 
 use crate::args::Republish;
 use crate::failure::Failure;
-use crate::session::{Question, Session};
+use crate::session::Session;
 
 /// How long it may take: a plugin unmounts, unstages, stages and publishes.
 const REPUBLISH_PATIENCE: Duration = Duration::from_secs(60);
@@ -19,10 +19,9 @@ pub async fn republish(args: &Republish, session: &Session) -> Result<(), Failur
         volume: args.id.clone(),
         alloc: args.alloc.clone(),
     };
-    let question = Question::agent(AgentVerb::Republish, &args.node);
     // Asked once: what failed is told, and not tried again behind the operator's back.
     let until = session.patience(REPUBLISH_PATIENCE).until;
-    let done: Republished = session.once(&question, &body, until).await?;
+    let done = session.once::<verb::AgentRepublish>(&args.node, &body, until).await?;
     session.output.reply(&done, |done| {
         let lines = done.mounts.iter().map(|mount| {
             format!("volume {} is mounted again for {} at {}\n", args.id, mount.alloc, mount.path)

@@ -6,10 +6,11 @@ use std::time::Duration;
 use berth_bus::event::{EventLog, LAST_MAX, Query};
 use berth_contract::code::Code;
 use berth_contract::event::Event;
-use berth_contract::message::claim::{ClaimStatus, Claims, Status};
+use berth_contract::message::claim::{ClaimStatus, Status};
 use berth_contract::problem::Problem;
 use berth_contract::stream::EVENTS;
-use berth_contract::subject::{EventsOf, Namespaced, event_filter, refusal_filter};
+use berth_contract::subject::{EventsOf, event_filter, refusal_filter};
+use berth_contract::verb;
 use berth_domain::{AllocId, VolumeId};
 use berth_service::clock;
 use tokio::time::Instant;
@@ -255,9 +256,9 @@ impl Reader<'_> {
 
     /// The claims that live, asked for once. Those that cannot be read are named.
     async fn claims(&self, status: &Status) -> Result<Vec<ClaimStatus>, Problem> {
-        let question = self.session.about(Namespaced::ClaimStatus);
         let deadline = Instant::now() + self.session.timeout.unwrap_or(ASKING);
-        let claims: Claims = self.session.once(&question, status, deadline).await?;
+        let (session, namespace) = (self.session, &self.session.namespace);
+        let claims = session.once::<verb::ClaimStatus>(namespace, status, deadline).await?;
         claims.unreadable.iter().for_each(say);
         Ok(claims.claims)
     }

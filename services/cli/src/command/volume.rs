@@ -5,17 +5,15 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_contract::message::secret::{Key, PublicKey};
+use berth_contract::message::secret::Key;
 use berth_contract::message::volume::{
-    self as message, Deregistered, GivenSecrets, Placements, Registered, SEALED_FIELD,
-    VolumeStatus, Volumes,
+    self as message, Deregistered, GivenSecrets, Registered, VolumeStatus, Volumes,
 };
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb;
 use berth_domain::alloc::VolumeRequest;
 use berth_domain::{Namespace, VolumeId, VolumeKey};
 use berth_service::clock;
 use berth_service::seal::seal;
-use serde_json::{Value, json};
 
 use super::listing::{self, Answer, ask_newer};
 use super::spec::{self, Spec};
@@ -23,7 +21,7 @@ use crate::args::{self, Deregister, Init, List, Register};
 use crate::failure::Failure;
 use crate::output::{data, more, say};
 use crate::run::VolumeArg;
-use crate::session::{Question, Session};
+use crate::session::Session;
 use crate::{show, table};
 
 /// The service asks the plugin before it registers.
@@ -56,11 +54,12 @@ pub async fn register(args: &Register, global: &args::Global) -> Result<(), Fail
     let spec = Spec::load(&args.file)?;
     let namespace = spec.namespace(global.namespace.as_ref())?;
     let session = Session::open(global).await?;
-    let question = Question::namespaced(Namespaced::VolumeRegister, &namespace);
     let patience = session.patience(REGISTER_PATIENCE);
-    let body = sealed(&spec, &namespace, &session).await?;
-    let asked = session.pursue(&question, &body, patience, |problem| problem.retryable);
-    let registered: Registered = asked.await.map_err(|failure| match failure {
+    let request = sealed(&spec, &namespace, &session).await?;
+    let asked = session.pursue::<verb::VolumeRegister>(&namespace, &request, patience, |problem| {
+        problem.retryable
+    });
+    let registered = asked.await.map_err(|failure| match failure {
         // The service knows more rules than this program: its faults are shown like ours.
         Failure::Problem(problem) if !problem.faults.is_empty() => spec.faulty(problem.faults),
         other => other,
@@ -73,40 +72,39 @@ pub async fn register(args: &Register, global: &args::Global) -> Result<(), Fail
     Ok(())
 }
 
-/// The document as it goes over the bus: its secrets sealed for the claim service.
-async fn sealed(spec: &Spec, namespace: &Namespace, session: &Session) -> Result<Value, Failure> {
-    let mut document = spec.document.value.clone();
-    let secrets = match &spec.register.secrets {
-        Some(GivenSecrets::Plain(secrets)) if !secrets.0.is_empty() => secrets.clone(),
-        _ => return Ok(document),
+/// The request as it goes over the bus: its secrets sealed for the claim service.
+async fn sealed(
+    spec: &Spec,
+    namespace: &Namespace,
+    session: &Session,
+) -> Result<message::Register, Failure> {
+    let mut request = spec.register.clone();
+    let secrets = match request.secrets {
+        Some(GivenSecrets::Plain(secrets)) if !secrets.0.is_empty() => secrets,
+        _ => return Ok(request),
     };
-    let question = Question::global(Global::SecretKey);
-    let answer: PublicKey = session.ask(&question, &Key {}).await?;
+    let answer = session.ask::<verb::SecretKey>(&(), &Key {}).await?;
     let volume = VolumeKey::new(namespace.clone(), spec.register.id.clone());
     let sealed = seal(&volume, secrets, &answer.key).map_err(|error| {
         Failure::here(error, "look at the log of berth-claim: its answer is no key")
     })?;
-    if let Value::Object(fields) = &mut document {
-        fields.remove("secrets");
-        fields.insert(SEALED_FIELD.to_owned(), json!(sealed));
-    }
-    Ok(document)
+    request.secrets = Some(GivenSecrets::Sealed(sealed));
+    Ok(request)
 }
 
 /// Lists volumes, or shows one.
 pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
-        let question = session.about(Namespaced::VolumeStatus);
         let ask = async |newer| {
             let body = message::Status { newer, ..message::Status::of(id.clone()) };
-            let shown: VolumeStatus = ask_newer(session, &question, &body, newer).await?;
+            let shown =
+                ask_newer::<verb::VolumeStatus>(session, &session.namespace, &body, newer).await?;
             Ok(Answer { index: shown.modify_index, shown, next: None })
         };
         let table = |volume: &VolumeStatus| show::volume(volume, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
     }
     listing::check_sort(&args.view, &show::VOLUME_COLUMNS)?;
-    let question = session.about(Namespaced::VolumeList);
     let ask = async |newer| {
         let body = message::List {
             prefix: args.prefix.clone(),
@@ -116,7 +114,8 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
             page: (&args.page).into(),
             newer,
         };
-        let shown: Volumes = ask_newer(session, &question, &body, newer).await?;
+        let shown =
+            ask_newer::<verb::VolumeList>(session, &session.namespace, &body, newer).await?;
         Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
     };
     let table = |volumes: &Volumes| show::volumes(volumes, args.view.sort.as_deref());
@@ -138,7 +137,7 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
         node: args.node.clone(),
         page: (&args.page).into(),
     };
-    let nodes: Placements = session.ask(&session.about(Namespaced::VolumePlacement), &body).await?;
+    let nodes = session.ask::<verb::VolumePlacement>(&session.namespace, &body).await?;
     session.output.reply(&nodes, show::placements);
     more(nodes.next.as_ref());
     Ok(())
@@ -153,8 +152,7 @@ pub async fn deregister(args: &Deregister, session: &Session) -> Result<(), Fail
         reason: reason.clone(),
         create_index: None,
     };
-    let gone: Deregistered =
-        session.ask(&session.about(Namespaced::VolumeDeregister), &body).await?;
+    let gone = session.ask::<verb::VolumeDeregister>(&session.namespace, &body).await?;
     session.output.reply(&gone, |gone| told(id, gone));
     Ok(())
 }

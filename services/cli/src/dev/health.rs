@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, Config, RequestError};
-use berth_contract::message::alloc::{Allocs, List};
-use berth_contract::message::registry::{PluginQuery, Plugins};
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::message::alloc::List;
+use berth_contract::message::registry::PluginQuery;
+use berth_contract::verb;
 use berth_domain::{Namespace, PluginId};
 use berth_service::clock;
 use berth_service::process::chain;
@@ -40,12 +40,12 @@ pub async fn wait(url: &str, nodes: usize, missing: &watch::Sender<String>) {
 async fn look(bus: &Bus, nodes: usize) -> Result<(), String> {
     let call = || Call::within(clock::begin_trace(), ASK);
     let failed = |error: RequestError| chain(&error);
-    let subject = Namespaced::AllocList.subject(&Namespace::default());
-    let _: Allocs = bus.request(&subject, &List::default(), &call()).await.map_err(failed)?;
+    let namespace = Namespace::default();
+    let listed = bus.ask::<verb::AllocList>(&namespace, &List::default(), &call()).await;
+    listed.map_err(failed)?;
     // By its id, since a list does not show instances.
     let one = PluginId::new(PLUGIN).map(PluginQuery::of).map_err(|fault| fault.to_string())?;
-    let subject = Global::PluginStatus.subject();
-    let answer: Plugins = bus.request(&subject, &one, &call()).await.map_err(failed)?;
+    let answer = bus.ask::<verb::PluginStatus>(&(), &one, &call()).await.map_err(failed)?;
     let Some(plugin) = answer.plugins.first() else {
         return Err(format!("no agent has reported {PLUGIN}"));
     };

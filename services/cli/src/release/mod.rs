@@ -16,7 +16,7 @@ use berth_contract::event::{Event, EventName};
 use berth_contract::message::alloc::{AllocStatus, Status};
 use berth_contract::problem::Problem;
 use berth_contract::stream::EVENTS;
-use berth_contract::subject::{self, Namespaced};
+use berth_contract::{subject, verb};
 use berth_domain::{AllocId, Namespace};
 use berth_service::clock;
 use tokio::sync::mpsc;
@@ -119,10 +119,9 @@ impl<'a> Follow<'a> {
     }
 
     async fn look(&self) -> Result<AllocStatus, Problem> {
-        let question = self.session.about(Namespaced::AllocStatus);
         let body = Status::of(self.alloc.clone());
         let deadline = Instant::now() + Duration::from_secs(2);
-        self.session.once(&question, &body, deadline).await
+        self.session.once::<verb::AllocStatus>(&self.session.namespace, &body, deadline).await
     }
 
     fn tell(&self, steps: impl IntoIterator<Item = String>) {

@@ -24,8 +24,8 @@ mod volume_arg;
 mod watched;
 
 use berth_contract::code::Code;
-use berth_contract::message::alloc::AllocStatus;
-use berth_contract::subject::Namespaced;
+use berth_contract::problem::Problem;
+use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use nix::sys::signal::Signal;
 
@@ -153,12 +153,11 @@ async fn register(
     patience: Patience,
     signals: &mut Signals,
 ) -> Result<(), NotStarted> {
-    let (question, body) = (session.about(Namespaced::AllocRegister), plan.register());
+    let body = plan.register();
+    let again = |problem: &Problem| problem.retryable;
+    let asked = session.pursue::<verb::AllocRegister>(&session.namespace, &body, patience, again);
     tokio::select! {
-        registered = session.pursue(&question, &body, patience, |problem| problem.retryable) => {
-            let _: AllocStatus = registered?;
-            Ok(())
-        }
+        registered = asked => Ok(registered.map(drop)?),
         signal = signals.ending() => Err(NotStarted::Signal(signal)),
     }
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::agent::{Mount, Mounted as Reply};
+use berth_contract::message::agent::Mount;
 use berth_contract::problem::Problem;
-use berth_contract::subject::AgentVerb;
+use berth_contract::verb;
 use berth_domain::{VolumeId, limits};
 use berth_host::MountTable;
 
@@ -15,7 +15,7 @@ use super::place;
 use super::plan::{Plan, Wanted};
 use crate::failure::Failure;
 use crate::output::say;
-use crate::session::{Patience, Question, Session};
+use crate::session::{Patience, Session};
 
 /// How long volumes are asked for, unless said otherwise: a cloud attaches in minutes.
 pub const PATIENCE: Duration = Duration::from_secs(300);
@@ -36,7 +36,6 @@ pub async fn all(
     waits: bool,
     patience: Patience,
 ) -> Result<Vec<Mounted>, Failure> {
-    let question = Question::agent(AgentVerb::Mount, &plan.node);
     // Asked again soon, because an agent that died has forgotten us; one that works joins us to it.
     let patience = patience.each(limits::REQUEST_TIMEOUT);
     let mut mounted = Vec::new();
@@ -50,8 +49,9 @@ pub async fn all(
             path: None,
         };
         let again = |problem: &Problem| may_pass(problem, waits);
-        let reply: Reply = tokio::select! {
-            reply = session.pursue(&question, &body, patience, again) => reply?,
+        let asked = session.pursue::<verb::AgentMount>(&plan.node, &body, patience, again);
+        let reply = tokio::select! {
+            reply = asked => reply?,
             never = place::tell(session, plan, volume), if waits => match never {},
         };
         let path = PathBuf::from(reply.path);

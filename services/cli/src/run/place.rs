@@ -6,8 +6,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use berth_contract::message::claim::{ClaimStatus, Claims, Status};
-use berth_contract::subject::Namespaced;
+use berth_contract::message::claim::{ClaimStatus, Status};
+use berth_contract::verb;
 use berth_domain::VolumeId;
 use berth_domain::volume::State;
 use tokio::time::{Instant, sleep};
@@ -28,7 +28,6 @@ const ASK: Duration = Duration::from_secs(2);
 /// Tells the place of the claim in line, until this is dropped.
 pub async fn tell(session: &Session, plan: &Plan, volume: &VolumeId) -> Infallible {
     let started = Instant::now();
-    let question = session.about(Namespaced::ClaimStatus);
     let body = Status {
         volume: Some(volume.clone()),
         alloc: Some(plan.alloc.clone()),
@@ -38,7 +37,8 @@ pub async fn tell(session: &Session, plan: &Plan, volume: &VolumeId) -> Infallib
     sleep(FIRST).await;
     loop {
         // Who does not answer is asked again; the request for the mount says what is wrong.
-        let claims = session.once::<Claims>(&question, &body, Instant::now() + ASK).await;
+        let until = Instant::now() + ASK;
+        let claims = session.once::<verb::ClaimStatus>(&session.namespace, &body, until).await;
         let place = claims.ok().and_then(|claims| claims.claims.first().and_then(place_in_line));
         if let Some(place) = place.filter(|place| told.as_ref() != Some(place)) {
             say(format_args!("  {}: {place}", span::short(started.elapsed())));

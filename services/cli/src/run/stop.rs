@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::alloc::{AllocStatus, Stop};
-use berth_contract::subject::Namespaced;
+use berth_contract::message::alloc::Stop;
+use berth_contract::problem::Problem;
+use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use tokio::time::Instant;
 
@@ -60,10 +61,10 @@ async fn try_to_stop(
     if !no_wait_release {
         follow = Some(Follow::begin(session, &plan.alloc).await);
     }
-    let question = session.about(Namespaced::AllocStop);
     let patience = Patience::of(STOP_PATIENCE).each(Duration::from_secs(5));
-    let stopped = session.pursue(&question, &body, patience, |problem| problem.retryable).await;
-    let stopped: AllocStatus = match stopped {
+    let again = |problem: &Problem| problem.retryable;
+    let asked = session.pursue::<verb::AllocStop>(&session.namespace, &body, patience, again);
+    let stopped = match asked.await {
         Ok(stopped) => stopped,
         // It never came to be: then nothing was claimed by it. What asked for it may still arrive.
         Err(failure) if failure.code() == Some(Code::NoSuchAlloc) => return Ok(()),

@@ -3,8 +3,9 @@
 //! **Promises** that from then on the agent gives the volumes back when we are killed, and does not
 //! while anything of the command is left.
 
-use berth_contract::message::agent::{AgentStatus, Status};
-use berth_contract::subject::AgentVerb;
+use berth_contract::message::agent::Status;
+use berth_contract::problem::Problem;
+use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use berth_service::runs::{AnnounceError, Announced, Ended, Run, Runs};
 
@@ -12,7 +13,7 @@ use super::child::Mark;
 use super::plan::Plan;
 use crate::failure::Failure;
 use crate::output::say;
-use crate::session::{Patience, Question, Session};
+use crate::session::{Patience, Session};
 
 /// Our run as the agent sees it; none when the agent is too old to look.
 #[derive(Debug)]
@@ -24,9 +25,9 @@ pub async fn announce(
     plan: &Plan,
     patience: Patience,
 ) -> Result<Watched, Failure> {
-    let question = Question::agent(AgentVerb::Status, &plan.node);
-    let again = |problem: &berth_contract::problem::Problem| problem.retryable;
-    let status: AgentStatus = session.pursue(&question, &Status {}, patience, again).await?;
+    let again = |problem: &Problem| problem.retryable;
+    let asked = session.pursue::<verb::AgentStatus>(&plan.node, &Status {}, patience, again);
+    let status = asked.await?;
     let Some(dir) = status.runs else {
         say(format_args!(
             "  the agent of node {} is of an older version: if this process is killed, end alloc \

@@ -10,25 +10,23 @@ use berth_bus::Call;
 use berth_contract::code::Code;
 use berth_contract::message::agent::{self, AgentStatus, MountHealth, MountStatus};
 use berth_contract::message::alloc::{self, AllocStatus};
-use berth_contract::message::claim::{self, ClaimStatus, Claims};
-use berth_contract::message::registry::{NodeQuery, Nodes, PluginQuery, Plugins};
-use berth_contract::message::volume::{self, Placement, Placements};
+use berth_contract::message::claim::{self, ClaimStatus};
+use berth_contract::message::registry::{NodeQuery, PluginQuery};
+use berth_contract::message::volume::{self, Placement};
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
-use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_contract::verb::{self, Verb};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::Half;
 use berth_domain::volume::{CallKind, State};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use berth_service::clock;
 use futures_util::future::join_all;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::facts::{Answer, Facts, Names, ServiceInfo};
-use crate::session::{Question, Session};
+use crate::session::Session;
 
 /// How long one answer may take, unless the user said otherwise.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -203,19 +201,19 @@ type Entry = Box<dyn FnOnce(&mut Facts)>;
 async fn ask(session: &Session, inquiry: Inquiry) -> Entry {
     match inquiry {
         Inquiry::Volume(key) => {
-            let question = Question::namespaced(Namespaced::VolumeStatus, &key.namespace);
-            let answer = once(session, &question, &volume::Status::of(key.volume.clone())).await;
+            let of = volume::Status::of(key.volume.clone());
+            let answer = once::<verb::VolumeStatus>(session, &key.namespace, &of).await;
             Box::new(move |facts| drop(facts.volumes.insert(key, answer)))
         }
         Inquiry::Alloc(namespace, id) => {
-            let question = Question::namespaced(Namespaced::AllocStatus, &namespace);
-            let answer = once(session, &question, &alloc::Status::of(id.clone())).await;
+            let of = alloc::Status::of(id.clone());
+            let answer = once::<verb::AllocStatus>(session, &namespace, &of).await;
             Box::new(move |facts| drop(facts.allocs.insert((namespace, id), answer)))
         }
         Inquiry::Node(id) => {
-            let question = Question::global(Global::NodeStatus);
-            let answer = once(session, &question, &NodeQuery::of(id.clone())).await;
-            let answer = answer.and_then(|found: Nodes| {
+            let of = NodeQuery::of(id.clone());
+            let answer = once::<verb::NodeStatus>(session, &(), &of).await;
+            let answer = answer.and_then(|found| {
                 let node = found.nodes.into_iter().find(|node| node.id == id);
                 let unreadable = || Some(found.unreadable.first()?.problem());
                 node.ok_or_else(|| {
@@ -225,17 +223,16 @@ async fn ask(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.nodes.insert(id, answer)))
         }
         Inquiry::Plugin(id) => {
-            let question = Question::global(Global::PluginStatus);
-            let answer = once(session, &question, &PluginQuery::of(id.clone())).await;
-            let answer = answer.and_then(|found: Plugins| {
+            let of = PluginQuery::of(id.clone());
+            let answer = once::<verb::PluginStatus>(session, &(), &of).await;
+            let answer = answer.and_then(|found| {
                 let plugin = found.plugins.into_iter().find(|plugin| plugin.id == id);
                 plugin.ok_or_else(|| Problem::new(Code::NoSuchPlugin, &id))
             });
             Box::new(move |facts| drop(facts.plugins.insert(id, answer)))
         }
         Inquiry::Agent(node) => {
-            let question = Question::agent(AgentVerb::Status, &node);
-            let answer = once(session, &question, &agent::Status {}).await;
+            let answer = once::<verb::AgentStatus>(session, &node, &agent::Status {}).await;
             Box::new(move |facts| drop(facts.agents.insert(node, answer)))
         }
         Inquiry::ClaimsOn(node) => {
@@ -249,11 +246,10 @@ async fn ask(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.claims_of.insert(plugin, answer)))
         }
         Inquiry::Placement(key, node) => {
-            let question = Question::namespaced(Namespaced::VolumePlacement, &key.namespace);
             let volumes = vec![VolumeRequest::of(key.volume.clone())];
             let query = Placement { volumes, node: node.clone(), ..Placement::default() };
-            let answer = once(session, &question, &query).await;
-            let answer = answer.map(|placements: Placements| placements.nodes);
+            let answer = once::<verb::VolumePlacement>(session, &key.namespace, &query).await;
+            let answer = answer.map(|placements| placements.nodes);
             Box::new(move |facts| drop(facts.placements.insert((key, node), answer)))
         }
         Inquiry::Service(name) => {
@@ -268,9 +264,7 @@ async fn claims(session: &Session, query: claim::Status) -> Answer<Vec<ClaimStat
         .map_err(|error| Problem::new(Code::Internal, error).at("claim.status"))?;
     let mut query = query;
     query.page.limit = Some(CLAIMS_READ_MAX);
-    let question = Question::namespaced(Namespaced::ClaimStatus, &all);
-    let found: Claims = once(session, &question, &query).await?;
-    Ok(found.claims)
+    once::<verb::ClaimStatus>(session, &all, &query).await.map(|found| found.claims)
 }
 
 /// What one replica says of itself: each answers, and the first answer is taken.
@@ -283,12 +277,8 @@ async fn service(session: &Session, name: &str) -> Answer<ServiceInfo> {
     Ok(ServiceInfo { clock_skew_ms: skew.and_then(|ms| ms.parse().ok()) })
 }
 
-async fn once<T: DeserializeOwned>(
-    session: &Session,
-    question: &Question,
-    body: &impl Serialize,
-) -> Answer<T> {
-    session.once(question, body, deadline(session)).await
+async fn once<V: Verb>(session: &Session, to: &V::To, request: &V::Request) -> Answer<V::Reply> {
+    session.once::<V>(to, request, deadline(session)).await
 }
 
 fn deadline(session: &Session) -> Instant {

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use berth_bus::{Call, EndpointSpec, Request, RequestError, ServiceSpec};
+use berth_bus::{Call, Listen, RequestError, ServiceSpec, VerbRequest};
 use berth_contract::message::alloc::Forgotten;
 use berth_contract::message::claim::Released;
 use berth_contract::message::collect::{Force, Sweep};
-use berth_contract::problem::Problem;
 use berth_contract::service;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::volume::State;
 use berth_harness::wait;
 use serde_json::{Value, json};
@@ -79,26 +78,22 @@ async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
     let asked = Arc::new(AtomicUsize::new(0));
     let mine = trace().trace_id();
     let service = site.bus.service(ServiceSpec::of(service::CLAIM, "0.0.0", &[])).await.unwrap();
-    let verb = Namespaced::ClaimRelease;
     let count = Arc::clone(&asked);
-    let answer = move |request: Request| {
+    let answer = move |request: VerbRequest<verb::ClaimRelease>| {
         let mut closed = closed.clone();
         // A collector that leads sweeps by itself, too: of one trace are those of one sweep.
         count.fetch_add(usize::from(request.trace.trace_id() == mine), Ordering::SeqCst);
         async move {
             let _ = closed.wait_for(|open| *open).await;
-            Ok::<_, Problem>(Released { state: None })
+            Ok(Released { state: None })
         }
     };
-    let endpoint = EndpointSpec::of(verb, verb.all(), 1024);
-    let _endpoint = service.endpoint(endpoint, answer).await.unwrap();
-    let verb = Namespaced::AllocForget;
-    let endpoint = EndpointSpec::of(verb, verb.all(), 1024);
-    let no_alloc = |_| async { Ok::<_, Problem>(Forgotten { known: false }) };
-    let _endpoint = service.endpoint(endpoint, no_alloc).await.unwrap();
+    let _endpoint = service.on(Listen::All, 1024, answer).await.unwrap();
+    let no_alloc = |_: VerbRequest<verb::AllocForget>| async { Ok(Forgotten { known: false }) };
+    let _endpoint = service.on(Listen::All, 1024, no_alloc).await.unwrap();
 
     let first = site.leader().await.unwrap();
-    let (bus, subject) = (site.bus.clone(), Global::GcForce.subject());
+    let (bus, subject) = (site.bus.clone(), verb::GcForce::subject(&()));
     let forced = tokio::spawn(async move {
         bus.request::<Sweep>(&subject, &Force::default(), &Call::within(trace(), PATIENCE)).await
     });
@@ -167,7 +162,7 @@ async fn collectors_go_on_after_the_server_was_away() {
 async fn bad_input_is_answered_and_nothing_more() {
     let site = Site::start(1, ON_DEMAND).await;
     let call = Call::within(trace(), PATIENCE);
-    let subject = Global::GcForce.subject();
+    let subject = verb::GcForce::subject(&());
     for (body, good) in [
         (json!([1]), false),
         (json!("now"), false),

@@ -7,8 +7,8 @@ use berth_bus::{Bus, Call, Change, Config, Guard, RequestError, Write};
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::message::claim::{Claims, Status};
 use berth_contract::message::collect::{Force, Sweep};
-use berth_contract::subject::{Global, Namespaced};
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_contract::{key, record};
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest};
@@ -80,7 +80,7 @@ impl Site {
         let program =
             Program::new("berth-claim", binary("berth-claim"), self.dir.join("claim.log"));
         self.claim = Some(program.env("BERTH__NATS__URL", self.server.url()).start());
-        let subject = Namespaced::ClaimStatus.subject(&namespace());
+        let subject = verb::ClaimStatus::subject(&namespace());
         wait::until("the claim service answers", PATIENCE, async || {
             let call = Call::within(trace(), Duration::from_secs(1));
             self.bus.request::<Claims>(&subject, &Status::default(), &call).await
@@ -93,7 +93,7 @@ impl Site {
         let name = "berth-plugin-registry";
         let program = Program::new(name, binary(name), self.dir.join("registry.log"));
         self.registry = Some(program.env("BERTH__NATS__URL", self.server.url()).start());
-        let subject = Global::NodeStatus.subject();
+        let subject = verb::NodeStatus::subject(&());
         wait::until("the registry answers", PATIENCE, async || {
             let call = Call::within(trace(), Duration::from_secs(1));
             self.bus.request::<Value>(&subject, &json!({}), &call).await
@@ -109,7 +109,7 @@ impl Site {
     /// Sweeps now.
     pub async fn force_with(&self, force: &Force) -> Result<Sweep, RequestError> {
         let call = Call::within(trace(), Duration::from_secs(5));
-        self.bus.request(&Global::GcForce.subject(), force, &call).await
+        self.bus.request(&verb::GcForce::subject(&()), force, &call).await
     }
 
     /// What stands at a key.

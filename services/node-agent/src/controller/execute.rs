@@ -8,7 +8,6 @@ use berth_contract::code::Code;
 use berth_contract::hint::volume_argument;
 use berth_contract::message::call::{Call, Called, Validate, Validated};
 use berth_contract::problem::Problem;
-use berth_contract::subject::ControllerRpc;
 use berth_csi::capability::volume_capability;
 use berth_csi::redact::Secrets;
 use berth_csi::{CallError, Code as CsiCode, Failure, v1};
@@ -17,7 +16,6 @@ use berth_domain::limits::{MAP_BYTES_MAX, PUBLISH_CONTEXT_BYTES_MAX};
 use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
-use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::confirm::{not_validated, validated};
@@ -25,14 +23,6 @@ use crate::lane::{Lane, Lanes, Turn, Work, check_time};
 use crate::plugin::{self, Plugin};
 use crate::secret::Asking;
 use crate::tell::{Executed, Teller};
-
-/// What came of a call.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(super) enum Answer {
-    Called(Called),
-    Validated(Validated),
-}
 
 /// Makes calls to one plugin's controller.
 #[derive(Debug, Clone)]
@@ -45,30 +35,8 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    /// Makes the call that is asked for.
-    pub(super) async fn answer(
-        self,
-        rpc: ControllerRpc,
-        request: Request,
-    ) -> Result<Answer, Problem> {
-        match rpc {
-            ControllerRpc::Publish => {
-                let call = request.decode("controller.publish")?;
-                self.publish(call, &request).await.map(Answer::Called)
-            }
-            ControllerRpc::Unpublish => {
-                let call = request.decode("controller.unpublish")?;
-                self.unpublish(call, &request).await.map(Answer::Called)
-            }
-            ControllerRpc::Validate => {
-                let asked = request.decode("controller.validate")?;
-                self.validate(asked, &request).await.map(Answer::Validated)
-            }
-        }
-    }
-
     /// `ControllerPublishVolume`.
-    async fn publish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
+    pub(super) async fn publish(self, call: Call, request: Request) -> Result<Called, Problem> {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerPublish).map_err(told)?;
         let plugin = self.plugin.at_work(request.trace);
@@ -76,8 +44,8 @@ impl Executor {
         let secrets = self.secrets(
             call.volume_key(),
             call.secrets.as_ref(),
-            deadline(&call, request),
-            request,
+            deadline(&call, &request),
+            &request,
         );
         let work = async move {
             wanted.secrets = secrets.await?;
@@ -86,12 +54,12 @@ impl Executor {
             check_context(&publish_context)?;
             Ok(Called { publish_context })
         };
-        self.run(&call, request, &plugin, work).await.map_err(told)
+        self.run(&call, &request, &plugin, work).await.map_err(told)
     }
 
     /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no
     /// success: a plugin that is sure that nothing is attached answers OK.
-    async fn unpublish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
+    pub(super) async fn unpublish(self, call: Call, request: Request) -> Result<Called, Problem> {
         let told = |problem: Problem| self.place(problem, &call);
         self.check(&call, CallKind::ControllerUnpublish).map_err(told)?;
         let plugin = self.plugin.at_work(request.trace);
@@ -99,8 +67,8 @@ impl Executor {
         let secrets = self.secrets(
             call.volume_key(),
             call.secrets.as_ref(),
-            deadline(&call, request),
-            request,
+            deadline(&call, &request),
+            &request,
         );
         let mut wanted = v1::ControllerUnpublishVolumeRequest {
             volume_id: call.external_id.clone(),
@@ -113,12 +81,16 @@ impl Executor {
             asked.call(wanted).await.map_err(|error| not_detached(&volume, &node, &error))?;
             Ok(Called::default())
         };
-        self.run(&call, request, &plugin, work).await.map_err(told)
+        self.run(&call, &request, &plugin, work).await.map_err(told)
     }
 
     /// `ValidateVolumeCapabilities` (A3). It changes nothing, so it is given up when nobody waits
     /// for it any more, and holds up no other call here.
-    async fn validate(&self, asked: Validate, request: &Request) -> Result<Validated, Problem> {
+    pub(super) async fn validate(
+        self,
+        asked: Validate,
+        request: Request,
+    ) -> Result<Validated, Problem> {
         let told = |problem: Problem| {
             problem.at("controller.validate").plugin(&self.plugin.id).node(&self.node)
         };
@@ -131,7 +103,7 @@ impl Executor {
             deadline: clock::now().after(request.remaining()),
         };
         let volume = VolumeKey::new(asked.namespace.clone(), asked.volume.clone());
-        let secrets = self.secrets(volume, asked.secrets.as_ref(), turn.deadline, request);
+        let secrets = self.secrets(volume, asked.secrets.as_ref(), turn.deadline, &request);
         let plugin = self.plugin.at_work(request.trace);
         let mut wanted = self.validate_request(&asked);
         let until = request.deadline;

@@ -14,14 +14,15 @@ mod confirm;
 mod execute;
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_bus::serve::ServeError;
-use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
-use berth_contract::endpoint::Endpoint;
+use berth_bus::{Bus, Listen, Request, Service, ServiceSpec, VerbRequest};
+use berth_contract::problem::Problem;
 use berth_contract::service::CONTROLLER;
-use berth_contract::subject::{ControllerRpc, controller_queue};
+use berth_contract::verb::{self, PluginOnNode, Verb};
 use berth_domain::limits::WAIT_MAX;
 use berth_domain::retry::Schedule;
 use berth_domain::{NodeId, PluginId};
@@ -139,17 +140,37 @@ async fn serve(plugin: &Plugin, hosting: &Hosting) -> Result<Service, ServeError
         bus: hosting.bus.clone(),
         tell: hosting.tell.clone(),
     };
-    for rpc in [ControllerRpc::Publish, ControllerRpc::Unpublish, ControllerRpc::Validate] {
-        let shared = EndpointSpec {
-            queue_group: Some(controller_queue(&plugin.id)),
-            ..EndpointSpec::of(rpc, rpc.subject(&plugin.id), MAX_IN_FLIGHT)
-        };
-        let own = rpc.subject_on(&plugin.id, &hosting.node);
-        let own = EndpointSpec::of(Endpoint::on_node(rpc), own, MAX_IN_FLIGHT);
-        for spec in [shared, own] {
-            let executor = executor.clone();
-            service.endpoint(spec, move |request| executor.clone().answer(rpc, request)).await?;
-        }
-    }
+    let on = Endpoints { service: &service, executor: &executor };
+    let any = &plugin.id;
+    let own = &PluginOnNode { plugin: plugin.id.clone(), node: hosting.node.clone() };
+    on.verb::<verb::ControllerPublish, _>(any, Executor::publish).await?;
+    on.verb::<verb::ControllerPublishOnNode, _>(own, Executor::publish).await?;
+    on.verb::<verb::ControllerUnpublish, _>(any, Executor::unpublish).await?;
+    on.verb::<verb::ControllerUnpublishOnNode, _>(own, Executor::unpublish).await?;
+    on.verb::<verb::ControllerValidate, _>(any, Executor::validate).await?;
+    on.verb::<verb::ControllerValidateOnNode, _>(own, Executor::validate).await?;
     Ok(service)
+}
+
+struct Endpoints<'a> {
+    service: &'a Service,
+    executor: &'a Executor,
+}
+
+impl Endpoints<'_> {
+    async fn verb<V: Verb, F>(
+        &self,
+        to: &V::To,
+        handler: impl Fn(Executor, V::Request, Request) -> F + Copy + Send + Sync + 'static,
+    ) -> Result<(), ServeError>
+    where
+        F: Future<Output = Result<V::Reply, Problem>> + Send + 'static,
+    {
+        let executor = self.executor.clone();
+        let answer = move |request: VerbRequest<V>| {
+            let executor = executor.clone();
+            async move { handler(executor, request.message()?, request.into_inner()).await }
+        };
+        self.service.on(Listen::At(to), MAX_IN_FLIGHT, answer).await.map(drop)
+    }
 }

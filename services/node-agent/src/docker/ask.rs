@@ -6,17 +6,15 @@ use berth_bus::{Bus, Call};
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::query::Page;
-use berth_contract::message::volume::{self, VolumeStatus, VolumeStub, Volumes};
+use berth_contract::message::volume::{self, VolumeStatus, VolumeStub};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb};
 use berth_domain::access::{AttachmentMode, Mode};
 use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
 use berth_domain::limits::{PAGE_MAX, REQUEST_TIMEOUT};
 use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use berth_service::clock;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::record::{Session, Target};
 
@@ -59,8 +57,7 @@ impl Asker {
             task_driver_mounts: TaskDriverMounts::All,
             allow_missing: false,
         };
-        let verb = Namespaced::AllocRegister;
-        self.about::<AllocStatus>(verb, namespace, &register, REQUEST_TIMEOUT).await.map(drop)
+        self.about::<verb::AllocRegister>(namespace, &register, REQUEST_TIMEOUT).await.map(drop)
     }
 
     /// Has the session's volume claimed and mounted; where it is already, that is looked at again.
@@ -74,7 +71,7 @@ impl Asker {
             path: None,
         };
         let call = Call::within(clock::begin_trace(), MOUNT);
-        self.request(&AgentVerb::Mount.subject(&self.node), "agent.mount", &mount, call).await
+        self.request::<verb::AgentMount>(&self.node, &mount, call).await
     }
 
     /// Says that the session has ended.
@@ -85,20 +82,20 @@ impl Asker {
             note: Some("no container uses it any more".to_owned()),
         };
         let namespace = &session.target.namespace;
-        self.about(Namespaced::AllocStop, namespace, &stop, REQUEST_TIMEOUT).await
+        self.about::<verb::AllocStop>(namespace, &stop, REQUEST_TIMEOUT).await
     }
 
     /// What is left of a session that has ended.
     pub(super) async fn status(&self, session: &Session) -> Result<AllocStatus, Problem> {
         let namespace = &session.target.namespace;
         let of = alloc::Status::of(session.alloc.clone());
-        self.about(Namespaced::AllocStatus, namespace, &of, REQUEST_TIMEOUT).await
+        self.about::<verb::AllocStatus>(namespace, &of, REQUEST_TIMEOUT).await
     }
 
     /// A volume with its claims.
     pub(super) async fn volume(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
         let of = volume::Status::of(key.volume.clone());
-        self.about(Namespaced::VolumeStatus, &key.namespace, &of, REQUEST_TIMEOUT).await
+        self.about::<verb::VolumeStatus>(&key.namespace, &of, REQUEST_TIMEOUT).await
     }
 
     /// The volumes of a namespace.
@@ -109,7 +106,7 @@ impl Asker {
             let page = Page { limit: u32::try_from(PAGE_MAX).ok(), after: after.take() };
             let list = volume::List { page, ..volume::List::default() };
             let left = until.saturating_duration_since(Instant::now()).min(REQUEST_TIMEOUT);
-            let page: Volumes = self.about(Namespaced::VolumeList, namespace, &list, left).await?;
+            let page = self.about::<verb::VolumeList>(namespace, &list, left).await?;
             all.extend(page.volumes);
             after = page.next;
             if after.is_none() {
@@ -119,27 +116,24 @@ impl Asker {
         Ok(all)
     }
 
-    async fn about<T: DeserializeOwned>(
+    async fn about<V: Verb<To = Namespace>>(
         &self,
-        verb: Namespaced,
         namespace: &Namespace,
-        body: &impl Serialize,
+        request: &V::Request,
         within: Duration,
-    ) -> Result<T, Problem> {
-        let call = Call::within(clock::begin_trace(), within)
-            .of_anyone(verb.only_reads())
-            .again_early(verb.is_brief());
-        self.request(&verb.subject(namespace), &verb.step(), body, call).await
+    ) -> Result<V::Reply, Problem> {
+        let call = Call::within(clock::begin_trace(), within);
+        self.request::<V>(namespace, request, call).await
     }
 
-    async fn request<T: DeserializeOwned>(
+    async fn request<V: Verb>(
         &self,
-        subject: &str,
-        step: &str,
-        body: &impl Serialize,
+        to: &V::To,
+        request: &V::Request,
         call: Call,
-    ) -> Result<T, Problem> {
-        self.bus.request(subject, body, &call).await.map_err(|error| error.into_problem(step))
+    ) -> Result<V::Reply, Problem> {
+        let asked = self.bus.ask::<V>(to, request, &call).await;
+        asked.map_err(|error| error.into_problem(V::STEP))
     }
 }
 

@@ -1,13 +1,14 @@
 //! What the agent of a node answers.
 
+use std::future::Future;
+use std::sync::Arc;
+
 use berth_bus::serve::ServeError;
-use berth_bus::{Bus, EndpointSpec, Request, Service, ServiceSpec};
-use berth_contract::message::agent::{Mount, Republish, Status, Unmount};
-use berth_contract::message::call::Call;
+use berth_bus::{Bus, Listen, Request, Service, ServiceSpec, VerbRequest};
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
-use berth_contract::subject::AgentVerb;
-use berth_domain::Timestamp;
+use berth_contract::verb::{self, Effect, Sender, Verb};
+use berth_domain::{NodeId, Timestamp};
 use berth_service::clock;
 
 use super::Mounter;
@@ -22,87 +23,63 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
     let service = bus
         .service(ServiceSpec::of(NODE_AGENT, env!("CARGO_PKG_VERSION"), &[("node", node.as_str())]))
         .await?;
-    let spec = |verb: AgentVerb| EndpointSpec::of(verb, verb.subject(node), MAX_IN_FLIGHT);
-
-    let on = mounter.clone();
-    let mount = spec(AgentVerb::Mount);
-    service
-        .endpoint(mount, move |request| {
-            let mounter = on.clone();
-            async move {
-                let answer = async {
-                    let asked: Mount = request.decode("agent.mount")?;
-                    mounter.mount(asked, deadline(&request), request.trace).await
-                };
-                told(&mounter, "agent.mount", &request, answer.await)
-            }
-        })
-        .await?;
-    let on = mounter.clone();
-    let detach = spec(AgentVerb::Detach);
-    service
-        .endpoint(detach, move |request| {
-            let mounter = on.clone();
-            async move {
-                let call: Call = request.decode("agent.detach")?;
-                mounter.detach(call, deadline(&request), request.trace).await
-            }
-        })
-        .await?;
-    let on = mounter.clone();
-    let republish = spec(AgentVerb::Republish);
-    service
-        .endpoint(republish, move |request| {
-            let mounter = on.clone();
-            async move {
-                let answer = async {
-                    let asked: Republish = request.decode("agent.republish")?;
-                    mounter.republish(asked, deadline(&request), request.trace).await
-                };
-                told(&mounter, "agent.republish", &request, answer.await)
-            }
-        })
-        .await?;
-    let on = mounter.clone();
-    let unmount = spec(AgentVerb::Unmount);
-    service
-        .endpoint(unmount, move |request| {
-            let mounter = on.clone();
-            async move {
-                let answer = async {
-                    let asked: Unmount = request.decode("agent.unmount")?;
-                    mounter.unmount(asked, deadline(&request), request.trace).await
-                };
-                told(&mounter, "agent.unmount", &request, answer.await)
-            }
-        })
-        .await?;
-    let on = mounter.clone();
-    let status = spec(AgentVerb::Status);
-    service
-        .endpoint(status, move |request| {
-            let mounter = on.clone();
-            async move {
-                let Status {} = request.decode("agent.status")?;
-                mounter.status().await
-            }
-        })
-        .await?;
+    let on = Endpoints { service: &service, mounter };
+    on.verb::<verb::AgentMount, _>(|mounter, request| async move {
+        mounter.mount(request.message()?, deadline(&request), request.trace).await
+    })
+    .await?;
+    on.verb::<verb::AgentDetach, _>(|mounter, request| async move {
+        mounter.detach(request.message()?, deadline(&request), request.trace).await
+    })
+    .await?;
+    on.verb::<verb::AgentRepublish, _>(|mounter, request| async move {
+        mounter.republish(request.message()?, deadline(&request), request.trace).await
+    })
+    .await?;
+    on.verb::<verb::AgentUnmount, _>(|mounter, request| async move {
+        mounter.unmount(request.message()?, deadline(&request), request.trace).await
+    })
+    .await?;
+    on.verb::<verb::AgentStatus, _>(|mounter, request| async move {
+        request.message()?;
+        mounter.status().await
+    })
+    .await?;
     Ok(service)
 }
 
-/// The answer; if it is a refusal, an event tells it.
-fn told<T>(
-    mounter: &Mounter,
-    step: &str,
-    request: &Request,
-    answer: Result<T, Problem>,
-) -> Result<T, Problem> {
-    answer.map_err(|problem| {
-        let problem = problem.at(step);
-        mounter.parts.tell.refused(step, &request.body, &problem, request.trace);
-        problem
-    })
+struct Endpoints<'a> {
+    service: &'a Service,
+    mounter: &'a Mounter,
+}
+
+impl Endpoints<'_> {
+    /// Answers a verb at this node's subject. A refused change is told as an event.
+    async fn verb<V: Verb<To = NodeId>, F>(
+        &self,
+        handler: impl Fn(Mounter, VerbRequest<V>) -> F + Send + Sync + 'static,
+    ) -> Result<(), ServeError>
+    where
+        F: Future<Output = Result<V::Reply, Problem>> + Send + 'static,
+    {
+        let (mounter, handler) = (self.mounter.clone(), Arc::new(handler));
+        let is_told = V::ROW.effect != Effect::Read && V::ROW.sender == Sender::Client;
+        let answer = move |request: VerbRequest<V>| {
+            let (mounter, handler) = (mounter.clone(), Arc::clone(&handler));
+            async move {
+                let (trace, body) = (request.trace, request.body.clone());
+                handler(mounter.clone(), request).await.map_err(|problem| {
+                    let problem = problem.at(V::STEP);
+                    if is_told {
+                        mounter.parts.tell.refused(V::STEP, &body, &problem, trace);
+                    }
+                    problem
+                })
+            }
+        };
+        let listen = Listen::At(&self.mounter.parts.host.node);
+        self.service.on(listen, MAX_IN_FLIGHT, answer).await.map(drop)
+    }
 }
 
 /// When the caller stops waiting, by the clock that crosses hosts.

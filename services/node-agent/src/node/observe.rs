@@ -14,7 +14,7 @@ use std::time::Duration;
 use berth_bus::{Call, RequestError};
 use berth_contract::message::agent::{FailureStatus, MountHealth, WorkStatus};
 use berth_contract::message::claim::{Observe, Observed};
-use berth_contract::subject::Namespaced;
+use berth_contract::verb;
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{NodeMount, NodeMountState};
@@ -155,7 +155,6 @@ impl Mounter {
         mount: &NodeMount,
     ) -> Result<(), RequestError> {
         let (volume, alloc, epoch) = claim;
-        let subject = Namespaced::ClaimObserve.subject(&volume.namespace);
         let request = Observe {
             alloc: alloc.clone(),
             volume: volume.volume.clone(),
@@ -164,7 +163,9 @@ impl Mounter {
         };
         let trace = clock::begin_trace();
         let call = Call::within(trace, REQUEST_TIMEOUT);
-        let Observed { recorded } = self.parts.bus.request(&subject, &request, &call).await?;
+        let bus = &self.parts.bus;
+        let Observed { recorded } =
+            bus.ask::<verb::ClaimObserve>(&volume.namespace, &request, &call).await?;
         let (state, trace) = (mount.state, trace.trace_id());
         tracing::debug!(%volume, %alloc, %state, recorded, trace, "reported");
         Ok(())

@@ -4,8 +4,8 @@ use berth_bus::Call;
 use berth_contract::code::Code;
 use berth_contract::message::alloc;
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::AllocState;
 use berth_domain::limits::{CALL_TIMEOUT, REQUEST_TIMEOUT};
 use berth_domain::proof::Proof;
@@ -109,9 +109,8 @@ impl Mounter {
         };
         for _page in 0..PAGES_MAX {
             let call = Call::within(trace, REQUEST_TIMEOUT);
-            let subject = Namespaced::AllocList.subject(&everywhere);
-            let listed = bus.request::<alloc::Allocs>(&subject, &of_this_node, &call).await;
-            let listed = listed.map_err(|error| error.into_problem("alloc.list"))?.allocs;
+            let listed = bus.ask::<verb::AllocList>(&everywhere, &of_this_node, &call).await;
+            let listed = listed.map_err(|error| error.into_problem(verb::AllocList::STEP))?.allocs;
             let live = listed.into_iter().filter(|one| !one.state.is_terminal());
             let live: Vec<_> = live.map(|one| (one.namespace, one.id)).collect();
             if live.is_empty() {
@@ -136,10 +135,9 @@ impl Mounter {
     ) -> Result<(), Problem> {
         let note = Some(format!("its node counted as gone: {proof}"));
         let stop = alloc::Stop { id, state: AllocState::Failed, note };
-        let subject = Namespaced::AllocStop.subject(&namespace);
         let call = Call::within(trace, REQUEST_TIMEOUT);
-        let stopped = self.parts.bus.request::<alloc::AllocStatus>(&subject, &stop, &call).await;
-        match stopped.map_err(|error| error.into_problem("alloc.stop")) {
+        let stopped = self.parts.bus.ask::<verb::AllocStop>(&namespace, &stop, &call).await;
+        match stopped.map_err(|error| error.into_problem(verb::AllocStop::STEP)) {
             Err(problem) if problem.code != Code::NoSuchAlloc => Err(problem),
             _ => Ok(()),
         }

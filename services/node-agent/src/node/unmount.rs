@@ -36,7 +36,7 @@ impl Mounter {
         }
         let here = uses.keys().map(|alloc| (volume.clone(), alloc.clone())).collect();
         let claimed = compare::ask(&self.parts.bus, node, &here, left_until(deadline)).await;
-        let claimed = claimed.map_err(|error| told(error.into_problem("claim.status")))?;
+        let claimed = claimed.map_err(told)?;
         let claimed = claimed.ok_or_else(|| {
             let message = format!("not all claims of node {node} could be read");
             told(Problem::new(Code::Overloaded, message).retryable())

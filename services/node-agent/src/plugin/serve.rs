@@ -1,11 +1,11 @@
 //! `agent.plugins`, `agent.plugin-stop` and `agent.plugin-start`.
 
 use berth_bus::serve::ServeError;
-use berth_bus::{EndpointSpec, Service};
+use berth_bus::{Listen, Service, VerbRequest};
 use berth_contract::code::Code;
-use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Query, Start, Stop};
+use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Start, Stop};
 use berth_contract::problem::Problem;
-use berth_contract::subject::AgentVerb;
+use berth_contract::verb;
 use berth_domain::NodeId;
 use tokio::sync::{mpsc, oneshot};
 
@@ -34,38 +34,32 @@ pub async fn serve(
     journal: &Journal,
     orders: mpsc::Sender<Asked>,
 ) -> Result<(), ServeError> {
-    let spec = |verb: AgentVerb| EndpointSpec::of(verb, verb.subject(node), MAX_IN_FLIGHT);
     let (on, known, here) = (node.clone(), plugins.clone(), journal.clone());
-    service
-        .endpoint(spec(AgentVerb::Plugins), move |request| {
-            let (node, plugins, journal) = (on.clone(), known.clone(), here.clone());
-            async move {
-                let Query {} = request.decode("agent.plugins")?;
-                Ok(list(node, &plugins, &journal))
-            }
-        })
-        .await?;
+    let listed = move |request: VerbRequest<verb::AgentPlugins>| {
+        let (node, plugins, journal) = (on.clone(), known.clone(), here.clone());
+        async move {
+            request.message()?;
+            Ok(list(node, &plugins, &journal))
+        }
+    };
+    service.on(Listen::At(node), MAX_IN_FLIGHT, listed).await?;
     let stops = orders.clone();
-    service
-        .endpoint(spec(AgentVerb::PluginStop), move |request| {
-            let orders = stops.clone();
-            async move {
-                let stop: Stop = request.decode("agent.plugin-stop")?;
-                let (answer, answered) = oneshot::channel();
-                order(&orders, Asked::Stop(stop, answer), answered).await
-            }
-        })
-        .await?;
-    service
-        .endpoint(spec(AgentVerb::PluginStart), move |request| {
-            let orders = orders.clone();
-            async move {
-                let start: Start = request.decode("agent.plugin-start")?;
-                let (answer, answered) = oneshot::channel();
-                order(&orders, Asked::Start(start, answer), answered).await
-            }
-        })
-        .await?;
+    let stop = move |request: VerbRequest<verb::AgentPluginStop>| {
+        let orders = stops.clone();
+        async move {
+            let (answer, answered) = oneshot::channel();
+            order(&orders, Asked::Stop(request.message()?, answer), answered).await
+        }
+    };
+    service.on(Listen::At(node), MAX_IN_FLIGHT, stop).await?;
+    let start = move |request: VerbRequest<verb::AgentPluginStart>| {
+        let orders = orders.clone();
+        async move {
+            let (answer, answered) = oneshot::channel();
+            order(&orders, Asked::Start(request.message()?, answer), answered).await
+        }
+    };
+    service.on(Listen::At(node), MAX_IN_FLIGHT, start).await?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use berth_contract::message::agent::{
 };
 use berth_contract::problem::Problem;
 use berth_contract::stream;
-use berth_contract::subject::AgentVerb;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, VolumeId};
 use berth_harness::fuse::{fuse_or_skip, mount_hanging};
 use berth_harness::{root, wait};
@@ -44,7 +44,7 @@ pub async fn republish(world: &World, alloc: Option<&str>) -> Result<Republished
         volume: VolumeId::new("data").unwrap(),
         alloc: alloc.map(id),
     };
-    world.ask(&AgentVerb::Republish.subject(&node()), &request, PATIENCE).await
+    world.ask(&verb::AgentRepublish::subject(&node()), &request, PATIENCE).await
 }
 
 /// The events of this name so far, each as alloc and detail.

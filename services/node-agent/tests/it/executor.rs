@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::call::{Called, Validate, Validated};
-use berth_contract::subject::ControllerRpc;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::{AccessMode, AttachmentMode, Capability};
 use berth_domain::volume::CallKind::{ControllerPublish, ControllerUnpublish, NodeDetach};
 use berth_domain::volume::MountOptions;
@@ -84,7 +84,7 @@ async fn a_call_that_cannot_be_meant_does_nothing() {
     // To the plugin, no node means every node.
     assert_eq!(world.call(nowhere).await.unwrap_err().code, Code::BadInput);
     let astray = call(ControllerUnpublish, "a", 1, 10);
-    let publish = ControllerRpc::Publish.subject(&plugin());
+    let publish = verb::ControllerPublish::subject(&plugin());
     let refused = world.ask::<Called>(&publish, &astray, PATIENCE).await.unwrap_err();
     assert_eq!(refused.code, Code::BadInput);
     assert!(world.calls().is_empty());
@@ -109,7 +109,7 @@ async fn a_controller_is_asked_how_a_volume_can_be_used() {
             parameters: BTreeMap::new(),
             secrets: None,
         };
-        let subject = ControllerRpc::Validate.subject(&plugin());
+        let subject = verb::ControllerValidate::subject(&plugin());
         world.ask::<Validated>(&subject, &asked, PATIENCE).await
     };
     assert_eq!(

@@ -8,15 +8,13 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Query, Start, Stop};
 use berth_contract::problem::Problem;
-use berth_contract::subject::AgentVerb;
-use berth_domain::PluginId;
+use berth_contract::verb::{self, Verb};
 use berth_domain::plugin::{Half, Instance};
+use berth_domain::{NodeId, PluginId};
 use berth_harness::process::binary;
 use berth_harness::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::world::{Differences, EXTERNAL, PATIENCE, PLUGIN, World, call, half, node, plugin};
@@ -78,15 +76,14 @@ impl Plant {
     }
 
     pub async fn here(&self) -> Result<Here, Problem> {
-        self.ask_agent(AgentVerb::Plugins, &Query {}).await
+        self.ask_agent::<verb::AgentPlugins>(&Query {}).await
     }
 
-    async fn ask_agent<T: DeserializeOwned>(
+    async fn ask_agent<V: Verb<To = NodeId>>(
         &self,
-        verb: AgentVerb,
-        body: &impl Serialize,
-    ) -> Result<T, Problem> {
-        self.ask(&verb.subject(&node()), body, Duration::from_secs(5)).await
+        request: &V::Request,
+    ) -> Result<V::Reply, Problem> {
+        self.ask(&V::subject(&node()), request, Duration::from_secs(5)).await
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -170,7 +167,7 @@ impl Plant {
     async fn stop(&self, even_with_mounts: bool) -> Result<Ordered, Problem> {
         let (plugin, by) = (plugin(), "ada".to_owned());
         let stop = Stop { plugin, instance: None, even_with_mounts, by };
-        self.ask_agent(AgentVerb::PluginStop, &stop).await
+        self.ask_agent::<verb::AgentPluginStop>(&stop).await
     }
 
     /// The descriptions of a plugin in the last report.
@@ -304,12 +301,12 @@ async fn told_twice_it_is_stopped_and_started_when_told() {
     wait::until("the agent answers", LONG, async || plant.here().await).await;
     assert_eq!(plant.one("dev", |_| true).await.stopped_by.as_deref(), Some("ada"));
     let start = Start { plugin: plugin(), instance: None };
-    let started: Ordered = plant.ask_agent(AgentVerb::PluginStart, &start).await.unwrap();
+    let started: Ordered = plant.ask_agent::<verb::AgentPluginStart>(&start).await.unwrap();
     assert_eq!(started, stopped);
     plant.one("dev", well).await;
     plant.detach("a", 10, 11).await.unwrap();
     let nobody = Start { plugin: PluginId::new("nobody").unwrap(), instance: None };
-    let refused = plant.ask_agent::<Ordered>(AgentVerb::PluginStart, &nobody).await.unwrap_err();
+    let refused = plant.ask_agent::<verb::AgentPluginStart>(&nobody).await.unwrap_err();
     assert_eq!(refused.code, Code::NoSuchPlugin);
 }
 

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use berth_contract::message::agent::{AgentStatus, MountHealth, MountState};
+use berth_contract::verb::{self, Verb as _};
 use berth_harness::process::Daemon;
 use berth_harness::{root, wait};
 
@@ -150,7 +151,7 @@ async fn after_a_boot_what_was_mounted_is_known_to_be_gone_and_comes_back_when_a
         volume: berth_domain::VolumeId::new("data").unwrap(),
         alloc: Some(id("b")),
     };
-    let subject = berth_contract::subject::AgentVerb::Republish.subject(&crate::world::node());
+    let subject = verb::AgentRepublish::subject(&crate::world::node());
     world
         .ask::<berth_contract::message::agent::Republished>(&subject, &request, PATIENCE)
         .await

@@ -10,7 +10,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::{MountState, Unmounted};
 use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Claims, Grant, Status};
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::AccessMode;
 use berth_domain::volume::CallKind;
 use berth_harness::{root, wait};
@@ -29,7 +29,7 @@ async fn say_unclaimed(world: &World, index: &Arc<AtomicU64>, asked: &Arc<Atomic
     let service = world.bus.service(spec).await.unwrap();
     let endpoint = EndpointSpec {
         name: "status".to_owned(),
-        subject: Namespaced::ClaimStatus.all(),
+        subject: verb::ClaimStatus::all(),
         max_in_flight: 64,
         ..EndpointSpec::default()
     };
@@ -167,7 +167,7 @@ async fn a_mount_without_a_claim_is_unmounted_when_a_person_says_so() {
     let _service = say_unclaimed(&world, &index, &asked).await;
     world.grant("a", 7, &BTreeMap::new());
     let path = world.mount("a").await.unwrap().path;
-    let subject = AgentVerb::Unmount.subject(&node());
+    let subject = verb::AgentUnmount::subject(&node());
     let body = json!({"namespace": "default", "volume": "data"});
     let unmount = async || {
         let _held = apart::releases().await;

@@ -18,7 +18,7 @@ use berth_contract::message::call::{Call, Called};
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::message::registry::{Report, Reported, ReportedInstance};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::NodeState;
@@ -216,7 +216,7 @@ impl World {
             alias: None,
             path: None,
         };
-        self.ask(&AgentVerb::Mount.subject(&node()), &request, within).await
+        self.ask(&verb::AgentMount::subject(&node()), &request, within).await
     }
 
     /// Mounts the volume under a name, or at a path.
@@ -234,7 +234,7 @@ impl World {
             alias: alias.map(str::to_owned),
             path: path.map(|path| path.to_str().unwrap().to_owned()),
         };
-        self.ask(&AgentVerb::Mount.subject(&node()), &request, PATIENCE).await
+        self.ask(&verb::AgentMount::subject(&node()), &request, PATIENCE).await
     }
 
     pub async fn detach(&self, alloc: &str, epoch: u64, revision: u64) -> Result<Called, Problem> {
@@ -280,7 +280,7 @@ impl World {
     }
 
     pub async fn status(&self) -> Result<AgentStatus, Problem> {
-        self.ask(&AgentVerb::Status.subject(&node()), &Status {}, Duration::from_secs(2)).await
+        self.ask(&verb::AgentStatus::subject(&node()), &Status {}, Duration::from_secs(2)).await
     }
 
     pub async fn ask<T: DeserializeOwned>(
@@ -439,7 +439,7 @@ async fn others(
         ..EndpointSpec::default()
     };
     let grants = Arc::clone(grants);
-    let take = endpoint("take", Namespaced::ClaimTake.all());
+    let take = endpoint("take", verb::ClaimTake::all());
     service
         .endpoint(take, move |request| {
             let grants = Arc::clone(&grants);
@@ -454,7 +454,7 @@ async fn others(
         .unwrap();
     let ended = Arc::clone(stopped);
     service
-        .endpoint(endpoint("alloc-list", Namespaced::AllocList.all()), move |request| {
+        .endpoint(endpoint("alloc-list", verb::AllocList::all()), move |request| {
             let ended = Arc::clone(&ended);
             async move {
                 let asked: alloc::List = request.decode("alloc.list")?;
@@ -469,7 +469,7 @@ async fn others(
         .unwrap();
     let stopped = Arc::clone(stopped);
     service
-        .endpoint(endpoint("alloc-stop", Namespaced::AllocStop.all()), move |request| {
+        .endpoint(endpoint("alloc-stop", verb::AllocStop::all()), move |request| {
             let stopped = Arc::clone(&stopped);
             async move {
                 let stop: Stop = request.decode("alloc.stop")?;
@@ -485,7 +485,7 @@ async fn others(
         .await
         .unwrap();
     let (reports, answer) = (Arc::clone(reports), Arc::clone(answer));
-    let report = endpoint("report", Global::NodeReport.subject());
+    let report = endpoint("report", verb::NodeReport::subject(&()));
     service
         .endpoint(report, move |request| {
             let (reports, answer) = (Arc::clone(&reports), Arc::clone(&answer));

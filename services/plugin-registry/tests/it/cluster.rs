@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_contract::bucket;
 use berth_contract::message::registry::Reported;
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Count, Half};
 use berth_harness::wait;
 
@@ -26,13 +26,13 @@ async fn one_of_three_servers_lost_costs_time_and_nothing_else() {
     wait::until("a change is written", 2 * PATIENCE, async || {
         let told = report("n1", &[("p", Half::Node, instance(false))]);
         let call = berth_bus::Call::within(trace(), Duration::from_secs(5));
-        let subject = Global::NodeReport.subject();
+        let subject = verb::NodeReport::subject(&());
         site.bus.request::<Reported>(&subject, &told, &call).await
     })
     .await;
     let shown = wait::until("it is shown", 2 * PATIENCE, async || {
         let call = berth_bus::Call::within(trace(), Duration::from_secs(5));
-        let subject = Global::PluginStatus.subject();
+        let subject = verb::PluginStatus::subject(&());
         let one = serde_json::json!({"id": "p"});
         site.bus.request::<berth_contract::message::registry::Plugins>(&subject, &one, &call).await
     })

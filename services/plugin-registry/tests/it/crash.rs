@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_contract::message::registry::{Report, Reported};
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Half, Instance};
 use berth_harness::wait;
 
@@ -34,7 +34,7 @@ async fn killed_between_any_two_writes_nothing_that_was_answered_is_lost() {
                 loop {
                     let count = sent.fetch_add(1, Ordering::SeqCst) + 1;
                     let call = berth_bus::Call::within(trace(), Duration::from_secs(1));
-                    let subject = Global::NodeReport.subject();
+                    let subject = verb::NodeReport::subject(&());
                     match bus.request::<Reported>(&subject, &numbered(count), &call).await {
                         Ok(_) => answered.store(count, Ordering::SeqCst),
                         Err(_) => return,
@@ -79,7 +79,7 @@ async fn one_replica_goes_on_when_the_other_is_killed() {
     wait::until("the other answers", PATIENCE, async || {
         let told = report("n1", &[("p", Half::Node, instance(false))]);
         let call = berth_bus::Call::within(trace(), Duration::from_secs(1));
-        site.bus.request::<Reported>(&Global::NodeReport.subject(), &told, &call).await
+        site.bus.request::<Reported>(&verb::NodeReport::subject(&()), &told, &call).await
     })
     .await;
     assert!(!site.plugin("p").await.instances[0].healthy);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::registry::{Declared, Gone, Leave, Left, Report};
-use berth_contract::subject::Global;
+use berth_contract::verb::{self};
 use berth_domain::plugin::{Count, Half, NodeState};
 use berth_domain::proof::ProofKind;
 use berth_harness::wait;
@@ -25,7 +25,7 @@ async fn declare(site: &Site, gone: &Gone) -> Declared {
         let mut nodes = site.nodes().await.into_iter();
         let seen = nodes.find(|node| node.id == gone.node).map_or(0, |node| node.revision);
         let gone = &Gone { seen, ..gone.clone() };
-        let declared = site.ask::<Declared>(Global::NodeGone, gone).await;
+        let declared = site.ask::<verb::NodeGone>(gone).await;
         declared.map_err(|error| error.to_string())
     })
     .await
@@ -40,7 +40,7 @@ async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all
     site.node_is("n1", "ready", PATIENCE).await;
     assert_eq!(site.report(&told()).await.state, NodeState::Ready);
     let before = site.heads().await;
-    let problem = site.refused(Global::NodeGone, &gone("n1", "ada")).await;
+    let problem = site.refused::<verb::NodeGone>(&gone("n1", "ada")).await;
     assert_eq!((problem.code, problem.retryable), (Code::NodeReady, false), "{problem}");
     assert_eq!(site.heads().await, before);
 
@@ -56,7 +56,7 @@ async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all
 
     // It is not forgotten, and a lease alone makes it no node like any other.
     let leave = Leave { node: node_id("n1"), revision: None };
-    let left: Left = site.ask(Global::NodeLeave, &leave).await.unwrap();
+    let left: Left = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
     assert_eq!(left, Left { known: true, instances: 1, gone: true });
     let _lease = site.lease("n1", TTL).await;
     let answer = site.report(&told()).await;
@@ -94,13 +94,13 @@ async fn what_was_made_sure_of_in_an_earlier_absence_does_not_count() {
     }
     let before = site.heads().await;
     for seen in [0, absences[0], absences[1] + 1] {
-        let problem = site.refused(Global::NodeGone, &Gone { seen, ..gone("n1", "ada") }).await;
+        let problem = site.refused::<verb::NodeGone>(&Gone { seen, ..gone("n1", "ada") }).await;
         assert_eq!((problem.code, problem.retryable), (Code::Changed, false), "{problem}");
         assert!(problem.next.contains("berth node status n1"), "{problem:?}");
     }
     assert_eq!(site.heads().await, before);
     let said = Gone { seen: absences[1], ..gone("n1", "ada") };
-    let _: Declared = site.ask(Global::NodeGone, &said).await.unwrap();
+    let _: Declared = site.ask::<verb::NodeGone>(&said).await.unwrap();
 }
 
 /// A claim may name a node that was removed, or whose record was lost.
@@ -144,7 +144,7 @@ async fn somebody_must_answer_for_it() {
         (json!({"node": "n1", "kind": "confirmed", "by": "ada"}), "seen"),
     ];
     for (body, path) in rows {
-        let problem = site.refused(Global::NodeGone, &body).await;
+        let problem = site.refused::<verb::NodeGone>(&body).await;
         let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
         assert_eq!((problem.code, paths), (Code::BadInput, vec![path]), "{body}");
     }

@@ -1,6 +1,6 @@
 //! What is not a request, answered with every fault, and nothing written.
 
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::Half;
 use berth_harness::nats::raw;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
         ("told twice", to_vec(told(vec![instance.clone(), instance.clone()])), &["instances[1]"]),
     ];
     for (what, body, paths) in rows {
-        let subject = Global::NodeReport.subject();
+        let subject = verb::NodeReport::subject(&());
         let answer = raw::ask(site.server(), &subject, &[], &body).await;
         let problem = &answer["error"];
         assert_eq!(problem["code"], "BERTH0001", "{what}: {answer}");
@@ -65,17 +65,17 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
         let found: Vec<&str> = faults.iter().map(|fault| fault["path"].as_str().unwrap()).collect();
         assert_eq!(found, paths, "{what}: {answer}");
     }
-    for (verb, body) in [
-        (Global::NodeStatus, json!({"id": 7})),
-        (Global::PluginStatus, json!({"id": 7})),
-        (Global::NodeLeave, json!({"node": ""})),
-        (Global::NodeLeave, json!({"id": 7, "node": "n1"})),
-        (Global::NodeLeave, json!({"node": "n1", "revision": -1})),
-        (Global::PluginDelete, json!({"id": ""})),
-        (Global::PluginExpect, json!({"plugin": "p", "job": "j", "nodes": -1})),
-        (Global::PluginExpect, json!({"plugin": "p", "nodes": 1})),
+    for (subject, body) in [
+        (verb::NodeStatus::subject(&()), json!({"id": 7})),
+        (verb::PluginStatus::subject(&()), json!({"id": 7})),
+        (verb::NodeLeave::subject(&()), json!({"node": ""})),
+        (verb::NodeLeave::subject(&()), json!({"id": 7, "node": "n1"})),
+        (verb::NodeLeave::subject(&()), json!({"node": "n1", "revision": -1})),
+        (verb::PluginDelete::subject(&()), json!({"id": ""})),
+        (verb::PluginExpect::subject(&()), json!({"plugin": "p", "job": "j", "nodes": -1})),
+        (verb::PluginExpect::subject(&()), json!({"plugin": "p", "nodes": 1})),
     ] {
-        let answer = raw::ask(site.server(), &verb.subject(), &[], &to_vec(body)).await;
+        let answer = raw::ask(site.server(), &subject, &[], &to_vec(body)).await;
         assert_eq!(answer["error"]["code"], "BERTH0001", "{answer}");
         assert_eq!(answer["error"]["faults"].as_array().unwrap().len(), 1, "{answer}");
     }
@@ -91,12 +91,12 @@ async fn what_a_newer_agent_says_beside_is_ignored() {
     newer["mood"] = json!({"good": true});
     newer["instances"][0]["colour"] = json!("red");
     newer["instances"][0]["instance"]["temperature"] = json!(21);
-    let subject = Global::NodeReport.subject();
+    let subject = verb::NodeReport::subject(&());
     let answer = raw::ask(site.server(), &subject, &[], &to_vec(newer)).await;
     assert!(answer["clock_skew_ms"].is_i64(), "{answer}");
     assert_eq!(site.plugin("p").await.nodes.expected, 1);
     // An empty body asks for all.
-    let all = raw::ask(site.server(), &Global::NodeStatus.subject(), &[], b"").await;
+    let all = raw::ask(site.server(), &verb::NodeStatus::subject(&()), &[], b"").await;
     assert_eq!(all["nodes"][0]["id"], "n1", "{all}");
 }
 

@@ -1,8 +1,8 @@
 //! Plugins by type (D7): what each is by its instances, or is to be by its jobs.
 
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Expect, Expected, Plugins};
-use berth_contract::subject::Global;
+use berth_contract::message::registry::{Expect, Plugins};
+use berth_contract::verb::{self};
 use berth_domain::plugin::Half;
 use berth_domain::{JobId, Namespace};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::site::{Site, instance, plugin_id, report};
 
 impl Site {
     async fn listed(&self, query: &Value) -> Plugins {
-        self.ask(Global::PluginStatus, query).await.unwrap()
+        self.ask::<verb::PluginStatus>(query).await.unwrap()
     }
 
     /// The ids of what is listed.
@@ -49,7 +49,7 @@ async fn plugins_are_listed_by_type() {
         controllers: 1,
         nodes: 0,
     };
-    site.ask::<Expected>(Global::PluginExpect, &job).await.unwrap();
+    site.ask::<verb::PluginExpect>(&job).await.unwrap();
 
     for (query, expected) in [
         (json!({}), vec!["announced", "lone", "mono", "split"]),
@@ -97,7 +97,7 @@ async fn plugins_are_listed_by_type() {
     }
     assert_eq!(pages, [["announced"], ["mono"], ["split"]]);
 
-    let problem = site.refused(Global::PluginStatus, &json!({"type": "controllers"})).await;
+    let problem = site.refused::<verb::PluginStatus>(&json!({"type": "controllers"})).await;
     let place = problem.faults[0].path.as_str();
     assert_eq!((problem.code, place), (Code::BadInput, "type"), "{problem}");
 }

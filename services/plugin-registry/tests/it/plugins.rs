@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use berth_bus::{Change, Guard, Write};
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Delete, Deleted, Expect, Expected, Leave, Left};
-use berth_contract::subject::Global;
+use berth_contract::message::registry::{Delete, Deleted, Expect, Leave, Left};
+use berth_contract::verb::{self};
 use berth_contract::{bucket, key};
 use berth_domain::plugin::{Count, Half};
 use berth_domain::{JobId, Namespace, VolumeId, VolumeKey, limits};
@@ -29,15 +29,15 @@ fn count(healthy: usize, expected: usize) -> Count {
 
 impl Site {
     async fn expect(&self, job: Expect) -> bool {
-        self.ask::<Expected>(Global::PluginExpect, &job).await.unwrap().changed
+        self.ask::<verb::PluginExpect>(&job).await.unwrap().changed
     }
 
     async fn delete(&self) -> Deleted {
-        self.ask(Global::PluginDelete, &Delete { id: plugin_id(PLUGIN) }).await.unwrap()
+        self.ask::<verb::PluginDelete>(&Delete { id: plugin_id(PLUGIN) }).await.unwrap()
     }
 
     async fn cannot_delete(&self) -> (Code, String) {
-        let problem = self.refused(Global::PluginDelete, &Delete { id: plugin_id(PLUGIN) }).await;
+        let problem = self.refused::<verb::PluginDelete>(&Delete { id: plugin_id(PLUGIN) }).await;
         (problem.code, problem.message)
     }
 }
@@ -81,7 +81,7 @@ async fn no_more_jobs_than_may_be() {
     for at in 0..limits::JOBS_PER_PLUGIN_MAX {
         assert!(site.expect(job(&at.to_string(), 1, 1)).await);
     }
-    let problem = site.refused(Global::PluginExpect, &job("one more", 1, 1)).await;
+    let problem = site.refused::<verb::PluginExpect>(&job("one more", 1, 1)).await;
     assert_eq!(problem.code, Code::TooManyJobs);
     // One that is there may change.
     assert!(site.expect(job("7", 0, 0)).await && site.expect(job("one more", 1, 1)).await);
@@ -149,22 +149,22 @@ async fn a_node_leaves_only_as_it_was_seen_when_its_revision_is_given() {
 
     // It is back before anybody has written it down.
     let held = site.lease("n1", TTL).await;
-    let problem = site.refused(Global::NodeLeave, &leave(was)).await;
+    let problem = site.refused::<verb::NodeLeave>(&leave(was)).await;
     assert!(matches!(problem.code, Code::NodeReady | Code::Changed), "{problem}");
     site.node_is("n1", "ready", PATIENCE).await;
     for revision in [was, 0] {
-        let problem = site.refused(Global::NodeLeave, &leave(revision)).await;
+        let problem = site.refused::<verb::NodeLeave>(&leave(revision)).await;
         assert_eq!(problem.code, Code::Changed, "{problem}");
     }
-    let problem = site.refused(Global::NodeLeave, &leave(seen().await)).await;
+    let problem = site.refused::<verb::NodeLeave>(&leave(seen().await)).await;
     assert_eq!(problem.code, Code::NodeReady, "{problem}");
     assert_eq!(site.plugin(PLUGIN).await.nodes, count(1, 1));
 
     held.release().await.unwrap();
     site.node_is("n1", "down", PATIENCE).await;
-    let left: Left = site.ask(Global::NodeLeave, &leave(seen().await)).await.unwrap();
+    let left: Left = site.ask::<verb::NodeLeave>(&leave(seen().await)).await.unwrap();
     assert_eq!(left, Left { known: true, instances: 1, gone: false });
     // Of one that nobody knows.
-    let left: Left = site.ask(Global::NodeLeave, &leave(0)).await.unwrap();
+    let left: Left = site.ask::<verb::NodeLeave>(&leave(0)).await.unwrap();
     assert_eq!(left, Left { known: false, instances: 0, gone: false });
 }

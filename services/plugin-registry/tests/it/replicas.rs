@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_bus::RequestError;
 use berth_contract::code::Code;
 use berth_contract::message::registry::{Report, Reported};
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Count, Half};
 use tokio::task::JoinSet;
 
@@ -59,7 +59,7 @@ async fn reports_that_race_at_two_replicas_end_as_the_last_one_says() {
             let bus = site.bus.clone();
             racing.spawn(async move {
                 let call = berth_bus::Call::within(crate::site::trace(), crate::site::PATIENCE);
-                bus.request::<Reported>(&Global::NodeReport.subject(), &told, &call).await
+                bus.request::<Reported>(&verb::NodeReport::subject(&()), &told, &call).await
             });
         }
         while let Some(raced) = racing.join_next().await {
@@ -100,7 +100,7 @@ async fn many_nodes_report_to_two_replicas_and_each_counts_once() {
             for healthy in [true, false, at % 3 == 0] {
                 let told = report(&format!("n{at:02}"), &[("p", Half::Node, instance(healthy))]);
                 let call = berth_bus::Call::within(crate::site::trace(), crate::site::PATIENCE);
-                let subject = Global::NodeReport.subject();
+                let subject = verb::NodeReport::subject(&());
                 bus.request::<Reported>(&subject, &told, &call).await.unwrap();
                 // Reports of one node are told apart by their clocks.
                 while berth_service::clock::now() == told.clock {

@@ -5,7 +5,7 @@ use berth_contract::code::Code;
 use berth_contract::header;
 use berth_contract::key;
 use berth_contract::message::registry::{Leave, Left, NodeQuery, PluginQuery};
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Timestamp;
 use berth_domain::plugin::{ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState};
 
@@ -115,7 +115,7 @@ async fn an_instance_that_is_not_named_has_left_and_a_plugin_goes_with_its_last(
     assert_eq!(counts().await, [(PLUGIN.to_owned(), 1), ("other".to_owned(), 2)]);
     site.report(&report("n1", &both[1..])).await;
     assert_eq!(counts().await, [("other".to_owned(), 2)]);
-    let problem = site.refused(Global::PluginStatus, &PluginQuery::of(plugin_id(PLUGIN))).await;
+    let problem = site.refused::<verb::PluginStatus>(&PluginQuery::of(plugin_id(PLUGIN))).await;
     assert_eq!(problem.code, Code::NoSuchPlugin);
     assert_eq!(problem.plugin.as_deref(), Some(PLUGIN));
     // It comes back over the marker that it left.
@@ -132,11 +132,11 @@ async fn a_node_that_leaves_takes_its_instances_with_it() {
         site.report(&report(node, &both)).await;
     }
     let leave = Leave { node: node_id("n1"), revision: None };
-    let left: Left = site.ask(Global::NodeLeave, &leave).await.unwrap();
+    let left: Left = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
     assert_eq!(left, Left { known: true, instances: 2, gone: false });
-    let again: Left = site.ask(Global::NodeLeave, &leave).await.unwrap();
+    let again: Left = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
     assert_eq!(again, Left { known: false, instances: 0, gone: false });
-    let problem = site.refused(Global::NodeStatus, &NodeQuery::of(node_id("n1"))).await;
+    let problem = site.refused::<verb::NodeStatus>(&NodeQuery::of(node_id("n1"))).await;
     assert_eq!((problem.code, problem.node.as_deref()), (Code::NoSuchNode, Some("n1")));
     let nodes: Vec<String> = site.nodes().await.iter().map(|node| node.id.to_string()).collect();
     assert_eq!(nodes, ["n2"]);
@@ -160,7 +160,7 @@ async fn a_node_whose_clock_is_wrong_is_heard_and_shown_so() {
         let deadline = (now + 5_000).to_string();
         let body = serde_json::to_vec(&told).unwrap();
         let headers = [(header::DEADLINE, deadline.as_str())];
-        let subject = Global::NodeReport.subject();
+        let subject = verb::NodeReport::subject(&());
         let answer = raw::ask(site.server(), &subject, &headers, &body).await;
         let measured = answer["clock_skew_ms"].as_i64().unwrap_or_else(|| panic!("{answer}"));
         assert!((measured - off_ms).abs() < 2_000, "{node}: {measured}");
@@ -185,7 +185,7 @@ async fn a_record_of_a_newer_version_is_refused_and_left_alone() {
     };
     plugins.commit(write).await.unwrap();
     let told = report("n1", &[(PLUGIN, Half::Node, instance(true))]);
-    let problem = site.refused(Global::NodeReport, &told).await;
+    let problem = site.refused::<verb::NodeReport>(&told).await;
     assert_eq!(problem.code, Code::NewerRecord);
     assert!(problem.message.contains("schema 99"), "{problem}");
     assert_eq!(plugins.get(&key).await.unwrap().unwrap().value.unwrap(), newer.as_slice());

@@ -7,12 +7,11 @@ use berth_bus::{Bucket, Bus, Call, Config, Lease, RequestError};
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::event::Event;
 use berth_contract::message::registry::{
-    NodeQuery, NodeStatus, Nodes, PluginQuery, PluginStatus, Plugins, Report, Reported,
-    ReportedInstance,
+    NodeQuery, NodeStatus, PluginQuery, PluginStatus, Report, Reported, ReportedInstance,
 };
 use berth_contract::problem::Problem;
-use berth_contract::subject::{Global, Namespaced};
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb};
 use berth_contract::{key, stream, subject};
 use berth_domain::plugin::{Half, Instance};
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
@@ -21,7 +20,6 @@ use berth_harness::nats::{Cluster, Server};
 use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::wait;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 /// A patience that only a broken run uses up.
@@ -82,7 +80,7 @@ impl Site {
         let program =
             Program::new("berth-claim", binary("berth-claim"), self.dir.join("claim.log"));
         self.claim = Some(program.env("BERTH__NATS__URL", self.nats.url()).start());
-        let subject = Namespaced::VolumeList.subject(&Namespace::default());
+        let subject = verb::VolumeList::subject(&Namespace::default());
         wait::until("the claim service answers", PATIENCE, async || {
             let call = Call::within(trace(), Duration::from_secs(1));
             self.bus.request::<serde_json::Value>(&subject, &serde_json::json!({}), &call).await
@@ -126,47 +124,46 @@ impl Site {
             }
             // The server may not have worked in its subscriptions yet.
             let all = NodeQuery::default();
-            let asked = self.ask::<Nodes>(Global::NodeStatus, &all).await;
+            let asked = self.ask::<verb::NodeStatus>(&all).await;
             asked.map(drop).map_err(|error| error.to_string())
         })
         .await;
     }
 
     /// Asks the service.
-    pub async fn ask<T: DeserializeOwned>(
+    pub async fn ask<V: Verb<To = ()>>(
         &self,
-        verb: Global,
         body: &impl Serialize,
-    ) -> Result<T, RequestError> {
+    ) -> Result<V::Reply, RequestError> {
         let call = Call::within(trace(), PATIENCE);
-        self.bus.request(&verb.subject(), body, &call).await
+        self.bus.request(&V::subject(&()), body, &call).await
     }
 
     /// Asks for what is refused.
-    pub async fn refused(&self, verb: Global, body: &impl Serialize) -> Problem {
-        match self.ask::<serde_json::Value>(verb, body).await {
+    pub async fn refused<V: Verb<To = ()>>(&self, body: &impl Serialize) -> Problem {
+        match self.ask::<V>(body).await {
             Err(RequestError::Problem(problem)) => *problem,
             other => panic!("{other:?}"),
         }
     }
 
     pub async fn report(&self, report: &Report) -> Reported {
-        self.ask(Global::NodeReport, report).await.unwrap()
+        self.ask::<verb::NodeReport>(report).await.unwrap()
     }
 
     pub async fn nodes(&self) -> Vec<NodeStatus> {
         let all = NodeQuery::default();
-        self.ask::<Nodes>(Global::NodeStatus, &all).await.unwrap().nodes
+        self.ask::<verb::NodeStatus>(&all).await.unwrap().nodes
     }
 
     pub async fn node(&self, id: &str) -> NodeStatus {
         let one = NodeQuery::of(node_id(id));
-        self.ask::<Nodes>(Global::NodeStatus, &one).await.unwrap().nodes.remove(0)
+        self.ask::<verb::NodeStatus>(&one).await.unwrap().nodes.remove(0)
     }
 
     pub async fn plugins(&self) -> Vec<PluginStatus> {
         let all = PluginQuery::default();
-        let listed = self.ask::<Plugins>(Global::PluginStatus, &all).await.unwrap().plugins;
+        let listed = self.ask::<verb::PluginStatus>(&all).await.unwrap().plugins;
         let mut plugins = Vec::new();
         for stub in listed {
             // A list has no instances.
@@ -179,7 +176,7 @@ impl Site {
 
     pub async fn plugin(&self, id: &str) -> PluginStatus {
         let one = PluginQuery::of(plugin_id(id));
-        self.ask::<Plugins>(Global::PluginStatus, &one).await.unwrap().plugins.remove(0)
+        self.ask::<verb::PluginStatus>(&one).await.unwrap().plugins.remove(0)
     }
 
     pub async fn bucket(&self, spec: &BucketSpec) -> Bucket {
@@ -239,7 +236,7 @@ impl Site {
     pub async fn node_is(&self, node: &str, state: &str, within: Duration) -> NodeStatus {
         wait::until(&format!("{node} is {state}"), within, async || {
             let one = NodeQuery::of(node_id(node));
-            let asked = self.ask::<Nodes>(Global::NodeStatus, &one).await;
+            let asked = self.ask::<verb::NodeStatus>(&one).await;
             // Nobody may be there yet, after the server was away.
             let status = asked.map_err(|error| error.to_string())?.nodes.remove(0);
             let now = status.state.to_string();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self};
 use berth_domain::volume::{CallKind, State};
 use berth_harness::wait;
 use berth_service::clock;
@@ -76,12 +76,12 @@ async fn a_claim_is_asked_for_at_once_when_one_beside_it_goes_on() {
     site.plugin("p", false).await;
     let access = json!([{"access": "single-node-multi-writer"}]);
     let volume = json!({"id": "v", "plugin": "p", "capability": access});
-    site.about(Namespaced::VolumeRegister, &volume).await;
+    site.about::<verb::VolumeRegister>(&volume).await;
     for alloc in ["a", "b"] {
         let asks = json!({"id": alloc, "node": NODE, "volumes": [{"source": "v"}]});
-        site.about(Namespaced::AllocRegister, &asks).await;
+        site.about::<verb::AllocRegister>(&asks).await;
         let take = json!({"alloc": alloc, "volume": "v", "node": NODE, "mode": "write"});
-        site.about(Namespaced::ClaimTake, &take).await;
+        site.about::<verb::ClaimTake>(&take).await;
     }
     site.executor.tell("p", CallKind::NodeDetach, Answer::Error);
     site.stop("a").await;

@@ -8,7 +8,8 @@ use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
 use berth_contract::code::Code;
 use berth_contract::message::call::{Call, Called};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, ControllerRpc, controller_queue};
+use berth_contract::subject::controller_queue;
+use berth_contract::verb::{self, PluginOnNode, Verb as _};
 use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, PluginId, Timestamp};
 use berth_service::clock;
@@ -49,7 +50,7 @@ impl Executor {
         };
         let service = Arc::new(bus.service(spec).await.unwrap());
         let node = NodeId::new(node).unwrap();
-        let detach = AgentVerb::Detach.subject(&node);
+        let detach = verb::AgentDetach::subject(&node);
         let executor = Self { seen: Arc::default(), answers: Arc::default(), service, node };
         executor.serve("detach", detach, None).await;
         executor
@@ -59,13 +60,18 @@ impl Executor {
     pub async fn host(&self, plugin: &str) {
         let plugin = PluginId::new(plugin).unwrap();
         let group = || Some(controller_queue(&plugin));
-        for rpc in [ControllerRpc::Publish, ControllerRpc::Unpublish] {
-            self.serve("controller", rpc.subject(&plugin), group()).await;
-            self.serve("controller", rpc.subject_on(&plugin, &self.node), None).await;
+        let own = PluginOnNode { plugin: plugin.clone(), node: self.node.clone() };
+        for (subject, group) in [
+            (verb::ControllerPublish::subject(&plugin), group()),
+            (verb::ControllerPublishOnNode::subject(&own), None),
+            (verb::ControllerUnpublish::subject(&plugin), group()),
+            (verb::ControllerUnpublishOnNode::subject(&own), None),
+        ] {
+            self.serve("controller", subject, group).await;
         }
         let spec = EndpointSpec {
             name: "validate".to_owned(),
-            subject: ControllerRpc::Validate.subject(&plugin),
+            subject: verb::ControllerValidate::subject(&plugin),
             description: "always".to_owned(),
             queue_group: group(),
             ..EndpointSpec::default()

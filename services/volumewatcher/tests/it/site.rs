@@ -6,7 +6,7 @@ use std::time::Duration;
 use berth_bus::{Bus, Call, Change, Config, Guard, Write};
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::message::claim::{ClaimStatus, Claims};
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb};
 use berth_contract::{key, record};
 use berth_domain::plugin::{ControllerAbilities, Half, Instance, Node, NodeAbilities, NodeState};
 use berth_domain::proof::Proof;
@@ -71,8 +71,8 @@ impl Site {
         .await
     }
 
-    pub async fn about(&self, verb: Namespaced, body: &Value) -> Value {
-        self.persist(&verb.subject(&Namespace::default()), body).await
+    pub async fn about<V: Verb<To = Namespace>>(&self, body: &Value) -> Value {
+        self.persist(&V::subject(&Namespace::default()), body).await
     }
 
     async fn plant<T: Serialize>(&self, spec: &BucketSpec, key: &str, body: T) {
@@ -150,15 +150,15 @@ impl Site {
     pub async fn volume(&self, id: &str, plugin: &str) {
         let access = json!([{"access": "single-node-writer"}]);
         let volume = json!({"id": id, "plugin": plugin, "capability": access});
-        self.about(Namespaced::VolumeRegister, &volume).await;
+        self.about::<verb::VolumeRegister>(&volume).await;
         let alloc = json!({"id": id, "node": NODE, "volumes": [{"source": id}]});
-        self.about(Namespaced::AllocRegister, &alloc).await;
+        self.about::<verb::AllocRegister>(&alloc).await;
     }
 
     /// Asks for the volume once.
     pub async fn try_take(&self, id: &str, within: Duration) -> bool {
         let take = json!({"alloc": id, "volume": id, "node": NODE, "mode": "write"});
-        let subject = Namespaced::ClaimTake.subject(&Namespace::default());
+        let subject = verb::ClaimTake::subject(&Namespace::default());
         let call = Call::within(clock::begin_trace(), within);
         self.bus.request::<Value>(&subject, &take, &call).await.is_ok()
     }
@@ -167,17 +167,17 @@ impl Site {
     pub async fn taken(&self, id: &str, plugin: &str) {
         self.volume(id, plugin).await;
         let take = json!({"alloc": id, "volume": id, "node": NODE, "mode": "write"});
-        self.about(Namespaced::ClaimTake, &take).await;
+        self.about::<verb::ClaimTake>(&take).await;
     }
 
     /// The alloc has ended.
     pub async fn stop(&self, id: &str) {
-        self.about(Namespaced::AllocStop, &json!({"id": id})).await;
+        self.about::<verb::AllocStop>(&json!({"id": id})).await;
     }
 
     /// The claims of a volume.
     pub async fn claims(&self, volume: &str) -> Vec<ClaimStatus> {
-        let claims = self.about(Namespaced::ClaimStatus, &json!({"volume": volume})).await;
+        let claims = self.about::<verb::ClaimStatus>(&json!({"volume": volume})).await;
         serde_json::from_value::<Claims>(claims).unwrap().claims
     }
 

@@ -24,6 +24,7 @@
 
 mod endpoint;
 mod monitor;
+mod verb;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -31,7 +32,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_contract::decode::{self, Decode, Fault, Unknown};
-use berth_contract::endpoint as contract;
 use berth_contract::problem::Problem;
 use berth_contract::service::ServiceName;
 use berth_contract::trace::TraceContext;
@@ -46,6 +46,7 @@ use tokio::time::{Instant, timeout};
 use crate::cause::Cause;
 use crate::handle::Bus;
 use endpoint::Running;
+pub use verb::{Listen, VerbRequest};
 
 /// The metadata that an instance's id begins with.
 const ID_FACTS: [&str; 3] = ["node", "plugin", "worker"];
@@ -96,26 +97,6 @@ impl ServiceSpec {
             version: version.to_owned(),
             description: service.description.to_owned(),
             metadata: service.metadata().into_iter().chain(facts).collect(),
-        }
-    }
-}
-
-impl EndpointSpec {
-    /// One of our endpoints, at a subject of its own.
-    pub fn of(
-        endpoint: impl Into<contract::Endpoint>,
-        subject: String,
-        max_in_flight: u32,
-    ) -> Self {
-        let endpoint = endpoint.into();
-        Self {
-            metadata: endpoint.metadata(),
-            name: endpoint.name,
-            subject,
-            description: endpoint.description.to_owned(),
-            unknown: endpoint.kind.unknown(),
-            max_in_flight,
-            ..Self::default()
         }
     }
 }
@@ -231,7 +212,8 @@ impl Bus {
 }
 
 impl Service {
-    /// Answers a subject from now on, until the endpoint or the service is stopped.
+    /// Answers a subject from now on, until the endpoint or the service is stopped. A verb of ours is
+    /// answered with [`Service::on`].
     pub async fn endpoint<R, F>(
         &self,
         spec: EndpointSpec,

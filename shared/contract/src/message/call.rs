@@ -10,8 +10,8 @@ use berth_domain::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::subject::{AgentVerb, ControllerRpc};
 use crate::trace::TraceContext;
+use crate::verb::{self, PluginOnNode, Verb as _};
 use crate::{decode_leaf, decode_struct};
 
 /// One call of one attempt, with all that its executor needs: it looks nothing up.
@@ -90,14 +90,18 @@ impl Call {
 
     /// Where it is sent: to the node, or to an agent that hosts a healthy controller.
     pub fn subject(&self) -> String {
-        let rpc = match self.call {
-            CallKind::ControllerPublish => ControllerRpc::Publish,
-            CallKind::ControllerUnpublish => ControllerRpc::Unpublish,
-            CallKind::NodeDetach => return AgentVerb::Detach.subject(&self.node),
-        };
-        match &self.controller {
-            Some(node) => rpc.subject_on(&self.plugin, node),
-            None => rpc.subject(&self.plugin),
+        let node = self.controller.clone();
+        let on_node = node.map(|node| PluginOnNode { plugin: self.plugin.clone(), node });
+        match (self.call, on_node) {
+            (CallKind::NodeDetach, _) => verb::AgentDetach::subject(&self.node),
+            (CallKind::ControllerPublish, None) => verb::ControllerPublish::subject(&self.plugin),
+            (CallKind::ControllerPublish, Some(to)) => verb::ControllerPublishOnNode::subject(&to),
+            (CallKind::ControllerUnpublish, None) => {
+                verb::ControllerUnpublish::subject(&self.plugin)
+            }
+            (CallKind::ControllerUnpublish, Some(to)) => {
+                verb::ControllerUnpublishOnNode::subject(&to)
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ use berth_domain::alloc::VolumeRequest;
 use berth_domain::plugin::Count;
 use berth_domain::volume::{Closing, MountOptions, State, VolumeSpec};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::claim::ClaimStatus;
@@ -117,6 +118,45 @@ impl Decode for Register {
             (plain, sealed) => plain.map(GivenSecrets::Plain).or(sealed.map(GivenSecrets::Sealed)),
         };
         Some(Self { id: id?, namespace: namespace?, spec, secrets })
+    }
+}
+
+/// The document that says this, without the fields that it need not say.
+impl Serialize for Register {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Every field is named, so that a new one is not forgotten here.
+        let VolumeSpec {
+            plugin,
+            name,
+            external_id,
+            capabilities,
+            mount,
+            topologies,
+            capacity_bytes,
+            parameters,
+            context,
+            closing: _,
+            secrets: _,
+            create_index: _,
+        } = &self.spec;
+        let mut document = serializer.serialize_map(None)?;
+        document.serialize_entry("id", &self.id)?;
+        document.serialize_entry("namespace", &self.namespace)?;
+        document.serialize_entry("name", name)?;
+        document.serialize_entry("plugin", plugin)?;
+        document.serialize_entry("external_id", external_id)?;
+        document.serialize_entry("capability", capabilities)?;
+        document.serialize_entry("mount", mount)?;
+        document.serialize_entry("topology", topologies)?;
+        document.serialize_entry("capacity_bytes", capacity_bytes)?;
+        document.serialize_entry("parameters", parameters)?;
+        document.serialize_entry("context", context)?;
+        match &self.secrets {
+            Some(GivenSecrets::Plain(secrets)) => document.serialize_entry("secrets", secrets)?,
+            Some(GivenSecrets::Sealed(sealed)) => document.serialize_entry(SEALED_FIELD, sealed)?,
+            None => {}
+        }
+        document.end()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use berth_contract::code::Code;
-use berth_contract::endpoint::Endpoint;
+use berth_contract::verb::{self, Row};
 use berth_contract::{bucket, header, key, service, stream, subject, token};
 use berth_domain::plugin::Half;
 
@@ -12,14 +12,14 @@ use crate::sample;
 #[test]
 fn subjects() {
     let mut list = String::new();
-    for one in Endpoint::all() {
+    for one in verb::ALL {
         let subject = one
             .subject
             .replace("<ns>", &token::encode(sample::namespace()))
             .replace("<node>", &token::encode(sample::node_id()))
             .replace("<plugin>", &token::encode(sample::plugin()));
-        let Endpoint { service, name, description, .. } = &one;
-        writeln!(list, "{:<22}{name:<18}{subject}: {description}", service.name).unwrap();
+        let Row { service, endpoint, description, .. } = one;
+        writeln!(list, "{:<22}{endpoint:<18}{subject}: {description}", service.name).unwrap();
     }
     let queue = subject::controller_queue(&sample::plugin());
     writeln!(list, "{:<18}{queue}", "queue group").unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_bus::{Fold, Mirror, MirrorOptions};
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb as _};
 use berth_contract::{bucket, key};
 use berth_domain::Timestamp;
 use berth_domain::plugin::Half;
@@ -65,7 +65,7 @@ fn churning(what: &str) -> String {
 async fn come_up(site: &Site) {
     wait::until("the fleet is up", COMING_UP, async || {
         let asked = json!({"id": PLUGIN, "limit": 1});
-        let answer = ask::ask(&site.bus, &Global::PluginStatus.subject(), &asked).await;
+        let answer = ask::ask(&site.bus, &verb::PluginStatus::subject(&()), &asked).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let nodes = &answer["plugins"][0]["nodes"];
         if nodes["healthy"] == AGENTS { Ok(()) } else { Err(nodes.to_string()) }
@@ -139,7 +139,7 @@ async fn shows(site: &Site, agent: u32, number: usize) -> Result<Duration, Fatal
     ask::ask(&site.bus, "bench.fleet.change", &order).await?;
     while began.elapsed() < PATIENCE {
         let asked = json!({"id": PLUGIN, "node": node});
-        let shown = ask::ask(&site.bus, &Global::PluginStatus.subject(), &asked).await?;
+        let shown = ask::ask(&site.bus, &verb::PluginStatus::subject(&()), &asked).await?;
         if shown["plugins"][0]["instances"][0]["description"] == says {
             return Ok(began.elapsed());
         }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use berth_bus::Bus;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -82,7 +82,7 @@ async fn hold(bus: Bus, at: usize) -> Result<(), Fatal> {
     let (namespace, alloc) = (Namespace::default(), alloc(at));
     let take = json!({"alloc": alloc, "volume": VOLUME, "node": NODE, "mode": "write",
         "wait": true});
-    let subject = Namespaced::ClaimTake.subject(&namespace);
+    let subject = verb::ClaimTake::subject(&namespace);
     let until = Instant::now() + PATIENCE;
     while let Err(error) = ask::ask(&bus, &subject, &take).await {
         if Instant::now() >= until {
@@ -90,5 +90,5 @@ async fn hold(bus: Bus, at: usize) -> Result<(), Fatal> {
         }
     }
     let stop = json!({"id": alloc, "state": "complete"});
-    ask::about(&bus, Namespaced::AllocStop, &namespace, &stop).await.map(drop)
+    ask::about::<verb::AllocStop>(&bus, &namespace, &stop).await.map(drop)
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::root;
 use serde_json::json;
@@ -106,7 +106,7 @@ async fn once(
         async move {
             let stop = json!({"id": alloc(round, at), "state": "complete"});
             let namespace = Namespace::default();
-            ask::about(&bus, Namespaced::AllocStop, &namespace, &stop).await.map(drop)
+            ask::about::<verb::AllocStop>(&bus, &namespace, &stop).await.map(drop)
         }
     })
     .await?;

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use berth_bus::Bus;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::root;
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Resul
         let took_mounted = asked.elapsed();
         let stop = json!({"id": alloc, "state": "complete"});
         let asked = Instant::now();
-        ask::about(&site.bus, Namespaced::AllocStop, &namespace, &stop).await?;
+        ask::about::<verb::AllocStop>(&site.bus, &namespace, &stop).await?;
         gone.gone().await?;
         let (took_freed, now) = (asked.elapsed(), since_1970());
         if at > 0 {
@@ -156,7 +156,7 @@ async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Resul
 pub(super) async fn mounted(bus: &Bus, node: &NodeId, mount: &Value) -> Result<(), Fatal> {
     let mut tries = 0;
     loop {
-        match ask::ask(bus, &AgentVerb::Mount.subject(node), mount).await {
+        match ask::ask(bus, &verb::AgentMount::subject(node), mount).await {
             Ok(_) => return Ok(()),
             Err(error) if tries > 50 => return Err(error.into()),
             Err(_) => tries += 1,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::wait;
 use serde_json::json;
@@ -36,10 +36,10 @@ pub async fn measure(site: &Site, freed: &Freed, many: usize) -> Result<Row, Fat
         mounted(&site.bus, &node, &mount).await?;
         site.daemon(DRIVER)?.kill9();
         let stop = json!({"id": alloc, "state": "complete"});
-        ask::about(&site.bus, Namespaced::AllocStop, &namespace, &stop).await?;
+        ask::about::<verb::AllocStop>(&site.bus, &namespace, &stop).await?;
         let query = json!({"alloc": alloc, "volume": VOLUME});
         wait::until("the release has failed once", PATIENCE, async || {
-            let asked = ask::about(&site.bus, Namespaced::ClaimStatus, &namespace, &query).await;
+            let asked = ask::about::<verb::ClaimStatus>(&site.bus, &namespace, &query).await;
             let answer = asked.map_err(|error| error.to_string())?;
             match &answer["claims"][0]["error"] {
                 error if error.is_string() => Ok(()),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use berth_bus::{Bus, Config, Fold, Mirror, MirrorOptions};
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self};
 use berth_domain::Namespace;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -103,7 +103,7 @@ fn cycle(site: &Site, namespace: &Namespace, freed: &Freed, pairs: &Arc<Vec<Pair
             let gone = freed.expect(&namespace, volume, alloc)?;
             ask::take(&bus, &namespace, alloc, volume).await?;
             let release = json!({"alloc": alloc, "volume": volume});
-            ask::about(&bus, Namespaced::ClaimRelease, &namespace, &release).await?;
+            ask::about::<verb::ClaimRelease>(&bus, &namespace, &release).await?;
             gone.gone().await?;
             Ok(true)
         }

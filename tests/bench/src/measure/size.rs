@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use berth_bus::Bus;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::wait;
 use serde_json::json;
@@ -37,7 +37,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let few = memory(&site)?;
     let mut rows = vec![registered(&site, many).await?];
     let starts = [
-        ("claim", Namespaced::VolumeStatus.subject(&Namespace::default())),
+        ("claim", verb::VolumeStatus::subject(&Namespace::default())),
         ("volumewatcher", "$SRV.INFO.berth-volumewatcher".to_owned()),
     ];
     let full = memory(&site)?;
@@ -92,7 +92,7 @@ async fn claimed(site: &Site, prefix: &str, effort: &Effort) -> Result<Sample, F
 async fn read_lists(bus: Bus) -> Result<(), Fatal> {
     loop {
         let page = json!({"limit": 100});
-        ask::about(&bus, Namespaced::VolumeList, &Namespace::default(), &page).await?;
+        ask::about::<verb::VolumeList>(&bus, &Namespace::default(), &page).await?;
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use berth_bus::Bucket;
-use berth_contract::{key, subject::Namespaced};
+use berth_contract::key;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -274,7 +275,7 @@ pub async fn register_pairs(
 /// A claim through the claim service.
 pub fn claim(site: &Site, supply: Arc<Supply<Pair>>) -> Operation {
     let bus = site.bus.clone();
-    let subject: Arc<str> = Namespaced::ClaimTake.subject(&Site::namespace()).into();
+    let subject: Arc<str> = verb::ClaimTake::subject(&Site::namespace()).into();
     Arc::new(move |_| {
         let (bus, supply, subject) = (bus.clone(), Arc::clone(&supply), Arc::clone(&subject));
         async move {

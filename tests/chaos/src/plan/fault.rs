@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use serde_json::{Value, json};
 
@@ -83,8 +83,8 @@ impl Target {
     /// The subject of a request that it answers, and that changes nothing without a body.
     pub fn flooded_at(self) -> Option<String> {
         match self {
-            Self::Claim(_) => Some(Namespaced::ClaimTake.subject(&Namespace::default())),
-            Self::Registry(_) => Some(Global::NodeReport.subject()),
+            Self::Claim(_) => Some(verb::ClaimTake::subject(&Namespace::default())),
+            Self::Registry(_) => Some(verb::NodeReport::subject(&())),
             _ => None,
         }
     }

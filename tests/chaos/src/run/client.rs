@@ -7,7 +7,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc;
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb};
 use berth_contract::{key, record};
 use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
 use berth_domain::volume::Claim;
@@ -96,13 +96,12 @@ impl Run {
     }
 
     /// One request about something in the namespace, pursued.
-    pub(super) async fn about<T: DeserializeOwned>(
+    pub(super) async fn about<V: Verb<To = Namespace>>(
         &self,
-        verb: Namespaced,
         body: &impl Serialize,
         patience: Duration,
-    ) -> Result<T, Problem> {
-        let subject = verb.subject(&Namespace::default());
+    ) -> Result<V::Reply, Problem> {
+        let subject = V::subject(&Namespace::default());
         self.pursue(&subject, body, patience, |problem| problem.retryable).await
     }
 
@@ -114,7 +113,7 @@ impl Run {
         patience: Duration,
     ) -> Result<Mounted, Problem> {
         let body = mount(alloc, workload);
-        let subject = AgentVerb::Mount.subject(&node_id(workload.node));
+        let subject = verb::AgentMount::subject(&node_id(workload.node));
         if workload.sending == Sending::Unbounded {
             self.send(&subject, &body).await;
         }
@@ -140,7 +139,7 @@ impl Run {
     pub(super) async fn stop(&self, alloc: &str, patience: Duration) -> Result<(), Problem> {
         self.ledger.lets_go(alloc);
         let body = stop(alloc, AllocState::Complete);
-        let stopped = self.about::<alloc::AllocStatus>(Namespaced::AllocStop, &body, patience);
+        let stopped = self.about::<verb::AllocStop>(&body, patience);
         stopped.await?;
         self.ledger.stopped(alloc);
         Ok(())

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use berth_contract::message::registry::{Declared, NodeStatus, Nodes};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::NodeState;
 use berth_harness::proxy::Proxy;
 use serde_json::json;
@@ -84,7 +84,7 @@ impl Run {
     }
 
     async fn status(&self, node: usize) -> Result<NodeStatus, String> {
-        let nodes = self.ask::<Nodes>(&Global::NodeStatus.subject(), &json!({})).await;
+        let nodes = self.ask::<Nodes>(&verb::NodeStatus::subject(&()), &json!({})).await;
         let nodes = nodes.map_err(|problem| problem.to_string())?.nodes;
         let listed = format!("{nodes:?}");
         nodes.into_iter().find(|one| one.id == node_id(node)).ok_or(listed)
@@ -112,7 +112,7 @@ impl Run {
             "node": node_id(node), "kind": "storage-fenced", "by": "chaos@console", "note": "",
             "seen": seen,
         });
-        let subject = Global::NodeGone.subject();
+        let subject = verb::NodeGone::subject(&());
         let answer =
             self.pursue::<Declared>(&subject, &gone, DECLARED, |problem| problem.retryable);
         answer.await.map(drop).map_err(|problem: Problem| problem.to_string())

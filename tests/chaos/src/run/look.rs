@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use serde_json::{Value, json};
 
@@ -20,18 +20,18 @@ impl Run {
 
     /// Asks for it, and again for so long as that may help.
     pub(super) async fn read(&self, read: Read, patience: Duration) -> Result<Value, Problem> {
-        let namespaced = |verb: Namespaced| verb.subject(&Namespace::default());
+        let namespace = Namespace::default();
         let nothing = json!({});
         let (subject, body) = match read {
             Read::Volume(volume) => {
-                (namespaced(Namespaced::VolumeStatus), json!({"id": volume_id(volume)}))
+                (verb::VolumeStatus::subject(&namespace), json!({"id": volume_id(volume)}))
             }
-            Read::Volumes => (namespaced(Namespaced::VolumeList), nothing),
-            Read::Claims => (namespaced(Namespaced::ClaimStatus), nothing),
-            Read::Allocs => (namespaced(Namespaced::AllocList), nothing),
-            Read::Plugins => (Global::PluginStatus.subject(), nothing),
-            Read::Nodes => (Global::NodeStatus.subject(), nothing),
-            Read::Agent(node) => (AgentVerb::Status.subject(&node_id(node)), nothing),
+            Read::Volumes => (verb::VolumeList::subject(&namespace), nothing),
+            Read::Claims => (verb::ClaimStatus::subject(&namespace), nothing),
+            Read::Allocs => (verb::AllocList::subject(&namespace), nothing),
+            Read::Plugins => (verb::PluginStatus::subject(&()), nothing),
+            Read::Nodes => (verb::NodeStatus::subject(&()), nothing),
+            Read::Agent(node) => (verb::AgentStatus::subject(&node_id(node)), nothing),
         };
         self.pursue(&subject, &body, patience, |problem| problem.retryable).await
     }

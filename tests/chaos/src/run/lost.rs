@@ -13,7 +13,7 @@ use berth_contract::key;
 use berth_contract::message::agent::{Mounted, Unmount, Unmounted};
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, VolumeKey};
 use tokio::time::{Instant, sleep};
 
@@ -90,13 +90,13 @@ impl Run {
         };
         self.ledger.placed(alloc);
         let register = client::register(alloc, &workload);
-        let _: AllocStatus = self.about(Namespaced::AllocRegister, &register, PATIENCE).await?;
+        let _: AllocStatus = self.about::<verb::AllocRegister>(&register, PATIENCE).await?;
         self.mount(alloc, &workload, PATIENCE).await
     }
 
     /// As `berth node unmount` does, which BERTH0225 names.
     async fn unmount_by_hand(&self, node: usize, alloc: &str) {
-        let subject = AgentVerb::Unmount.subject(&node_id(node));
+        let subject = verb::AgentUnmount::subject(&node_id(node));
         let (namespace, volume) = (Namespace::default(), volume_id(volume()));
         let body = Unmount { namespace, volume, alloc: Some(alloc_id(alloc)) };
         let again = |problem: &Problem| problem.code != Code::NoSuchClaim;

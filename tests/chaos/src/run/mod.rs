@@ -21,7 +21,7 @@ use std::time::Duration;
 use berth_bus::Bucket;
 use berth_contract::bucket;
 use berth_contract::message::registry::Plugins;
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb as _};
 use berth_harness::wait;
 use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
@@ -81,7 +81,7 @@ impl Run {
 
     /// Whether each plugin's instances are all there and healthy.
     async fn healthy(&self) -> Result<(), String> {
-        let plugins = self.ask::<Plugins>(&Global::PluginStatus.subject(), &json!({})).await;
+        let plugins = self.ask::<Plugins>(&verb::PluginStatus::subject(&()), &json!({})).await;
         let plugins = plugins.map_err(|problem| problem.to_string())?.plugins;
         let nodes = self.site.shape.nodes;
         let well = |count: usize| count == nodes;

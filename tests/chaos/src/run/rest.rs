@@ -9,7 +9,7 @@ use berth_bus::Bucket;
 use berth_contract::bucket;
 use berth_contract::message::agent::AgentStatus;
 use berth_contract::message::volume::VolumeStatus;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_harness::dirs::loops_beneath;
 use berth_harness::judge::judge;
 use serde_json::{Value, json};
@@ -107,7 +107,7 @@ impl Run {
         .await;
         for node in 0..self.site.shape.nodes {
             self.settles("no journal has a use", SOON, || async {
-                let subject = AgentVerb::Status.subject(&node_id(node));
+                let subject = verb::AgentStatus::subject(&node_id(node));
                 let status = self.ask::<AgentStatus>(&subject, &json!({})).await;
                 let mounts = status.map_err(|problem| problem.to_string())?.mounts;
                 if mounts.is_empty() { Ok(()) } else { Err(format!("{mounts:?}")) }
@@ -122,7 +122,7 @@ impl Run {
             let body = json!({"id": volume_id(volume)});
             let acknowledged = self.acknowledged_change(volume);
             let status: Result<VolumeStatus, _> =
-                self.about(Namespaced::VolumeStatus, &body, SOON).await;
+                self.about::<verb::VolumeStatus>(&body, SOON).await;
             let named = acknowledged.map(|change| format!("change {change}"));
             match (status, named) {
                 (Ok(status), Some(named)) if status.name != named => {

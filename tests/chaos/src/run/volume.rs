@@ -7,7 +7,7 @@ use berth_contract::code::Code;
 use berth_contract::message::collect::Sweep;
 use berth_contract::message::volume::{Deregister, Deregistered, Detach, Detached, Registered};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -74,7 +74,7 @@ impl Run {
             known.changes
         };
         let document = document(&VOLUMES[volume], change);
-        let subject = Namespaced::VolumeRegister.subject(&berth_domain::Namespace::default());
+        let subject = verb::VolumeRegister::subject(&berth_domain::Namespace::default());
         // A volume that still goes is waited for.
         let again = |problem: &Problem| problem.retryable || problem.code == Code::VolumeClosing;
         let registered = self.pursue(&subject, &document, INSIST, again).await?;
@@ -116,7 +116,7 @@ impl Run {
             reason: "chaos".to_owned(),
             create_index: None,
         };
-        let asked = self.about(Namespaced::VolumeDeregister, &deregister, INSIST);
+        let asked = self.about::<verb::VolumeDeregister>(&deregister, INSIST);
         let gone: Result<Deregistered, Problem> = asked.await;
         self.ledger.note(format!("{name} deregistered: {gone:?}"));
         sleep(pause).await;
@@ -151,7 +151,7 @@ impl Run {
             confirmed_by: None,
             unstaged_by: None,
         };
-        let asked = self.about(Namespaced::VolumeDetach, &body, DETACHES);
+        let asked = self.about::<verb::VolumeDetach>(&body, DETACHES);
         let answer: Result<Detached, Problem> = asked.await;
         self.ledger.note(format!("{} detached from {node}: {answer:?}", VOLUMES[volume].id));
         match answer {
@@ -163,7 +163,7 @@ impl Run {
 
     /// An operator's `berth gc`.
     pub(super) async fn collect(&self) -> String {
-        let swept = self.ask::<Sweep>(&Global::GcForce.subject(), &json!({})).await;
+        let swept = self.ask::<Sweep>(&verb::GcForce::subject(&()), &json!({})).await;
         self.ledger.note(format!("gc.force: {swept:?}"));
         swept.map_or_else(|problem| problem.code.as_str().to_owned(), |_| "done".to_owned())
     }

@@ -8,7 +8,7 @@ use berth_contract::message::agent::Mounted;
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::claim::{Grant, Release, Released, Take};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_domain::alloc::AllocState;
 use berth_domain::volume::State;
@@ -30,7 +30,7 @@ impl Run {
         self.ledger.placed(alloc);
         let calm = self.ledger.calm(workload.node);
         let register = client::register(alloc, workload);
-        let registered = || self.about(Namespaced::AllocRegister, &register, INSIST);
+        let registered = || self.about::<verb::AllocRegister>(&register, INSIST);
         let registered: Result<AllocStatus, Problem> = if workload.sending == Sending::Twice {
             let (one, other) = tokio::join!(registered(), registered());
             one.and(other)
@@ -161,7 +161,7 @@ impl Run {
         if workload.sending == Sending::Unbounded {
             self.ledger.lets_go(alloc);
             let body = client::stop(alloc, AllocState::Complete);
-            self.send(&Namespaced::AllocStop.subject(&Namespace::default()), &body).await;
+            self.send(&verb::AllocStop::subject(&Namespace::default()), &body).await;
         }
         let stop = || self.stop(alloc, INSIST);
         let stopped = if workload.sending == Sending::Twice {
@@ -204,7 +204,7 @@ impl Run {
             epoch,
             reason: "chaos".to_owned(),
         };
-        self.about(Namespaced::ClaimRelease, &release, patience).await
+        self.about::<verb::ClaimRelease>(&release, patience).await
     }
 
     /// A message that was on its way for long. The alloc has ended, if that was acknowledged, so
@@ -221,7 +221,7 @@ impl Run {
         let namespace = Namespace::default();
         let answer = match late {
             Late::Mount => {
-                let subject = AgentVerb::Mount.subject(&node_id(workload.node));
+                let subject = verb::AgentMount::subject(&node_id(workload.node));
                 let body = client::mount(alloc, workload);
                 self.ask::<Mounted>(&subject, &body).await.map(|mounted| format!("{mounted:?}"))
             }
@@ -234,11 +234,11 @@ impl Run {
                     wait: workload.wait,
                     alias: None,
                 };
-                let subject = Namespaced::ClaimTake.subject(&namespace);
+                let subject = verb::ClaimTake::subject(&namespace);
                 self.ask::<Grant>(&subject, &take).await.map(|grant| format!("{grant:?}"))
             }
             Late::Register => {
-                let subject = Namespaced::AllocRegister.subject(&namespace);
+                let subject = verb::AllocRegister::subject(&namespace);
                 let body = client::register(alloc, workload);
                 let answer = self.ask::<AllocStatus>(&subject, &body).await;
                 answer.map(|status| format!("{status:?}"))
@@ -249,7 +249,7 @@ impl Run {
             }
             Late::Stop => {
                 let body = client::stop(alloc, AllocState::Failed);
-                let stop = self.about::<AllocStatus>(Namespaced::AllocStop, &body, Duration::ZERO);
+                let stop = self.about::<verb::AllocStop>(&body, Duration::ZERO);
                 let stopped = stop.await;
                 let ended = ended && self.undisturbed(workload, calm);
                 if ended && stopped.is_ok_and(|status| status.state != AllocState::Complete) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_contract::message::registry::NodeStatus;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_domain::volume::State;
 use berth_harness::nats::raw;
@@ -82,7 +82,7 @@ async fn an_attempt_of_a_clock_that_was_ahead_locks_the_volume_for_one_call_only
     system.set_clock("claim-0", DAY_MS);
     let take = json!({"alloc": "a", "volume": "data", "node": "n1"}).to_string();
     // A person with the NATS CLI sends no deadline.
-    let subject = Namespaced::ClaimTake.subject(&Namespace::default());
+    let subject = verb::ClaimTake::subject(&Namespace::default());
     let asked = raw::ask(&system.servers()[0], &subject, &[], take.as_bytes());
     let killed = async {
         system.under_way("ControllerPublishVolume").await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -29,8 +29,8 @@ async fn a_full_store_is_told_to_callers_and_in_the_status() {
     let server = &system.servers()[0];
     let disk = server.disk().unwrap();
     disk.fill();
-    let register = Namespaced::AllocRegister.subject(&Namespace::default());
-    let stop = Namespaced::AllocStop.subject(&Namespace::default());
+    let register = verb::AllocRegister::subject(&Namespace::default());
+    let stop = verb::AllocStop::subject(&Namespace::default());
     let mut number = 0;
     let refused: Problem = wait::until("the store is full", RECOVERY, || {
         number += 1;
@@ -51,7 +51,7 @@ async fn a_full_store_is_told_to_callers_and_in_the_status() {
     assert_eq!(refused.step.as_deref(), Some("alloc.register"), "{refused}");
 
     // The claim service still has room for a write or two: the claim begins to go, and then waits.
-    let release = Namespaced::ClaimRelease.subject(&Namespace::default());
+    let release = verb::ClaimRelease::subject(&Namespace::default());
     let body = json!({"alloc": "a", "volume": "data"});
     let _: Result<Value, Problem> = system.ask(&release, &body).await;
     wait::until("the claim's status names the store", RECOVERY, || async {

@@ -11,7 +11,7 @@ use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{Declared, Left, NodeStatus};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::NodeState;
@@ -59,12 +59,12 @@ async fn declare(
     note: &str,
 ) -> Result<Declared, Problem> {
     let gone = json!({"node": "n1", "kind": kind, "by": "ada@console", "note": note, "seen": seen});
-    system.persist(&Global::NodeGone.subject(), &gone).await
+    system.persist(&verb::NodeGone::subject(&()), &gone).await
 }
 
 async fn leave(system: &System) -> Left {
     let leave = json!({"node": "n1"});
-    system.persist(&Global::NodeLeave.subject(), &leave).await.unwrap()
+    system.persist(&verb::NodeLeave::subject(&()), &leave).await.unwrap()
 }
 
 /// The only claim on the volume, once it is as wanted.
@@ -78,7 +78,7 @@ async fn claim(system: &System, volume: &str, is: impl Fn(&ClaimStatus) -> bool)
 }
 
 async fn alloc(system: &System, id: &str) -> AllocStatus {
-    let subject = Namespaced::AllocStatus.subject(&Namespace::default());
+    let subject = verb::AllocStatus::subject(&Namespace::default());
     system.persist(&subject, &json!({"id": id})).await.unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{AgentStatus, Status};
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::namespace;
 use berth_harness::process::Daemon;
@@ -48,17 +48,26 @@ async fn a_stopped_alloc_keeps_its_volume_while_a_process_elsewhere_has_it() {
     // Every view names it.
     let n1 = NodeId::new("n1").unwrap();
     let views = async || {
-        let about = async |verb: Namespaced, body: Value| -> String {
-            let subject = verb.subject(&Namespace::default());
+        let namespace = Namespace::default();
+        let about = async |subject: String, body: Value| -> String {
             let answer: Value = system.persist(&subject, &body).await.unwrap();
             answer.to_string()
         };
-        let status = AgentVerb::Status.subject(&n1);
+        let status = verb::AgentStatus::subject(&n1);
         let agent: AgentStatus = system.persist(&status, &Status {}).await.unwrap();
         [
-            ("claim status", about(Namespaced::ClaimStatus, json!({"volume": "data"})).await),
-            ("volume status", about(Namespaced::VolumeStatus, json!({"id": "data"})).await),
-            ("alloc status", about(Namespaced::AllocStatus, json!({"id": "a"})).await),
+            (
+                "claim status",
+                about(verb::ClaimStatus::subject(&namespace), json!({"volume": "data"})).await,
+            ),
+            (
+                "volume status",
+                about(verb::VolumeStatus::subject(&namespace), json!({"id": "data"})).await,
+            ),
+            (
+                "alloc status",
+                about(verb::AllocStatus::subject(&namespace), json!({"id": "a"})).await,
+            ),
             ("agent status", serde_json::to_string(&agent).unwrap()),
         ]
     };

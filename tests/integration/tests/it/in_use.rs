@@ -4,7 +4,7 @@
 use berth_contract::code::Code;
 use berth_contract::message::volume::{VolumeStatus, Volumes};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability};
 use berth_domain::volume::State;
@@ -26,14 +26,14 @@ async fn place(system: &System, alloc: &str, node: usize, asked: Value) {
     let mut request = json!({"source": "data"});
     request.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
     let body = json!({"id": alloc, "node": format!("n{}", node + 1), "volumes": [request]});
-    let register = Namespaced::AllocRegister.subject(&Namespace::default());
+    let register = verb::AllocRegister::subject(&Namespace::default());
     system.persist::<Value>(&register, &body).await.unwrap();
 }
 
 /// In which way the volume is in use, as it is shown of it alone and in a list.
 async fn in_use(system: &System) -> Option<Capability> {
     let VolumeStatus { in_use, .. } = system.volume_status("data").await.unwrap();
-    let list = Namespaced::VolumeList.subject(&Namespace::default());
+    let list = verb::VolumeList::subject(&Namespace::default());
     let listed: Volumes = system.persist(&list, &json!({})).await.unwrap();
     assert_eq!(listed.volumes[0].in_use, in_use);
     in_use

@@ -3,7 +3,7 @@
 use berth_contract::code::Code;
 use berth_contract::message::volume::Volumes;
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_integration::{Options, System};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
     let system = System::start(Options { nodes: 0, ..Options::default() }).await;
     let namespace = Namespace::default();
-    let register = Namespaced::VolumeRegister.subject(&namespace);
+    let register = verb::VolumeRegister::subject(&namespace);
 
     let bad = json!({"id": "", "plugin": 7, "capability": [{"access": "all"}], "colour": "red"});
     let problem = system.ask::<Value>(&register, &bad).await.unwrap_err();
@@ -21,26 +21,26 @@ async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
     assert_eq!(paths, ["id", "plugin", "capability[0].access", "colour"]);
 
     // A read ignores what it does not know.
-    let list = Namespaced::VolumeList.subject(&namespace);
+    let list = verb::VolumeList::subject(&namespace);
     let listed: Volumes = system.ask(&list, &json!({"newer": true})).await.unwrap();
     assert!(listed.volumes.is_empty());
 
-    let take = Namespaced::ClaimTake.subject(&namespace);
+    let take = verb::ClaimTake::subject(&namespace);
     let problem = system.ask::<Value>(&take, &json!({"alloc": "a\u{0}"})).await.unwrap_err();
     let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["alloc", "volume", "node"]);
 
     for body in [json!(null), json!([]), json!("x"), json!(7), json!({"id": {"deep": [[[]]]}})] {
-        for verb in [
-            Namespaced::VolumeRegister,
-            Namespaced::VolumeStatus,
-            Namespaced::ClaimTake,
-            Namespaced::ClaimCheckpoint,
-            Namespaced::AllocRegister,
-            Namespaced::AllocStop,
+        for subject in [
+            verb::VolumeRegister::subject(&namespace),
+            verb::VolumeStatus::subject(&namespace),
+            verb::ClaimTake::subject(&namespace),
+            verb::ClaimCheckpoint::subject(&namespace),
+            verb::AllocRegister::subject(&namespace),
+            verb::AllocStop::subject(&namespace),
         ] {
-            let problem = system.ask::<Value>(&verb.subject(&namespace), &body).await.unwrap_err();
-            assert_eq!(problem.code, Code::BadInput, "{verb:?} {body}: {problem}");
+            let problem = system.ask::<Value>(&subject, &body).await.unwrap_err();
+            assert_eq!(problem.code, Code::BadInput, "{subject} {body}: {problem}");
         }
     }
 
@@ -60,7 +60,7 @@ async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
 async fn an_alloc_is_refused_with_all_that_is_missing_unless_it_may_come() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     let namespace = Namespace::default();
-    let register = Namespaced::AllocRegister.subject(&namespace);
+    let register = verb::AllocRegister::subject(&namespace);
     system.volume("there", &["single-node-writer"]).await;
     let volumes = json!([{"source": "no"}, {"source": "there"}, {"source": "nor"}]);
     let alloc = |id: &str, node: &str, allow: bool| {
@@ -80,7 +80,7 @@ async fn an_alloc_is_refused_with_all_that_is_missing_unless_it_may_come() {
     let volumes_only = system.ask::<Value>(&register, &alloc("a", "n1", false)).await.unwrap_err();
     assert_eq!(volumes_only.code, Code::NoSuchVolume, "{volumes_only}");
     assert_eq!(paths(&volumes_only), ["volumes[0].source", "volumes[2].source"]);
-    let status = Namespaced::AllocStatus.subject(&namespace);
+    let status = verb::AllocStatus::subject(&namespace);
     let absent = system.ask::<Value>(&status, &json!({"id": "a"})).await.unwrap_err();
     assert_eq!(absent.code, Code::NoSuchAlloc, "nothing was written: {absent}");
 

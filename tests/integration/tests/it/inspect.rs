@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_contract::endpoint::Endpoint;
-use berth_contract::service;
+use berth_contract::{service, verb};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, System};
@@ -26,13 +25,13 @@ async fn every_endpoint_that_is_served_is_in_the_reference_and_no_other() {
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     for service in service::ALL {
-        let listed: BTreeMap<String, Value> = Endpoint::all()
-            .into_iter()
+        let listed: BTreeMap<String, Value> = verb::ALL
+            .iter()
             .filter(|one| one.service == service)
             .map(|one| {
                 let mut metadata = one.metadata();
                 metadata.insert("description".to_owned(), one.description.to_owned());
-                (one.name, json!(metadata))
+                (one.endpoint.to_owned(), json!(metadata))
             })
             .collect();
         // A collector leads, and so answers, a moment after it has started.

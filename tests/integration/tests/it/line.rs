@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_bus::Call;
 use berth_contract::code::Code;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::wait;
 use berth_integration::{Options, RECOVERY, System};
@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 const WAITERS: usize = 80;
 
 async fn pass_through(system: &System, at: usize) {
-    let [take, release] = [Namespaced::ClaimTake, Namespaced::ClaimRelease]
-        .map(|verb| verb.subject(&Namespace::default()));
+    let namespace = Namespace::default();
+    let take = verb::ClaimTake::subject(&namespace);
+    let release = verb::ClaimRelease::subject(&namespace);
     let alloc = format!("a{at}");
     let bodies = [
         (take, json!({"alloc": alloc, "volume": "data", "node": "n1", "wait": true})),
@@ -52,7 +53,7 @@ async fn a_request_that_runs_out_of_time_says_what_it_waited_for() {
     let options = Options { attach: false, nodes: 1, ..Options::default() };
     let system = System::start(options).await;
     system.volume("data", &["single-node-writer"]).await;
-    let take = Namespaced::ClaimTake.subject(&Namespace::default());
+    let take = verb::ClaimTake::subject(&Namespace::default());
     for alloc in ["holder", "next"] {
         system.alloc(alloc, 0, "data", false).await;
     }

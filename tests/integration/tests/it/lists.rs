@@ -12,7 +12,7 @@ use std::time::Instant;
 use berth_contract::message::alloc::{AllocStatus, Allocs};
 use berth_contract::message::claim::{Claims, Grant};
 use berth_contract::message::volume::{Registered, Volumes};
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb};
 use berth_domain::Namespace;
 use berth_harness::process::binary;
 use berth_integration::{Options, PLUGIN, RECOVERY, System};
@@ -24,8 +24,8 @@ use history::{Entry, History, Page};
 const PICTURES: usize = 60;
 const WRITERS: usize = 3;
 
-fn at(verb: Namespaced) -> String {
-    verb.subject(&Namespace::default())
+fn at<V: Verb<To = Namespace>>() -> String {
+    V::subject(&Namespace::default())
 }
 
 /// What writers and readers of one list share.
@@ -84,8 +84,7 @@ async fn name(system: &System, race: &Race, id: &str, name: &str) -> u64 {
     let document = json!({
         "id": id, "plugin": PLUGIN, "name": name, "capability": [{"access": "single-node-writer"}],
     });
-    let told: Registered =
-        system.persist(&at(Namespaced::VolumeRegister), &document).await.unwrap();
+    let told: Registered = system.persist(&at::<verb::VolumeRegister>(), &document).await.unwrap();
     race.acknowledge(told.index)
 }
 
@@ -115,7 +114,7 @@ async fn rename_pairs(system: &System, race: &Race, writer: usize) -> History {
 
 /// A page of the list of volumes.
 async fn volumes(system: &System, query: Value) -> (Page, Option<String>) {
-    let list: Volumes = system.persist(&at(Namespaced::VolumeList), &query).await.unwrap();
+    let list: Volumes = system.persist(&at::<verb::VolumeList>(), &query).await.unwrap();
     let entry = |one: berth_contract::message::volume::VolumeStub| Entry {
         id: one.id.into(),
         revision: one.modify_index,
@@ -162,15 +161,15 @@ async fn live_and_end(system: &System, race: &Race, writer: usize) -> History {
             break;
         }
         let pair = ["a", "b"].map(|half| format!("run-{writer}-{round}-{half}"));
-        for (verb, becomes) in
-            [(Namespaced::AllocRegister, "live"), (Namespaced::AllocStop, "stopped")]
-        {
+        let (register, stop) = (at::<verb::AllocRegister>(), at::<verb::AllocStop>());
+        let node = Some("n1");
+        for (subject, node, becomes) in [(register, node, "live"), (stop, None, "stopped")] {
             for id in &pair {
-                let body = match verb {
-                    Namespaced::AllocRegister => json!({"id": id, "node": "n1"}),
-                    _ => json!({"id": id}),
+                let body = match node {
+                    Some(node) => json!({"id": id, "node": node}),
+                    None => json!({"id": id}),
                 };
-                let told: AllocStatus = system.persist(&at(verb), &body).await.unwrap();
+                let told: AllocStatus = system.persist(&subject, &body).await.unwrap();
                 history.put(id, race.acknowledge(told.modify_index), becomes);
             }
         }
@@ -180,7 +179,7 @@ async fn live_and_end(system: &System, race: &Race, writer: usize) -> History {
 
 /// A page of the list of allocs.
 async fn allocs(system: &System, query: Value) -> (Page, Option<String>) {
-    let list: Allocs = system.persist(&at(Namespaced::AllocList), &query).await.unwrap();
+    let list: Allocs = system.persist(&at::<verb::AllocList>(), &query).await.unwrap();
     let entry = |one: berth_contract::message::alloc::AllocStub| Entry {
         id: one.id.into(),
         revision: one.modify_index,
@@ -230,7 +229,7 @@ async fn claims_are_listed_by_the_beginning_of_their_volumes_ids() {
         let alloc = format!("of {volume}");
         system.alloc(&alloc, 0, volume, false).await;
         let take = json!({"alloc": alloc, "volume": volume, "node": "n1"});
-        system.persist::<Grant>(&at(Namespaced::ClaimTake), &take).await.unwrap();
+        system.persist::<Grant>(&at::<verb::ClaimTake>(), &take).await.unwrap();
     }
     for (query, expected) in [
         (json!({"prefix": ""}), vec!["other", "shard[0]", "shard[1]", "shared"]),
@@ -244,16 +243,16 @@ async fn claims_are_listed_by_the_beginning_of_their_volumes_ids() {
         (json!({"prefix": "of"}), vec![]),
         (json!({"prefix": "hard"}), vec![]),
     ] {
-        let claims: Claims = system.ask(&at(Namespaced::ClaimStatus), &query).await.unwrap();
+        let claims: Claims = system.ask(&at::<verb::ClaimStatus>(), &query).await.unwrap();
         let found: Vec<_> = claims.claims.iter().map(|claim| claim.volume.as_str()).collect();
         assert_eq!(found, expected, "{query}");
     }
     let first: Claims = system
-        .ask(&at(Namespaced::ClaimStatus), &json!({"prefix": "shard[", "limit": 1}))
+        .ask(&at::<verb::ClaimStatus>(), &json!({"prefix": "shard[", "limit": 1}))
         .await
         .unwrap();
     let query = json!({"prefix": "shard[", "limit": 1, "after": first.next.unwrap()});
-    let second: Claims = system.ask(&at(Namespaced::ClaimStatus), &query).await.unwrap();
+    let second: Claims = system.ask(&at::<verb::ClaimStatus>(), &query).await.unwrap();
     assert_eq!((second.claims[0].volume.as_str(), second.next), ("shard[1]", None));
     // The command line has the same filters.
     let args = ["claim", "status", "--prefix", "shard[", "--limit", "1"];

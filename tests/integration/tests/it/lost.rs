@@ -7,7 +7,7 @@ use std::time::Duration;
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::code::Code;
 use berth_contract::message::volume::Registered;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::nats::raw;
 use berth_harness::root::or_skip;
@@ -31,7 +31,7 @@ async fn register(system: &System) -> Result<Registered, Code> {
     let document = json!({
         "id": "data", "plugin": PLUGIN, "capability": [{"access": "single-node-writer"}],
     });
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
     system.ask(&subject, &document).await.map_err(|problem| problem.code)
 }
 
@@ -313,7 +313,7 @@ async fn a_replica_that_missed_a_delete_frees_nothing_without_a_detach() {
         "id": "data", "name": "newer", "plugin": PLUGIN,
         "capability": [{"access": "multi-node-multi-writer"}],
     });
-    let register = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let register = verb::VolumeRegister::subject(&Namespace::default());
     system.persist::<Value>(&register, &newer).await.unwrap();
     wait::until("the history of a is purged", PATIENCE, async || {
         let filter = br#"{"subjects_filter": "$KV.berth-volumes.default.data.claim.a"}"#;

@@ -8,7 +8,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::Mounted;
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::volume::State;
 use berth_domain::{Namespace, NodeId};
 use berth_harness::root::or_skip;
@@ -16,11 +16,11 @@ use berth_integration::{Options, System};
 use serde_json::{Value, json};
 
 async fn register(system: &System, alloc: Value) -> Result<AllocStatus, Problem> {
-    system.persist(&Namespaced::AllocRegister.subject(&Namespace::default()), &alloc).await
+    system.persist(&verb::AllocRegister::subject(&Namespace::default()), &alloc).await
 }
 
 async fn mount(system: &System, wanted: Value) -> Result<Mounted, Problem> {
-    let subject = AgentVerb::Mount.subject(&NodeId::new("n1").unwrap());
+    let subject = verb::AgentMount::subject(&NodeId::new("n1").unwrap());
     system.persist(&subject, &wanted).await
 }
 

@@ -10,19 +10,19 @@ use berth_contract::message::claim::Claims;
 use berth_contract::message::registry::{Nodes, Plugins};
 use berth_contract::message::volume::{Placements, VolumeStatus, Volumes};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb};
 use berth_domain::{Namespace, VolumeId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, Part, RECOVERY, System};
 use serde_json::{Value, json};
 
-fn at(verb: Namespaced) -> String {
-    verb.subject(&Namespace::default())
+fn at<V: Verb<To = Namespace>>() -> String {
+    V::subject(&Namespace::default())
 }
 
-fn everywhere(verb: Namespaced) -> String {
-    verb.subject(&Namespace::new("*").unwrap())
+fn everywhere<V: Verb<To = Namespace>>() -> String {
+    V::subject(&Namespace::new("*").unwrap())
 }
 
 fn ids(volumes: &Volumes) -> Vec<String> {
@@ -33,7 +33,7 @@ fn ids(volumes: &Volumes) -> Vec<String> {
 async fn elsewhere(system: &System, id: &str) {
     let external_id = format!("team-b-{id}");
     system.provision(&external_id);
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::new("team b").unwrap());
+    let subject = verb::VolumeRegister::subject(&Namespace::new("team b").unwrap());
     let document = json!({
         "id": id, "plugin": PLUGIN, "external_id": external_id,
         "capability": [{"access": "single-node-writer"}],
@@ -56,7 +56,7 @@ async fn a_list_comes_in_pages_of_what_is_asked_for() {
     let mut pages = Vec::new();
     let mut query = json!({"limit": 2});
     loop {
-        let page: Volumes = system.ask(&everywhere(Namespaced::VolumeList), &query).await.unwrap();
+        let page: Volumes = system.ask(&everywhere::<verb::VolumeList>(), &query).await.unwrap();
         pages.push(ids(&page));
         match page.next {
             Some(next) => query["after"] = json!(next),
@@ -70,7 +70,7 @@ async fn a_list_comes_in_pages_of_what_is_asked_for() {
     ];
     assert_eq!(pages, expected);
 
-    let list = at(Namespaced::VolumeList);
+    let list = at::<verb::VolumeList>();
     for (query, expected) in [
         (json!({"prefix": "data"}), vec!["default/data-1", "default/data-2"]),
         (json!({"node": "n1"}), vec!["default/data-1"]),
@@ -85,7 +85,7 @@ async fn a_list_comes_in_pages_of_what_is_asked_for() {
             (expected.into_iter().map(str::to_owned).collect(), None)
         );
     }
-    let claims = at(Namespaced::ClaimStatus);
+    let claims = at::<verb::ClaimStatus>();
     for (query, expected) in [
         (json!({"alloc": "web"}), 1),
         (json!({"node": "n1", "plugin": PLUGIN, "state": "taken"}), 1),
@@ -96,16 +96,16 @@ async fn a_list_comes_in_pages_of_what_is_asked_for() {
         assert_eq!(found.claims.len(), expected, "{query}");
     }
     let allocs: Allocs =
-        system.ask(&at(Namespaced::AllocList), &json!({"prefix": "w"})).await.unwrap();
+        system.ask(&at::<verb::AllocList>(), &json!({"prefix": "w"})).await.unwrap();
     assert_eq!((allocs.allocs.len(), allocs.allocs[0].claims), (1, 1));
     let nodes: Nodes = system
-        .ask(&Global::NodeStatus.subject(), &json!({"plugin": PLUGIN, "state": "ready"}))
+        .ask(&verb::NodeStatus::subject(&()), &json!({"plugin": PLUGIN, "state": "ready"}))
         .await
         .unwrap();
     assert_eq!(nodes.nodes.len(), 1);
 
     // One plugin's instances come in pages too, and a list has none.
-    let plugin = Global::PluginStatus.subject();
+    let plugin = verb::PluginStatus::subject(&());
     let listed: Plugins = system.ask(&plugin, &json!({"prefix": "dev"})).await.unwrap();
     assert!(listed.plugins[0].instances.is_empty());
     let query = json!({"id": PLUGIN, "limit": 1});
@@ -137,8 +137,8 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
         return;
     }
     let system = System::start(Options { nodes: 1, replicas: 2, ..Options::default() }).await;
-    let list = at(Namespaced::VolumeList);
-    let status = at(Namespaced::VolumeStatus);
+    let list = at::<verb::VolumeList>();
+    let status = at::<verb::VolumeStatus>();
     let now = system.volumes().await.unwrap().index;
 
     // Nothing is newer: the wait is over, and the answer is what is so.
@@ -176,7 +176,7 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
         let (mut index, mut seen) = (any.index, Vec::new());
         while seen.last().map(String::as_str) != Some("taken") {
             let query = json!({"volume": "data", "newer_than": index});
-            let claims: Claims = system.ask(&at(Namespaced::ClaimStatus), &query).await.unwrap();
+            let claims: Claims = system.ask(&at::<verb::ClaimStatus>(), &query).await.unwrap();
             assert!(claims.index > index, "{} is not newer than {index}", claims.index);
             index = claims.index;
             seen.extend(claims.claims.first().map(|claim| claim.state.to_string()));
@@ -188,7 +188,7 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
 
     // The registry's reads wait for plugins and nodes alike.
     let nodes = system.nodes().await.unwrap().index;
-    let (subject, query) = (Global::NodeStatus.subject(), json!({"newer_than": nodes}));
+    let (subject, query) = (verb::NodeStatus::subject(&()), json!({"newer_than": nodes}));
     let (down, ()) = tokio::join!(system.ask::<Nodes>(&subject, &query), async {
         system.kill9(Part::Agent(0));
     });
@@ -214,25 +214,20 @@ async fn reading_everything_changes_nothing() {
     };
     let before = heads().await;
     let (one, all) = (json!({"id": "data"}), json!({}));
-    for (verb, body) in [
-        (Namespaced::VolumeStatus, &one),
-        (Namespaced::VolumeList, &all),
-        (Namespaced::VolumePlacement, &json!({"volumes": [{"source": "data"}]})),
-        (Namespaced::ClaimStatus, &all),
-        (Namespaced::AllocStatus, &json!({"id": "web"})),
-        (Namespaced::AllocList, &all),
+    for (subject, body) in [
+        (verb::PluginStatus::subject(&()), &all),
+        (verb::PluginStatus::subject(&()), &json!({"id": PLUGIN})),
+        (verb::NodeStatus::subject(&()), &all),
+        (at::<verb::VolumeStatus>(), &one),
+        (at::<verb::VolumeList>(), &all),
+        (at::<verb::VolumePlacement>(), &json!({"volumes": [{"source": "data"}]})),
+        (at::<verb::ClaimStatus>(), &all),
+        (at::<verb::AllocStatus>(), &json!({"id": "web"})),
+        (at::<verb::AllocList>(), &all),
     ] {
-        let first: Value = system.ask(&at(verb), body).await.unwrap();
-        let second: Value = system.ask(&at(verb), body).await.unwrap();
-        assert_eq!(first, second, "{verb:?}");
-    }
-    for (verb, body) in [
-        (Global::PluginStatus, &all),
-        (Global::PluginStatus, &json!({"id": PLUGIN})),
-        (Global::NodeStatus, &all),
-    ] {
-        let first: Value = system.ask(&verb.subject(), body).await.unwrap();
-        assert_eq!(first, system.ask::<Value>(&verb.subject(), body).await.unwrap(), "{verb:?}");
+        let first: Value = system.ask(&subject, body).await.unwrap();
+        let second: Value = system.ask(&subject, body).await.unwrap();
+        assert_eq!(first, second, "{subject}");
     }
     assert_eq!(heads().await, before);
 }
@@ -241,7 +236,7 @@ async fn reading_everything_changes_nothing() {
 async fn placed(system: &System, volumes: &Value) -> Vec<String> {
     let query = json!({"volumes": volumes, "index": 0});
     let answer: Result<Placements, Problem> =
-        system.ask(&at(Namespaced::VolumePlacement), &query).await;
+        system.ask(&at::<verb::VolumePlacement>(), &query).await;
     let mut told = Vec::new();
     for node in answer.unwrap().nodes {
         assert_eq!(node.fits, node.obstacles.is_empty());
@@ -286,9 +281,9 @@ async fn a_placement_tells_why_a_node_cannot_host() {
         "id": "theirs", "node": "n1", "volumes": [{"source": "theirs"}],
     });
     let team = Namespace::new("team b").unwrap();
-    let subject = Namespaced::AllocRegister.subject(&team);
+    let subject = verb::AllocRegister::subject(&team);
     system.persist::<Value>(&subject, &register).await.unwrap();
-    let subject = Namespaced::ClaimTake.subject(&team);
+    let subject = verb::ClaimTake::subject(&team);
     system.persist::<Value>(&subject, &take("theirs", "theirs")).await.unwrap();
     let full = Code::NodeFull.as_str();
     let own = json!([{"source": "shard", "per_alloc": true}]);
@@ -307,7 +302,7 @@ async fn a_placement_tells_why_a_node_cannot_host() {
     assert_eq!(told, expected);
     // And a claim there is told the same, before the plugin is asked.
     system.alloc("another", 0, "more", false).await;
-    let refused = system.ask::<Value>(&at(Namespaced::ClaimTake), &take("another", "more")).await;
+    let refused = system.ask::<Value>(&at::<verb::ClaimTake>(), &take("another", "more")).await;
     let refused = refused.unwrap_err();
     assert_eq!((refused.code, refused.retryable), (Code::NodeFull, true), "{refused}");
     let published = system.calls();
@@ -348,10 +343,10 @@ async fn without_a_leader_a_read_says_so() {
     .await;
     let missing = VolumeId::new("data").unwrap();
     for (subject, body) in [
-        (at(Namespaced::VolumeStatus), json!({"id": missing})),
-        (at(Namespaced::VolumeList), json!({})),
-        (at(Namespaced::ClaimStatus), json!({})),
-        (Global::NodeStatus.subject(), json!({})),
+        (at::<verb::VolumeStatus>(), json!({"id": missing})),
+        (at::<verb::VolumeList>(), json!({})),
+        (at::<verb::ClaimStatus>(), json!({})),
+        (verb::NodeStatus::subject(&()), json!({})),
     ] {
         let problem = wait::until("it is answered", RECOVERY, async || {
             let began = Instant::now();

@@ -11,7 +11,7 @@ use berth_contract::message::claim::Grant;
 use berth_contract::message::query::RefusedRequest;
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
@@ -50,7 +50,7 @@ async fn told_of(system: &System, volume: &str) -> Vec<Value> {
 }
 
 async fn alloc_status(system: &System, alloc: &str) -> AllocStatus {
-    let subject = Namespaced::AllocStatus.subject(&Namespace::default());
+    let subject = verb::AllocStatus::subject(&Namespace::default());
     system.persist(&subject, &json!({"id": alloc})).await.unwrap()
 }
 
@@ -142,7 +142,7 @@ async fn many_retries_of_a_refused_claim_are_one_event() {
     system.run("a", 0, "data").await;
     system.alloc("b", 1, "data", false).await;
     let take = json!({"alloc": "b", "volume": "data", "node": "n2"});
-    let subject = Namespaced::ClaimTake.subject(&Namespace::default());
+    let subject = verb::ClaimTake::subject(&Namespace::default());
     let trace = clock::begin_trace();
     for _ in 0..20 {
         let call = Call::within(trace, Duration::from_secs(10));
@@ -174,7 +174,7 @@ async fn what_the_agent_refuses_by_itself_is_told_by_the_agent() {
         alias: None,
         path: Some("not/absolute".to_owned()),
     };
-    let subject = AgentVerb::Mount.subject(&NodeId::new("n1").unwrap());
+    let subject = verb::AgentMount::subject(&NodeId::new("n1").unwrap());
     let refused: Result<Mounted, Problem> = system.persist(&subject, &request).await;
     let problem = refused.unwrap_err();
     assert_eq!(problem.code, Code::PathRefused, "{problem}");

@@ -7,7 +7,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{AllocStatus, Register};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
 use berth_domain::volume::{MountOptions, State};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
@@ -32,7 +32,7 @@ fn document(fields: Value) -> Value {
 
 /// Asked once: also what may pass is an answer here.
 async fn register(system: &System, fields: Value) -> Result<Value, Problem> {
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
     system.ask(&subject, &document(fields)).await
 }
 
@@ -187,7 +187,7 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
         task_driver_mounts: TaskDriverMounts::All,
         allow_missing: false,
     };
-    let subject = Namespaced::AllocRegister.subject(&Namespace::default());
+    let subject = verb::AllocRegister::subject(&Namespace::default());
     let _: AllocStatus = system.persist(&subject, &alloc).await.unwrap();
     let mounted = system.mount("a", 0, "data").await.unwrap();
     let again = system.mount("a", 0, "data").await.unwrap();
@@ -254,7 +254,7 @@ async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
             alias: None,
             path: None,
         };
-        let subject = AgentVerb::Mount.subject(&NodeId::new(node).unwrap());
+        let subject = verb::AgentMount::subject(&NodeId::new(node).unwrap());
         let system = &system;
         async move { system.persist::<Mounted>(&subject, &mount).await }
     };
@@ -271,7 +271,7 @@ async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
         let sentence = "plugin dev.berth has no room for one more volume on node n1";
         tells(&system, "data", "no-room", YOU, sentence).await;
         let take = json!({"alloc": "b", "volume": "data", "node": "n2"});
-        let subject = Namespaced::ClaimTake.subject(&Namespace::default());
+        let subject = verb::ClaimTake::subject(&Namespace::default());
         let refused = system.ask::<Value>(&subject, &take).await.unwrap_err();
         assert_eq!(refused.code, Code::PluginExhausted, "{refused}");
         assert!(refused.message.contains("alloc a on node n1"), "{refused}");

@@ -6,7 +6,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::AgentStatus;
 use berth_contract::message::claim::{Checkpoint, Checkpointed, Report, ReportedOutcome};
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::volume::State;
 use berth_domain::{AllocId, AttemptId, Namespace, NodeId, VolumeId, WorkerId};
 use berth_harness::root::or_skip;
@@ -108,7 +108,7 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
     system.plant(0, &json!([attach]));
     system.alloc("a", 0, "data", false).await;
     system.alloc("b", 1, "data", false).await;
-    let take = Namespaced::ClaimTake.subject(&Namespace::default());
+    let take = verb::ClaimTake::subject(&Namespace::default());
     let first = json!({"alloc": "a", "volume": "data", "node": "n1"});
     let second = json!({"alloc": "b", "volume": "data", "node": "n2"});
     let (unsure, ()) = tokio::join!(system.ask::<Value>(&take, &first), async {
@@ -128,7 +128,7 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
         if error.contains(waits) { Ok(()) } else { Err(format!("{claims:?}")) }
     })
     .await;
-    let subject = AgentVerb::Status.subject(&NodeId::new("n1").unwrap());
+    let subject = verb::AgentStatus::subject(&NodeId::new("n1").unwrap());
     let status: AgentStatus = system.persist(&subject, &json!({})).await.unwrap();
     let [at] = &status.work[..] else { panic!("{status:?}") };
     assert_eq!((at.step.as_str(), at.rpc.as_deref()), ("controller.publish", Some(PUBLISH)));
@@ -222,7 +222,7 @@ async fn safety_6_a_mount_flag_is_printed_nowhere() {
         "id": "data", "plugin": "dev.berth", "capability": [{"access": "single-node-writer"}],
         "mount": {"flags": ["password=hunter2"]},
     });
-    let register = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let register = verb::VolumeRegister::subject(&Namespace::default());
     let refused = system.persist::<Value>(&register, &document).await.unwrap_err();
     assert_eq!(refused.code, Code::PluginRefused, "{refused}");
     let told = serde_json::to_string(&refused).unwrap();
@@ -264,7 +264,7 @@ async fn safety_7_an_answer_of_another_attempt_changes_nothing() {
         early: false,
         report_only: false,
     };
-    let subject = Namespaced::ClaimCheckpoint.subject(&Namespace::default());
+    let subject = verb::ClaimCheckpoint::subject(&Namespace::default());
     let answer: Checkpointed = system.persist(&subject, &forged).await.unwrap();
     assert_eq!((answer.state, answer.call), (Some(State::Taken), None));
     assert_eq!(system.claims("data").await, before);

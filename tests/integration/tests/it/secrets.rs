@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::subject::{Namespaced, secret_open};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::otlp::Collector;
 use berth_harness::process::binary;
@@ -79,7 +79,7 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     // Without secrets, and with a wrong one, the plugin refuses; nothing is registered.
     let plain = json!({"id": "data", "plugin": "dev.berth",
         "capability": [{"access": "single-node-writer"}]});
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
     let refused = system.ask::<Value>(&subject, &plain).await.unwrap_err();
     assert!(refused.message.contains("UNAUTHENTICATED"), "{refused}");
     let wrong = register(&system, OTHER).await;
@@ -115,13 +115,13 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     system.persist::<Value>(&subject, &named).await.unwrap();
     let status = system.volume_status("data").await.unwrap();
     assert!(status.has_secrets && status.name == "Data", "{status:?}");
-    let stranger = secret_open(&NodeId::new("stranger").unwrap());
+    let stranger = verb::SecretOpen::subject(&NodeId::new("stranger").unwrap());
     let ask = json!({"namespace": "default", "volume": "data", "secrets": "guess", "to": "X"});
     let refused = system.ask::<Value>(&stranger, &ask).await.unwrap_err();
     assert_eq!(refused.code, Code::SecretsUnavailable, "{refused}");
 
     // A volume that is gone leaves none behind.
-    let gone = Namespaced::VolumeDeregister.subject(&Namespace::default());
+    let gone = verb::VolumeDeregister::subject(&Namespace::default());
     system.persist::<Value>(&gone, &json!({"id": "data"})).await.unwrap();
     let bucket = system.bus.bucket(&berth_contract::bucket::SECRETS, 1).await.unwrap();
     assert_eq!(bucket.list(">").await.unwrap().entries, []);
@@ -145,7 +145,7 @@ async fn secrets_may_change_under_a_claim() {
     system.provision("data");
     assert!(register(&system, SECRET).await.status.success());
     system.run("a", 0, "data").await;
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
     let both = json!({"id": "data", "plugin": "dev.berth",
         "capability": [{"access": "single-node-writer"}],
         "secrets": {"password": SECRET, "user": OTHER}});

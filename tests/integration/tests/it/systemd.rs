@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use berth_bus::{Bus, Call};
-use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::{self, Cluster, Server};
@@ -228,9 +228,9 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
     let bus = Bus::connect(berth_bus::Config::new([server.url()], "test")).await.unwrap();
     let node = NodeId::new("n1").unwrap();
     let questions = [
-        ("claim", Some(Namespaced::VolumeList.subject(&Namespace::default()))),
-        ("plugin-registry", Some(Global::NodeStatus.subject())),
-        ("node-agent", Some(AgentVerb::Status.subject(&node))),
+        ("claim", Some(verb::VolumeList::subject(&Namespace::default()))),
+        ("plugin-registry", Some(verb::NodeStatus::subject(&()))),
+        ("node-agent", Some(verb::AgentStatus::subject(&node))),
         ("volumewatcher", None),
         ("gc", None),
     ];

@@ -9,7 +9,7 @@ use berth_contract::code::Code;
 use berth_contract::key::VolumeEntry;
 use berth_contract::message::volume::Registered;
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_contract::{bucket, key};
 use berth_domain::volume::{Handle, State};
 use berth_domain::{AllocId, Namespace, PluginId, VolumeId, VolumeKey};
@@ -42,7 +42,7 @@ fn document(id: &str, external_id: &str) -> Value {
 
 /// Registers a volume under a name of its own, asked until it is registered or refused.
 async fn register(system: &System, id: &str, external_id: &str) -> Result<Registered, Problem> {
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
     system.persist(&subject, &document(id, external_id)).await
 }
 
@@ -98,7 +98,7 @@ async fn a_second_name_for_a_volume_of_the_plugin_is_refused() {
         assert!(refused.message.contains("volume data"), "{refused}");
         // In another namespace nobody need know who has it.
         let other = Namespace::new("other").unwrap();
-        let subject = Namespaced::VolumeRegister.subject(&other);
+        let subject = verb::VolumeRegister::subject(&other);
         let hidden = system.ask::<Registered>(&subject, &document("copy", "data")).await;
         let hidden = hidden.unwrap_err();
         assert_eq!(hidden.code, Code::HandleTaken, "{hidden}");

@@ -10,7 +10,7 @@ use berth_contract::key;
 use berth_contract::message::agent::{Unmount, Unmounted};
 use berth_contract::message::volume::Detached;
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
 use berth_harness::nats::raw;
 use berth_harness::process::binary;
@@ -45,7 +45,7 @@ async fn delete_claim(system: &System, alloc: &str) {
 
 /// Asks for the detach until the answer names a mount. It must never say that nothing is left.
 async fn detach(system: &System) -> Detached {
-    let subject = Namespaced::VolumeDetach.subject(&Namespace::default());
+    let subject = verb::VolumeDetach::subject(&Namespace::default());
     wait::until("the detach names the mount", PATIENCE, || async {
         let body = json!({"id": "data", "node": "n1"});
         let detached: Detached = system.persist(&subject, &body).await.unwrap();
@@ -58,7 +58,7 @@ async fn detach(system: &System) -> Detached {
 async fn unmount(system: &System) -> Result<Unmounted, Problem> {
     let volume = VolumeId::new("data").unwrap();
     let unmount = Unmount { namespace: Namespace::default(), volume, alloc: None };
-    system.persist(&AgentVerb::Unmount.subject(&n1()), &unmount).await
+    system.persist(&verb::AgentUnmount::subject(&n1()), &unmount).await
 }
 
 /// Waits until the node reports the mount, and answers the refusal of another node.
@@ -77,7 +77,7 @@ async fn is_reported(system: &System, path: &str) -> Problem {
     let sentence = "it is mounted where no claim covers it, so no other node is granted it";
     let told = tells(system, "data", "mount-unaccounted", YOU, sentence).await;
     assert!(told["next"][0].as_str().unwrap().starts_with("berth node unmount n1 data"), "{told}");
-    let swept: Value = system.persist(&Global::GcForce.subject(), &json!({})).await.unwrap();
+    let swept: Value = system.persist(&verb::GcForce::subject(&()), &json!({})).await.unwrap();
     assert!(swept["kept"].to_string().contains(path), "{swept}");
     system.alloc("b", 1, "data", false).await;
     system.try_mount("b", 1, "data").await.unwrap_err()
@@ -130,7 +130,7 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     assert_eq!(refused.code, Code::Held, "{refused}");
     // While nobody says what is claimed, the agent's own answer comes before its caller has gone.
     system.daemon(Part::Claim).pause();
-    let subject = AgentVerb::Unmount.subject(&n1());
+    let subject = verb::AgentUnmount::subject(&n1());
     let asked = json!({"namespace": "default", "volume": "data"});
     let silent: Result<Unmounted, Problem> = system.ask(&subject, &asked).await;
     let silent = silent.unwrap_err();

@@ -4,10 +4,10 @@ use std::fs;
 
 use berth_contract::bucket;
 use berth_contract::code::Code;
-use berth_contract::endpoint::{Endpoint, VerbKind};
+use berth_contract::decode::Unknown;
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::service::CONTROLLER;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Row, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::root::or_skip;
 use berth_integration::{Options, System};
@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 
 use crate::widened::widened;
 
-/// The request that the contract's reference shows for an endpoint.
-fn sample(endpoint: &Endpoint) -> Value {
+/// The request that the contract's reference shows for a verb.
+fn sample(row: &Row) -> Value {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/contract/tests/it");
-    if endpoint.step == "volume.register" {
+    if row.step == "volume.register" {
         let text = fs::read_to_string(format!("{dir}/volume.json")).unwrap();
         return serde_json::from_str(&text).unwrap();
     }
-    let anchor = endpoint.anchor().replace("-on-node", "");
+    let anchor = row.anchor().replace("-on-node", "");
     let of = |name: &str| {
         let file = format!("{dir}/snapshots/it__messages__request-{name}.snap");
         let text = fs::read_to_string(file).ok()?;
@@ -32,9 +32,9 @@ fn sample(endpoint: &Endpoint) -> Value {
 }
 
 /// Where the system answers it.
-fn subject(endpoint: &Endpoint) -> String {
+fn subject(row: &Row) -> String {
     let ids = [("<ns>", "default"), ("<node>", "n1"), ("<plugin>", "dev=2Eberth")];
-    ids.iter().fold(endpoint.subject.clone(), |subject, (name, id)| subject.replace(name, id))
+    ids.iter().fold(row.subject.to_owned(), |subject, (name, id)| subject.replace(name, id))
 }
 
 async fn newest(system: &System) -> Vec<u64> {
@@ -52,16 +52,16 @@ async fn only_requests_that_change_something_are_refused_for_an_unknown_field() 
         return;
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
-    let (changing, others): (Vec<Endpoint>, Vec<Endpoint>) =
-        Endpoint::all().into_iter().partition(|endpoint| endpoint.kind == VerbKind::Change);
+    let (changing, others): (Vec<Row>, Vec<Row>) =
+        verb::ALL.iter().partition(|row| row.unknown() == Unknown::Fault);
     assert!(changing.len() > 15 && others.len() > 10, "{} {}", changing.len(), others.len());
     let before = newest(&system).await;
     let mut levels = 0;
-    for endpoint in &changing {
-        for (path, wider) in widened(&sample(endpoint)) {
-            let answer = system.ask::<Value>(&subject(endpoint), &wider).await;
-            let problem = answer.expect_err(&format!("{} took {path}", endpoint.step));
-            let step = &endpoint.step;
+    for row in &changing {
+        for (path, wider) in widened(&sample(row)) {
+            let answer = system.ask::<Value>(&subject(row), &wider).await;
+            let problem = answer.expect_err(&format!("{} took {path}", row.step));
+            let step = row.step;
             assert_eq!(problem.code, Code::BadInput, "{step} with {path}: {problem}");
             let named = problem.faults.iter().any(|fault| fault.path == path);
             assert!(named, "{step} with {path}: {problem}");
@@ -70,13 +70,13 @@ async fn only_requests_that_change_something_are_refused_for_an_unknown_field() 
     }
     assert!(levels > changing.len(), "also fields of fields: {levels}");
     assert_eq!(newest(&system).await, before, "nothing was written");
-    for endpoint in &others {
-        for (path, wider) in widened(&sample(endpoint)) {
-            if let Err(problem) = system.ask::<Value>(&subject(endpoint), &wider).await {
-                let step = &endpoint.step;
+    for row in &others {
+        for (path, wider) in widened(&sample(row)) {
+            if let Err(problem) = system.ask::<Value>(&subject(row), &wider).await {
+                let step = row.step;
                 let named = problem.faults.iter().any(|fault| fault.path == path);
                 assert!(!named, "{step} with {path}: {problem}");
-                let served = endpoint.service == CONTROLLER || problem.code != Code::NoResponder;
+                let served = row.service == CONTROLLER || problem.code != Code::NoResponder;
                 assert!(served, "{step}: {problem}");
             }
         }
@@ -87,14 +87,14 @@ async fn only_requests_that_change_something_are_refused_for_an_unknown_field() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_misspelt_read_only_registers_no_writer() {
     let system = System::start(Options { nodes: 0, ..Options::default() }).await;
-    let register = Namespaced::AllocRegister.subject(&Namespace::default());
+    let register = verb::AllocRegister::subject(&Namespace::default());
     let volumes = json!([{"source": "data", "readonly": true}, {"source": "d", "mod": 1}]);
     let asked = json!({"id": "a", "node": "n1", "volumes": volumes, "notes": "x"});
     let problem = system.ask::<AllocStatus>(&register, &asked).await.unwrap_err();
     let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["volumes[0].readonly", "volumes[1].mod", "notes"], "{problem}");
     assert!(problem.faults[0].problem.contains("read_only"), "{problem}");
-    let status = Namespaced::AllocStatus.subject(&Namespace::default());
+    let status = verb::AllocStatus::subject(&Namespace::default());
     let problem = system.ask::<AllocStatus>(&status, &json!({"id": "a"})).await.unwrap_err();
     assert_eq!(problem.code, Code::NoSuchAlloc);
 }

@@ -8,7 +8,7 @@ use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::record::SCHEMA;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb};
 use berth_domain::plugin::Half;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use berth_harness::process::binary;
@@ -76,36 +76,40 @@ impl Place {
     }
 }
 
+/// A verb that is asked, where, and its request.
+type Question = (&'static str, String, Value);
+
+fn claim<V: Verb<To = Namespace>>(body: Value) -> Question {
+    (V::STEP, V::subject(&Namespace::default()), body)
+}
+
+fn global<V: Verb<To = ()>>(body: Value) -> Question {
+    (V::STEP, V::subject(&()), body)
+}
+
 /// The verbs that are asked, each with its request.
-fn questions() -> Vec<(String, String, Value)> {
-    let namespace = Namespace::default();
-    let claim = |verb: Namespaced, body| (verb.step(), verb.subject(&namespace), body);
-    let global = |verb: Global, body| (verb.step(), verb.subject(), body);
+fn questions() -> Vec<Question> {
     vec![
-        claim(Namespaced::VolumeStatus, json!({"id": "data"})),
-        claim(Namespaced::VolumeList, json!({})),
-        claim(Namespaced::VolumePlacement, json!({"volumes": [{"source": "data"}]})),
-        claim(Namespaced::ClaimStatus, json!({})),
-        claim(Namespaced::AllocStatus, json!({"id": "a"})),
-        claim(Namespaced::AllocList, json!({})),
-        global(Global::NodeStatus, json!({"id": "n1"})),
-        global(Global::PluginStatus, json!({"id": "dev.berth"})),
-        claim(Namespaced::VolumeDetach, json!({"id": "data", "node": "n1"})),
-        claim(Namespaced::VolumeDeregister, json!({"id": "data", "force": true})),
-        claim(
-            Namespaced::VolumeRegister,
-            json!({"id": "data", "plugin": "dev.berth", "name": "x",
-                "capability": [{"access": "single-node-writer"}]}),
-        ),
-        claim(Namespaced::ClaimTake, json!({"alloc": "a", "volume": "data", "node": "n1"})),
-        claim(Namespaced::ClaimRelease, json!({"alloc": "a", "volume": "data"})),
-        claim(
-            Namespaced::ClaimCheckpoint,
+        claim::<verb::VolumeStatus>(json!({"id": "data"})),
+        claim::<verb::VolumeList>(json!({})),
+        claim::<verb::VolumePlacement>(json!({"volumes": [{"source": "data"}]})),
+        claim::<verb::ClaimStatus>(json!({})),
+        claim::<verb::AllocStatus>(json!({"id": "a"})),
+        claim::<verb::AllocList>(json!({})),
+        global::<verb::NodeStatus>(json!({"id": "n1"})),
+        global::<verb::PluginStatus>(json!({"id": "dev.berth"})),
+        claim::<verb::VolumeDetach>(json!({"id": "data", "node": "n1"})),
+        claim::<verb::VolumeDeregister>(json!({"id": "data", "force": true})),
+        claim::<verb::VolumeRegister>(json!({"id": "data", "plugin": "dev.berth", "name": "x",
+                "capability": [{"access": "single-node-writer"}]})),
+        claim::<verb::ClaimTake>(json!({"alloc": "a", "volume": "data", "node": "n1"})),
+        claim::<verb::ClaimRelease>(json!({"alloc": "a", "volume": "data"})),
+        claim::<verb::ClaimCheckpoint>(
             json!({"alloc": "a", "volume": "data", "worker": "w", "report_only": true}),
         ),
-        claim(Namespaced::AllocStop, json!({"id": "a"})),
-        claim(Namespaced::AllocForget, json!({"id": "a", "before": "2100-01-01T00:00:00Z"})),
-        global(Global::GcForce, json!({})),
+        claim::<verb::AllocStop>(json!({"id": "a"})),
+        claim::<verb::AllocForget>(json!({"id": "a", "before": "2100-01-01T00:00:00Z"})),
+        global::<verb::GcForce>(json!({})),
     ]
 }
 
@@ -189,7 +193,7 @@ async fn every_answer_that_needs_a_record_names_it_when_it_cannot_be_read() {
                     .await;
                 }
                 for (step, subject, body) in questions() {
-                    if !needing(kind).contains(&step.as_str()) {
+                    if !needing(kind).contains(&step) {
                         continue;
                     }
                     let what = format!("{step} with a {kind} that is {how}, {began}");
@@ -236,7 +240,7 @@ async fn the_status_of_a_node_names_plugin_instances_that_cannot_be_read() {
     let place = Place::of(&system, &bucket::PLUGINS, key, None).await;
     system.daemon(Part::Agent(0)).pause();
     place.put(b"{\"healthy\":tr").await;
-    let status = system.ask::<Value>(&Global::NodeStatus.subject(), &json!({"id": "n1"})).await;
+    let status = system.ask::<Value>(&verb::NodeStatus::subject(&()), &json!({"id": "n1"})).await;
     let status = status.unwrap().to_string();
     assert!(status.contains(&place.key), "{status}");
     system.daemon(Part::Agent(0)).resume();

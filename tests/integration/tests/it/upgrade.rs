@@ -11,7 +11,7 @@ use berth_contract::message::claim::{Checkpoint, Checkpointed, Release, Released
 use berth_contract::message::collect::{Force, Sweep};
 use berth_contract::problem::Problem;
 use berth_contract::record::SCHEMA;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_contract::{bucket, key};
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey, WorkerId};
@@ -104,22 +104,21 @@ async fn is_left_alone(system: &System) {
         early: false,
     };
     let released =
-        system.persist::<Released>(&Namespaced::ClaimRelease.subject(&namespace), &release).await;
+        system.persist::<Released>(&verb::ClaimRelease::subject(&namespace), &release).await;
     says("release", released.unwrap_err());
-    let next = system
-        .persist::<Checkpointed>(&Namespaced::ClaimCheckpoint.subject(&namespace), &begin)
-        .await;
+    let next =
+        system.persist::<Checkpointed>(&verb::ClaimCheckpoint::subject(&namespace), &begin).await;
     says("checkpoint", next.unwrap_err());
     says("take", system.mount("b", 1, "newer").await.unwrap_err());
     says("deregister by force", system.deregister("newer", true).await.unwrap_err());
     let update = json!({"id": "newer", "plugin": "dev.berth", "name": "another name",
         "capability": [{"access": "single-node-writer"}]});
     let updated =
-        system.persist::<Value>(&Namespaced::VolumeRegister.subject(&namespace), &update).await;
+        system.persist::<Value>(&verb::VolumeRegister::subject(&namespace), &update).await;
     says("update", updated.unwrap_err());
     let status = system.volume_status("newer").await.unwrap();
     assert!(status.hint.unwrap().contains("upgrade berth-claim"));
-    let sweep = system.persist::<Sweep>(&Global::GcForce.subject(), &Force::default()).await;
+    let sweep = system.persist::<Sweep>(&verb::GcForce::subject(&()), &Force::default()).await;
     let kept = sweep.unwrap().kept;
     assert!(kept.iter().any(|line| line.contains("newer") && line.contains(&schema)), "{kept:?}");
 }

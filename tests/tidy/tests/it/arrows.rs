@@ -13,6 +13,7 @@ const ALL_SHARED: &[&str] = &[
     "berth-contract",
     "berth-telemetry",
     "berth-bus",
+    "berth-client",
     "berth-csi",
     "berth-service",
 ];
@@ -26,6 +27,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-contract", &["berth-domain"]),
     ("berth-telemetry", &["berth-domain", "berth-contract"]),
     ("berth-bus", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
+    // What any client of the bus may use: it knows nothing of how a service of ours is run.
+    ("berth-client", &["berth-domain", "berth-contract", "berth-bus"]),
     ("berth-csi", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
     ("berth-service", &["berth-domain", "berth-contract", "berth-telemetry", "berth-bus"]),
     ("berth-claim", ALL_SHARED),

@@ -3,8 +3,8 @@
 use std::fs;
 
 use berth_contract::code::Code;
-use berth_contract::endpoint::Endpoint;
 use berth_contract::event::EventName;
+use berth_contract::verb::{self, Row};
 use berth_contract::{bucket, service, stream};
 
 /// The nouns of steps and events; `node` is also that of leases, and of a page.
@@ -15,7 +15,7 @@ const NOUNS: [&str; 8] =
 pub fn fault(word: &str) -> Option<String> {
     let unless = |known: bool, what: &str| (!known).then(|| format!("there is no such {what}"));
     if let Some(name) = word.strip_prefix("endpoint ") {
-        return unless(Endpoint::all().iter().any(|one| one.name == name), "endpoint");
+        return unless(verb::ALL.iter().any(|one| one.endpoint == name), "endpoint");
     }
     if word.starts_with("berth.v1.") {
         return unless(endpoint_at(word).is_some() || is_event_subject(word), "subject");
@@ -37,7 +37,7 @@ pub fn fault(word: &str) -> Option<String> {
     }
     let (noun, _) = word.split_once('.')?;
     if NOUNS.contains(&noun) {
-        let is_step = Endpoint::all().iter().any(|one| one.step == word);
+        let is_step = verb::ALL.iter().any(|one| one.step == word);
         let is_event = EventName::ALL.iter().any(|event| event.as_str() == word);
         return unless(is_step || is_event, "step or event");
     }
@@ -45,13 +45,13 @@ pub fn fault(word: &str) -> Option<String> {
 }
 
 /// The endpoint that answers at a subject.
-pub fn endpoint_at(subject: &str) -> Option<Endpoint> {
-    let alike = |one: &Endpoint| {
+pub fn endpoint_at(subject: &str) -> Option<&'static Row> {
+    let alike = |one: &&Row| {
         let (form, subject) = (one.subject.split('.'), subject.split('.'));
         form.clone().count() == subject.clone().count()
             && form.zip(subject).all(|(part, given)| part == given || part.starts_with('<'))
     };
-    Endpoint::all().into_iter().find(alike)
+    verb::ALL.iter().find(alike)
 }
 
 /// `berth.v1.event.<ns>.<kind>.<id>`, of a kind that something is told of.

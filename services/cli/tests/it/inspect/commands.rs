@@ -5,7 +5,7 @@ use std::fs;
 
 use berth_cli::args::Cli;
 use berth_contract::bucket::{self, BucketSpec};
-use berth_contract::endpoint::Endpoint;
+use berth_contract::verb::{self, Row};
 use berth_contract::{key, service};
 use clap::Parser as _;
 use clap::error::ErrorKind;
@@ -48,8 +48,8 @@ fn nats(words: &[&str], comment: &str) -> Option<String> {
             (!known).then(|| format!("there is no service {name}"))
         }
         ["micro", "req", service, name, body] => {
-            let of = |one: &Endpoint| one.service.name == service && one.name == name;
-            asked(Endpoint::all().into_iter().find(of), body)
+            let of = |one: &&Row| one.service.name == service && one.endpoint == name;
+            asked(verb::ALL.iter().find(of), body)
         }
         ["req", subject, body] => asked(check::endpoint_at(subject), body),
         ["sub", subject] => check::fault(subject),
@@ -92,19 +92,19 @@ fn is_key(bucket: &BucketSpec, key: &str) -> bool {
 }
 
 /// What is wrong with a request of an endpoint.
-fn asked(endpoint: Option<Endpoint>, body: &str) -> Option<String> {
+fn asked(endpoint: Option<&Row>, body: &str) -> Option<String> {
     let Some(endpoint) = endpoint else { return Some("there is no such endpoint".to_owned()) };
     let Ok(Value::Object(body)) = serde_json::from_str(body) else {
         return Some("the body is no JSON object".to_owned());
     };
-    let known = fields(&endpoint);
+    let known = fields(endpoint);
     let unknown = body.keys().find(|field| !known.contains(field))?;
-    Some(format!("{} takes no {unknown}, but {known:?}", endpoint.name))
+    Some(format!("{} takes no {unknown}, but {known:?}", endpoint.endpoint))
 }
 
 /// The fields of an endpoint's request, as the contract's page lists them: it is made from the
 /// code.
-fn fields(endpoint: &Endpoint) -> Vec<String> {
+fn fields(endpoint: &Row) -> Vec<String> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/contract.md");
     let page = fs::read_to_string(file).unwrap();
     let heading = format!("\n#### Request of {}: ", endpoint.anchor());

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use berth_contract::endpoint::{Endpoint, VerbKind};
+use berth_contract::code::Code;
 use berth_contract::message::volume::DOCUMENT_FIELDS;
 use berth_contract::service;
+use berth_contract::verb::{self, Effect, Row, Sender};
 
 use super::page::{Page, golden_file, row};
 
@@ -29,8 +30,8 @@ pub fn write(page: &mut Page) {
             some => format!("`{some}`"),
         };
         page.say(format!("{}. Writes: {writes}.", service.description));
-        let endpoints = Endpoint::all().into_iter().filter(|one| one.service == service);
-        let endpoints: Vec<Endpoint> = endpoints.collect();
+        let endpoints = verb::ALL.iter().filter(|one| one.service == service);
+        let endpoints: Vec<&Row> = endpoints.collect();
         if endpoints.is_empty() {
             page.say("It answers no requests but those of `nats micro`.");
             continue;
@@ -38,28 +39,41 @@ pub fn write(page: &mut Page) {
         let rows: Vec<[String; 3]> = endpoints
             .iter()
             .map(|one| {
-                let name = format!("[{}](#{})", one.name, one.anchor());
+                let name = format!("[{}](#{})", one.endpoint, one.anchor());
                 [name, format!("`{}`", one.subject), one.description.to_owned()]
             })
             .collect();
         page.table(["endpoint", "subject", "what it does"], &rows);
-        for endpoint in &endpoints {
+        for endpoint in endpoints {
             explain(page, endpoint, &mut explained);
         }
     }
 }
 
 /// One endpoint; a message that was explained before is referred to.
-fn explain(page: &mut Page, one: &Endpoint, explained: &mut BTreeMap<&'static str, String>) {
+fn explain(page: &mut Page, one: &Row, explained: &mut BTreeMap<&'static str, String>) {
     page.say(format!("### {}", one.anchor()));
     page.say(format!("{}.", one.description));
-    let kind = match one.kind {
-        VerbKind::Read => "It only reads: an unknown field is ignored",
-        VerbKind::Change => "It changes something: an unknown field is refused",
-        VerbKind::Peer => "Between Berth's own processes: an unknown field is ignored",
+    let effect = match one.effect {
+        Effect::Read => "It only reads",
+        Effect::Change => "It changes something",
+        Effect::BriefChange => "It changes records and calls no plugin",
+        Effect::Report => "It says how its sender is, and is taken after its deadline, too",
     };
-    let (subject, step) = (&one.subject, &one.step);
-    page.say(format!("Subject `{subject}`; step `{step}` in errors and traces. {kind}."));
+    let (sender, unknown) = match one.sender {
+        Sender::Client if one.only_reads() => ("any client".to_owned(), "ignored"),
+        Sender::Client => ("any client".to_owned(), "refused"),
+        Sender::Service(service) => (format!("{} alone", service.name), "ignored"),
+    };
+    let (subject, step) = (one.subject, one.step);
+    page.say(format!(
+        "Subject `{subject}`; step `{step}` in errors and traces. {effect}; an unknown field is \
+         {unknown}. Sent by {sender}."
+    ));
+    let errors: Vec<&str> = one.errors.iter().copied().map(Code::as_str).collect();
+    if !errors.is_empty() {
+        page.say(format!("Errors of its own: {}.", errors.join(", ")));
+    }
     for (title, message, direction) in
         [("Request", one.request, "request"), ("Reply", one.reply, "reply")]
     {
@@ -84,7 +98,7 @@ fn explain(page: &mut Page, one: &Endpoint, explained: &mut BTreeMap<&'static st
 }
 
 /// The golden file that shows a message: of its endpoint, or of its type if several share it.
-fn golden(message: &str, direction: &str, one: &Endpoint) -> String {
+fn golden(message: &str, direction: &str, one: &Row) -> String {
     let own = format!("{direction}-{}", one.anchor());
     if golden_file(&own).is_some() {
         return own;

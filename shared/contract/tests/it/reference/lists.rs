@@ -1,6 +1,6 @@
 //! What every list can be asked for, in one table.
 
-use berth_contract::endpoint::Endpoint;
+use berth_contract::verb;
 use berth_domain::limits;
 
 use super::endpoints::DOCUMENT;
@@ -21,7 +21,7 @@ pub fn write(page: &mut Page) {
         limits::PAGE_MAX
     ));
     let mut rows = Vec::new();
-    for one in Endpoint::all() {
+    for one in verb::ALL {
         if one.request == DOCUMENT {
             continue;
         }
@@ -30,9 +30,9 @@ pub fn write(page: &mut Page) {
             continue;
         }
         let is_namespaced = one.subject.ends_with("<ns>");
-        let namespace = if is_namespaced { "yes" } else { why_not(&one.step, "namespace") };
+        let namespace = if is_namespaced { "yes" } else { why_not(one.step, "namespace") };
         let filter = |name: &str| {
-            if fields.contains(&name) { "yes" } else { why_not(&one.step, name) }.to_owned()
+            if fields.contains(&name) { "yes" } else { why_not(one.step, name) }.to_owned()
         };
         let is_other = |name: &&&str| !FILTERS.contains(name) && !ASKED_OF_ALL.contains(name);
         let others: Vec<String> =

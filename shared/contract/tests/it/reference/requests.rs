@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use berth_contract::endpoint::Endpoint;
 use berth_contract::header::CONTRACT_VERSION;
 use berth_contract::message::volume::DOCUMENT_FIELDS;
+use berth_contract::verb;
 
 use super::endpoints::DOCUMENT;
 use super::source::{Form, Kind, Source};
@@ -23,16 +23,16 @@ fn file(version: u32) -> PathBuf {
 /// What one type of request may say: one line for each field, by its path from the request.
 fn lines(source: &Source) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
-    for endpoint in Endpoint::all() {
-        let at = format!("{} {}", endpoint.step, endpoint.request);
+    for row in verb::ALL {
+        let at = format!("{} {}", row.step, row.request);
         lines.insert(at.clone());
-        if endpoint.request == DOCUMENT {
+        if row.request == DOCUMENT {
             for name in DOCUMENT_FIELDS {
                 lines.insert(format!("{at} .{name}"));
             }
             add(source, &Kind::Named("VolumeSpec".to_owned()), &at, &mut lines);
         } else {
-            add(source, &Kind::Named(endpoint.request.to_owned()), &at, &mut lines);
+            add(source, &Kind::Named(row.request.to_owned()), &at, &mut lines);
         }
     }
     lines

@@ -2,6 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
+use berth_contract::verb::COMMON_ERRORS;
 use berth_contract::{header, token};
 use berth_domain::limits;
 use serde::Serialize;
@@ -109,6 +110,11 @@ pub fn write(page: &mut Page) {
          reply says nothing: what was asked may or may not have been done. No responders, which \
          NATS says at once, means that nothing was done.",
     );
+    let common: Vec<&str> = COMMON_ERRORS.iter().copied().map(Code::as_str).collect();
+    page.say(format!(
+        "Any request may be answered with one of {}. Each endpoint below names those of its own.",
+        common.join(", ")
+    ));
     page.say("#### Message: `Problem`");
     page.fields("Problem");
     page.say("For example, in `error`");

@@ -12,7 +12,7 @@ mod strangers;
 use std::time::Duration;
 
 use berth_contract::problem::Problem;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_domain::plugin::Half;
 use berth_harness::process::binary;
@@ -41,13 +41,13 @@ fn document(id: &str, fields: Value) -> Value {
 
 /// Registers a volume, asked until the answer is no "later".
 async fn register(system: &System, id: &str, fields: Value) -> Result<Value, Problem> {
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
     system.persist(&subject, &document(id, fields)).await
 }
 
 /// Registers a volume, asked once.
 async fn try_register(system: &System, id: &str, fields: Value) -> Result<Value, Problem> {
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
     system.ask(&subject, &document(id, fields)).await
 }
 
@@ -101,7 +101,7 @@ fn begun_at(system: &System, node: usize, rpc: &str) -> usize {
 async fn seen(system: &System, node: &str, half: Half, is_so: impl Fn(&Value) -> bool) -> Value {
     wait::until("the instance is seen so", SOON, || async {
         let plugins: Result<Value, Problem> =
-            system.ask(&Global::PluginStatus.subject(), &json!({"id": PLUGIN})).await;
+            system.ask(&verb::PluginStatus::subject(&()), &json!({"id": PLUGIN})).await;
         let plugins = plugins.map_err(|problem| problem.to_string())?;
         let instances = plugins["plugins"][0]["instances"].as_array().cloned().unwrap_or_default();
         let wanted = |one: &&Value| one["node"] == node && one["half"] == half.as_str();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_contract::{bucket, key};
 use berth_domain::{Namespace, VolumeId, VolumeKey};
 use berth_harness::proxy::Side::{self, After, Before};
@@ -138,7 +138,7 @@ impl Flow {
             }
             Self::Detach => {
                 system.stop(volume).await;
-                let subject = Namespaced::VolumeDetach.subject(&Namespace::default());
+                let subject = verb::VolumeDetach::subject(&Namespace::default());
                 let detach = json!({"id": volume, "node": "n1"});
                 system.persist::<Value>(&subject, &detach).await.unwrap();
                 system.freed(volume).await;
@@ -228,7 +228,7 @@ async fn stored(system: &System, volume: &str) -> Vec<String> {
 }
 
 async fn register(system: &System, volume: &str) {
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
     for name in ["first", "second"] {
         let document = json!({
             "id": volume, "name": name, "plugin": PLUGIN,

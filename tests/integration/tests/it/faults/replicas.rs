@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::header;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::nats::raw;
 use berth_harness::proxy::{Point, Proxy, Side};
@@ -28,7 +28,7 @@ async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
     }
     let system = System::start(Options { replicas: 2, ..options() }).await;
     system.provision("data");
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
     let named = |name| {
         let capability = json!([{"access": "single-node-writer"}]);
         json!({"id": "data", "name": name, "plugin": PLUGIN, "capability": capability})
@@ -82,7 +82,7 @@ async fn a_service_that_is_behind_does_not_grant_again_what_was_released() {
     behind.iter().for_each(Proxy::cut);
     // The claim of an alloc that lives is given up.
     let release = json!({"alloc": "a", "volume": "data"});
-    let subject = Namespaced::ClaimRelease.subject(&Namespace::default());
+    let subject = verb::ClaimRelease::subject(&Namespace::default());
     system.persist::<Value>(&subject, &release).await.unwrap();
     system.settle("data").await;
     system.kill9(Part::Claim);
@@ -129,7 +129,7 @@ async fn an_alloc_that_has_ended_is_granted_nothing_by_a_service_that_is_behind(
     let cables = [Part::Claim, Part::SecondClaim].map(|part| system.cables(part));
     let withhold = |what| cables.iter().copied().flatten().for_each(|it| it.withhold(what));
     withhold(Some("KV_berth-allocs"));
-    let take = Namespaced::ClaimTake.subject(&Namespace::default());
+    let take = verb::ClaimTake::subject(&Namespace::default());
     for alloc in 0..ALLOCS {
         // One of the two stops it, and one of the two is asked: often not the same.
         let alloc = format!("a{alloc}");
@@ -148,8 +148,8 @@ async fn an_alloc_that_has_ended_is_granted_nothing_by_a_service_that_is_behind(
 async fn what_is_absent_is_confirmed_at_a_quorum() {
     let system = System::start(Options { servers: 3, nodes: 1, ..options() }).await;
     system.volume("data", &["single-node-writer"]).await;
-    let ask = |verb: Namespaced, body: Value| {
-        let subject = verb.subject(&Namespace::default());
+    let namespace = Namespace::default();
+    let ask = |subject: String, body: Value| {
         let system = &system;
         async move { system.persist::<Value>(&subject, &body).await }
     };
@@ -159,22 +159,25 @@ async fn what_is_absent_is_confirmed_at_a_quorum() {
         let found = raw::ask(&system.servers()[0], &get, &[], body.as_bytes()).await;
         assert_eq!(found["message"]["subject"], subject, "{found}");
     };
-    let released = ask(Namespaced::ClaimRelease, json!({"alloc": "a", "volume": "data"})).await;
+    let released =
+        ask(verb::ClaimRelease::subject(&namespace), json!({"alloc": "a", "volume": "data"})).await;
     assert!(released.as_ref().is_ok_and(|said| said["state"].is_null()), "{released:?}");
     newest("KV_berth-volumes", "$KV.berth-volumes.default.data.barrier").await;
-    let gone = ask(Namespaced::VolumeDeregister, json!({"id": "none"})).await.unwrap_err();
+    let gone =
+        ask(verb::VolumeDeregister::subject(&namespace), json!({"id": "none"})).await.unwrap_err();
     assert_eq!(gone.code, Code::NoSuchVolume, "{gone}");
     newest("KV_berth-volumes", "$KV.berth-volumes.default.none.barrier").await;
-    let stopped = ask(Namespaced::AllocStop, json!({"id": "a"})).await.unwrap_err();
+    let stopped = ask(verb::AllocStop::subject(&namespace), json!({"id": "a"})).await.unwrap_err();
     assert_eq!(stopped.code, Code::NoSuchAlloc, "{stopped}");
     newest("KV_berth-allocs", "$KV.berth-allocs.default.a").await;
     let take = json!({"alloc": "b", "volume": "data", "node": "n1"});
-    let taken = ask(Namespaced::ClaimTake, take).await.unwrap_err();
+    let taken = ask(verb::ClaimTake::subject(&namespace), take).await.unwrap_err();
     assert_eq!(taken.code, Code::NoSuchAlloc, "{taken}");
     newest("KV_berth-allocs", "$KV.berth-allocs.default.b").await;
     // It is in nobody's way afterwards.
     system.run("a", 0, "data").await;
-    let detached = ask(Namespaced::VolumeDetach, json!({"id": "data", "node": "n2"})).await;
+    let detached =
+        ask(verb::VolumeDetach::subject(&namespace), json!({"id": "data", "node": "n2"})).await;
     assert!(detached.as_ref().is_ok_and(|said| said["gone"] == true), "{detached:?}");
     newest("KV_berth-volumes", "$KV.berth-volumes.default.data.barrier").await;
     system.stop("a").await;

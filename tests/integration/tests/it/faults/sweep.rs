@@ -6,7 +6,7 @@ use berth_contract::bucket;
 use berth_contract::code::Code;
 use berth_contract::message::collect::{Force, Kind};
 use berth_contract::message::registry::NodeStatus;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_domain::plugin::NodeState;
 use berth_domain::volume::State;
@@ -35,7 +35,7 @@ pub async fn alloc(system: &System, alloc: &str) {
 
 /// Whether the record of an alloc is gone.
 pub async fn forgotten(system: &System, alloc: &str) -> Result<(), String> {
-    let subject = Namespaced::AllocStatus.subject(&Namespace::default());
+    let subject = verb::AllocStatus::subject(&Namespace::default());
     match system.persist::<Value>(&subject, &json!({"id": alloc})).await {
         Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
         instead => Err(format!("{instead:?}")),
@@ -83,7 +83,7 @@ async fn until<S: Display, L: Future<Output = Result<(), S>>>(
     look: impl Fn() -> L,
 ) {
     wait::until("it is collected", PATIENCE, || async {
-        let swept = system.ask::<Value>(&Global::GcForce.subject(), what).await;
+        let swept = system.ask::<Value>(&verb::GcForce::subject(&()), what).await;
         look().await.map_err(|left| format!("{left}; {swept:?}"))
     })
     .await;

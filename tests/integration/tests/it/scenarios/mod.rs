@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use berth_contract::message::alloc::{AllocStatus, Stop};
 use berth_contract::problem::Problem;
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::AllocState;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Namespace};
@@ -74,7 +74,7 @@ fn plant(system: &System, faults: &Value) {
 /// Says how an alloc has ended.
 async fn ended(system: &System, alloc: &str, state: AllocState) -> AllocStatus {
     let stop = Stop { id: AllocId::new(alloc).unwrap(), state, note: None };
-    let subject = Namespaced::AllocStop.subject(&Namespace::default());
+    let subject = verb::AllocStop::subject(&Namespace::default());
     system.persist(&subject, &stop).await.unwrap()
 }
 
@@ -100,13 +100,13 @@ async fn register(
     for (name, value) in fields.as_object().unwrap() {
         document[name] = value.clone();
     }
-    system.persist(&Namespaced::VolumeRegister.subject(&Namespace::default()), &document).await
+    system.persist(&verb::VolumeRegister::subject(&Namespace::default()), &document).await
 }
 
 /// Detaches a volume by hand, asked once.
 async fn detach(system: &System, volume: &str, node: &str) -> Result<Value, Problem> {
     let body = json!({"id": volume, "node": node});
-    system.ask(&Namespaced::VolumeDetach.subject(&Namespace::default()), &body).await
+    system.ask(&verb::VolumeDetach::subject(&Namespace::default()), &body).await
 }
 
 /// Runs `berth` to its end.

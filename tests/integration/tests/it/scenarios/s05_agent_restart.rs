@@ -1,7 +1,7 @@
 //! Two share what is staged, and their agent is killed: it is unstaged after the last of them.
 
 use berth_contract::message::alloc::{AllocStatus, Register};
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
 use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
@@ -23,7 +23,7 @@ async fn alloc(system: &System, id: &str) {
         task_driver_mounts: TaskDriverMounts::All,
         allow_missing: false,
     };
-    let subject = Namespaced::AllocRegister.subject(&Namespace::default());
+    let subject = verb::AllocRegister::subject(&Namespace::default());
     let _: AllocStatus = system.persist(&subject, &register).await.unwrap();
 }
 

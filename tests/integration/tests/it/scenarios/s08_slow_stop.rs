@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use berth_contract::code::Code;
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb as _};
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -55,7 +55,7 @@ async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
     let refused = system.deregister("data", true).await.unwrap_err();
     assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
     for _ in 0..3 {
-        let _: Value = system.persist(&Global::GcForce.subject(), &json!({})).await.unwrap();
+        let _: Value = system.persist(&verb::GcForce::subject(&()), &json!({})).await.unwrap();
     }
     let by_hand = berth(&system, &["volume", "detach", "data", "n1", "--timeout", "1s"]).await;
     assert_eq!(by_hand.status.code(), Some(5), "{by_hand:?}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use berth_bus::{Change, Guard, Write};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_contract::{bucket, key};
 use berth_domain::{AllocId, Namespace};
 use berth_harness::root::or_skip;
@@ -283,11 +283,11 @@ async fn s11_a_word_counts_for_nothing_while_the_plugin_may_be_at_a_call() {
     system.plant(0, &json!([attach]));
     system.alloc("a", 0, "data", false).await;
     let take = json!({"alloc": "a", "volume": "data", "node": "n1"});
-    let subject = Namespaced::ClaimTake.subject(&Namespace::default());
+    let subject = verb::ClaimTake::subject(&Namespace::default());
     let unsure = system.ask::<Value>(&subject, &take).await.unwrap_err();
     assert!(unsure.retryable, "{unsure}");
     system.stop("a").await;
-    let detach = Namespaced::VolumeDetach.subject(&Namespace::default());
+    let detach = verb::VolumeDetach::subject(&Namespace::default());
     let says = json!({"id": "data", "node": "n1", "confirmed_by": "ann"});
     wait::until("the attach stands in the way of the detach", SOON, || async {
         let told = system.ask::<Value>(&detach, &says).await.map_err(|p| p.to_string())?;
@@ -324,7 +324,7 @@ async fn s11_a_detach_from_a_node_that_is_gone_stands_and_says_what_it_waits_for
     })
     .await;
     let left: Result<Value, Problem> =
-        system.persist(&Global::NodeLeave.subject(), &json!({"node": "n1"})).await;
+        system.persist(&verb::NodeLeave::subject(&()), &json!({"node": "n1"})).await;
     left.unwrap();
     wait::until("nobody knows the node", SOON, || async {
         let told = detach(&system, "data", "n1").await.map_err(|problem| problem.to_string())?;

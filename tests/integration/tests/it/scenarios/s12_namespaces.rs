@@ -5,7 +5,7 @@ use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{AllocStatus, Register};
 use berth_contract::message::claim::Claims;
 use berth_contract::problem::Problem;
-use berth_contract::subject::{AgentVerb, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
@@ -46,7 +46,7 @@ impl Asking<'_> {
             "id": self.volume(), "plugin": "dev.berth", "external_id": external_id,
             "capability": [{"access": "single-node-multi-writer"}],
         });
-        let subject = Namespaced::VolumeRegister.subject(&self.namespace());
+        let subject = verb::VolumeRegister::subject(&self.namespace());
         let _: Value = system.persist(&subject, &document).await.unwrap();
     }
 
@@ -60,7 +60,7 @@ impl Asking<'_> {
             task_driver_mounts: TaskDriverMounts::All,
             allow_missing: false,
         };
-        let subject = Namespaced::AllocRegister.subject(&self.namespace());
+        let subject = verb::AllocRegister::subject(&self.namespace());
         let _: AllocStatus = system.persist(&subject, &placed).await.unwrap();
     }
 
@@ -77,26 +77,26 @@ impl Asking<'_> {
     }
 
     async fn mount(self, system: &System) -> Mounted {
-        let subject = AgentVerb::Mount.subject(&NodeId::new(self.node).unwrap());
+        let subject = verb::AgentMount::subject(&NodeId::new(self.node).unwrap());
         system.persist(&subject, &self.body()).await.unwrap()
     }
 
     /// What the claim service says to it, asked once.
     async fn refused(self, system: &System) -> Problem {
-        let subject = Namespaced::ClaimTake.subject(&self.namespace());
+        let subject = verb::ClaimTake::subject(&self.namespace());
         let take = json!({"alloc": self.alloc, "volume": self.volume(), "node": self.node});
         system.ask::<Value>(&subject, &take).await.unwrap_err()
     }
 
     async fn claims(self, system: &System) -> usize {
-        let subject = Namespaced::ClaimStatus.subject(&self.namespace());
+        let subject = verb::ClaimStatus::subject(&self.namespace());
         let body = json!({"volume": self.volume()});
         system.persist::<Claims>(&subject, &body).await.unwrap().claims.len()
     }
 
     /// Ends it, and waits until its volume is free.
     async fn stop(self, system: &System) {
-        let subject = Namespaced::AllocStop.subject(&self.namespace());
+        let subject = verb::AllocStop::subject(&self.namespace());
         let body = json!({"id": self.alloc, "state": "complete"});
         let _: Value = system.persist(&subject, &body).await.unwrap();
         wait::until("its volume is free", SOON, || async {
@@ -172,7 +172,7 @@ async fn s12_a_full_node_counts_each_volume_once_whose_ever_it_is() {
     elsewhere.stop(&system).await;
 
     // The volume of two allocs is there until both have left.
-    let stop = Namespaced::AllocStop.subject(&beside.namespace());
+    let stop = verb::AllocStop::subject(&beside.namespace());
     let body = json!({"id": beside.alloc, "state": "complete"});
     let _: Value = system.persist(&stop, &body).await.unwrap();
     assert_eq!(third.refused(&system).await.code, Code::NodeFull);

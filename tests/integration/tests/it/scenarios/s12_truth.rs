@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use berth_contract::bucket;
 use berth_contract::code::Code;
-use berth_contract::subject::{Global, Namespaced};
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -45,19 +45,20 @@ async fn s12_reads_change_nothing() {
     })
     .await;
     for namespace in [Namespace::default(), Namespace::new("*").unwrap()] {
-        for (verb, body) in [
-            (Namespaced::VolumeStatus, json!({"id": "data"})),
-            (Namespaced::VolumeList, json!({})),
-            (Namespaced::ClaimStatus, json!({"volume": "data"})),
-            (Namespaced::AllocStatus, json!({"id": "a"})),
-            (Namespaced::AllocList, json!({})),
+        for (subject, body) in [
+            (verb::VolumeStatus::subject(&namespace), json!({"id": "data"})),
+            (verb::VolumeList::subject(&namespace), json!({})),
+            (verb::ClaimStatus::subject(&namespace), json!({"volume": "data"})),
+            (verb::AllocStatus::subject(&namespace), json!({"id": "a"})),
+            (verb::AllocList::subject(&namespace), json!({})),
         ] {
             // Some are not there in the namespace `*`: that is an answer, too.
-            let _: Result<Value, _> = system.ask(&verb.subject(&namespace), &body).await;
+            let _: Result<Value, _> = system.ask(&subject, &body).await;
         }
     }
-    for verb in [Global::PluginStatus, Global::NodeStatus, Global::SecretKey] {
-        let _: Value = system.ask(&verb.subject(), &json!({})).await.unwrap();
+    let (plugins, nodes) = (verb::PluginStatus::subject(&()), verb::NodeStatus::subject(&()));
+    for subject in [plugins, nodes, verb::SecretKey::subject(&())] {
+        let _: Value = system.ask(&subject, &json!({})).await.unwrap();
     }
     assert_eq!(heads(&system).await, before);
     // The secrets are as they were: the next node gets the volume by them.

@@ -9,7 +9,7 @@ mod services;
 
 use std::time::Duration;
 
-use berth_contract::subject::AgentVerb;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::NodeId;
 use berth_harness::process::binary;
 use berth_harness::wait;
@@ -102,6 +102,6 @@ async fn ask_to_mount(system: &System, alloc: &str, node: usize, volume: &str) {
     system.alloc(alloc, node, volume, false).await;
     let id = NodeId::new(format!("n{}", node + 1)).unwrap();
     let body = json!({"namespace": "default", "alloc": alloc, "volume": volume, "wait": true});
-    let asked: Result<Value, _> = system.ask(&AgentVerb::Mount.subject(&id), &body).await;
+    let asked: Result<Value, _> = system.ask(&verb::AgentMount::subject(&id), &body).await;
     assert!(asked.is_err(), "{asked:?}");
 }

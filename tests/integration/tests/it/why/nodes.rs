@@ -1,6 +1,6 @@
 //! Nodes that are down, forgotten or held, and mounts that are gone.
 
-use berth_contract::subject::Global;
+use berth_contract::verb::{self, Verb as _};
 use berth_harness::dirs::Disk;
 use berth_harness::namespace;
 use berth_harness::root::or_skip;
@@ -67,7 +67,7 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
 
     // S3: its record is removed meanwhile.
     let _: Value =
-        system.persist(&Global::NodeLeave.subject(), &json!({"node": "n1"})).await.unwrap();
+        system.persist(&verb::NodeLeave::subject(&()), &json!({"node": "n1"})).await.unwrap();
     tells(&system, "kept", "node-unknown", YOU, "nobody knows node n1: …").await;
     system.restart(Part::Agent(0));
     system.freed("kept").await;

@@ -1,6 +1,6 @@
 //! Volumes that no node may host.
 
-use berth_contract::subject::Namespaced;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::root::or_skip;
 use berth_integration::{Options, System};
@@ -20,7 +20,7 @@ async fn why_tells_what_keeps_a_volume_from_every_node() {
     let far = json!({
         "id": "far", "plugin": "dev.berth", "capability": access, "topology": [{"host": "n9"}]
     });
-    let subject = Namespaced::VolumeRegister.subject(&Namespace::default());
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
     let _: Value = system.persist(&subject, &far).await.unwrap();
     let told = tells(&system, "far", "placement-refuses", YOU, "each of 2 nodes refuses it").await;
     for (at, node) in ["n1", "n2"].into_iter().enumerate() {

@@ -1,0 +1,92 @@
+//! Asks Berth's services, as any client of the bus may.
+//!
+//! **Owns** how a request is pursued: how long one try waits for its answer, which failed tries are
+//! followed by another, how long the pauses are, and which of several errors the caller gets.
+//!
+//! **Promises** that every request ends by its deadline, that each failed try is told to the caller
+//! with its number before the next one begins, and that the error names the verb, the trace and,
+//! for a node's agent, the node.
+//!
+//! **Never** repeats a request unless the caller says so. Repeating is safe: every request of
+//! Berth's is idempotent.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use berth_bus::{Bus, Call, Config};
+//! # use berth_client::{Client, Retry};
+//! # use berth_contract::message::volume::Status;
+//! # use berth_contract::trace::TraceContext;
+//! # use berth_contract::verb;
+//! # use berth_domain::{Namespace, VolumeId};
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::new(Bus::connect(Config::new(["nats://127.0.0.1:4222"], "me")).await?);
+//! let (namespace, id) = (Namespace::default(), VolumeId::new("data")?);
+//! let call = Call::within(TraceContext::begin(&mut rand::rng()), Duration::from_secs(5));
+//! let volume = client
+//!     .persist::<verb::VolumeStatus>(&namespace, &Status::of(id), &call, Retry::USUAL, |failed| {
+//!         failed.problem.retryable
+//!     })
+//!     .await?;
+//! # drop(volume);
+//! # Ok(())
+//! # }
+//! ```
+
+mod page;
+mod retry;
+
+use berth_bus::{Bus, Call};
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::service::NODE_AGENT;
+use berth_contract::verb::{Address as _, Verb};
+
+pub use retry::{FailedTry, Retry};
+
+/// Asks by verbs. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Client {
+    bus: Bus,
+}
+
+impl Client {
+    /// Asks over this bus.
+    pub fn new(bus: Bus) -> Self {
+        Self { bus }
+    }
+
+    /// The bus that it asks over.
+    pub fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// Sends a request once.
+    pub async fn once<V: Verb>(
+        &self,
+        to: &V::To,
+        request: &V::Request,
+        call: &Call,
+    ) -> Result<V::Reply, Problem> {
+        self.bus.ask::<V>(to, request, call).await.map_err(|error| {
+            let problem = error.into_problem(V::STEP).trace(call.trace.trace_id());
+            match to.node().filter(|_| V::ROW.service == NODE_AGENT) {
+                Some(node) => with_node(problem, node.as_str()),
+                None => problem,
+            }
+        })
+    }
+}
+
+/// The bus knows the subject of an agent that did not answer, and this knows whose agent it is.
+fn with_node(problem: Problem, node: &str) -> Problem {
+    let is_away = matches!(problem.code, Code::NoResponder | Code::NoAnswer);
+    let problem = if is_away && problem.node.is_none() {
+        problem.next(format!(
+            "see with `berth node status {node}` how it is; start berth-node-agent there, or look \
+             at its log"
+        ))
+    } else {
+        problem
+    };
+    problem.node(node)
+}

@@ -1,0 +1,34 @@
+//! Lists, read page by page.
+
+use berth_bus::Call;
+use berth_contract::message::query::{Paged, PagedReply};
+use berth_contract::problem::Problem;
+use berth_contract::verb::Verb;
+
+use crate::{Client, Retry};
+
+impl Client {
+    /// Reads a list to its end, or as many pages as `pages_max`; whether that was the end. Each
+    /// page is given to `take` as it comes, and all of them come by the call's deadline.
+    pub async fn pages<V: Verb<Request: Paged, Reply: PagedReply>>(
+        &self,
+        to: &V::To,
+        mut request: V::Request,
+        call: &Call,
+        pages_max: usize,
+        mut take: impl FnMut(V::Reply),
+    ) -> Result<bool, Problem> {
+        for _page in 0..pages_max {
+            let page = self
+                .persist::<V>(to, &request, call, Retry::USUAL, |failed| failed.problem.retryable);
+            let page = page.await?;
+            let next = page.next_page();
+            take(page);
+            match next {
+                Some(next) => request.page_mut().after = Some(next),
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,176 @@
+//! Tries of one request, until it is answered or given up.
+
+use std::time::Duration;
+
+use berth_bus::Call;
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::verb::Verb;
+use berth_domain::retry::Schedule;
+use tokio::time::{Instant, sleep};
+
+use crate::Client;
+
+/// The shortest that one try waits for its answer, unless the deadline is nearer.
+const TRY_MIN: Duration = Duration::from_secs(1);
+/// Pauses after a request that came too late. One of the two clocks is wrong, and hundreds of
+/// callers would ask in vain many times a second.
+const PAUSES_LATE: Schedule =
+    Schedule { first: Duration::from_secs(1), max: Duration::from_secs(15) };
+
+/// How a request is tried.
+#[derive(Debug, Clone, Copy)]
+pub struct Retry {
+    /// How long one try waits for its answer at most. A service that was killed under the request
+    /// never answers, and another replica goes on where it was.
+    pub tries: Schedule,
+    /// The pauses between tries.
+    pub pauses: Schedule,
+}
+
+impl Retry {
+    /// For a person, or a program, that waits for one answer.
+    pub const USUAL: Self = Self::each(Duration::MAX);
+
+    /// The same, where one try waits at most so long.
+    pub const fn each(each: Duration) -> Self {
+        let pauses = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(3) };
+        Self { tries: Schedule { first: each, max: each }, pauses }
+    }
+
+    /// The deadline of a try: half of what is left, so that there is time for another.
+    fn deadline(&self, requests: u32, until: Instant) -> Instant {
+        let now = Instant::now();
+        let half = until.saturating_duration_since(now) / 2;
+        (now + half.max(TRY_MIN).min(self.tries.longest(requests))).min(until)
+    }
+
+    fn pause(&self, problem: &Problem, tries: u32) -> Duration {
+        let schedule = if problem.code == Code::Late { PAUSES_LATE } else { self.pauses };
+        schedule.wait(tries, rand::random())
+    }
+}
+
+/// A try that failed, while there is time for another.
+#[derive(Debug)]
+pub struct FailedTry<'a> {
+    /// Why it failed.
+    pub problem: &'a Problem,
+    /// How many tries have failed.
+    pub failures: u32,
+    /// Since when the request is pursued.
+    pub since: Instant,
+    /// How long the pause before the next try will be.
+    pub pause: Duration,
+}
+
+/// What the failed tries of a request have in common.
+#[derive(Default)]
+struct Failures {
+    /// The last that was sent and not answered: it may have been done.
+    unanswered: Option<Problem>,
+    /// The last that says what is in the way.
+    reason: Option<Problem>,
+}
+
+impl Failures {
+    fn note(&mut self, problem: Problem) {
+        match problem.code {
+            Code::NoAnswer => self.unanswered = Some(problem),
+            Code::Late => {}
+            _ => self.reason = Some(problem),
+        }
+    }
+
+    /// The error of the request whose last try failed with `last`.
+    fn error(self, last: Problem, had_time: bool) -> Problem {
+        let was_not_received = matches!(last.code, Code::NoResponder | Code::BusUnavailable);
+        match self.unanswered.filter(|_| was_not_received) {
+            Some(unanswered) => unanswered,
+            None => last.or_reason(self.reason, had_time),
+        }
+    }
+}
+
+impl Client {
+    /// Sends a request until it is answered, until `again` says that a failed try is the last, or
+    /// until the call's deadline leaves no time for another.
+    pub async fn persist<V: Verb>(
+        &self,
+        to: &V::To,
+        request: &V::Request,
+        call: &Call,
+        retry: Retry,
+        mut again: impl FnMut(&FailedTry<'_>) -> bool,
+    ) -> Result<V::Reply, Problem> {
+        let (since, until) = (Instant::now(), call.deadline);
+        let (mut failures, mut tries, mut before) = (0, 0, Failures::default());
+        loop {
+            let asked = Instant::now();
+            if asked >= until {
+                let late = Problem::new(Code::Late, "there was no time left to ask").retryable();
+                return Err(before.error(late.at(V::STEP), false));
+            }
+            let mut call = *call;
+            call.deadline = retry.deadline(failures + 1, until);
+            let problem = match self.once::<V>(to, request, &call).await {
+                Ok(reply) => return Ok(reply),
+                Err(problem) => problem,
+            };
+            failures += 1;
+            // A caller that was kept waiting for the answer asks again at once, to miss nothing.
+            let had_time = asked.elapsed() >= retry.pauses.max;
+            tries = if had_time { 1 } else { tries + 1 };
+            let pause = retry.pause(&problem, tries);
+            let is_last = Instant::now() + pause >= until;
+            if is_last || !again(&FailedTry { problem: &problem, failures, since, pause }) {
+                return Err(before.error(problem, had_time));
+            }
+            before.note(problem);
+            sleep(pause).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(code: Code) -> Problem {
+        Problem::new(code, "x")
+    }
+
+    fn error(codes: &[Code], had_time: bool) -> Code {
+        let mut before = Failures::default();
+        let (last, earlier) = codes.split_last().unwrap();
+        earlier.iter().for_each(|code| before.note(problem(*code)));
+        before.error(problem(*last), had_time).code
+    }
+
+    #[test]
+    fn an_unanswered_try_may_have_been_done_whatever_came_later() {
+        assert_eq!(error(&[Code::NoAnswer, Code::NoResponder], true), Code::NoAnswer);
+        assert_eq!(error(&[Code::NoAnswer, Code::Held], true), Code::Held);
+    }
+
+    #[test]
+    fn an_earlier_reason_says_more_than_a_try_without_time() {
+        assert_eq!(error(&[Code::PluginUnhealthy, Code::NoAnswer], false), Code::PluginUnhealthy);
+        assert_eq!(error(&[Code::PluginUnhealthy, Code::NoAnswer], true), Code::NoAnswer);
+        assert_eq!(error(&[Code::PluginUnhealthy, Code::Late], true), Code::PluginUnhealthy);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_leaves_time_for_another() {
+        let left = |retry: Retry, requests, left: u64| {
+            let now = Instant::now();
+            retry.deadline(requests, now + Duration::from_millis(left)) - now
+        };
+        assert_eq!(left(Retry::USUAL, 1, 5_000), Duration::from_millis(2_500));
+        assert_eq!(left(Retry::USUAL, 2, 1_500), Duration::from_secs(1));
+        assert_eq!(left(Retry::USUAL, 3, 700), Duration::from_millis(700));
+        let tries = Schedule { first: Duration::from_secs(1), max: Duration::from_secs(5) };
+        let growing = Retry { tries, ..Retry::USUAL };
+        assert_eq!(left(growing, 2, 60_000), Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,216 @@
+//! The verbs: every request that Berth's services answer, declared once in [`table`].
+//!
+//! **Owns** one row a verb. The endpoints, their descriptions in `nats micro info`, the pages and
+//! the lists that tests go by are made from the rows.
+//!
+//! **Promises** that both sides of a request agree with its row, because neither compiles
+//! otherwise. A service registers a handler for a verb (`Service::on` of the bus), which gets the
+//! verb's request and must return its reply. A caller asks by the verb (`Bus::ask`), sends its
+//! request and gets its reply.
+//!
+//! A verb is a type without values, named by its path: `verb::ClaimTake`.
+
+mod address;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::code::Code;
+use crate::decode::{Decode, Unknown};
+use crate::service::{self, ServiceName};
+pub use address::{Address, PluginOnNode};
+pub use table::*;
+
+/// The page that explains every verb, from the top of the repository.
+pub const PAGE: &str = "docs/contract.md";
+
+/// A request that a service answers. Implemented by the types of [`table`] only.
+pub trait Verb: fmt::Debug + Send + Sync + 'static {
+    /// The ids in the subject.
+    type To: Address;
+    /// What the caller sends.
+    type Request: fmt::Debug + Serialize + Decode + Send + Sync;
+    /// What the service returns when it did what was asked.
+    type Reply: fmt::Debug + Serialize + DeserializeOwned + Send + 'static;
+    /// Everything else that the table says of it.
+    const ROW: Row;
+    /// Its name in errors and traces, such as `claim.take`.
+    const STEP: &'static str = Self::ROW.step;
+
+    /// The subject for these ids: callers send there, and an agent listens there.
+    fn subject(to: &Self::To) -> String {
+        to.fill(Self::ROW.subject)
+    }
+
+    /// The subject for all ids, with wildcards: the claim service listens there.
+    fn all() -> String {
+        address::wildcards(Self::ROW.subject)
+    }
+
+    /// The ids in a subject; none when it is no subject of this verb.
+    fn read(subject: &str) -> Option<Self::To> {
+        Self::To::read(Self::ROW.subject, subject)
+    }
+}
+
+/// One row of the table, without its types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Its name in errors and traces, unique among all: `claim.take`, `agent.mount`.
+    pub step: &'static str,
+    /// Its endpoint's name, unique within the service: `claim-take`, `mount`.
+    pub endpoint: &'static str,
+    /// Its subject, with placeholders for ids: `berth.v1.claim.take.<ns>`.
+    pub subject: &'static str,
+    /// The service that answers.
+    pub service: ServiceName,
+    /// Who sends it.
+    pub sender: Sender,
+    /// What it does to the records.
+    pub effect: Effect,
+    /// The errors that are peculiar to it. [`COMMON_ERRORS`] come beside them.
+    pub errors: &'static [Code],
+    /// What it does, in a line.
+    pub description: &'static str,
+    /// The request's type, below [`message`](crate::message): `claim::Take`.
+    pub request: &'static str,
+    /// The reply's type.
+    pub reply: &'static str,
+}
+
+/// Who sends a verb. An operator gives the permission to publish to its subject accordingly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// Any client: a scheduler, an operator, `berth`, one of our services.
+    Client,
+    /// This service of ours alone. Versions of our services are mixed during an upgrade, so an
+    /// unknown field is ignored: a newer agent's report reaches an older registry. What an older
+    /// service must not ignore needs a new verb, not a new field.
+    Service(ServiceName),
+}
+
+/// What a verb does to the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It changes nothing.
+    Read,
+    /// It changes something.
+    Change,
+    /// It writes records and calls no plugin, so it is answered within moments. The caller sends
+    /// it again before the deadline when no answer came, because the replica may have been killed.
+    BriefChange,
+    /// It says how its sender is. It is taken also after its deadline: a host whose clock is wrong
+    /// must be heard, and a late report does no harm.
+    Report,
+}
+
+/// The errors that any verb may be answered with.
+pub const COMMON_ERRORS: &[Code] = &[
+    Code::BadInput,
+    Code::Late,
+    Code::NoResponder,
+    Code::NoAnswer,
+    Code::BusUnavailable,
+    Code::NewerRecord,
+    Code::Internal,
+    Code::Overloaded,
+    Code::BucketLost,
+    Code::DamagedRecord,
+    Code::Busy,
+];
+
+impl Row {
+    /// Whether it changes nothing.
+    pub const fn only_reads(&self) -> bool {
+        matches!(self.effect, Effect::Read)
+    }
+
+    /// What becomes of a field that the service does not know. A client's change is refused for
+    /// one: an ignored typing error in `read_only` would grant write access.
+    pub const fn unknown(&self) -> Unknown {
+        match (self.sender, self.effect) {
+            (Sender::Service(_), _) | (_, Effect::Read) => Unknown::Ignore,
+            (Sender::Client, _) => Unknown::Fault,
+        }
+    }
+
+    /// Whether it is read from a service of which any replica's answer is as good as another's.
+    pub fn any_replica_answers(&self) -> bool {
+        let has_replicas = ![service::NODE_AGENT, service::CONTROLLER].contains(&self.service);
+        self.only_reads() && self.sender == Sender::Client && has_replicas
+    }
+
+    /// Whether the table says that it may be answered with this error.
+    pub fn may_fail_with(&self, code: Code) -> bool {
+        COMMON_ERRORS.contains(&code) || self.errors.contains(&code)
+    }
+
+    /// Where the reference explains it: `claim-take`, the anchor on [`PAGE`].
+    pub fn anchor(&self) -> String {
+        self.step.replace('.', "-")
+    }
+
+    /// Facts for people who look with `nats micro info`.
+    pub fn metadata(&self) -> BTreeMap<String, String> {
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        BTreeMap::from([
+            fact("request", self.request.to_owned()),
+            fact("reply", self.reply.to_owned()),
+            fact("reference", format!("{PAGE}#{}", self.anchor())),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use berth_domain::{Namespace, NodeId, PluginId};
+
+    use super::*;
+
+    #[test]
+    fn names_are_short_and_unique_and_follow_from_the_subject() {
+        let (mut names, mut steps) = (BTreeSet::new(), BTreeSet::new());
+        for row in ALL {
+            assert!(row.endpoint.len() <= 20, "{}", row.endpoint);
+            assert!(names.insert((row.service.name, row.endpoint)), "{row:?}");
+            assert!(steps.insert(row.step), "{row:?}");
+            let (noun, verb) = row.step.split_once('.').unwrap();
+            let is_named_with_noun = row.endpoint == format!("{noun}-{verb}");
+            assert!(row.endpoint == verb || is_named_with_noun, "{row:?}");
+            let asked = crate::subject::step(row.subject).unwrap();
+            assert_eq!(asked, (noun, verb.trim_end_matches("-on-node")), "{row:?}");
+            let mut codes = row.errors.iter();
+            assert!(codes.all(|code| !COMMON_ERRORS.contains(code)), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn each_verb_has_its_subject() {
+        let namespace = Namespace::default();
+        assert_eq!(ClaimTake::subject(&namespace), "berth.v1.claim.take.default");
+        assert_eq!(ClaimTake::all(), "berth.v1.claim.take.*");
+        assert_eq!(ClaimTake::read("berth.v1.claim.take.default"), Some(namespace.clone()));
+        assert_eq!(ClaimTake::read("berth.v1.claim.release.default"), None);
+        // `nats micro req` sends to the subject that an endpoint lists.
+        assert_eq!(ClaimTake::read(&ClaimTake::all()), Some(namespace));
+        assert_eq!(NodeReport::subject(&()), "berth.v1.node.report");
+        let node = NodeId::new("host.example").unwrap();
+        assert_eq!(AgentMount::subject(&node), "berth.v1.agent.host=2Eexample.mount");
+        assert_eq!(SecretOpen::subject(&node), "berth.v1.secret.open.host=2Eexample");
+        assert_eq!(SecretOpen::read(&SecretOpen::subject(&node)), Some(node.clone()));
+        assert_eq!(SecretOpen::read(&SecretOpen::all()), None, "`*` is no node");
+        let plugin = PluginId::new("ebs.csi.aws.com").unwrap();
+        let publish = "berth.v1.controller.ebs=2Ecsi=2Eaws=2Ecom.publish";
+        assert_eq!(ControllerPublish::subject(&plugin), publish);
+        let on_node = PluginOnNode { plugin, node };
+        let publish = "berth.v1.agent.host=2Eexample.controller.ebs=2Ecsi=2Eaws=2Ecom.publish";
+        assert_eq!(ControllerPublishOnNode::subject(&on_node), publish);
+        assert_eq!(ControllerPublishOnNode::read(publish), Some(on_node));
+    }
+}
