@@ -9,6 +9,7 @@ const HOST: &str = "berth-host";
 
 const ALL_SHARED: &[&str] = &[
     "berth-domain",
+    "berth-durable",
     "berth-host",
     "berth-contract",
     "berth-telemetry",
@@ -30,12 +31,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // What any client of the bus may use: it knows nothing of how a service of ours is run.
     ("berth-client", &["berth-domain", "berth-contract", "berth-bus"]),
     ("berth-csi", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
-    ("berth-service", &["berth-domain", "berth-contract", "berth-telemetry", "berth-bus"]),
+    ("berth-durable", &[]),
+    ("berth-service", &["berth-domain", HOST, "berth-contract", "berth-telemetry", "berth-bus"]),
     ("berth-claim", ALL_SHARED),
     ("berth-plugin-registry", ALL_SHARED),
     ("berth-volumewatcher", ALL_SHARED),
     ("berth-gc", ALL_SHARED),
     ("berth-node-agent", ALL_SHARED),
+    ("berth-docker", ALL_SHARED),
     ("berth-cli", ALL_SHARED),
     // It reads logs, and must not be built from the driver that writes them.
     ("berth-judge", &["berth-csi"]),
@@ -62,7 +65,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             HARNESS,
         ],
     ),
-    ("berth-docker", &["berth-integration", HOST, HARNESS]),
+    ("berth-docker-tests", &["berth-integration", HOST, HARNESS]),
     ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", HARNESS]),
     // A thousand agents that are the agent's own code.
     (
@@ -84,7 +87,7 @@ const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("async-nats", &["berth-bus"]),
     ("procfs", &[HOST]),
     ("rustix", &[HOST]),
-    ("fjall", &["berth-node-agent"]),
+    ("fjall", &["berth-durable"]),
     ("opentelemetry", &["berth-telemetry"]),
     ("opentelemetry-http", &["berth-telemetry"]),
     ("opentelemetry-otlp", &["berth-telemetry"]),
