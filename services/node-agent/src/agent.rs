@@ -37,9 +37,9 @@ use crate::look::Looks;
 use crate::node::{self, Binds, Mounter, Parts};
 use crate::paths::{Paths, STATE_DIR_BYTES_MAX};
 use crate::plugin::record::Records;
-use crate::plugin::roster::{self, Places, Roster};
-use crate::plugin::{self, ORDERS_MAX, Plugins, Supervision};
+use crate::plugin::{Plugins, Supervision};
 use crate::report::Reporter;
+use crate::roster::{self, ORDERS_MAX, Places, Roster};
 use crate::runs;
 use crate::tell::Teller;
 use crate::unaccounted::UnaccountedMounts;
@@ -170,7 +170,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         unaccounted,
     });
     let service = node::serve(&mounter, &process.bus).await?;
-    plugin::serve(&service, &config.node, &plugins, &journal, orders).await?;
+    roster::serve(&service, &config.node, &plugins, &journal, orders).await?;
     let docker = docker::Place { state_dir: &state_dir, node, boot_id, drain: config.drain };
     let (bus, asked) = (process.bus.clone(), shutdown.clone());
     let docker = docker::serve(config.docker.as_ref(), docker, bus, asked).await?;

@@ -16,6 +16,7 @@
 //! | [`config`], [`agent`] | what is configured; the parts put together |
 //! | [`host`], [`identity`], [`lease`], [`report`] | what the node is, and that it lives |
 //! | [`plugin`] | who sits behind each socket, and whether it is well |
+//! | [`roster`] | which plugins there are, and the processes that the agent runs for them |
 //! | [`lane`], [`began`] | the rules of an executor |
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
@@ -31,6 +32,7 @@
 
 pub mod agent;
 pub mod began;
+mod call_log;
 pub mod comeback;
 pub mod compare;
 pub mod config;
@@ -51,6 +53,7 @@ pub mod paths;
 pub mod plan;
 pub mod plugin;
 pub mod report;
+pub mod roster;
 pub mod runs;
 pub mod secret;
 pub mod tell;

@@ -185,7 +185,7 @@ impl Executor {
             alloc: call.alloc.clone(),
             epoch: Some(call.epoch),
             step: call.call.as_str(),
-            plugin: Some(plugin.clone()),
+            calls: Some(plugin.calls().clone()),
         };
         let done = self.lanes.run_shown(turn, shown, work).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
@@ -199,7 +199,7 @@ impl Executor {
             outcome,
             "executed"
         );
-        let told = Executed { call, took: began.elapsed(), calls: plugin.made() };
+        let told = Executed { call, took: began.elapsed(), calls: plugin.calls().list() };
         self.tell.executed(told, done.as_ref().err(), request.trace);
         done
     }

@@ -13,7 +13,7 @@ use berth_contract::message::agent::{FailureStatus, WorkStatus};
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 
-use crate::plugin::Plugin;
+use crate::call_log::PluginCallLog;
 
 /// Failures kept at once.
 const FAILURES_MAX: usize = 1024;
@@ -31,8 +31,8 @@ pub struct Work {
     pub epoch: Option<u64>,
     /// What, such as `agent.detach`.
     pub step: &'static str,
-    /// Who is [at work](Plugin::at_work) on it.
-    pub plugin: Option<Plugin>,
+    /// The plugin calls of this work, if it makes any.
+    pub calls: Option<PluginCallLog>,
 }
 
 /// The ledger of some lanes. Cheap to clone.
@@ -120,7 +120,7 @@ impl Ledger {
     pub(super) fn under_way(&self, now: Timestamp) -> Vec<WorkStatus> {
         let pages = self.lock();
         let shown = pages.under_way.values().map(|UnderWay { work, since, deadline }| {
-            let waits = work.plugin.as_ref().and_then(Plugin::waits_for);
+            let waits = work.calls.as_ref().and_then(PluginCallLog::unanswered_call);
             WorkStatus {
                 namespace: work.volume.namespace.clone(),
                 volume: work.volume.volume.clone(),
@@ -155,7 +155,7 @@ mod tests {
 
     fn work(alloc: &str, step: &'static str) -> Work {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
-        Work { volume, alloc: AllocId::new(alloc).unwrap(), epoch: Some(7), step, plugin: None }
+        Work { volume, alloc: AllocId::new(alloc).unwrap(), epoch: Some(7), step, calls: None }
     }
 
     fn at(ms: u64) -> Timestamp {

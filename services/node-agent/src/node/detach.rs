@@ -78,7 +78,7 @@ impl Mounter {
             alloc: call.alloc.clone(),
             epoch: Some(call.epoch),
             step: DETACH,
-            plugin: plugin.clone(),
+            calls: plugin.as_ref().map(|plugin| plugin.calls().clone()),
         };
         let done = self.parts.lanes.run_told(turn, told_of, work).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
@@ -92,7 +92,7 @@ impl Mounter {
             outcome,
             "executed"
         );
-        let calls = plugin.map(|plugin| plugin.made()).unwrap_or_default();
+        let calls = plugin.map(|plugin| plugin.calls().list()).unwrap_or_default();
         let executed = Executed { call: &call, took: began.elapsed(), calls };
         self.parts.tell.executed(executed, done.as_ref().err(), trace);
         done.map(|()| Called::default()).map_err(told)

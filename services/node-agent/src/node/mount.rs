@@ -60,14 +60,14 @@ impl Mounter {
             alloc: grant.alloc.clone(),
             epoch: Some(grant.epoch),
             step: STEP,
-            plugin: None,
+            calls: None,
         };
         let plugin = self.plugin(&grant.plugin).map_err(|problem| {
             self.parts.lanes.record_failure(&told_of, &problem);
             told(problem)
         })?;
         let plugin = plugin.at_work(trace);
-        let told_of = Work { plugin: Some(plugin.clone()), ..told_of };
+        let told_of = Work { calls: Some(plugin.calls().clone()), ..told_of };
         let lane = Lane { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
         // The grant is used here and now or never: the work owns it, and ends with this process.
         let work = {
@@ -165,7 +165,7 @@ impl Mounter {
             }
             let record = Intent { journal: &self.parts.journal, volume, alloc: &grant.alloc };
             let brought = caller.bring(&calls, &using, &record).await;
-            let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.made());
+            let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.calls().list());
             let used = Used { volume, alloc, plugin: &grant.plugin, took, calls: made };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;

@@ -80,7 +80,7 @@ impl Mounter {
             alloc: first,
             epoch: grants.first().map(|grant| grant.epoch),
             step: STEP,
-            plugin: Some(plugin.clone()),
+            calls: Some(plugin.calls().clone()),
         };
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
@@ -178,7 +178,7 @@ impl Mounter {
         for (((grant, (alloc, _, target)), calls), using) in each {
             let record = Intent { journal: &self.parts.journal, volume, alloc };
             let brought = caller.bring(calls, using, &record).await;
-            let (took, calls) = (began.elapsed(), plugin.made());
+            let (took, calls) = (began.elapsed(), plugin.calls().list());
             let used = Used { volume, alloc, plugin: &plugin.id, took, calls };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;

@@ -88,7 +88,7 @@ impl Mounter {
             alloc: leaving.alloc.clone(),
             epoch: Some(leaving.epoch),
             step: DETACH,
-            plugin: plugin.clone(),
+            calls: plugin.as_ref().map(|plugin| plugin.calls().clone()),
         };
         let mounter = self.clone();
         let work = async move { mounter.leave(&leaving, plugin, deadline, trace).await };

@@ -14,15 +14,15 @@ const BESIDE_MAX: usize = 3;
 
 /// One instance, as far as it matters here.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
-    pub(super) key: String,
-    pub(super) view: View,
+pub(crate) struct Candidate {
+    pub(crate) key: String,
+    pub(crate) view: View,
     /// Why its process does not run, of one that the agent runs.
-    pub(super) down: Option<String>,
+    pub(crate) down: Option<String>,
     /// What else is to be said of it.
-    pub(super) remarks: Vec<String>,
-    pub(super) leaving: bool,
-    pub(super) since: Timestamp,
+    pub(crate) remarks: Vec<String>,
+    pub(crate) leaving: bool,
+    pub(crate) since: Timestamp,
 }
 
 impl Candidate {
@@ -44,7 +44,7 @@ impl Candidate {
 }
 
 /// The one that calls of this half go to; `current` is the key of the one they went to.
-pub(super) fn choose(all: &[Candidate], half: Half, current: Option<&str>) -> usize {
+pub(crate) fn choose(all: &[Candidate], half: Half, current: Option<&str>) -> usize {
     let ranked = all.iter().enumerate().map(|(at, one)| {
         let is_current = current == Some(one.key.as_str());
         // Of those that are new alike, the one that is asked already.
@@ -54,7 +54,7 @@ pub(super) fn choose(all: &[Candidate], half: Half, current: Option<&str>) -> us
 }
 
 /// What the plugin is, when calls go to these; none when there is none.
-pub(super) fn faces(all: &[Candidate], controller: usize, node: usize) -> Option<Faces> {
+pub(crate) fn faces(all: &[Candidate], controller: usize, node: usize) -> Option<Faces> {
     let beside: Vec<String> = all
         .iter()
         .enumerate()

@@ -31,9 +31,9 @@ pub struct Member {
     pub socket: PathBuf,
     /// Since when this node has it.
     pub since: Timestamp,
-    pub(super) client: Client,
+    pub(crate) client: Client,
     /// Asks for a look at it now.
-    pub(super) look: Notify,
+    pub(crate) look: Notify,
     records: Option<Records>,
     state: Mutex<State>,
     // Held while the record is written, so that the newest is on the disk last.
@@ -108,32 +108,32 @@ impl Member {
         self.state().record.clone()
     }
 
-    pub(super) fn set_view(&self, view: View) {
+    pub(crate) fn set_view(&self, view: View) {
         self.state().view = view;
     }
 
     /// Its process runs, or does not and why; false when that was known.
-    pub(super) fn set_process(&self, process: Option<ProcessId>, down: Option<String>) -> bool {
+    pub(crate) fn set_process(&self, process: Option<ProcessId>, down: Option<String>) -> bool {
         let mut state = self.state();
         let is_news = state.record.process != process || state.down != down;
         (state.record.process, state.down) = (process, down);
         is_news
     }
 
-    pub(super) fn count_restart(&self) {
+    pub(crate) fn count_restart(&self) {
         self.state().record.restarts += 1;
     }
 
-    pub(super) fn set_leaving(&self, mounts: Option<usize>) {
+    pub(crate) fn set_leaving(&self, mounts: Option<usize>) {
         self.state().leaving = mounts;
     }
 
-    pub(super) fn set_stopped_by(&self, by: Option<String>) {
+    pub(crate) fn set_stopped_by(&self, by: Option<String>) {
         self.state().record.stopped_by = by;
     }
 
     /// Says why it is not started again, or that there is no reason to; false when that was known.
-    pub(super) fn set_spared(&self, why: Option<String>) -> bool {
+    pub(crate) fn set_spared(&self, why: Option<String>) -> bool {
         let mut state = self.state();
         let is_news = state.spared != why;
         state.spared = why;
@@ -141,22 +141,22 @@ impl Member {
     }
 
     /// Whether it mounts this volume, and was not known to.
-    pub(super) fn mounts(&self, volume: &str) -> bool {
+    pub(crate) fn mounts(&self, volume: &str) -> bool {
         self.state().record.volumes.insert(volume.to_owned())
     }
 
-    pub(super) fn has_mounted(&self, volume: &str) -> bool {
+    pub(crate) fn has_mounted(&self, volume: &str) -> bool {
         self.state().record.volumes.contains(volume)
     }
 
     /// Whether it has so many volumes on record that those that are gone are to be forgotten.
-    pub(super) fn has_old_volumes(&self) -> bool {
+    pub(crate) fn has_old_volumes(&self) -> bool {
         let state = self.state();
         state.record.volumes.len() > state.volumes_max
     }
 
     /// Forgets the volumes of which nothing is here any more.
-    pub(super) fn keep_volumes(&self, here: &BTreeSet<String>) {
+    pub(crate) fn keep_volumes(&self, here: &BTreeSet<String>) {
         let mut state = self.state();
         state.record.volumes.retain(|volume| here.contains(volume));
         // Not at each volume from here on, where a node has many.
@@ -164,12 +164,12 @@ impl Member {
     }
 
     /// It has no company: it has mounted all that there is, and need not say so.
-    pub(super) fn forget_volumes(&self) {
+    pub(crate) fn forget_volumes(&self) {
         self.state().record.volumes.clear();
     }
 
     /// Writes down what is to be kept of it.
-    pub(super) async fn save(self: &Arc<Self>) {
+    pub(crate) async fn save(self: &Arc<Self>) {
         let Some(records) = self.records.clone() else { return };
         let _writing = self.writing.lock().await;
         let (record, place) = (self.record(), records.file(&self.key));
@@ -184,12 +184,12 @@ impl Member {
     }
 
     /// Whether the record on the disk is older than what is known.
-    pub(super) fn is_unsaved(&self) -> bool {
+    pub(crate) fn is_unsaved(&self) -> bool {
         self.state().is_unsaved
     }
 
     /// A call begins, until what is returned is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+    pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         InFlight { member: Arc::clone(self) }
     }
@@ -199,7 +199,7 @@ impl Member {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    pub(super) fn candidate(&self) -> Candidate {
+    pub(crate) fn candidate(&self) -> Candidate {
         let state = self.state();
         let mut remarks = Vec::new();
         match state.record.restarts {
@@ -223,7 +223,7 @@ impl Member {
 }
 
 /// How many mounts need it, in words.
-pub(super) fn need(mounts: usize) -> String {
+pub(crate) fn need(mounts: usize) -> String {
     match mounts {
         0 => "no mount needs it".to_owned(),
         1 => "1 mount needs it".to_owned(),
@@ -233,8 +233,8 @@ pub(super) fn need(mounts: usize) -> String {
 
 /// A call that has not been answered.
 #[derive(Debug)]
-pub(super) struct InFlight {
-    pub(super) member: Arc<Member>,
+pub(crate) struct InFlight {
+    pub(crate) member: Arc<Member>,
 }
 
 impl Drop for InFlight {

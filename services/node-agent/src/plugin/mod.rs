@@ -1,37 +1,28 @@
 //! The plugins on this node.
 //!
 //! **Owns** one connection per instance, what is known of who is behind it ([`View`]), the task
-//! that keeps that current ([`supervise`]), and the processes of plugins that the agent runs.
+//! that keeps that current ([`supervise`]), and the record of each instance on disk.
 //!
 //! **Promises** that what a plugin can do is unknown until it has said so, and stays known while it
 //! is away; that a socket which is not there, or is no plugin, is an unhealthy instance with the
-//! reason in words; that every call ends; and that no process with mounts is ended by us unless
-//! somebody said so twice.
+//! reason in words; and that every call ends.
 //!
-//! **Never** decides which call to make.
+//! **Never** decides which call to make, nor which instances there are ([`crate::roster`]).
 //!
 //! | | |
 //! | --- | --- |
-//! | [`declaration`], [`scan`] | what is said of plugins: configuration, files, sockets |
-//! | [`roster`] | who is here by that, comes, and leaves |
+//! | [`declaration`] | one plugin, as the configuration or a file declares it |
 //! | [`member`], [`supervise`], [`fold`] | one instance; whether it is well; which one is asked |
-//! | [`process`], [`run`], [`output`] | the process of one that the agent runs |
+//! | [`process`] | the process of one that the agent runs |
 //! | [`record`] | what is kept of an instance on disk |
-//! | [`serve`] | what operators ask |
 
 pub mod declaration;
 mod fold;
 mod instance;
-mod made;
-mod member;
+pub(crate) mod member;
 mod outcome;
-mod output;
-mod process;
+pub(crate) mod process;
 pub mod record;
-pub mod roster;
-mod run;
-mod scan;
-mod serve;
 mod slot;
 mod supervise;
 
@@ -39,7 +30,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use berth_contract::event::PluginCall;
 use berth_contract::message::plugin::SourceFault;
 use berth_contract::message::registry::ReportedInstance;
 use berth_contract::trace::TraceContext;
@@ -51,12 +41,11 @@ use berth_service::clock;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::call_log::PluginCallLog;
 use crate::tell::Teller;
 
-use made::Made;
 pub use member::Member;
 pub use outcome::problem;
-pub use serve::{Asked, ORDERS_MAX, serve};
 use slot::Slot;
 pub use supervise::{Supervision, supervise};
 
@@ -83,7 +72,7 @@ impl View {
 
 /// A plugin by the instances that calls of each half go to; mostly one and the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Faces {
+pub(crate) struct Faces {
     controller: View,
     node: View,
 }
@@ -93,10 +82,10 @@ struct Faces {
 pub struct Plugin {
     /// Its id.
     pub id: PluginId,
-    slot: Arc<Slot>,
+    pub(crate) slot: Arc<Slot>,
     patience: Duration,
     trace: Option<TraceContext>,
-    made: Made,
+    calls: PluginCallLog,
 }
 
 impl Plugin {
@@ -136,7 +125,7 @@ impl Plugin {
     /// knows of. It is made of the instance that is to be asked now, and ends there.
     pub async fn call<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
         let (at, began) = (clock::now(), Instant::now());
-        self.made.begin(R::RPC, at);
+        self.calls.start_call(R::RPC, at);
         let asked = self.slot.ask(R::RPC);
         if let (Rpc::NodeStageVolume | Rpc::NodePublishVolume, Some(volume)) =
             (R::RPC, request.volume_id())
@@ -151,24 +140,19 @@ impl Plugin {
         if let Err(CallError { failure: Failure::Unreachable { .. }, .. }) = &answer {
             asked.member.look.notify_one();
         }
-        self.made.note(R::RPC, at, began.elapsed(), answer.as_ref().err());
+        self.calls.finish_call(R::RPC, at, began.elapsed(), answer.as_ref().err());
         answer
     }
 
     /// The same plugin, for calls that are steps of this trace; they are noted apart.
     #[must_use]
     pub fn at_work(&self, trace: TraceContext) -> Self {
-        Self { trace: Some(trace), made: Made::default(), ..self.clone() }
+        Self { trace: Some(trace), calls: PluginCallLog::default(), ..self.clone() }
     }
 
-    /// The call of this work that it has not answered yet, and since when.
-    pub fn waits_for(&self) -> Option<(Rpc, Timestamp)> {
-        self.made.waits_for()
-    }
-
-    /// The calls that were made of it since it was put [to work](Self::at_work).
-    pub fn made(&self) -> Vec<PluginCall> {
-        self.made.list()
+    /// The calls since it was put [to work](Self::at_work).
+    pub fn calls(&self) -> &PluginCallLog {
+        &self.calls
     }
 }
 
@@ -198,15 +182,15 @@ impl Plugins {
             return (plugin.clone(), false);
         }
         let slot = Slot::new(member, self.news.clone(), self.tell.clone());
-        let (patience, made) = (self.patience, Made::default());
-        let plugin = Plugin { id: id.clone(), slot, patience, trace: None, made };
+        let (patience, calls) = (self.patience, PluginCallLog::default());
+        let plugin = Plugin { id: id.clone(), slot, patience, trace: None, calls };
         all.insert(id, plugin.clone());
         self.news.send_modify(|count| *count += 1);
         (plugin, true)
     }
 
     /// Lets an instance go, and says whether it was the last of its plugin.
-    fn leave(&self, member: &Member) -> bool {
+    pub(crate) fn leave(&self, member: &Member) -> bool {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let Some(plugin) = all.get(&member.said.id) else { return true };
         if !plugin.slot.leave(&member.key) {
@@ -238,7 +222,7 @@ impl Plugins {
     }
 
     /// From now on this is wrong; false when it was before.
-    fn set_faults(&self, now: &[SourceFault]) -> bool {
+    pub(crate) fn set_faults(&self, now: &[SourceFault]) -> bool {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         if *faults == now {
             return false;

@@ -16,7 +16,7 @@ use crate::tell::Teller;
 
 /// One plugin's instances.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     members: Mutex<Members>,
     controller: watch::Sender<View>,
     news: watch::Sender<u64>,
@@ -34,7 +34,7 @@ struct Members {
 
 impl Slot {
     /// Of a plugin with one instance.
-    pub(super) fn new(
+    pub(crate) fn new(
         first: Arc<Member>,
         news: watch::Sender<u64>,
         tell: Option<Teller>,
@@ -53,34 +53,34 @@ impl Slot {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn faces(&self) -> Faces {
+    pub(crate) fn faces(&self) -> Faces {
         self.members().faces.clone()
     }
 
-    pub(super) fn follow_controller(&self) -> watch::Receiver<View> {
+    pub(crate) fn follow_controller(&self) -> watch::Receiver<View> {
         self.controller.subscribe()
     }
 
     /// Every instance, the newest first.
-    pub(super) fn list(&self) -> Vec<Arc<Member>> {
+    pub(crate) fn list(&self) -> Vec<Arc<Member>> {
         let mut all = self.members().all.clone();
         all.sort_by_key(|member| (std::cmp::Reverse(member.since), member.key.clone()));
         all
     }
 
     /// Whether calls go to it.
-    pub(super) fn serves(&self, member: &Member) -> bool {
+    pub(crate) fn serves(&self, member: &Member) -> bool {
         let members = self.members();
         members.controller.key == member.key || members.node.key == member.key
     }
 
-    pub(super) fn join(&self, member: Arc<Member>) {
+    pub(crate) fn join(&self, member: Arc<Member>) {
         self.members().all.push(member);
         self.fold();
     }
 
     /// Lets an instance go; true when it was the last.
-    pub(super) fn leave(&self, key: &str) -> bool {
+    pub(crate) fn leave(&self, key: &str) -> bool {
         let mut members = self.members();
         members.all.retain(|member| member.key != key);
         let is_last = members.all.is_empty();
@@ -95,7 +95,7 @@ impl Slot {
     }
 
     /// The instance that a call goes to; it does not go while the call lasts.
-    pub(super) fn ask(&self, rpc: Rpc) -> InFlight {
+    pub(crate) fn ask(&self, rpc: Rpc) -> InFlight {
         let members = self.members();
         match rpc.service() {
             Service::Node => members.node.begin(),
@@ -105,7 +105,7 @@ impl Slot {
 
     /// Notes that an instance mounts a volume, while it has company: alone it has mounted all that
     /// there is. Before another one joins, [`Self::settle`] takes that from the journal.
-    pub(super) async fn attribute(&self, member: &Arc<Member>, volume: &str) {
+    pub(crate) async fn attribute(&self, member: &Arc<Member>, volume: &str) {
         let has_company = self.members().all.len() > 1;
         if has_company && member.mounts(volume) {
             member.save().await;
@@ -113,12 +113,12 @@ impl Slot {
     }
 
     /// Whether an instance has volumes on record that may be gone.
-    pub(super) fn has_old_volumes(&self) -> bool {
+    pub(crate) fn has_old_volumes(&self) -> bool {
         self.members().all.iter().any(|member| member.has_old_volumes())
     }
 
     /// Forgets the volumes of which nothing is mounted here any more.
-    pub(super) fn keep_volumes(&self, mounted: &BTreeSet<String>) {
+    pub(crate) fn keep_volumes(&self, mounted: &BTreeSet<String>) {
         for member in &self.members().all {
             member.keep_volumes(mounted);
         }
@@ -126,7 +126,7 @@ impl Slot {
 
     /// How many of these volumes, of which something is mounted here, an instance has mounted, or
     /// may have: nobody on record for a volume means that anybody may be.
-    pub(super) fn needs<'a>(
+    pub(crate) fn needs<'a>(
         &self,
         member: &Member,
         mounted: impl IntoIterator<Item = &'a str>,
@@ -140,7 +140,7 @@ impl Slot {
 
     /// Another instance is about to join: what is mounted is the work of those that are here, as
     /// far as it is not known whose.
-    pub(super) async fn settle(&self, mounted: &BTreeSet<String>) {
+    pub(crate) async fn settle(&self, mounted: &BTreeSet<String>) {
         let all = self.members().all.clone();
         let known = |volume: &str| all.iter().any(|member| member.has_mounted(volume));
         let unknown: Vec<&String> = mounted.iter().filter(|volume| !known(volume)).collect();
@@ -154,7 +154,7 @@ impl Slot {
     }
 
     /// Looks at all instances and decides anew which is asked, and what the plugin is by that.
-    pub(super) fn fold(&self) {
+    pub(crate) fn fold(&self) {
         let mut members = self.members();
         let all: Vec<Candidate> = members.all.iter().map(|member| member.candidate()).collect();
         let controller = fold::choose(&all, Half::Controller, Some(&members.controller.key));

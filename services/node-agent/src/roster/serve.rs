@@ -9,8 +9,8 @@ use berth_contract::subject::AgentVerb;
 use berth_domain::NodeId;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Member, Plugin, Plugins};
 use crate::journal::Journal;
+use crate::plugin::{Member, Plugin, Plugins};
 
 /// Requests of one kind under way at once.
 const MAX_IN_FLIGHT: u32 = 16;

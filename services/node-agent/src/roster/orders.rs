@@ -6,10 +6,9 @@ use berth_contract::message::plugin::{Ordered, Start, Stop};
 use berth_contract::problem::Problem;
 use berth_domain::PluginId;
 
-use super::Roster;
+use super::run::Order;
+use super::{Asked, Roster};
 use crate::plugin::member::need;
-use crate::plugin::run::Order;
-use crate::plugin::serve::Asked;
 
 impl Roster {
     pub(super) fn answer(&mut self, asked: Asked) {

@@ -17,6 +17,12 @@
 //! **Promises** that what it cannot look at takes nothing away, and that what was here when the
 //! agent was killed is here when it is back, by its records.
 
+mod orders;
+mod output;
+mod run;
+mod scan;
+mod serve;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,17 +42,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use super::declaration::Declaration;
-use super::member::need;
-use super::record::{Record, Records};
-use super::run::{self, Order, Running};
-use super::scan::{Scan, Scanner};
-use super::serve::Asked;
-use super::{Member, Plugin, Plugins, Supervision, supervise};
 use crate::controller::{self, Hosting};
 use crate::finish;
 use crate::host_pool::{CHANGE_MAX, with_agent_file};
 use crate::journal::Journal;
+use crate::plugin::declaration::Declaration;
+use crate::plugin::member::need;
+use crate::plugin::record::{Record, Records};
+use crate::plugin::{Member, Plugin, Plugins, Supervision, supervise};
+use run::{Order, Running};
+use scan::{Scan, Scanner};
+pub use serve::{Asked, ORDERS_MAX, serve};
 
 /// How often it is looked who is here.
 const LOOK: Duration = Duration::from_millis(300);
@@ -430,5 +436,3 @@ impl Roster {
         seats.map(|(key, _)| key.clone()).collect()
     }
 }
-
-mod answer;

@@ -19,14 +19,14 @@ use berth_service::shutdown::Shutdown;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::declaration::Command;
-use super::member::need;
 use super::output::Output;
-use super::process::{Process, Started};
-use super::record::Records;
-use super::{Member, Plugin};
 use crate::host_pool::{CHANGE_MAX, with_agent_file, with_processes};
 use crate::journal::Journal;
+use crate::plugin::declaration::Command;
+use crate::plugin::member::need;
+use crate::plugin::process::{Process, Started};
+use crate::plugin::record::Records;
+use crate::plugin::{Member, Plugin};
 use crate::tell::Teller;
 
 /// How often the process is looked at, and its output read.

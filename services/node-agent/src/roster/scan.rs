@@ -19,7 +19,7 @@ use berth_host::socket::{FileType, in_words};
 use berth_host::trust::{self, TrustError, Trusted, TrustedUsers};
 use berth_service::process::chain;
 
-use super::declaration::{Declaration, Reach, Source};
+use crate::plugin::declaration::{Declaration, Reach, Source};
 
 /// A longer file is no plugin's.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
