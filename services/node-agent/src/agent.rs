@@ -22,6 +22,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::began;
 use crate::comeback;
+use crate::compare::ClaimComparison;
 use crate::config::Config;
 use crate::controller::{Hosted, Hosting};
 use crate::docker;
@@ -149,7 +150,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let lanes = Lanes::since(began);
     running.lanes.push(lanes.clone());
     let bus = process.bus.clone();
-    let at_gate = gate.clone();
+    let (at_gate, comparison_gate) = (gate.clone(), gate.clone());
     let binds = Binds::new(&pool, &paths, &host.boot_id, &config.bind_below);
     let mounter = Mounter::new(Parts {
         bus,
@@ -179,6 +180,14 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let keeping = tokio::spawn(journal.clone().keep_open(shutdown.clone()));
     let counting = tokio::spawn(hung.keep(pool, shutdown.clone()));
     let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
+    let comparison = ClaimComparison {
+        mounter: mounter.clone(),
+        journal: journal.clone(),
+        gate: comparison_gate,
+        bus: process.bus.clone(),
+        node: config.node.clone(),
+    };
+    let comparing = tokio::spawn(comparison.run(shutdown.clone()));
     let _looking = mounter.keep_looking(config.look_interval, &shutdown);
     let watching = tokio::spawn(runs::watch(runs, process.bus.clone(), shutdown.clone()));
     let coming_back = tokio::spawn(comeback::keep(mounter, at_gate, shutdown.clone()));
@@ -190,6 +199,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     counting.abort();
     coming_back.abort();
     watching.abort();
+    comparing.abort();
     drain(service, running, &reporter, &events, config.drain).await;
     if let Some(lease) = lease {
         tenure.give_up(lease).await;

@@ -21,7 +21,7 @@
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
-//! | [`look`], [`compare`] | whether what is mounted still answers, and is still claimed |
+//! | [`look`], [`claimed`], [`compare`] | whether what is mounted still answers, and is still claimed |
 //! | [`unaccounted`] | mounts that no claim covers |
 //! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
 //! | [`runs`] | commands that use what is mounted, watched to their end |
@@ -33,6 +33,7 @@
 pub mod agent;
 pub mod began;
 mod call_log;
+pub mod claimed;
 pub mod comeback;
 pub mod compare;
 pub mod config;

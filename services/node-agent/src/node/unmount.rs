@@ -13,7 +13,7 @@ use berth_domain::{AllocId, NodeId, Timestamp, VolumeKey};
 
 use super::Mounter;
 use super::grant::left_until;
-use crate::compare;
+use crate::claimed::read_claimed_uses;
 
 const STEP: &str = "agent.unmount";
 
@@ -35,7 +35,7 @@ impl Mounter {
             return Err(told(nothing_due(&volume, &self.parts.host.node, None)));
         }
         let here = uses.keys().map(|alloc| (volume.clone(), alloc.clone())).collect();
-        let claimed = compare::ask(&self.parts.bus, node, &here, left_until(deadline)).await;
+        let claimed = read_claimed_uses(&self.parts.bus, node, &here, left_until(deadline)).await;
         let claimed = claimed.map_err(|error| told(error.into_problem("claim.status")))?;
         let claimed = claimed.ok_or_else(|| {
             let message = format!("not all claims of node {node} could be read");
@@ -45,7 +45,7 @@ impl Mounter {
         for (alloc, entry) in uses {
             let is_certain = claimed.is_younger_than(&entry);
             let key = (volume.clone(), alloc.clone());
-            if claimed.has(&key) {
+            if claimed.covers(&key) {
                 covered.push(alloc);
             } else if is_certain || self.parts.unaccounted.has(&volume, &alloc) {
                 due.push((alloc, entry));
@@ -71,8 +71,8 @@ impl Mounter {
         Ok(Unmounted { mounts })
     }
 
-    /// These are all mounts of the node that no claim covers; new ones are told.
-    pub(crate) fn tell_unaccounted(&self, all: Vec<UnaccountedMount>) {
+    /// Takes the list of all mounts of the node that no claim covers. New ones become events.
+    pub(crate) fn report_unaccounted(&self, all: Vec<UnaccountedMount>) {
         for mount in self.parts.unaccounted.replace(all) {
             let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());
             self.parts.tell.mount_unaccounted(&mount);

@@ -7,12 +7,11 @@ use tokio::task::JoinSet;
 
 use super::Mounter;
 use super::observe::Observer;
-use crate::compare::{self, Comparing};
 use crate::look::Looker;
 
 impl Mounter {
-    /// Looks at each mount so often, and holds the journal against the claims. Ends with the
-    /// shutdown, or when dropped.
+    /// Looks at each mount at this interval, and reports what becomes of claims. Ends with the
+    /// shutdown, or when the returned set is dropped.
     pub fn keep_looking(&self, interval: Duration, shutdown: &Shutdown) -> JoinSet<()> {
         let parts = &self.parts;
         let looker = Looker {
@@ -22,16 +21,8 @@ impl Mounter {
             tell: parts.tell.clone(),
             interval,
         };
-        let comparing = Comparing {
-            mounter: self.clone(),
-            journal: parts.journal.clone(),
-            gate: parts.gate.clone(),
-            bus: parts.bus.clone(),
-            node: parts.host.node.clone(),
-        };
         let mut watched = JoinSet::new();
         watched.spawn(looker.run(shutdown.clone()));
-        watched.spawn(compare::keep(comparing, shutdown.clone()));
         watched.spawn(Observer::new(self).run(shutdown.clone()));
         watched
     }
