@@ -37,8 +37,8 @@ impl ClaimedUses {
         self.keys.contains(key)
     }
 
-    /// Whether the list was read after the use's claim was made. If such a list lacks the claim, the
-    /// claim is gone.
+    /// Whether the list was read after the use's claim was made. If such a list lacks the claim,
+    /// the claim is gone.
     pub fn is_younger_than(&self, entry: &Use) -> bool {
         entry.epoch <= self.index
     }

@@ -7,8 +7,8 @@
 //! its node's answer, or by a proof, after which the node undoes everything (rules 11 and 12). This
 //! is for claims that were lost outside of the protocol, such as after a bus was set up anew.
 //!
-//! **Never** unmounts what a workload may have. Without a list of claims that is younger than a use,
-//! the use counts as claimed.
+//! **Never** unmounts what a workload may have. Without a list of claims that is younger than a
+//! use, the use counts as claimed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -21,7 +21,8 @@
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
-//! | [`look`], [`claimed`], [`compare`] | whether what is mounted still answers, and is still claimed |
+//! | [`look`] | whether what is mounted still answers |
+//! | [`claimed`], [`compare`] | whether what is mounted is still claimed |
 //! | [`unaccounted`] | mounts that no claim covers |
 //! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
 //! | [`runs`] | commands that use what is mounted, watched to their end |
