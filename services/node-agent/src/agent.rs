@@ -24,7 +24,7 @@ use crate::began;
 use crate::comeback;
 use crate::compare::ClaimComparison;
 use crate::config::Config;
-use crate::controller::{Hosted, Hosting};
+use crate::controller::{ControllerHosting, HostedControllers};
 use crate::docker;
 use crate::finish;
 use crate::gate::Gate;
@@ -32,17 +32,17 @@ use crate::host::Host;
 use crate::host_pool::{CHANGE_MAX, HungReport};
 use crate::identity::identity;
 use crate::journal::Journal;
-use crate::lane::Lanes;
-use crate::lease::{Holder, Tenure, Ttl};
-use crate::look::Looks;
-use crate::node::{self, Binds, Mounter, Parts};
+use crate::lane::VolumeExecutor;
+use crate::lease::{Holder, LeaseTtl, NodeLease};
+use crate::look::MountHealths;
+use crate::node::{self, Binds, Mounter, MounterContext};
 use crate::paths::{Paths, STATE_DIR_BYTES_MAX};
-use crate::plugin::record::Records;
-use crate::plugin::{Plugins, Supervision};
+use crate::plugin::record::InstanceRecords;
+use crate::plugin::{Plugins, ProbeTiming};
 use crate::report::Reporter;
-use crate::roster::{self, ORDERS_MAX, Places, Roster};
+use crate::roster::{self, ORDERS_MAX, Roster, SourceLocations};
 use crate::runs;
-use crate::tell::Teller;
+use crate::tell::EventPublisher;
 use crate::unaccounted::UnaccountedMounts;
 
 /// How long the last report may take.
@@ -80,7 +80,7 @@ enum StateDirError {
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     let (pool, hung) = (HostPool::of_process(), HungReport::default());
-    let State { dir: state_dir, runs, host, id } = State::read(&config, &pool).await?;
+    let AgentState { dir: state_dir, runs, host, id } = AgentState::read(&config, &pool).await?;
     // Opening it also makes sure that no other agent works here.
     let journal = Journal::open(state_dir.join("journal")).await?;
     let paths = Paths::new(&state_dir);
@@ -88,10 +88,10 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     node::log_what_is_here(&journal, &paths, &host.boot_id).await?;
     let gate = Gate::default();
     let (leases, events, volumes) = process.prepare(open(&process)).await?;
-    let tenure = Tenure {
+    let tenure = NodeLease {
         bucket: leases,
         holder: holder(&host, id),
-        ttl: Ttl::new(config.lease_ttl),
+        ttl: LeaseTtl::new(config.lease_ttl),
         gate: gate.clone(),
     };
     let Some(lease) = tenure.begin(&shutdown).await else { return Ok(()) };
@@ -110,19 +110,19 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         (tokio::spawn(finish::releases(bus, node, within, asked, end)), shutdown)
     };
 
-    let tell = Teller::new(events.clone(), config.node.clone());
+    let tell = EventPublisher::new(events.clone(), config.node.clone());
     let plugins = Plugins::new(config.plugin_patience, Some(tell.clone()));
-    let hosting = hosting(&config, &process, &tell, Lanes::since(began));
+    let hosting = hosting(&config, &process, &tell, VolumeExecutor::since(began));
     let hosted = hosting.hosted.clone();
-    let roster = roster::Parts {
+    let roster = roster::RosterContext {
         plugins: plugins.clone(),
-        places: Places {
+        places: SourceLocations {
             configured: config.plugins.clone(),
             plugins_dir: config.plugins_dir.clone(),
             sockets_dir: config.sockets_dir.clone(),
         },
-        supervision: Supervision { interval: config.probe_interval, timeout: config.probe_timeout },
-        records: Records::new(&state_dir),
+        supervision: ProbeTiming { interval: config.probe_interval, timeout: config.probe_timeout },
+        records: InstanceRecords::new(&state_dir),
         journal: journal.clone(),
         hosting: hosting.clone(),
         bus: process.bus.clone(),
@@ -134,7 +134,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let roster = Roster::start(roster, shutdown.clone()).await;
     let roster = tokio::spawn(roster.run(asked));
     let controllers = hosting.lanes;
-    let mut running = Running { roster, lanes: vec![controllers.clone()] };
+    let mut running = RunningTasks { roster, lanes: vec![controllers.clone()] };
     let unaccounted = UnaccountedMounts::default();
     let reporter = Reporter {
         journal: journal.fault(),
@@ -147,12 +147,12 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         gate: gate.clone(),
         unaccounted: unaccounted.clone(),
     };
-    let lanes = Lanes::since(began);
+    let lanes = VolumeExecutor::since(began);
     running.lanes.push(lanes.clone());
     let bus = process.bus.clone();
     let (at_gate, comparison_gate) = (gate.clone(), gate.clone());
     let binds = Binds::new(&pool, &paths, &host.boot_id, &config.bind_below);
-    let mounter = Mounter::new(Parts {
+    let mounter = Mounter::new(MounterContext {
         bus,
         host,
         paths,
@@ -164,7 +164,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         controllers,
         tell,
         gate,
-        looks: Looks::new(&pool),
+        looks: MountHealths::new(&pool),
         pool: pool.clone(),
         since: clock::now(),
         runs: runs.clone(),
@@ -216,16 +216,16 @@ async fn open(process: &Process) -> Result<(Bucket, Events, Bucket), Fatal> {
 }
 
 /// What runs until the shutdown.
-struct Running {
+struct RunningTasks {
     /// It ends with the controllers that are still to end.
     roster: JoinHandle<JoinSet<()>>,
-    lanes: Vec<Lanes>,
+    lanes: Vec<VolumeExecutor>,
 }
 
 /// Takes the agent apart: nothing new, the world told, what is under way finished in time.
 async fn drain(
     service: Service,
-    mut running: Running,
+    mut running: RunningTasks,
     reporter: &Reporter,
     events: &Events,
     within: Duration,
@@ -252,12 +252,17 @@ async fn drain(
 }
 
 /// What hosting controllers takes.
-fn hosting(config: &Config, process: &Process, tell: &Teller, lanes: Lanes) -> Hosting {
-    Hosting {
+fn hosting(
+    config: &Config,
+    process: &Process,
+    tell: &EventPublisher,
+    lanes: VolumeExecutor,
+) -> ControllerHosting {
+    ControllerHosting {
         bus: process.bus.clone(),
         node: config.node.clone(),
         lanes,
-        hosted: Hosted::default(),
+        hosted: HostedControllers::default(),
         tell: tell.clone(),
         drain: config.drain,
     }
@@ -275,7 +280,7 @@ fn holder(host: &Host, agent: String) -> Holder {
 }
 
 /// What the agent reads before it does anything.
-struct State {
+struct AgentState {
     /// The state directory.
     dir: PathBuf,
     runs: Runs,
@@ -284,7 +289,7 @@ struct State {
     id: String,
 }
 
-impl State {
+impl AgentState {
     async fn read(config: &Config, pool: &HostPool) -> Result<Self, Fatal> {
         let (dir, node) = (config.state_dir.clone(), config.node.clone());
         let operation = HostOperation::new("open", directory_share(&dir), dir.clone());

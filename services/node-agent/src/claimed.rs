@@ -12,7 +12,7 @@ use berth_contract::subject::Namespaced;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use berth_service::clock;
 
-use crate::journal::Use;
+use crate::journal::JournalledUse;
 
 /// Largest number of pages that are read for one list. A node has a few hundred claims.
 const PAGES_MAX: usize = 100;
@@ -39,7 +39,7 @@ impl ClaimedUses {
 
     /// Whether the list was read after the use's claim was made. If such a list lacks the claim,
     /// the claim is gone.
-    pub fn is_younger_than(&self, entry: &Use) -> bool {
+    pub fn is_younger_than(&self, entry: &JournalledUse) -> bool {
         entry.epoch <= self.index
     }
 
@@ -94,9 +94,9 @@ mod tests {
     use super::*;
     use crate::journal::UseState;
 
-    fn journalled(alloc: &str, epoch: u64) -> (UseKey, Use) {
+    fn journalled(alloc: &str, epoch: u64) -> (UseKey, JournalledUse) {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
-        let entry = Use {
+        let entry = JournalledUse {
             state: UseState::Intent,
             epoch,
             plugin: PluginId::new("dev.berth").unwrap(),
@@ -121,7 +121,7 @@ mod tests {
     fn only_a_list_younger_than_the_claim_can_say_that_it_is_gone() {
         let (key, _) = journalled("claimed", 5);
         let claimed = ClaimedUses { index: 7, keys: BTreeSet::from([key.clone()]) };
-        let is_gone = |claimed: &ClaimedUses, (key, entry): (UseKey, Use)| {
+        let is_gone = |claimed: &ClaimedUses, (key, entry): (UseKey, JournalledUse)| {
             !claimed.covers(&key) && claimed.is_younger_than(&entry)
         };
         assert!(!is_gone(&claimed, journalled("claimed", 5)));

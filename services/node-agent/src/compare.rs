@@ -24,8 +24,8 @@ use berth_service::shutdown::Shutdown;
 use tokio::time::sleep;
 
 use crate::claimed::{UseKey, read_claimed_uses};
-use crate::gate::{Gate, Standing};
-use crate::journal::{Journal, Use, UseState};
+use crate::gate::{Gate, NodePresence};
+use crate::journal::{Journal, JournalledUse, UseState};
 use crate::node::Mounter;
 
 /// Interval of the comparisons.
@@ -57,7 +57,7 @@ impl ClaimComparison {
         let mut missing = BTreeSet::new();
         loop {
             let mut pause = GATE_INTERVAL;
-            if self.gate.standing() == Standing::There {
+            if self.gate.standing() == NodePresence::There {
                 let before = std::mem::take(&mut missing);
                 missing = self.compare_once(&before).await;
                 let is_new = missing.iter().any(|key| !before.contains(key));
@@ -124,7 +124,7 @@ impl ClaimComparison {
 }
 
 /// The journalled use, as a mount that no claim covers.
-fn unaccounted_mount((volume, alloc): &UseKey, entry: &Use) -> UnaccountedMount {
+fn unaccounted_mount((volume, alloc): &UseKey, entry: &JournalledUse) -> UnaccountedMount {
     UnaccountedMount {
         namespace: volume.namespace.clone(),
         volume: volume.volume.clone(),
@@ -134,7 +134,7 @@ fn unaccounted_mount((volume, alloc): &UseKey, entry: &Use) -> UnaccountedMount 
 }
 
 /// Whether a workload may have the use. A block device need not be in the mount table.
-async fn may_be_mounted(entry: &Use) -> bool {
+async fn may_be_mounted(entry: &JournalledUse) -> bool {
     entry.attachment == AttachmentMode::BlockDevice
         || MountTable::read().await.map_or(true, |table| table.has(&entry.target))
 }

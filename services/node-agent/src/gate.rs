@@ -23,7 +23,7 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
 
 /// How the node counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum NodePresence {
     /// The registry has not said so since the lease is held.
     Unknown,
     /// It counts as there.
@@ -35,7 +35,7 @@ pub enum Standing {
 /// The gate. Cheap to clone; begins closed.
 #[derive(Debug, Clone)]
 pub struct Gate {
-    known: watch::Sender<Known>,
+    known: watch::Sender<GateState>,
     // Worth a report: what is known here, and not yet to the registry.
     news: watch::Sender<u64>,
     // Held for reading between being let in and the journal's entry.
@@ -43,14 +43,14 @@ pub struct Gate {
 }
 
 #[derive(Debug)]
-struct Known {
+struct GateState {
     /// The lease, until it is lost.
     lease: Option<LeaseHold>,
     /// How often it was gained.
     tenure: u64,
     /// How often the gate opened.
     opened: u64,
-    standing: Standing,
+    standing: NodePresence,
     /// The proof after which all was undone.
     undone: Option<Timestamp>,
     /// What keeps that from being so.
@@ -59,15 +59,15 @@ struct Known {
 
 /// Leave to ask for a grant: good until the gate closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pass(u64);
+pub struct GatePass(u64);
 
 /// Somebody was let in and has not written down yet what it is about to do.
 #[derive(Debug)]
-pub struct Entered {
+pub struct GateEntry {
     _entering: OwnedRwLockReadGuard<()>,
 }
 
-impl Known {
+impl GateState {
     /// Compared with the clock at each call: after a suspend the lease has ended, and no task has
     /// run to say so.
     fn is_held(&self) -> bool {
@@ -78,8 +78,8 @@ impl Known {
 impl Default for Gate {
     fn default() -> Self {
         let (lease, tenure, opened) = (None, 0, 0);
-        let standing = Standing::Unknown;
-        let known = Known { lease, tenure, opened, standing, undone: None, kept_by: None };
+        let standing = NodePresence::Unknown;
+        let known = GateState { lease, tenure, opened, standing, undone: None, kept_by: None };
         Self {
             known: watch::Sender::new(known),
             news: watch::Sender::new(0),
@@ -94,7 +94,7 @@ impl Gate {
         self.known.send_modify(|known| {
             known.lease = Some(lease);
             known.tenure += 1;
-            known.standing = Standing::Unknown;
+            known.standing = NodePresence::Unknown;
         });
         self.tell();
     }
@@ -103,7 +103,7 @@ impl Gate {
     pub fn lease_lost(&self) {
         self.known.send_modify(|known| {
             known.lease = None;
-            known.standing = Standing::Unknown;
+            known.standing = NodePresence::Unknown;
         });
     }
 
@@ -116,15 +116,15 @@ impl Gate {
     /// The registry answered, to a report that was sent in this tenure.
     pub fn told(&self, tenure: u64, reported: &Reported) {
         let standing = match (&reported.gone, reported.state) {
-            (Some(proof), _) => Standing::Gone(proof.clone()),
-            (None, NodeState::Ready) => Standing::There,
-            (None, NodeState::Down) => Standing::Unknown,
+            (Some(proof), _) => NodePresence::Gone(proof.clone()),
+            (None, NodeState::Ready) => NodePresence::There,
+            (None, NodeState::Down) => NodePresence::Unknown,
         };
         self.known.send_if_modified(|known| {
             if !known.is_held() || known.tenure != tenure || known.standing == standing {
                 return false;
             }
-            if standing == Standing::There {
+            if standing == NodePresence::There {
                 known.opened += 1;
                 (known.undone, known.kept_by) = (None, None);
             }
@@ -134,7 +134,7 @@ impl Gate {
     }
 
     /// How the node counts.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> NodePresence {
         self.known.borrow().standing.clone()
     }
 
@@ -143,7 +143,7 @@ impl Gate {
     pub async fn gone(&self, but: Option<Timestamp>) -> Proof {
         let mut known = self.known.subscribe();
         loop {
-            if let Standing::Gone(proof) = &known.borrow_and_update().standing
+            if let NodePresence::Gone(proof) = &known.borrow_and_update().standing
                 && Some(proof.at) != but
             {
                 return proof.clone();
@@ -188,11 +188,11 @@ impl Gate {
     }
 
     /// Leave to ask for a grant, or why there is none.
-    pub fn pass(&self) -> Result<Pass, Problem> {
+    pub fn pass(&self) -> Result<GatePass, Problem> {
         let known = self.known.borrow();
         match &known.standing {
-            Standing::There if known.is_held() => Ok(Pass(known.opened)),
-            Standing::Gone(proof) => {
+            NodePresence::There if known.is_held() => Ok(GatePass(known.opened)),
+            NodePresence::Gone(proof) => {
                 let message = format!(
                     "the node counts as gone ({proof}); it takes nothing new before it has undone \
                      what it had mounted{}",
@@ -213,10 +213,10 @@ impl Gate {
 
     /// Lets somebody in whose leave is still good. What it is about to do must be in the journal
     /// before [`Entered`] is dropped.
-    pub async fn enter(&self, pass: Pass) -> Result<Entered, Problem> {
+    pub async fn enter(&self, pass: GatePass) -> Result<GateEntry, Problem> {
         let entering = Arc::clone(&self.entering).read_owned().await;
         if self.pass()? == pass {
-            return Ok(Entered { _entering: entering });
+            return Ok(GateEntry { _entering: entering });
         }
         let message = "the node counted as gone, or might have, since the claim was asked for";
         Err(Problem::new(Code::NodeReturning, message).retryable())

@@ -22,7 +22,7 @@ use berth_telemetry::metric::HOST_OPERATIONS_HUNG;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::paths::Place;
+use crate::paths::VolumePaths;
 
 /// How long something may be looked at.
 pub(crate) const INSPECT_MAX: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ pub(crate) struct VolumeHost {
 
 impl VolumeHost {
     /// For the volume of this plugin that lies there.
-    pub(crate) fn new(pool: &HostPool, plugin: &PluginId, place: &Place) -> Self {
+    pub(crate) fn new(pool: &HostPool, plugin: &PluginId, place: &VolumePaths) -> Self {
         let share = format!("mounts of plugin {plugin}").into();
         Self { pool: pool.clone(), share, volume_dir: place.volume_dir.clone() }
     }

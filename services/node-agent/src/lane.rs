@@ -27,8 +27,8 @@ use berth_service::locks::KeyedLocks;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use ledger::Ledger;
-pub use ledger::Work;
+pub use ledger::LaneWork;
+use ledger::WorkLedger;
 
 /// Works under way or waiting for their volume, at once.
 const ROOM: u32 = 1024;
@@ -44,7 +44,7 @@ const SEEN_MAX: usize = 16_384;
 /// A volume as its plugin knows it: CSI asks for one call per volume, and two volumes of ours may
 /// be one of the plugin's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Lane {
+pub struct PluginVolume {
     /// The plugin.
     pub plugin: PluginId,
     /// What it calls the volume.
@@ -53,9 +53,9 @@ pub struct Lane {
 
 /// When work may begin.
 #[derive(Debug, Clone)]
-pub struct Turn {
+pub struct WorkTurn {
     /// For which volume.
-    pub lane: Lane,
+    pub lane: PluginVolume,
     /// The revision that asked for it, among those of our volume; none for work that no attempt
     /// names.
     pub order: Option<(VolumeKey, u64)>,
@@ -65,16 +65,16 @@ pub struct Turn {
 
 /// The lanes of one executor. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Lanes {
+pub struct VolumeExecutor {
     // The newest revision there was when this process began, and when that was.
     began: (u64, Instant),
-    locks: KeyedLocks<Lane>,
-    seen: Arc<Mutex<Seen>>,
+    locks: KeyedLocks<PluginVolume>,
+    seen: Arc<Mutex<NewestRevisions>>,
     room: Arc<Semaphore>,
-    ledger: Ledger,
+    ledger: WorkLedger,
 }
 
-impl Lanes {
+impl VolumeExecutor {
     /// Lanes for what is asked for later than by this revision. What was asked for before is known
     /// to an earlier process at most, and so is what came after it.
     pub fn since(began: u64) -> Self {
@@ -83,14 +83,14 @@ impl Lanes {
             locks: KeyedLocks::default(),
             seen: Arc::default(),
             room: Arc::new(Semaphore::new(ROOM as usize)),
-            ledger: Ledger::default(),
+            ledger: WorkLedger::default(),
         }
     }
 
     /// Does the work in its turn and answers with its result, or at the deadline without.
     pub async fn run<T: Send + 'static>(
         &self,
-        turn: Turn,
+        turn: WorkTurn,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         // In a box at once: it would be kept once more for each step of the way.
@@ -100,8 +100,8 @@ impl Lanes {
     /// The same, and whoever asks is told of it while it is under way.
     pub async fn run_shown<T: Send + 'static>(
         &self,
-        turn: Turn,
-        shown: Work,
+        turn: WorkTurn,
+        shown: LaneWork,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         self.take_turn(turn, Some(shown), Box::pin(work)).await
@@ -110,8 +110,8 @@ impl Lanes {
     /// The same, and also when it has failed.
     pub async fn run_told<T: Send + 'static>(
         &self,
-        turn: Turn,
-        told: Work,
+        turn: WorkTurn,
+        told: LaneWork,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         let done = self.run_shown(turn, told.clone(), work).await;
@@ -122,7 +122,7 @@ impl Lanes {
     }
 
     /// Records that work failed before it could have a turn.
-    pub fn record_failure(&self, work: &Work, problem: &Problem) {
+    pub fn record_failure(&self, work: &LaneWork, problem: &Problem) {
         self.ledger.failed(work, problem, clock::now());
     }
 
@@ -138,8 +138,8 @@ impl Lanes {
 
     async fn take_turn<T: Send + 'static>(
         &self,
-        turn: Turn,
-        told: Option<Work>,
+        turn: WorkTurn,
+        told: Option<LaneWork>,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         check_time(turn.deadline)?;
@@ -187,7 +187,7 @@ impl Lanes {
         timeout(within, self.room.acquire_many(ROOM)).await.is_ok()
     }
 
-    fn check_order(&self, turn: &Turn) -> Result<(), Problem> {
+    fn check_order(&self, turn: &WorkTurn) -> Result<(), Problem> {
         let Some((volume, revision)) = &turn.order else { return Ok(()) };
         let (began, since) = self.began;
         if *revision <= began && since.elapsed() < BEGAN_KEPT {
@@ -225,11 +225,11 @@ fn patience(deadline: Timestamp) -> Duration {
 /// written one after another and all get the same time, so that an older one's deadline is no
 /// later than this one's, but for what clocks differ by.
 #[derive(Debug, Default)]
-struct Seen {
+struct NewestRevisions {
     newest: HashMap<VolumeKey, (u64, Timestamp)>,
 }
 
-impl Seen {
+impl NewestRevisions {
     fn note(
         &mut self,
         volume: &VolumeKey,

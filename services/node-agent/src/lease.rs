@@ -33,7 +33,7 @@ const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Durat
 #[error(
     "another agent has taken the lease of node {node}: {other}; two agents must not bear one name"
 )]
-pub struct Taken {
+pub struct LeaseTaken {
     node: NodeId,
     other: String,
 }
@@ -41,12 +41,12 @@ pub struct Taken {
 /// How long the lease lives: as configured, and longer where the registry says that the fleet is
 /// large. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Ttl {
+pub struct LeaseTtl {
     configured: Duration,
     now: watch::Sender<Duration>,
 }
 
-impl Ttl {
+impl LeaseTtl {
     /// As configured, until somebody says otherwise.
     pub fn new(configured: Duration) -> Self {
         Self { configured, now: watch::Sender::new(configured) }
@@ -70,19 +70,19 @@ impl Ttl {
 
 /// How the lease is asked for.
 #[derive(Debug, Clone)]
-pub struct Tenure {
+pub struct NodeLease {
     /// The leases bucket.
     pub bucket: Bucket,
     /// What is written into it.
     pub holder: Holder,
     /// How long it lives without being renewed.
-    pub ttl: Ttl,
+    pub ttl: LeaseTtl,
     /// Open only while it is held.
     pub gate: Gate,
 }
 
 /// What came of asking once.
-enum Asked {
+enum LeaseAttempt {
     Held(KeptLease),
     /// By another agent.
     Other(String),
@@ -92,7 +92,7 @@ enum Asked {
     NotNow(LeaseError),
 }
 
-impl Tenure {
+impl NodeLease {
     /// Waits until the lease is held; none when the shutdown comes first.
     pub async fn begin(&self, shutdown: &Shutdown) -> Option<KeptLease> {
         let mut tries = 0;
@@ -100,7 +100,7 @@ impl Tenure {
         loop {
             tries += 1;
             let mut asked = self.ask().await;
-            if let Asked::Junk(entry) = &asked {
+            if let LeaseAttempt::Junk(entry) = &asked {
                 let seen = junk.filter(|(revision, _)| *revision == entry.revision);
                 let (_, since) = *junk.insert(seen.unwrap_or((entry.revision, Instant::now())));
                 // An agent whose lease it overwrote notices within the TTL.
@@ -109,20 +109,20 @@ impl Tenure {
                 }
             }
             match asked {
-                Asked::Held(lease) => {
+                LeaseAttempt::Held(lease) => {
                     self.gate.lease_gained(lease.hold());
                     return Some(lease);
                 }
-                Asked::Junk(entry) => {
+                LeaseAttempt::Junk(entry) => {
                     let node = &self.holder.node;
                     let key = &entry.key;
                     tracing::warn!(%node, key, "the lease's value is no agent's; waiting");
                 }
-                Asked::Other(other) => {
+                LeaseAttempt::Other(other) => {
                     let node = &self.holder.node;
                     tracing::warn!(%node, other, "another agent holds this node's lease; waiting");
                 }
-                Asked::NotNow(error) => self.log(tries, &error),
+                LeaseAttempt::NotNow(error) => self.log(tries, &error),
             }
             tokio::select! {
                 () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
@@ -138,7 +138,7 @@ impl Tenure {
         &self,
         lease: KeptLease,
         shutdown: &Shutdown,
-    ) -> Result<Option<KeptLease>, Taken> {
+    ) -> Result<Option<KeptLease>, LeaseTaken> {
         let mut held = lease;
         loop {
             tokio::select! {
@@ -155,23 +155,25 @@ impl Tenure {
         }
     }
 
-    async fn regain(&self, shutdown: &Shutdown) -> Result<Option<KeptLease>, Taken> {
+    async fn regain(&self, shutdown: &Shutdown) -> Result<Option<KeptLease>, LeaseTaken> {
         let mut tries = 0;
         loop {
             tries += 1;
             let asked = match self.ask().await {
                 // It overwrote our own lease.
-                Asked::Junk(entry) => self.inherit(&entry).await,
+                LeaseAttempt::Junk(entry) => self.inherit(&entry).await,
                 asked => asked,
             };
             match asked {
-                Asked::Held(lease) => {
+                LeaseAttempt::Held(lease) => {
                     self.gate.lease_gained(lease.hold());
                     return Ok(Some(lease));
                 }
-                Asked::Junk(_) => {}
-                Asked::Other(other) => return Err(Taken { node: self.holder.node.clone(), other }),
-                Asked::NotNow(error) => self.log(tries, &error),
+                LeaseAttempt::Junk(_) => {}
+                LeaseAttempt::Other(other) => {
+                    return Err(LeaseTaken { node: self.holder.node.clone(), other });
+                }
+                LeaseAttempt::NotNow(error) => self.log(tries, &error),
             }
             tokio::select! {
                 () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
@@ -180,17 +182,17 @@ impl Tenure {
         }
     }
 
-    async fn ask(&self) -> Asked {
+    async fn ask(&self) -> LeaseAttempt {
         let key = key::node_lease(&self.holder.node);
         let trace = clock::begin_trace();
         match self.bucket.acquire(&key, self.value().into(), self.ttl.now(), trace).await {
-            Ok(lease) => Asked::Held(lease.keep_for(self.ttl.follow())),
+            Ok(lease) => LeaseAttempt::Held(lease.keep_for(self.ttl.follow())),
             Err(LeaseError::Held { holder: entry, .. }) => self.held_by(entry).await,
-            Err(error) => Asked::NotNow(error),
+            Err(error) => LeaseAttempt::NotNow(error),
         }
     }
 
-    async fn held_by(&self, entry: Box<Entry>) -> Asked {
+    async fn held_by(&self, entry: Box<Entry>) -> LeaseAttempt {
         let value = entry.value.clone().unwrap_or_default();
         match serde_json::from_slice::<Holder>(&value) {
             Ok(holder) if entry.has_ttl => {
@@ -198,17 +200,17 @@ impl Tenure {
                 if holder.agent == self.holder.agent && holder.boot_id == self.holder.boot_id {
                     return self.inherit(&entry).await;
                 }
-                Asked::Other(String::from_utf8_lossy(&value).into_owned())
+                LeaseAttempt::Other(String::from_utf8_lossy(&value).into_owned())
             }
-            _ => Asked::Junk(entry),
+            _ => LeaseAttempt::Junk(entry),
         }
     }
 
-    async fn inherit(&self, entry: &Entry) -> Asked {
+    async fn inherit(&self, entry: &Entry) -> LeaseAttempt {
         let trace = clock::begin_trace();
         match self.bucket.inherit(entry, self.value().into(), self.ttl.now(), trace).await {
-            Ok(lease) => Asked::Held(lease.keep_for(self.ttl.follow())),
-            Err(error) => Asked::NotNow(error),
+            Ok(lease) => LeaseAttempt::Held(lease.keep_for(self.ttl.follow())),
+            Err(error) => LeaseAttempt::NotNow(error),
         }
     }
 
@@ -245,7 +247,7 @@ mod tests {
         for (configured, paces) in
             [(10, [(0, 10), (30, 30), (15, 15), (0, 10)]), (120, [(60, 120); 4])]
         {
-            let ttl = Ttl::new(seconds(configured));
+            let ttl = LeaseTtl::new(seconds(configured));
             let followed = ttl.clone().follow();
             for (pace, lives) in paces {
                 ttl.at_least(seconds(pace));

@@ -46,7 +46,7 @@ pub struct Paths {
 
 /// The paths of one alloc's use of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct VolumePaths {
     /// What holds all of the volume's.
     pub volume_dir: PathBuf,
     /// `staging_target_path`: the same for every alloc.
@@ -70,11 +70,11 @@ impl Paths {
     }
 
     /// The paths of this use.
-    pub fn place(&self, plugin: &PluginId, volume: &VolumeKey, alloc: &AllocId) -> Place {
+    pub fn place(&self, plugin: &PluginId, volume: &VolumeKey, alloc: &AllocId) -> VolumePaths {
         let ids = [plugin.as_str(), volume.namespace.as_str(), volume.volume.as_str()];
         let volume_dir = self.root.join(name::<VOLUME_BYTES>(&ids));
         let alloc_dir = volume_dir.join(name::<ALLOC_BYTES>(&[alloc.as_str()]));
-        Place {
+        VolumePaths {
             staging: volume_dir.join(STAGING),
             target: alloc_dir.join(TARGET),
             volume_dir,
@@ -83,7 +83,7 @@ impl Paths {
     }
 }
 
-impl Place {
+impl VolumePaths {
     /// Where the alloc has the volume under the name of this number.
     pub fn view(&self, number: u32) -> PathBuf {
         self.alloc_dir.join(format!("{VIEW}{number}"))
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    fn place(state_dir: &str, ids: [&str; 4]) -> Place {
+    fn place(state_dir: &str, ids: [&str; 4]) -> VolumePaths {
         let [plugin, namespace, volume, alloc] = ids;
         let volume =
             VolumeKey::new(Namespace::new(namespace).unwrap(), VolumeId::new(volume).unwrap());

@@ -21,11 +21,11 @@ use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep};
 
-use crate::gate::{Gate, Standing};
+use crate::gate::{Gate, NodePresence};
 use crate::host::Host;
 use crate::host_pool::HungReport;
 use crate::journal::JournalFault;
-use crate::lease::Ttl;
+use crate::lease::LeaseTtl;
 use crate::plugin::{Plugin, Plugins};
 use crate::unaccounted::UnaccountedMounts;
 
@@ -72,7 +72,7 @@ pub struct Reporter {
     /// too large for that.
     pub interval: Duration,
     /// How long the lease lives, as the registry wants it.
-    pub ttl: Ttl,
+    pub ttl: LeaseTtl,
     /// What opens and closes with what the registry answers.
     pub gate: Gate,
     /// Mounts that no claim covers.
@@ -100,9 +100,9 @@ impl Reporter {
             unaccounted.mark_unchanged();
             journal.mark_unchanged();
             hung.mark_unchanged();
-            let reading = Reading::now();
+            let reading = ClockReading::now();
             let pause = match self.report(clock_offset, REQUEST_TIMEOUT).await {
-                Ok(Exchange { reported, clock_offset: measured }) => {
+                Ok(TakenReport { reported, clock_offset: measured }) => {
                     clock_offset = measured;
                     self.note(tries, &reported);
                     tries = 0;
@@ -112,7 +112,7 @@ impl Reporter {
                     });
                     skew_retries = if is_skew_wrong { skew_retries + 1 } else { 0 };
                     let measures_again = (1..=SKEW_RETRIES_MAX).contains(&skew_retries);
-                    if self.gate.standing() == Standing::Unknown || measures_again {
+                    if self.gate.standing() == NodePresence::Unknown || measures_again {
                         unsettled += 1;
                         SETTLED.wait(unsettled, clock::jitter()).min(self.interval)
                     } else {
@@ -159,7 +159,7 @@ impl Reporter {
         &self,
         clock_offset: Option<ClockOffset>,
         within: Duration,
-    ) -> Result<Exchange, RequestError> {
+    ) -> Result<TakenReport, RequestError> {
         // Noted before it is asked: an answer from before the lease was regained is worth nothing.
         let tenure = self.gate.tenure();
         let (undone, kept_by) = self.gate.progress();
@@ -198,7 +198,7 @@ impl Reporter {
         let clock_offset = reported
             .clock
             .map(|registry| ClockOffset::from_exchange(report.clock, registry, began.elapsed()));
-        Ok(Exchange { reported, clock_offset })
+        Ok(TakenReport { reported, clock_offset })
     }
 
     fn note(&self, tries: u32, reported: &Reported) {
@@ -215,7 +215,7 @@ impl Reporter {
 }
 
 /// A report that the registry took.
-struct Exchange {
+struct TakenReport {
     reported: Reported,
     /// How far this host's clock is ahead of the registry's; none from an older registry.
     clock_offset: Option<ClockOffset>,
@@ -223,12 +223,12 @@ struct Exchange {
 
 /// The clock as it was read once.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct ClockReading {
     at: Instant,
     told: Timestamp,
 }
 
-impl Reading {
+impl ClockReading {
     fn now() -> Self {
         Self { at: Instant::now(), told: clock::now() }
     }
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_either_way_is_told_from_one_that_goes_on() {
         let at = Instant::now();
-        let reading = |passed, told: u64| Reading {
+        let reading = |passed, told: u64| ClockReading {
             at: at + Duration::from_millis(passed),
             told: Timestamp::from_unix_ms(1_000_000 + told),
         };
@@ -317,7 +317,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_waits_is_told_within_seconds_of_the_clock_being_set() {
         let began = Instant::now();
-        Reading::now().was_set().await;
+        ClockReading::now().was_set().await;
         assert!(began.elapsed() <= CLOCK_LOOK * 2, "{:?}", began.elapsed());
     }
 }

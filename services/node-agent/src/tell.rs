@@ -17,13 +17,13 @@ use berth_service::refusals::{RefusalTeller, RequestSubject};
 
 /// Tells events in the name of this node. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Teller {
+pub struct EventPublisher {
     events: Events,
     refusals: RefusalTeller,
     node: NodeId,
 }
 
-impl Teller {
+impl EventPublisher {
     /// In the name of `node`.
     pub fn new(events: Events, node: NodeId) -> Self {
         Self { refusals: RefusalTeller::new(events.clone(), NODE_AGENT), events, node }
@@ -43,7 +43,7 @@ impl Teller {
 
     /// A volume is there for an alloc, or could not be brought there: `volume.mounted`,
     /// `volume.mount-failed`.
-    pub fn mounted(&self, used: Used<'_>, error: Option<&Problem>, trace: TraceContext) {
+    pub fn mounted(&self, used: UsedVolume<'_>, error: Option<&Problem>, trace: TraceContext) {
         let name = match error {
             None => EventName::VolumeMounted,
             Some(_) => EventName::VolumeMountFailed,
@@ -52,7 +52,7 @@ impl Teller {
     }
 
     /// A volume is gone for an alloc: `volume.unmounted`.
-    pub fn unmounted(&self, used: Used<'_>, trace: TraceContext) {
+    pub fn unmounted(&self, used: UsedVolume<'_>, trace: TraceContext) {
         self.used(EventName::VolumeUnmounted, used, None, trace);
     }
 
@@ -119,8 +119,13 @@ impl Teller {
     }
 
     /// A call of the claim protocol was executed: `call.done`, `call.failed`.
-    pub fn executed(&self, executed: Executed<'_>, error: Option<&Problem>, trace: TraceContext) {
-        let Executed { call, took, calls } = executed;
+    pub fn executed(
+        &self,
+        executed: ExecutedCall<'_>,
+        error: Option<&Problem>,
+        trace: TraceContext,
+    ) {
+        let ExecutedCall { call, took, calls } = executed;
         let name = match error {
             None => EventName::CallDone,
             Some(_) => EventName::CallFailed,
@@ -159,7 +164,13 @@ impl Teller {
         );
     }
 
-    fn used(&self, name: EventName, used: Used<'_>, error: Option<&Problem>, trace: TraceContext) {
+    fn used(
+        &self,
+        name: EventName,
+        used: UsedVolume<'_>,
+        error: Option<&Problem>,
+        trace: TraceContext,
+    ) {
         self.publish(
             Event {
                 namespace: Some(used.volume.namespace.clone()),
@@ -199,7 +210,7 @@ fn was_told_by_claim(problem: &Problem) -> bool {
 
 /// A call of the claim protocol, and what it took.
 #[derive(Debug)]
-pub struct Executed<'a> {
+pub struct ExecutedCall<'a> {
     /// The call.
     pub call: &'a Call,
     /// How long it took here.
@@ -210,7 +221,7 @@ pub struct Executed<'a> {
 
 /// Who uses what, by which plugin.
 #[derive(Debug)]
-pub struct Used<'a> {
+pub struct UsedVolume<'a> {
     /// The volume.
     pub volume: &'a VolumeKey,
     /// The alloc.

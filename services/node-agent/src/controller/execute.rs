@@ -21,48 +21,48 @@ use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::confirm::{not_validated, validated};
-use crate::lane::{Lane, Lanes, Turn, Work, check_time};
+use crate::lane::{LaneWork, PluginVolume, VolumeExecutor, WorkTurn, check_time};
 use crate::plugin::{self, Plugin};
-use crate::secret::Asking;
-use crate::tell::{Executed, Teller};
+use crate::secret::SecretsQuery;
+use crate::tell::{EventPublisher, ExecutedCall};
 
 /// What came of a call.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(super) enum Answer {
+pub(super) enum ControllerAnswer {
     Called(Called),
     Validated(Validated),
 }
 
 /// Makes calls to one plugin's controller.
 #[derive(Debug, Clone)]
-pub(super) struct Executor {
+pub(super) struct ControllerExecutor {
     pub(super) plugin: Plugin,
     pub(super) node: NodeId,
-    pub(super) lanes: Lanes,
+    pub(super) lanes: VolumeExecutor,
     pub(super) bus: Bus,
-    pub(super) tell: Teller,
+    pub(super) tell: EventPublisher,
 }
 
-impl Executor {
+impl ControllerExecutor {
     /// Makes the call that is asked for.
     pub(super) async fn answer(
         self,
         rpc: ControllerRpc,
         request: Request,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<ControllerAnswer, Problem> {
         match rpc {
             ControllerRpc::Publish => {
                 let call = request.decode("controller.publish")?;
-                self.publish(call, &request).await.map(Answer::Called)
+                self.publish(call, &request).await.map(ControllerAnswer::Called)
             }
             ControllerRpc::Unpublish => {
                 let call = request.decode("controller.unpublish")?;
-                self.unpublish(call, &request).await.map(Answer::Called)
+                self.unpublish(call, &request).await.map(ControllerAnswer::Called)
             }
             ControllerRpc::Validate => {
                 let asked = request.decode("controller.validate")?;
-                self.validate(asked, &request).await.map(Answer::Validated)
+                self.validate(asked, &request).await.map(ControllerAnswer::Validated)
             }
         }
     }
@@ -125,7 +125,7 @@ impl Executor {
         if asked.plugin != self.plugin.id {
             return Err(told(self.misdirected(&asked.plugin)));
         }
-        let turn = Turn {
+        let turn = WorkTurn {
             lane: self.lane(&asked.external_id),
             order: None,
             deadline: clock::now().after(request.remaining()),
@@ -157,7 +157,7 @@ impl Executor {
         request: &Request,
     ) -> impl Future<Output = Result<BTreeMap<String, String>, Problem>> + Send + use<> {
         let (bus, node) = (self.bus.clone(), self.node.clone());
-        let asking = Asking { bus, node, deadline, trace: request.trace };
+        let asking = SecretsQuery { bus, node, deadline, trace: request.trace };
         let id = id.cloned();
         async move {
             // Boxed: most calls have no secrets, and need not carry the room for asking.
@@ -175,12 +175,12 @@ impl Executor {
         work: impl Future<Output = Result<Called, Problem>> + Send + 'static,
     ) -> Result<Called, Problem> {
         let began = Instant::now();
-        let turn = Turn {
+        let turn = WorkTurn {
             lane: self.lane(&call.external_id),
             order: Some((call.volume_key(), call.revision)),
             deadline: deadline(call, request),
         };
-        let shown = Work {
+        let shown = LaneWork {
             volume: call.volume_key(),
             alloc: call.alloc.clone(),
             epoch: Some(call.epoch),
@@ -199,13 +199,13 @@ impl Executor {
             outcome,
             "executed"
         );
-        let told = Executed { call, took: began.elapsed(), calls: plugin.calls().list() };
+        let told = ExecutedCall { call, took: began.elapsed(), calls: plugin.calls().list() };
         self.tell.executed(told, done.as_ref().err(), request.trace);
         done
     }
 
-    fn lane(&self, external_id: &str) -> Lane {
-        Lane { plugin: self.plugin.id.clone(), external_id: external_id.to_owned() }
+    fn lane(&self, external_id: &str) -> PluginVolume {
+        PluginVolume { plugin: self.plugin.id.clone(), external_id: external_id.to_owned() }
     }
 
     /// A call that came to the wrong subject does nothing.

@@ -31,11 +31,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::lane::Lanes;
-use crate::plugin::{Plugin, View};
-use crate::tell::Teller;
+use crate::lane::VolumeExecutor;
+use crate::plugin::{InstanceView, Plugin};
+use crate::tell::EventPublisher;
 
-use execute::Executor;
+use execute::ControllerExecutor;
 pub(crate) use execute::may_be_at_work;
 
 /// Calls of one kind under way at once.
@@ -45,11 +45,11 @@ const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Durat
 
 /// Which controllers are served now. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Hosted {
+pub struct HostedControllers {
     plugins: Arc<Mutex<BTreeSet<PluginId>>>,
 }
 
-impl Hosted {
+impl HostedControllers {
     /// The plugins, by id.
     pub fn list(&self) -> Vec<PluginId> {
         self.plugins.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
@@ -67,23 +67,23 @@ impl Hosted {
 
 /// What hosting a controller takes.
 #[derive(Debug, Clone)]
-pub struct Hosting {
+pub struct ControllerHosting {
     /// The bus.
     pub bus: Bus,
     /// The node.
     pub node: NodeId,
     /// One call at a time for each volume.
-    pub lanes: Lanes,
+    pub lanes: VolumeExecutor,
     /// Where it is noted what is hosted.
-    pub hosted: Hosted,
+    pub hosted: HostedControllers,
     /// Who is told.
-    pub tell: Teller,
+    pub tell: EventPublisher,
     /// How long what is under way may go on after the shutdown.
     pub drain: Duration,
 }
 
 /// Serves a plugin's controller whenever it can be asked, until the shutdown.
-pub async fn host(plugin: Plugin, hosting: Hosting, shutdown: Shutdown) {
+pub async fn host(plugin: Plugin, hosting: ControllerHosting, shutdown: Shutdown) {
     let mut view = plugin.follow();
     let mut ending = JoinSet::new();
     let mut tries = 0;
@@ -124,15 +124,15 @@ pub async fn host(plugin: Plugin, hosting: Hosting, shutdown: Shutdown) {
 }
 
 /// Waits until the controller can, or can no longer, be asked; false when nobody watches any more.
-async fn becomes(view: &mut watch::Receiver<View>, able: bool) -> bool {
+async fn becomes(view: &mut watch::Receiver<InstanceView>, able: bool) -> bool {
     view.wait_for(|view| view.serves_controller() == able).await.is_ok()
 }
 
-async fn serve(plugin: &Plugin, hosting: &Hosting) -> Result<Service, ServeError> {
+async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, ServeError> {
     let facts = [("plugin", plugin.id.as_str()), ("node", hosting.node.as_str())];
     let service =
         hosting.bus.service(ServiceSpec::of(CONTROLLER, env!("CARGO_PKG_VERSION"), &facts)).await?;
-    let executor = Executor {
+    let executor = ControllerExecutor {
         plugin: plugin.clone(),
         node: hosting.node.clone(),
         lanes: hosting.lanes.clone(),

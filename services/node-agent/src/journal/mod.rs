@@ -30,14 +30,14 @@ use thiserror::Error;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep};
 
-pub use entry::{Detached, Disk, Use, UseState};
+pub use entry::{Disk, JournalledDetach, JournalledUse, UseState};
 pub use index::VolumeUses;
-pub use options::Options;
+pub use options::OptionsFingerprint;
 
 use crate::durable::{DurableError, in_turn};
-use entry::{Change, EntryError};
-use index::Index;
-use store::Store;
+use entry::{EntryError, JournalChange};
+use index::JournalIndex;
+use store::JournalStore;
 
 /// How many [`Detached`] are kept before the oldest are forgotten. One is needed only while a grant
 /// of its epoch, or an earlier one, may still be on its way to a handler of this process; no
@@ -83,13 +83,13 @@ pub enum JournalError {
 /// The journal. Cheap to clone.
 #[derive(Clone)]
 pub struct Journal {
-    inner: Arc<Inner>,
+    inner: Arc<JournalState>,
     // Held while a change goes to the disk and then to the index, so that both see one order.
-    store: Arc<Mutex<Store>>,
+    store: Arc<Mutex<JournalStore>>,
 }
 
-struct Inner {
-    index: RwLock<Index>,
+struct JournalState {
+    index: RwLock<JournalIndex>,
     fault: JournalFault,
 }
 
@@ -118,9 +118,9 @@ impl Journal {
     /// Opens the journal in this directory, made if it is not there, and reads all of it.
     pub async fn open(path: PathBuf) -> Result<Self, JournalError> {
         let open = tokio::task::spawn_blocking(move || {
-            let (store, entries) = Store::open(path)?;
-            let index = RwLock::new(Index::of(entries, None));
-            Ok::<_, JournalError>((store, Inner { index, fault: JournalFault::default() }))
+            let (store, entries) = JournalStore::open(path)?;
+            let index = RwLock::new(JournalIndex::of(entries, None));
+            Ok::<_, JournalError>((store, JournalState { index, fault: JournalFault::default() }))
         });
         let (store, inner) = open.await.map_err(JournalError::Thread)??;
         Ok(Self { inner: Arc::new(inner), store: Arc::new(Mutex::new(store)) })
@@ -166,7 +166,7 @@ impl Journal {
     }
 
     /// Every use, by volume and alloc.
-    pub fn uses(&self) -> Vec<(VolumeKey, AllocId, Use)> {
+    pub fn uses(&self) -> Vec<(VolumeKey, AllocId, JournalledUse)> {
         self.inner.index.read().unwrap_or_else(PoisonError::into_inner).uses()
     }
 
@@ -176,9 +176,9 @@ impl Journal {
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
-        entry: Use,
+        entry: JournalledUse,
     ) -> Result<(), JournalError> {
-        self.change(Change::Use(volume.clone(), alloc.clone(), entry)).await
+        self.change(JournalChange::Use(volume.clone(), alloc.clone(), entry)).await
     }
 
     /// Writes down that an alloc is told to go, at this epoch.
@@ -188,8 +188,8 @@ impl Journal {
         alloc: &AllocId,
         epoch: u64,
     ) -> Result<(), JournalError> {
-        let told = Detached { epoch, done: false };
-        self.change(Change::Detached(volume.clone(), alloc.clone(), told)).await
+        let told = JournalledDetach { epoch, done: false };
+        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), told)).await
     }
 
     /// Writes down that nothing of an alloc's use is left, and forgets the use.
@@ -199,19 +199,24 @@ impl Journal {
         alloc: &AllocId,
         epoch: u64,
     ) -> Result<(), JournalError> {
-        let gone = Detached { epoch, done: true };
-        self.change(Change::Detached(volume.clone(), alloc.clone(), gone)).await
+        let gone = JournalledDetach { epoch, done: true };
+        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), gone)).await
     }
 
-    async fn change(&self, change: Change) -> Result<(), JournalError> {
+    async fn change(&self, change: JournalChange) -> Result<(), JournalError> {
         let inner = Arc::clone(&self.inner);
-        let write = move |store: &mut Store| inner.write(store, change, Instant::now());
+        let write = move |store: &mut JournalStore| inner.write(store, change, Instant::now());
         in_turn(&self.store, write).await.map_err(JournalError::Thread)?
     }
 }
 
-impl Inner {
-    fn write(&self, store: &mut Store, change: Change, now: Instant) -> Result<(), JournalError> {
+impl JournalState {
+    fn write(
+        &self,
+        store: &mut JournalStore,
+        change: JournalChange,
+        now: Instant,
+    ) -> Result<(), JournalError> {
         let (change, forgotten) = {
             let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
             let change = index.settle(change);
@@ -233,13 +238,13 @@ impl Inner {
 
     /// Opens the store if it is closed, and tries it out. What it holds then is what counts: the
     /// change that failed may be there.
-    fn open_again(&self, store: &mut Store) -> Result<(), JournalError> {
+    fn open_again(&self, store: &mut JournalStore) -> Result<(), JournalError> {
         if store.is_open() {
             return Ok(());
         }
         match store.open_again() {
             Ok(entries) => {
-                let index = Index::of(entries, Some(Instant::now()));
+                let index = JournalIndex::of(entries, Some(Instant::now()));
                 *self.index.write().unwrap_or_else(PoisonError::into_inner) = index;
                 self.fault.set(None);
                 Ok(())

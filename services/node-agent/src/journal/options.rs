@@ -8,12 +8,12 @@ use sha2::{Digest as _, Sha256};
 
 /// A salted hash of mount options: it says whether others are the same, and nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Options {
+pub struct OptionsFingerprint {
     salt: String,
     hash: String,
 }
 
-impl Options {
+impl OptionsFingerprint {
     /// Of these, with a salt of 16 random bytes.
     pub fn of(options: &MountOptions, salt: [u8; 16]) -> Self {
         Self::salted(options, hex(&salt))
@@ -51,7 +51,7 @@ mod tests {
             flags: vec!["password=hunter2".to_owned(), "sync".to_owned()],
             group: None,
         };
-        let kept = Options::of(&one, [7; 16]);
+        let kept = OptionsFingerprint::of(&one, [7; 16]);
         assert!(kept.are(&one));
         let others = [
             MountOptions::default(),
@@ -64,6 +64,10 @@ mod tests {
             assert!(!kept.are(&other), "{other:?}");
         }
         assert!(!serde_json::to_string(&kept).unwrap().contains("hunter2"));
-        assert_ne!(kept, Options::of(&one, [8; 16]), "two nodes' journals have nothing in common");
+        assert_ne!(
+            kept,
+            OptionsFingerprint::of(&one, [8; 16]),
+            "two nodes' journals have nothing in common"
+        );
     }
 }

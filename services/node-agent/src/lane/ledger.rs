@@ -22,7 +22,7 @@ const ERROR_CHARS_MAX: usize = 1024;
 
 /// What is done in a turn, for whom.
 #[derive(Debug, Clone)]
-pub struct Work {
+pub struct LaneWork {
     /// The volume.
     pub volume: VolumeKey,
     /// For whom.
@@ -37,32 +37,32 @@ pub struct Work {
 
 /// The ledger of some lanes. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ledger {
-    pages: Arc<Mutex<Pages>>,
+pub(super) struct WorkLedger {
+    pages: Arc<Mutex<LedgerPages>>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
+struct LedgerPages {
     begun: u64,
-    under_way: BTreeMap<u64, UnderWay>,
+    under_way: BTreeMap<u64, WorkUnderWay>,
     failures: BTreeMap<(VolumeKey, AllocId), FailureStatus>,
 }
 
 #[derive(Debug)]
-struct UnderWay {
-    work: Work,
+struct WorkUnderWay {
+    work: LaneWork,
     since: Timestamp,
     deadline: Timestamp,
 }
 
 /// Work under way; ended when dropped.
 #[derive(Debug)]
-pub(super) struct Entry {
-    ledger: Ledger,
+pub(super) struct LedgerEntry {
+    ledger: WorkLedger,
     at: Option<u64>,
 }
 
-impl Drop for Entry {
+impl Drop for LedgerEntry {
     fn drop(&mut self) {
         if let Some(at) = self.at {
             self.ledger.lock().under_way.remove(&at);
@@ -70,26 +70,31 @@ impl Drop for Entry {
     }
 }
 
-impl Ledger {
+impl WorkLedger {
     /// Work begins.
-    pub(super) fn begin(&self, work: Option<Work>, deadline: Timestamp, now: Timestamp) -> Entry {
+    pub(super) fn begin(
+        &self,
+        work: Option<LaneWork>,
+        deadline: Timestamp,
+        now: Timestamp,
+    ) -> LedgerEntry {
         let at = work.map(|work| {
             let mut pages = self.lock();
             pages.begun += 1;
             let at = pages.begun;
-            pages.under_way.insert(at, UnderWay { work, since: now, deadline });
+            pages.under_way.insert(at, WorkUnderWay { work, since: now, deadline });
             at
         });
-        Entry { ledger: self.clone(), at }
+        LedgerEntry { ledger: self.clone(), at }
     }
 
     /// It succeeded: nothing is wrong between the alloc and the volume any more.
-    pub(super) fn succeeded(&self, work: &Work) {
+    pub(super) fn succeeded(&self, work: &LaneWork) {
         self.lock().failures.remove(&(work.volume.clone(), work.alloc.clone()));
     }
 
     /// It did not, or its caller stopped waiting.
-    pub(super) fn failed(&self, work: &Work, problem: &Problem, now: Timestamp) {
+    pub(super) fn failed(&self, work: &LaneWork, problem: &Problem, now: Timestamp) {
         let mut pages = self.lock();
         let key = (work.volume.clone(), work.alloc.clone());
         let is_same = |known: &&FailureStatus| known.step == work.step && known.epoch == work.epoch;
@@ -119,7 +124,7 @@ impl Ledger {
     /// What is under way, the oldest first.
     pub(super) fn under_way(&self, now: Timestamp) -> Vec<WorkStatus> {
         let pages = self.lock();
-        let shown = pages.under_way.values().map(|UnderWay { work, since, deadline }| {
+        let shown = pages.under_way.values().map(|WorkUnderWay { work, since, deadline }| {
             let waits = work.calls.as_ref().and_then(PluginCallLog::unanswered_call);
             WorkStatus {
                 namespace: work.volume.namespace.clone(),
@@ -141,7 +146,7 @@ impl Ledger {
         self.lock().failures.values().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
+    fn lock(&self) -> MutexGuard<'_, LedgerPages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,9 +158,9 @@ mod tests {
 
     use super::*;
 
-    fn work(alloc: &str, step: &'static str) -> Work {
+    fn work(alloc: &str, step: &'static str) -> LaneWork {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
-        Work { volume, alloc: AllocId::new(alloc).unwrap(), epoch: Some(7), step, calls: None }
+        LaneWork { volume, alloc: AllocId::new(alloc).unwrap(), epoch: Some(7), step, calls: None }
     }
 
     fn at(ms: u64) -> Timestamp {
@@ -164,7 +169,7 @@ mod tests {
 
     #[test]
     fn work_is_listed_until_it_has_ended_and_as_hung_past_its_deadline() {
-        let ledger = Ledger::default();
+        let ledger = WorkLedger::default();
         let entry = ledger.begin(Some(work("a", "agent.detach")), at(10), at(1));
         let unnamed = ledger.begin(None, at(10), at(1));
         let shown = ledger.under_way(at(10));
@@ -176,14 +181,14 @@ mod tests {
 
     #[test]
     fn failures_are_counted_until_it_succeeds_and_the_oldest_go() {
-        let (ledger, no) = (Ledger::default(), Problem::new(Code::PluginFailed, "no"));
+        let (ledger, no) = (WorkLedger::default(), Problem::new(Code::PluginFailed, "no"));
         for ms in 1..=3 {
             ledger.failed(&work("a", "agent.detach"), &no, at(ms));
         }
         let failures = ledger.failures();
         assert_eq!((failures.len(), failures[0].tries, failures[0].at), (1, 3, at(3)));
         assert_eq!(failures[0].since, at(1));
-        ledger.failed(&Work { epoch: Some(8), ..work("a", "agent.detach") }, &no, at(4));
+        ledger.failed(&LaneWork { epoch: Some(8), ..work("a", "agent.detach") }, &no, at(4));
         assert_eq!((ledger.failures()[0].tries, ledger.failures()[0].since), (1, at(4)));
         ledger.succeeded(&work("a", "agent.detach"));
         assert!(ledger.failures().is_empty());

@@ -11,9 +11,9 @@ fn volume() -> VolumeKey {
     VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap())
 }
 
-fn turn(revision: u64, within_ms: u64) -> Turn {
-    Turn {
-        lane: Lane { plugin: PluginId::new("p").unwrap(), external_id: "vol-1".to_owned() },
+fn turn(revision: u64, within_ms: u64) -> WorkTurn {
+    WorkTurn {
+        lane: PluginVolume { plugin: PluginId::new("p").unwrap(), external_id: "vol-1".to_owned() },
         order: Some((volume(), revision)),
         deadline: clock::now().after(Duration::from_millis(within_ms)),
     }
@@ -32,8 +32,8 @@ fn code<T>(answer: Result<T, Problem>) -> Code {
 /// Safety 8: a command of an old attempt does nothing.
 #[tokio::test]
 async fn what_is_late_or_old_does_not_begin() {
-    let lanes = Lanes::since(0);
-    let past = Turn { deadline: Timestamp::from_unix_ms(1), ..turn(9, 0) };
+    let lanes = VolumeExecutor::since(0);
+    let past = WorkTurn { deadline: Timestamp::from_unix_ms(1), ..turn(9, 0) };
     assert_eq!(code(lanes.run(past, never()).await), Code::Late);
     lanes.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
     assert_eq!(code(lanes.run(turn(4, 5_000), never()).await), Code::OldCall);
@@ -44,19 +44,19 @@ async fn what_is_late_or_old_does_not_begin() {
 /// Safety 8: who begins anew does not know what came after a call that was named before.
 #[tokio::test]
 async fn what_was_named_before_it_began_does_not_begin() {
-    let lanes = Lanes::since(7);
+    let lanes = VolumeExecutor::since(7);
     for revision in [1, 7] {
         assert_eq!(code(lanes.run(turn(revision, 5_000), never()).await), Code::OldCall);
     }
     lanes.run(turn(8, 5_000), async { Ok(()) }).await.unwrap();
     // What no attempt names has no order.
-    lanes.run(Turn { order: None, ..turn(0, 5_000) }, async { Ok(()) }).await.unwrap();
+    lanes.run(WorkTurn { order: None, ..turn(0, 5_000) }, async { Ok(()) }).await.unwrap();
 }
 
 /// Safety 4: one call in flight per volume, also when its caller has given up.
 #[tokio::test]
 async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
-    let lanes = Lanes::since(0);
+    let lanes = VolumeExecutor::since(0);
     let (answer, answered) = oneshot::channel::<()>();
     let first = async move {
         answered.await.unwrap();
@@ -64,8 +64,9 @@ async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
     };
     assert_eq!(code(lanes.run(turn(1, 30), first).await), Code::NoAnswer);
     assert_eq!(code(lanes.run(turn(2, 30), never()).await), Code::StillBusy);
-    let other = Lane { plugin: PluginId::new("p").unwrap(), external_id: "vol-2".to_owned() };
-    let elsewhere = Turn { lane: other, order: None, ..turn(1, 5_000) };
+    let other =
+        PluginVolume { plugin: PluginId::new("p").unwrap(), external_id: "vol-2".to_owned() };
+    let elsewhere = WorkTurn { lane: other, order: None, ..turn(1, 5_000) };
     lanes.run(elsewhere, async { Ok(()) }).await.unwrap();
     assert!(!lanes.idle(Duration::from_millis(10)).await);
     answer.send(()).unwrap();
@@ -78,7 +79,7 @@ async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
 #[tokio::test]
 async fn a_caller_hears_by_its_deadline_that_there_is_no_answer() {
     for _ in 0..3 {
-        let lanes = Lanes::since(0);
+        let lanes = VolumeExecutor::since(0);
         let hangs = || std::future::pending::<Result<(), Problem>>();
         let mut heard = 0;
         for expected in [Code::NoAnswer, Code::StillBusy] {
@@ -97,7 +98,7 @@ async fn a_caller_hears_by_its_deadline_that_there_is_no_answer() {
 /// Safety 8: its turn comes within its deadline, and it hears of that when its process goes on.
 #[tokio::test]
 async fn a_call_whose_process_was_paused_past_its_deadline_does_not_begin() {
-    let lanes = Lanes::since(0);
+    let lanes = VolumeExecutor::since(0);
     let (answer, answered) = oneshot::channel::<()>();
     let (begin, inside) = oneshot::channel::<()>();
     let holder = tokio::spawn({
@@ -130,7 +131,7 @@ async fn a_call_whose_process_was_paused_past_its_deadline_does_not_begin() {
 
 #[tokio::test]
 async fn one_that_was_overtaken_while_it_waited_does_not_begin() {
-    let lanes = Lanes::since(0);
+    let lanes = VolumeExecutor::since(0);
     let (answer, answered) = oneshot::channel::<()>();
     let (begin, inside) = oneshot::channel::<()>();
     let holder = tokio::spawn({
@@ -166,7 +167,7 @@ async fn one_that_was_overtaken_while_it_waited_does_not_begin() {
 
 #[tokio::test]
 async fn works_of_one_volume_never_overlap() {
-    let lanes = Lanes::since(0);
+    let lanes = VolumeExecutor::since(0);
     let inside = Arc::new(AtomicUsize::new(0));
     let mut works = tokio::task::JoinSet::new();
     for _ in 0..50 {
@@ -188,7 +189,7 @@ async fn works_of_one_volume_never_overlap() {
 
 #[tokio::test]
 async fn work_that_panics_is_answered_for_and_frees_its_volume() {
-    let lanes = Lanes::since(0);
+    let lanes = VolumeExecutor::since(0);
     let broken = async { panic!("on purpose") };
     assert_eq!(code(lanes.run::<()>(turn(1, 5_000), broken).await), Code::Internal);
     lanes.run(turn(2, 5_000), async { Ok(()) }).await.unwrap();
@@ -196,7 +197,7 @@ async fn work_that_panics_is_answered_for_and_frees_its_volume() {
 
 #[test]
 fn what_is_remembered_is_bounded_and_forgotten_in_time() {
-    let mut seen = Seen::default();
+    let mut seen = NewestRevisions::default();
     let at = Timestamp::from_unix_ms;
     let volume =
         |n: usize| VolumeKey::new(Namespace::default(), VolumeId::new(n.to_string()).unwrap());

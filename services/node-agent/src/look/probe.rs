@@ -33,7 +33,7 @@ const DEVICES: &str = "/sys/dev/block";
 
 /// What a look found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum ProbeAnswer {
     /// It answers; and which disk is behind it, where there is one.
     Well(Option<Disk>),
     /// No block device is there, which may be without being mounted (CSI asks for the device, and
@@ -49,28 +49,28 @@ pub enum Found {
 
 /// Looks, and those of them that hang. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Probes {
+pub struct MountProbes {
     pool: HostPool,
-    under_way: Arc<Mutex<BTreeMap<PathBuf, Look>>>,
+    under_way: Arc<Mutex<BTreeMap<PathBuf, ProbeUnderWay>>>,
 }
 
 /// A look that is under way.
 #[derive(Debug, Clone)]
-struct Look {
+struct ProbeUnderWay {
     since: Timestamp,
     began: Instant,
     /// What it found, once it has.
-    found: watch::Receiver<Option<Found>>,
+    found: watch::Receiver<Option<ProbeAnswer>>,
 }
 
-impl Probes {
+impl MountProbes {
     /// Looks on threads of this pool.
     pub fn new(pool: &HostPool) -> Self {
         Self { pool: pool.clone(), under_way: Arc::default() }
     }
 
     /// Looks at the file system that the plugin has mounted at `path`; answers within `patience`.
-    pub async fn look(&self, plugin: &PluginId, path: &Path, patience: Duration) -> Found {
+    pub async fn look(&self, plugin: &PluginId, path: &Path, patience: Duration) -> ProbeAnswer {
         let owned = path.to_owned();
         let look = move || ask(&owned, Path::new(DEVICES));
         self.look_by(look_at_mount(plugin, path), patience, look).await
@@ -82,12 +82,12 @@ impl Probes {
         plugin: &PluginId,
         path: &Path,
         patience: Duration,
-    ) -> Found {
+    ) -> ProbeAnswer {
         let owned = path.to_owned();
         let look = move || match fs::metadata(&owned) {
             Ok(seen) if seen.file_type().is_block_device() => ask(&owned, Path::new(DEVICES)),
-            Ok(_) => Found::Missing,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,
+            Ok(_) => ProbeAnswer::Missing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => ProbeAnswer::Missing,
             Err(error) => failed(&error),
         };
         self.look_by(look_at_mount(plugin, path), patience, look).await
@@ -97,15 +97,15 @@ impl Probes {
         &self,
         operation: HostOperation,
         patience: Duration,
-        look: impl FnOnce() -> Found + Send + 'static,
-    ) -> Found {
+        look: impl FnOnce() -> ProbeAnswer + Send + 'static,
+    ) -> ProbeAnswer {
         let mut under_way = self.join_or_begin(operation, look);
         // What an earlier look waited for is not waited for once more.
         let until = under_way.began + patience;
         match timeout_at(until, under_way.found.wait_for(Option::is_some)).await {
-            Ok(Ok(found)) => found.clone().unwrap_or(Found::Hung(under_way.since)),
-            Ok(Err(_)) => Found::Unknown("the look ended without an answer".to_owned()),
-            Err(_) => Found::Hung(under_way.since),
+            Ok(Ok(found)) => found.clone().unwrap_or(ProbeAnswer::Hung(under_way.since)),
+            Ok(Err(_)) => ProbeAnswer::Unknown("the look ended without an answer".to_owned()),
+            Err(_) => ProbeAnswer::Hung(under_way.since),
         }
     }
 
@@ -113,15 +113,15 @@ impl Probes {
     fn join_or_begin(
         &self,
         operation: HostOperation,
-        look: impl FnOnce() -> Found + Send + 'static,
-    ) -> Look {
+        look: impl FnOnce() -> ProbeAnswer + Send + 'static,
+    ) -> ProbeUnderWay {
         let path = operation.place.clone();
         let mut all = self.lock();
         if let Some(under_way) = all.get(&path) {
             return under_way.clone();
         }
         let (answer, found) = watch::channel(None);
-        let under_way = Look { since: clock::now(), began: Instant::now(), found };
+        let under_way = ProbeUnderWay { since: clock::now(), began: Instant::now(), found };
         all.insert(path.clone(), under_way.clone());
         let work = {
             let (probes, path, answer) = (self.clone(), path.clone(), answer.clone());
@@ -133,34 +133,34 @@ impl Probes {
             match probes.pool.run(operation, INSPECT_MAX, work).await {
                 // One that is late ends the look itself, whenever it returns.
                 Ok(()) | Err(HostPoolError::Late { .. }) => {}
-                Err(error) => probes.end(&path, &answer, Found::Unknown(error.to_string())),
+                Err(error) => probes.end(&path, &answer, ProbeAnswer::Unknown(error.to_string())),
             }
         });
         under_way
     }
 
-    fn end(&self, path: &Path, answer: &watch::Sender<Option<Found>>, found: Found) {
+    fn end(&self, path: &Path, answer: &watch::Sender<Option<ProbeAnswer>>, found: ProbeAnswer) {
         self.lock().remove(path);
         answer.send_replace(Some(found));
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Look>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, ProbeUnderWay>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Asks the kernel. May hang.
-fn ask(path: &Path, devices: &Path) -> Found {
+fn ask(path: &Path, devices: &Path) -> ProbeAnswer {
     let seen = match fs::metadata(path) {
         Ok(seen) => seen,
         Err(error) => return failed(&error),
     };
     let device = if seen.file_type().is_block_device() { seen.rdev() } else { seen.dev() };
     if let Some(vanished) = vanished(device, devices) {
-        return Found::Dead(vanished);
+        return ProbeAnswer::Dead(vanished);
     }
     match statvfs(path) {
-        Ok(_) | Err(Errno::ENOSYS) => Found::Well(disk(device, devices)),
+        Ok(_) | Err(Errno::ENOSYS) => ProbeAnswer::Well(disk(device, devices)),
         Err(errno) => failed(&io::Error::from(errno)),
     }
 }
@@ -196,12 +196,12 @@ fn disk(device: u64, devices: &Path) -> Option<Disk> {
 }
 
 /// What a failure means. Only what the mount itself fails with counts against it.
-fn failed(error: &io::Error) -> Found {
+fn failed(error: &io::Error) -> ProbeAnswer {
     // One whose owner lets nobody else in, root included (mount.fuse(8), `allow_other`).
     if error.kind() == io::ErrorKind::PermissionDenied {
-        return Found::Unknown(format!("it may not be looked at: {error}"));
+        return ProbeAnswer::Unknown(format!("it may not be looked at: {error}"));
     }
-    Found::Dead(error.to_string())
+    ProbeAnswer::Dead(error.to_string())
 }
 
 #[cfg(test)]
@@ -225,25 +225,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_that_hangs_holds_one_thread_and_is_answered_for() {
-        let probes = Probes::default();
+        let probes = MountProbes::default();
         let (go_on, waits) = mpsc::channel::<()>();
         let hang = move || {
             let _ = waits.recv();
-            Found::Well(None)
+            ProbeAnswer::Well(None)
         };
         let path = "/hangs";
         let first = probes.look_by(at(path), SHORT, hang).await;
-        let Found::Hung(since) = first else { panic!("{first:?}") };
+        let ProbeAnswer::Hung(since) = first else { panic!("{first:?}") };
         let never = || panic!("it looked twice");
-        assert_eq!(probes.look_by(at(path), SHORT, never).await, Found::Hung(since));
+        assert_eq!(probes.look_by(at(path), SHORT, never).await, ProbeAnswer::Hung(since));
         // Others are looked at meanwhile.
         assert_eq!(
-            probes.look_by(at("/b"), PATIENCE, || Found::Well(None)).await,
-            Found::Well(None)
+            probes.look_by(at("/b"), PATIENCE, || ProbeAnswer::Well(None)).await,
+            ProbeAnswer::Well(None)
         );
         go_on.send(()).unwrap();
         let mut tries = 0;
-        while probes.look_by(at(path), PATIENCE, || Found::Well(None)).await != Found::Well(None) {
+        while probes.look_by(at(path), PATIENCE, || ProbeAnswer::Well(None)).await
+            != ProbeAnswer::Well(None)
+        {
             tries += 1;
             assert!(tries < 1_000, "it came back and is not looked at again");
             tokio::time::sleep(SHORT).await;
@@ -253,11 +255,11 @@ mod tests {
 
     #[tokio::test]
     async fn who_asks_while_another_looks_waits_for_the_same_answer() {
-        let probes = Probes::default();
+        let probes = MountProbes::default();
         let (go_on, waits) = mpsc::channel::<()>();
         let slow = move || {
             let _ = waits.recv();
-            Found::Missing
+            ProbeAnswer::Missing
         };
         let path = "/slow";
         let never = || panic!("it looked twice");
@@ -268,44 +270,47 @@ mod tests {
             async { go_on.send(()) }
         );
         sent.unwrap();
-        assert_eq!((first, second), (Found::Missing, Found::Missing));
+        assert_eq!((first, second), (ProbeAnswer::Missing, ProbeAnswer::Missing));
     }
 
     #[tokio::test]
     async fn so_many_hang_and_no_more_threads_are_begun() {
-        let probes = Probes::default();
+        let probes = MountProbes::default();
         let (go_on, waits) = mpsc::channel::<()>();
         let waits = Arc::new(Mutex::new(waits));
         for number in 0..SHARE_MAX {
             let waits = Arc::clone(&waits);
             let hang = move || {
                 let _ = waits.lock().map(|waits| waits.recv());
-                Found::Well(None)
+                ProbeAnswer::Well(None)
             };
             let path = format!("/hangs/{number}");
             let found = probes.look_by(at(&path), Duration::ZERO, hang).await;
-            assert!(matches!(found, Found::Hung(_)), "{found:?}");
+            assert!(matches!(found, ProbeAnswer::Hung(_)), "{found:?}");
         }
-        let found = probes.look_by(at("/one-more"), PATIENCE, || Found::Well(None)).await;
-        let Found::Unknown(why) = found else { panic!("{found:?}") };
+        let found = probes.look_by(at("/one-more"), PATIENCE, || ProbeAnswer::Well(None)).await;
+        let ProbeAnswer::Unknown(why) = found else { panic!("{found:?}") };
         assert!(why.contains("32 host operations hang") && why.contains("/hangs/"), "{why}");
         // Those of another plugin answer.
         let other = look_at_mount(&PluginId::new("q").unwrap(), Path::new("/well"));
-        let found = probes.look_by(other, PATIENCE, || Found::Well(None)).await;
-        assert_eq!(found, Found::Well(None));
+        let found = probes.look_by(other, PATIENCE, || ProbeAnswer::Well(None)).await;
+        assert_eq!(found, ProbeAnswer::Well(None));
         drop(go_on);
     }
 
     #[tokio::test]
     async fn the_root_is_well_and_what_is_not_there_is_not() {
-        let probes = Probes::default();
+        let probes = MountProbes::default();
         let root = probes.look(&plugin(), Path::new("/"), PATIENCE).await;
-        assert!(matches!(root, Found::Well(_)), "{root:?}");
+        assert!(matches!(root, ProbeAnswer::Well(_)), "{root:?}");
         let nowhere = Path::new("/is/not/there");
         let found = probes.look(&plugin(), nowhere, PATIENCE).await;
-        assert!(matches!(found, Found::Dead(_)), "{found:?}");
+        assert!(matches!(found, ProbeAnswer::Dead(_)), "{found:?}");
         for other in [nowhere, Path::new("/dev/null"), Path::new("/proc/self/mountinfo")] {
-            assert_eq!(probes.look_at_device(&plugin(), other, PATIENCE).await, Found::Missing);
+            assert_eq!(
+                probes.look_at_device(&plugin(), other, PATIENCE).await,
+                ProbeAnswer::Missing
+            );
         }
     }
 
@@ -345,9 +350,9 @@ mod tests {
     #[test]
     fn what_may_not_be_looked_at_is_not_taken_for_dead() {
         let denied = failed(&io::Error::from(Errno::EACCES));
-        assert!(matches!(denied, Found::Unknown(_)), "{denied:?}");
+        assert!(matches!(denied, ProbeAnswer::Unknown(_)), "{denied:?}");
         for errno in [Errno::ENOTCONN, Errno::EIO, Errno::ESTALE, Errno::ENODEV] {
-            assert!(matches!(failed(&io::Error::from(errno)), Found::Dead(_)), "{errno}");
+            assert!(matches!(failed(&io::Error::from(errno)), ProbeAnswer::Dead(_)), "{errno}");
         }
     }
 }

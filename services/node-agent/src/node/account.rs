@@ -21,17 +21,17 @@ use berth_domain::{AllocId, PluginId, VolumeKey};
 use berth_host::MountTable;
 
 use super::Mounter;
-use crate::journal::{Use, VolumeUses};
+use crate::journal::{JournalledUse, VolumeUses};
 
 /// The other claims on the volume at this node, as the claim service knew them.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct ClaimsBeside {
     allocs: BTreeSet<AllocId>,
     /// A use by a claim of a later epoch may have come since.
     until_epoch: u64,
 }
 
-impl Beside {
+impl ClaimsBeside {
     /// What a detach carries.
     pub(super) fn of_call(call: &Call) -> Option<Self> {
         let allocs = call.claims_beside.as_ref()?.iter().cloned().collect();
@@ -53,13 +53,13 @@ impl Mounter {
         volume: &VolumeKey,
         plugin: &PluginId,
         alloc: &AllocId,
-        beside: &Beside,
+        beside: &ClaimsBeside,
         known: &VolumeUses,
         table: &MountTable,
     ) -> Result<(), Problem> {
         let is_covered = |other: &AllocId| other == alloc || beside.allocs.contains(other);
         // After an older backup was restored, revisions begin again below those in the journal.
-        let is_certain = |other: &AllocId, entry: &Use| {
+        let is_certain = |other: &AllocId, entry: &JournalledUse| {
             entry.epoch <= beside.until_epoch || self.parts.unaccounted.has(volume, other)
         };
         let mut uses = known.uses.iter();

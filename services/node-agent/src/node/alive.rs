@@ -14,8 +14,8 @@ use berth_service::clock;
 
 use super::{Mounter, bind, mounts};
 use crate::journal::Disk;
-use crate::look::{self, Found};
-use crate::paths::Place;
+use crate::look::{self, ProbeAnswer};
+use crate::paths::VolumePaths;
 
 /// What is left of the caller's time for telling it.
 const TO_ANSWER: Duration = Duration::from_millis(500);
@@ -26,7 +26,7 @@ impl Mounter {
     pub(super) async fn check_alive(
         &self,
         grant: &Grant,
-        place: &Place,
+        place: &VolumePaths,
         was: Option<&Disk>,
         deadline: Timestamp,
     ) -> Result<Option<Disk>, Problem> {
@@ -38,14 +38,16 @@ impl Mounter {
             self.parts.looks.look(at, grant.attachment, &table, was, patience)
         };
         let (why, is_final) = match looked.await {
-            Found::Well(disk) => match bind::deleted_source(&table, &place.target) {
+            ProbeAnswer::Well(disk) => match bind::deleted_source(&table, &place.target) {
                 None => return Ok(disk),
                 Some(source) => (bind::say_deleted(&source), true),
             },
-            Found::Unknown(_) => return Ok(None),
-            Found::Missing => ("nothing is there any more".to_owned(), true),
-            Found::Dead(why) => (format!("it is dead: {why}"), true),
-            Found::Hung(since) => (format!("it has not answered a look since {since}"), false),
+            ProbeAnswer::Unknown(_) => return Ok(None),
+            ProbeAnswer::Missing => ("nothing is there any more".to_owned(), true),
+            ProbeAnswer::Dead(why) => (format!("it is dead: {why}"), true),
+            ProbeAnswer::Hung(since) => {
+                (format!("it has not answered a look since {since}"), false)
+            }
         };
         self.parts.looks.soon();
         let message = format!("the volume is mounted at {}, and {why}", place.target.display());

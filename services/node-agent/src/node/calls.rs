@@ -19,14 +19,14 @@ use super::unstaged::RefusedPaths;
 use super::{dirs, local, mounts};
 use crate::controller::may_be_at_work;
 use crate::host_pool::VolumeHost;
-use crate::journal::{Journal, Use};
+use crate::journal::{Journal, JournalledUse};
 use crate::lane::check_time;
 use crate::plan::NodeCall;
 use crate::plugin::{self, Plugin};
 
 /// What a volume is to its plugin while it is mounted.
 #[derive(Debug, Clone)]
-pub(super) struct Using {
+pub(super) struct NodeCallInput {
     /// How it is used.
     pub(super) capability: Capability,
     /// What the alloc may do.
@@ -43,7 +43,7 @@ pub(super) struct Using {
 
 /// Makes the calls of one volume on this node, in its turn.
 #[derive(Debug, Clone)]
-pub(super) struct Caller {
+pub(super) struct NodeCaller {
     pub(super) plugin: Plugin,
     pub(super) external_id: String,
     /// The volume on this host.
@@ -58,31 +58,31 @@ pub(super) struct Caller {
 
 /// Where an intent is on record.
 #[derive(Clone, Copy)]
-pub(super) struct Intent<'a> {
+pub(super) struct JournalledIntent<'a> {
     pub(super) journal: &'a Journal,
     pub(super) volume: &'a VolumeKey,
     pub(super) alloc: &'a AllocId,
 }
 
-impl Intent<'_> {
+impl JournalledIntent<'_> {
     /// Writes down that it was staged.
     async fn staged(&self) -> Result<(), Problem> {
         let known = self.journal.volume(self.volume).uses.remove(self.alloc);
         let Some(intent) = known else { return Ok(()) };
-        let staged = Use { staged: true, since: clock::now(), ..intent };
+        let staged = JournalledUse { staged: true, since: clock::now(), ..intent };
         let written = self.journal.write_use(self.volume, self.alloc, staged).await;
         written.map_err(local(Code::MountFailed))
     }
 }
 
-impl Caller {
+impl NodeCaller {
     /// Brings a use about, whose intent is on record. That it was staged is put there before it is
     /// published.
     pub(super) async fn bring(
         &self,
         calls: &[NodeCall],
-        using: &Using,
-        record: &Intent<'_>,
+        using: &NodeCallInput,
+        record: &JournalledIntent<'_>,
     ) -> Result<(), Problem> {
         let staged_here = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
         for call in calls {
@@ -126,7 +126,7 @@ impl Caller {
         Ok(())
     }
 
-    async fn stage(&self, staging: &Path, using: &Using) -> Result<(), Problem> {
+    async fn stage(&self, staging: &Path, using: &NodeCallInput) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at("node.stage");
         check_time(self.deadline).map_err(at)?;
         dirs::make(&self.host, staging).await.map_err(local(Code::MountFailed)).map_err(at)?;
@@ -147,7 +147,7 @@ impl Caller {
         &self,
         staging: Option<&Path>,
         target: &Path,
-        using: &Using,
+        using: &NodeCallInput,
     ) -> Result<(), NotPublished> {
         let at = |problem: Problem| NotPublished::Failed(problem.at("node.publish"));
         check_time(self.deadline).map_err(at)?;
@@ -266,7 +266,7 @@ impl Caller {
         dirs::remove(&self.host, path).await.map_err(local(Code::UnmountFailed))
     }
 
-    fn capability(&self, using: &Using) -> v1::VolumeCapability {
+    fn capability(&self, using: &NodeCallInput) -> v1::VolumeCapability {
         let later_modes = self.plugin.node().is_some_and(|can| can.single_node_multi_writer);
         volume_capability(using.capability, &using.mount, later_modes)
     }

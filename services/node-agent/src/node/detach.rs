@@ -10,22 +10,22 @@ use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
 use berth_host::{Mount, MountTable};
 use tokio::time::Instant;
 
-use super::account::Beside;
-use super::calls::Caller;
+use super::account::ClaimsBeside;
+use super::calls::NodeCaller;
 use super::{Mounter, dirs, local, mounts, no_plugin, unstaged};
-use crate::journal::Use;
-use crate::lane::{Lane, Turn, Work};
-use crate::plan::{self, Departure, NodeCall, Scene};
+use crate::journal::JournalledUse;
+use crate::lane::{LaneWork, PluginVolume, WorkTurn};
+use crate::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
 use crate::runs;
-use crate::tell::{Executed, Used};
+use crate::tell::{ExecutedCall, UsedVolume};
 
 /// How it is called where it is told.
 pub(super) const DETACH: &str = "agent.detach";
 
 /// Whose use of what is taken down.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct DepartingUse {
     pub(super) volume: VolumeKey,
     pub(super) alloc: AllocId,
     /// By which claim it was here.
@@ -34,7 +34,7 @@ pub(super) struct Leaving {
     /// What the plugin calls the volume.
     pub(super) external_id: String,
     /// What the caller knows of the other claims on this node; none where it does not matter.
-    pub(super) beside: Option<Beside>,
+    pub(super) beside: Option<ClaimsBeside>,
     /// Who said that nothing of the volume is left here (rule 18).
     pub(super) unstaged_by: Option<Proof>,
 }
@@ -53,8 +53,11 @@ impl Mounter {
             problem.plugin(&call.plugin)
         };
         self.check(&call).map_err(told)?;
-        let turn = Turn {
-            lane: Lane { plugin: call.plugin.clone(), external_id: call.external_id.clone() },
+        let turn = WorkTurn {
+            lane: PluginVolume {
+                plugin: call.plugin.clone(),
+                external_id: call.external_id.clone(),
+            },
             order: Some((volume.clone(), call.revision)),
             deadline: call.deadline.min(deadline),
         };
@@ -62,18 +65,18 @@ impl Mounter {
         let (began, at_work) = (Instant::now(), plugin.clone());
         let work = {
             let (mounter, deadline) = (self.clone(), turn.deadline);
-            let leaving = Leaving {
+            let leaving = DepartingUse {
                 volume: volume.clone(),
                 alloc: call.alloc.clone(),
                 epoch: call.epoch,
                 plugin: call.plugin.clone(),
                 external_id: call.external_id.clone(),
-                beside: Beside::of_call(&call),
+                beside: ClaimsBeside::of_call(&call),
                 unstaged_by: call.unstaged_by.clone(),
             };
             async move { mounter.leave(&leaving, at_work, deadline, trace).await }
         };
-        let told_of = Work {
+        let told_of = LaneWork {
             volume: volume.clone(),
             alloc: call.alloc.clone(),
             epoch: Some(call.epoch),
@@ -93,7 +96,7 @@ impl Mounter {
             "executed"
         );
         let calls = plugin.map(|plugin| plugin.calls().list()).unwrap_or_default();
-        let executed = Executed { call: &call, took: began.elapsed(), calls };
+        let executed = ExecutedCall { call: &call, took: began.elapsed(), calls };
         self.parts.tell.executed(executed, done.as_ref().err(), trace);
         done.map(|()| Called::default()).map_err(told)
     }
@@ -114,13 +117,20 @@ impl Mounter {
     /// In the volume's turn.
     pub(super) async fn leave(
         &self,
-        leaving: &Leaving,
+        leaving: &DepartingUse,
         plugin: Option<Plugin>,
         deadline: Timestamp,
         trace: TraceContext,
     ) -> Result<(), Problem> {
-        let Leaving { volume, alloc, epoch, plugin: plugin_id, external_id, beside, unstaged_by } =
-            leaving;
+        let DepartingUse {
+            volume,
+            alloc,
+            epoch,
+            plugin: plugin_id,
+            external_id,
+            beside,
+            unstaged_by,
+        } = leaving;
         let epoch = *epoch;
         let journal = &self.parts.journal;
         let known = journal.volume(volume);
@@ -134,11 +144,11 @@ impl Mounter {
         if let Some(beside) = beside {
             self.check_accounted(volume, plugin_id, alloc, beside, &known, &table)?;
         }
-        let scene = Scene { journal: &known, mounts: &table, place: &place };
+        let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
         // A plugin that has not said whether it stages may have staged.
         let can = plugin.as_ref().and_then(Plugin::node);
         let stages = can.is_none_or(|can| can.stage_unstage_volume);
-        let calls = plan::detach(scene, Departure { alloc, epoch, stages })
+        let calls = plan::detach(scene, DetachInput { alloc, epoch, stages })
             .map_err(|newer| Problem::new(Code::OldCall, newer))?;
         if calls.is_empty() {
             return Ok(());
@@ -157,7 +167,7 @@ impl Mounter {
             unstaged::check_device(&host, noted).await?;
         }
         let (refused, unstaged_by) = (self.refused.clone(), unstaged_by.clone());
-        let caller = Caller { plugin, external_id, host, deadline, refused, unstaged_by };
+        let caller = NodeCaller { plugin, external_id, host, deadline, refused, unstaged_by };
         caller.take_down(&calls).await?;
         self.check_after(&departing).await?;
         dirs::remove(&caller.host, &place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;
@@ -168,7 +178,7 @@ impl Mounter {
         gone.map_err(local(Code::UnmountFailed))?;
         // The calls are told with the call of the protocol that they were made for.
         let (took, calls) = (began.elapsed(), Vec::new());
-        let used = Used { volume, alloc, plugin: plugin_id, took, calls };
+        let used = UsedVolume { volume, alloc, plugin: plugin_id, took, calls };
         self.parts.tell.unmounted(used, trace);
         Ok(())
     }
@@ -179,7 +189,7 @@ impl Mounter {
 /// another device of the same kind and source.
 fn check_not_foreign(
     calls: &[NodeCall],
-    noted: Option<&Use>,
+    noted: Option<&JournalledUse>,
     table: &MountTable,
 ) -> Result<(), Problem> {
     let Some(entry) = noted.filter(|entry| !entry.contents.is_empty()) else { return Ok(()) };

@@ -21,10 +21,10 @@ use berth_host::{DeviceNumber, Mount};
 use nix::mount::{MsFlags, mount};
 
 use super::bind::flags::{self, Flags};
-use super::calls::Caller;
+use super::calls::NodeCaller;
 use super::local;
 use crate::host_pool::VolumeHost;
-use crate::paths::Place;
+use crate::paths::VolumePaths;
 use crate::plan::NodeCall;
 
 /// What was left out that protects the host or the volume: the mount is refused without it.
@@ -35,7 +35,7 @@ const NOT_THE_KERNELS: [&str; 6] = ["defaults", "_netdev", "nofail", "auto", "no
 
 /// What was to be had of a mount.
 #[derive(Debug, Clone)]
-struct Wanted {
+struct RequiredFlags {
     is_device: bool,
     is_read_only: bool,
     options: MountOptions,
@@ -46,10 +46,10 @@ struct Wanted {
 pub(super) async fn check(
     host: &VolumeHost,
     grant: &Grant,
-    place: &Place,
+    place: &VolumePaths,
 ) -> Result<Vec<String>, Problem> {
     let options = grant.mount.clone();
-    let wanted = Wanted {
+    let wanted = RequiredFlags {
         is_device: grant.attachment == AttachmentMode::BlockDevice,
         is_read_only: grant.mode == Mode::Read || options.flags.iter().any(|flag| flag == "ro"),
         options,
@@ -67,9 +67,9 @@ pub(super) async fn check(
 
 /// The same after a publish, which is taken back where it is not what was asked for.
 pub(super) async fn check_published(
-    caller: &Caller,
+    caller: &NodeCaller,
     grant: &Grant,
-    place: &Place,
+    place: &VolumePaths,
 ) -> Result<Vec<String>, Problem> {
     let problem = match check(&caller.host, grant, place).await {
         Ok(left_out) => {
@@ -88,7 +88,7 @@ pub(super) async fn check_published(
     Err(Problem { message, ..problem })
 }
 
-impl Wanted {
+impl RequiredFlags {
     fn check(&self, target: &Path) -> Result<Vec<String>, String> {
         if self.is_device {
             return if self.is_read_only { check_device(target) } else { Ok(Vec::new()) };
@@ -192,7 +192,7 @@ mod tests {
             flags: flags.iter().map(ToString::to_string).collect(),
             group: None,
         };
-        let wanted = Wanted { is_device: false, is_read_only: false, options };
+        let wanted = RequiredFlags { is_device: false, is_read_only: false, options };
         wanted.left_out(&found, missing(&found, wanted.flags()))
     }
 

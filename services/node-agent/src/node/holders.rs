@@ -21,8 +21,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{Mounter, local};
 use crate::host_pool::VolumeHost;
-use crate::journal::{Use, VolumeUses};
-use crate::paths::Place;
+use crate::journal::{JournalledUse, VolumeUses};
+use crate::paths::VolumePaths;
 
 /// How long all mount tables of the host may take to be read.
 const READ_MAX: Duration = Duration::from_secs(10);
@@ -35,9 +35,9 @@ const NAMED_MAX: usize = 4;
 
 /// A use that is taken down, and what its mounts show.
 #[derive(Debug)]
-pub(super) struct Departing<'a> {
+pub(super) struct HolderCheck<'a> {
     volume: &'a VolumeKey,
-    place: &'a Place,
+    place: &'a VolumePaths,
     /// Where callers see the volume, too.
     binds: Vec<PathBuf>,
     contents: Vec<MountContent>,
@@ -46,12 +46,12 @@ pub(super) struct Departing<'a> {
     /// Where agents of other nodes that run on this host have the volume.
     of_other_nodes: Vec<PathBuf>,
     /// What else uses the volume on this node.
-    others: Others,
+    others: RemainingUses,
 }
 
 /// What else uses the volume on this node. Its mounts show the same content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Others {
+enum RemainingUses {
     /// Nothing: every mount of the volume is to go.
     None,
     /// Other allocs. Only a mount that can be told from theirs is to go.
@@ -69,10 +69,10 @@ impl Mounter {
         host: &VolumeHost,
         volume: &'a VolumeKey,
         alloc: &AllocId,
-        place: &'a Place,
+        place: &'a VolumePaths,
         known: &VolumeUses,
         table: &MountTable,
-    ) -> Result<Departing<'a>, Problem> {
+    ) -> Result<HolderCheck<'a>, Problem> {
         let boot_id = &self.parts.host.boot_id;
         let entry = known.uses.get(alloc);
         let noted = entry.filter(|entry| entry.boot_id == *boot_id);
@@ -83,7 +83,7 @@ impl Mounter {
             }
         }
         if let Some(entry) = noted.filter(|entry| entry.contents != contents) {
-            let entry = Use { contents: contents.clone(), ..entry.clone() };
+            let entry = JournalledUse { contents: contents.clone(), ..entry.clone() };
             let written = self.parts.journal.write_use(volume, alloc, entry).await;
             written.map_err(local(Code::UnmountFailed))?;
         }
@@ -96,10 +96,10 @@ impl Mounter {
             })
         };
         contents.retain(|content| !is_of_another(content));
-        let others = Others::of(known, alloc, entry.map(|entry| entry.mode), table, place);
+        let others = RemainingUses::of(known, alloc, entry.map(|entry| entry.mode), table, place);
         let is_ours = |point: &Path| {
             point.starts_with(&place.alloc_dir)
-                || (others == Others::None && point.starts_with(&place.staging))
+                || (others == RemainingUses::None && point.starts_with(&place.staging))
         };
         let ours = table.mounts().iter().filter(|mount| is_ours(&mount.point));
         let mut places: Vec<MountPlace> = ours.filter_map(|one| table.place_of(one)).collect();
@@ -110,18 +110,18 @@ impl Mounter {
         let of_other_nodes =
             points.filter(|point| !point.starts_with(root) && is_within(point, &place.volume_dir));
         let of_other_nodes = of_other_nodes.cloned().collect();
-        Ok(Departing { volume, place, binds, contents, places, of_other_nodes, others })
+        Ok(HolderCheck { volume, place, binds, contents, places, of_other_nodes, others })
     }
 
     /// Refuses while a process has the volume that our unmounts will not take it from. Nothing has
     /// been unmounted yet.
-    pub(super) async fn check_before(&self, departing: &Departing<'_>) -> Result<(), Problem> {
+    pub(super) async fn check_before(&self, departing: &HolderCheck<'_>) -> Result<(), Problem> {
         let holders = departing.holders().await?;
         self.refuse(departing, holders.into_iter().filter(|one| departing.stays(one)).collect())
     }
 
     /// Refuses while a process has the volume, now that our mounts are gone.
-    pub(super) async fn check_after(&self, departing: &Departing<'_>) -> Result<(), Problem> {
+    pub(super) async fn check_after(&self, departing: &HolderCheck<'_>) -> Result<(), Problem> {
         let mut looks = 0;
         loop {
             let holders = departing.holders().await?;
@@ -133,7 +133,7 @@ impl Mounter {
         }
     }
 
-    fn refuse(&self, departing: &Departing<'_>, holders: Vec<Holder>) -> Result<(), Problem> {
+    fn refuse(&self, departing: &HolderCheck<'_>, holders: Vec<Holder>) -> Result<(), Problem> {
         if holders.is_empty() {
             return Ok(());
         }
@@ -154,13 +154,13 @@ impl Mounter {
     }
 }
 
-impl Others {
+impl RemainingUses {
     fn of(
         known: &VolumeUses,
         alloc: &AllocId,
         mode: Option<Mode>,
         table: &MountTable,
-        place: &Place,
+        place: &VolumePaths,
     ) -> Self {
         let others = known.uses.iter().filter(|(other, _)| *other != alloc);
         let modes: Vec<Mode> = others.map(|(_, entry)| entry.mode).collect();
@@ -177,7 +177,7 @@ impl Others {
     }
 }
 
-impl Departing<'_> {
+impl HolderCheck<'_> {
     /// Every mount of the volume on the host that is not another alloc's.
     async fn holders(&self) -> Result<Vec<Holder>, Problem> {
         if self.contents.is_empty() {
@@ -202,11 +202,11 @@ impl Departing<'_> {
         let is_own = is_within(point, &self.place.alloc_dir);
         match self.others {
             _ if self.of_other_nodes.contains(point) => false,
-            Others::None => true,
+            RemainingUses::None => true,
             _ if is_own => true,
             // The others' own: their binds are among ours.
             _ if holder.is_own => false,
-            Others::Some { only_writer } => {
+            RemainingUses::Some { only_writer } => {
                 only_writer
                     && !holder.mount.is_read_only()
                     && !is_within(point, &self.place.staging)
@@ -224,7 +224,11 @@ impl Departing<'_> {
 }
 
 /// What the mounts of this use show.
-pub(super) fn shown(table: &MountTable, place: &Place, entry: Option<&Use>) -> Vec<MountContent> {
+pub(super) fn shown(
+    table: &MountTable,
+    place: &VolumePaths,
+    entry: Option<&JournalledUse>,
+) -> Vec<MountContent> {
     let target = entry.map_or(&place.target, |entry| &entry.target);
     let mounts = table.mounts().iter();
     let ours = mounts.filter(|mount| mount.point == *target || mount.point == place.staging);

@@ -36,16 +36,16 @@ use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::{PluginId, Timestamp, VolumeKey};
 
-use crate::controller::Hosted;
+use crate::controller::HostedControllers;
 use crate::gate::Gate;
 use crate::host::Host;
 use crate::host_pool::VolumeHost;
 use crate::journal::Journal;
-use crate::lane::Lanes;
-use crate::look::Looks;
-use crate::paths::{Paths, Place};
+use crate::lane::VolumeExecutor;
+use crate::look::MountHealths;
+use crate::paths::{Paths, VolumePaths};
 use crate::plugin::{Plugin, Plugins};
-use crate::tell::Teller;
+use crate::tell::EventPublisher;
 use crate::unaccounted::UnaccountedMounts;
 use berth_host::{HostPool, MountTable};
 use berth_service::runs::Runs;
@@ -58,12 +58,12 @@ use unstaged::RefusedPaths;
 /// Mounts and takes down volumes. Cheap to clone.
 #[derive(Clone)]
 pub struct Mounter {
-    parts: Arc<Parts>,
+    parts: Arc<MounterContext>,
     refused: RefusedPaths,
 }
 
 /// What a [`Mounter`] works with.
-pub struct Parts {
+pub struct MounterContext {
     /// Where it asks for grants.
     pub bus: Bus,
     /// The node.
@@ -79,17 +79,17 @@ pub struct Parts {
     /// Who does the work.
     pub plugins: Plugins,
     /// One call at a time for each volume.
-    pub lanes: Lanes,
+    pub lanes: VolumeExecutor,
     /// Which controllers this agent serves, for the status.
-    pub hosted: Hosted,
+    pub hosted: HostedControllers,
     /// The calls to them, for the status.
-    pub controllers: Lanes,
+    pub controllers: VolumeExecutor,
     /// Who is told.
-    pub tell: Teller,
+    pub tell: EventPublisher,
     /// Whether anything new is taken.
     pub gate: Gate,
     /// How each mount was when it was looked at last.
-    pub looks: Looks,
+    pub looks: MountHealths,
     /// Since when this process runs.
     pub since: Timestamp,
     /// The commands that use what is mounted.
@@ -100,7 +100,7 @@ pub struct Parts {
 
 impl Mounter {
     /// One that works with these.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: MounterContext) -> Self {
         Self { parts: Arc::new(parts), refused: RefusedPaths::default() }
     }
 
@@ -109,7 +109,7 @@ impl Mounter {
     }
 
     /// A volume on this host.
-    fn host(&self, plugin: &PluginId, place: &Place) -> VolumeHost {
+    fn host(&self, plugin: &PluginId, place: &VolumePaths) -> VolumeHost {
         VolumeHost::new(&self.parts.pool, plugin, place)
     }
 

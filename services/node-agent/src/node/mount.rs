@@ -11,27 +11,27 @@ use berth_domain::{PluginId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::account::Beside;
-use super::bind::Spot;
-use super::calls::{Caller, Intent, Using};
+use super::account::ClaimsBeside;
+use super::bind::BindPath;
+use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
 use super::{Mounter, bind, enforce, grant, holders, local, mounts};
-use crate::gate::Pass;
-use crate::journal::{Options, Use, UseState};
-use crate::lane::{Lane, Turn, Work};
-use crate::paths::Place;
-use crate::plan::{self, Arrival, NodeCall, Scene, Void};
+use crate::gate::GatePass;
+use crate::journal::{JournalledUse, OptionsFingerprint, UseState};
+use crate::lane::{LaneWork, PluginVolume, WorkTurn};
+use crate::paths::VolumePaths;
+use crate::plan::{self, MountInput, MountRefusal, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
-use crate::secret::Asking;
-use crate::tell::Used;
+use crate::secret::SecretsQuery;
+use crate::tell::UsedVolume;
 
 pub(super) const STEP: &str = "agent.mount";
 
 /// By whom a grant is used, and how long.
-struct Mounting {
+struct MountTask {
     plugin: Plugin,
     /// Where the caller wants it.
-    spot: Option<Spot>,
-    pass: Pass,
+    spot: Option<BindPath>,
+    pass: GatePass,
     deadline: Timestamp,
     trace: TraceContext,
 }
@@ -55,7 +55,7 @@ impl Mounter {
         };
         let grant = grant::take(&self.parts.bus, node, &request, deadline, trace).await;
         let grant = grant.map_err(told)?;
-        let told_of = Work {
+        let told_of = LaneWork {
             volume: volume.clone(),
             alloc: grant.alloc.clone(),
             epoch: Some(grant.epoch),
@@ -67,16 +67,17 @@ impl Mounter {
             told(problem)
         })?;
         let plugin = plugin.at_work(trace);
-        let told_of = Work { calls: Some(plugin.calls().clone()), ..told_of };
-        let lane = Lane { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
+        let told_of = LaneWork { calls: Some(plugin.calls().clone()), ..told_of };
+        let lane =
+            PluginVolume { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
         // The grant is used here and now or never: the work owns it, and ends with this process.
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
-            let mounting = Mounting { plugin, spot, pass, deadline, trace };
+            let mounting = MountTask { plugin, spot, pass, deadline, trace };
             Box::pin(async move { mounter.mount_granted(&volume, &grant, mounting).await })
         };
         let told = |problem: Problem| told(problem.plugin(&lane.plugin));
-        let turn = Turn { lane: lane.clone(), order: None, deadline };
+        let turn = WorkTurn { lane: lane.clone(), order: None, deadline };
         self.parts.lanes.run_told(turn, told_of, work).await.map_err(told)
     }
 
@@ -89,7 +90,7 @@ impl Mounter {
         trace: TraceContext,
     ) -> Result<Secrets, Problem> {
         let (bus, node) = (self.parts.bus.clone(), self.parts.host.node.clone());
-        let asking = Asking { bus, node, deadline, trace };
+        let asking = SecretsQuery { bus, node, deadline, trace };
         asking.secrets(volume, grant.secrets.as_ref()).await.map(Secrets)
     }
 
@@ -98,9 +99,9 @@ impl Mounter {
         &self,
         volume: &VolumeKey,
         grant: &Grant,
-        mounting: Mounting,
+        mounting: MountTask,
     ) -> Result<Mounted, Problem> {
-        let Mounting { plugin, spot, pass, deadline, trace } = mounting;
+        let MountTask { plugin, spot, pass, deadline, trace } = mounting;
         let Some(can) = plugin.node() else {
             let message = format!(
                 "plugin {} has not said what its node service can do: {}",
@@ -114,11 +115,11 @@ impl Mounter {
         let place = self.parts.paths.place(&grant.plugin, volume, &grant.alloc);
         let journal = self.parts.journal.volume(volume);
         let table = mounts(Code::MountFailed).await?;
-        if let Some(beside) = Beside::of_grant(grant) {
+        if let Some(beside) = ClaimsBeside::of_grant(grant) {
             self.check_accounted(volume, &plugin.id, &grant.alloc, &beside, &journal, &table)?;
         }
-        let scene = Scene { journal: &journal, mounts: &table, place: &place };
-        let arrival = Arrival {
+        let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
+        let arrival = MountInput {
             alloc: &grant.alloc,
             epoch: grant.epoch,
             stages: can.stage_unstage_volume,
@@ -143,7 +144,7 @@ impl Mounter {
             write(entry.clone()).await.map_err(local(Code::MountFailed))?;
             // From here on whoever undoes what is here finds it.
             drop(entered);
-            let using = Using {
+            let using = NodeCallInput {
                 capability: Capability { access: grant.access, attachment: grant.attachment },
                 mode: grant.mode,
                 mount: grant.mount.clone(),
@@ -152,7 +153,7 @@ impl Mounter {
                 secrets,
             };
             let (external_id, began) = (grant.external_id.clone(), Instant::now());
-            let caller = Caller {
+            let caller = NodeCaller {
                 plugin: plugin.clone(),
                 external_id,
                 host: host.clone(),
@@ -163,16 +164,17 @@ impl Mounter {
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
                 self.parts.binds.undo(&host, &place).await?;
             }
-            let record = Intent { journal: &self.parts.journal, volume, alloc: &grant.alloc };
+            let record =
+                JournalledIntent { journal: &self.parts.journal, volume, alloc: &grant.alloc };
             let brought = caller.bring(&calls, &using, &record).await;
             let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.calls().list());
-            let used = Used { volume, alloc, plugin: &grant.plugin, took, calls: made };
+            let used = UsedVolume { volume, alloc, plugin: &grant.plugin, took, calls: made };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
             let left_out = enforce::check_published(&caller, grant, &place).await?;
             let disk = self.check_alive(grant, &place, None, deadline).await?;
             let (state, since) = (UseState::Published, clock::now());
-            let mut published = Use { state, disk, left_out, since, ..entry };
+            let mut published = JournalledUse { state, disk, left_out, since, ..entry };
             let table = mounts(Code::MountFailed).await?;
             published.contents = holders::shown(&table, &place, Some(&published));
             write(published).await.map_err(local(Code::MountFailed))?;
@@ -195,14 +197,14 @@ impl Mounter {
     }
 
     /// What is written before the first call of a plan.
-    fn intent(&self, grant: &Grant, place: &Place, calls: &[NodeCall]) -> Use {
+    fn intent(&self, grant: &Grant, place: &VolumePaths, calls: &[NodeCall]) -> JournalledUse {
         // Also a staging that is only to be undone stays known until it is.
         let staging = calls.iter().find_map(|call| match call {
             NodeCall::Stage { staging } | NodeCall::Unstage { staging } => Some(staging.clone()),
             NodeCall::Publish { staging, .. } => staging.clone(),
             NodeCall::Unpublish { .. } => None,
         });
-        Use {
+        JournalledUse {
             state: UseState::Intent,
             epoch: grant.epoch,
             plugin: grant.plugin.clone(),
@@ -212,7 +214,7 @@ impl Mounter {
             mode: grant.mode,
             staging,
             staged: false,
-            options: Some(Options::of(&grant.mount, rand::random())),
+            options: Some(OptionsFingerprint::of(&grant.mount, rand::random())),
             target: place.target.clone(),
             disk: None,
             left_out: Vec::new(),
@@ -224,13 +226,15 @@ impl Mounter {
 }
 
 /// Why a grant leads to no call, as its caller is told.
-fn no_call(void: Void) -> Problem {
+fn no_call(void: MountRefusal) -> Problem {
     match void {
         // Others may have left when it is asked again.
-        Void::Differs { .. } => Problem::new(Code::MountOptionsRefused, void)
+        MountRefusal::Differs { .. } => Problem::new(Code::MountOptionsRefused, void)
             .retryable()
             .next("ask for the volume as they do, or wait until they have ended"),
-        Void::Detached { .. } | Void::Superseded { .. } => Problem::new(Code::GrantVoid, void),
+        MountRefusal::Detached { .. } | MountRefusal::Superseded { .. } => {
+            Problem::new(Code::GrantVoid, void)
+        }
     }
 }
 

@@ -25,8 +25,8 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 
 use super::{Mounter, mount, republish};
-use crate::journal::{Use, UseState};
-use crate::look::Seen;
+use crate::journal::{JournalledUse, UseState};
+use crate::look::MountHealthSeen;
 
 /// How often it is looked, while the claim service answers.
 const LOOK: Duration = Duration::from_secs(1);
@@ -219,7 +219,7 @@ fn is_mounted_since(mount: &NodeMount, failed_at: Timestamp) -> bool {
 }
 
 /// A use by its journal entry and the last look at its mount.
-fn of_use(entry: &Use, seen: Option<&Seen>) -> NodeMount {
+fn of_use(entry: &JournalledUse, seen: Option<&MountHealthSeen>) -> NodeMount {
     let is = |state, since| NodeMount { state, since, rpc: None, tries: 0, error: None };
     if entry.state == UseState::Intent {
         let error = "the mount was begun and not finished; it goes on when its caller asks again";

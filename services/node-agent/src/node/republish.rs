@@ -19,22 +19,22 @@ use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::calls::{Caller, Intent, Using};
+use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
 use super::{Mounter, enforce, grant, holders, local, mounts};
-use crate::gate::Pass;
-use crate::journal::{Disk, Options, Use, UseState};
-use crate::lane::{Lane, Turn, Work};
-use crate::plan::{self, NodeCall, Return, Scene};
+use crate::gate::GatePass;
+use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
+use crate::lane::{LaneWork, PluginVolume, WorkTurn};
+use crate::plan::{self, NodeCall, RepublishInput, VolumeOnNode};
 use crate::plugin::Plugin;
-use crate::tell::Used;
+use crate::tell::UsedVolume;
 
 pub(super) const STEP: &str = "agent.republish";
 
 /// Which mounts, by whom, how long.
-struct Returning {
+struct RepublishTask {
     grants: Vec<Grant>,
     plugin: Plugin,
-    pass: Pass,
+    pass: GatePass,
     deadline: Timestamp,
     trace: TraceContext,
 }
@@ -71,11 +71,11 @@ impl Mounter {
             return Ok(Republished { mounts: Vec::new() });
         };
         let plugin = self.plugin(&plugin).map_err(told)?.at_work(trace);
-        let lane = Lane {
+        let lane = PluginVolume {
             plugin: plugin.id.clone(),
             external_id: grants.first().map(|grant| grant.external_id.clone()).unwrap_or_default(),
         };
-        let told_of = Work {
+        let told_of = LaneWork {
             volume: volume.clone(),
             alloc: first,
             epoch: grants.first().map(|grant| grant.epoch),
@@ -84,11 +84,11 @@ impl Mounter {
         };
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
-            let returning = Returning { grants, plugin, pass, deadline, trace };
+            let returning = RepublishTask { grants, plugin, pass, deadline, trace };
             async move { mounter.turn_about(&volume, returning).await }
         };
         let told = |problem: Problem| told(problem.plugin(&lane.plugin));
-        let turn = Turn { lane: lane.clone(), order: None, deadline };
+        let turn = WorkTurn { lane: lane.clone(), order: None, deadline };
         let done = self.parts.lanes.run_told(turn, told_of, work).await;
         self.parts.looks.soon();
         done.map_err(told)
@@ -116,9 +116,9 @@ impl Mounter {
     async fn turn_about(
         &self,
         volume: &VolumeKey,
-        returning: Returning,
+        returning: RepublishTask,
     ) -> Result<Republished, Problem> {
-        let Returning { grants, plugin, pass, deadline, trace } = returning;
+        let RepublishTask { grants, plugin, pass, deadline, trace } = returning;
         let Some(can) = plugin.node() else {
             let message = format!("plugin {} has not said what its node service can do", plugin.id);
             return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
@@ -137,13 +137,13 @@ impl Mounter {
             .collect();
         let place = self.parts.paths.place(&plugin.id, volume, &first.alloc);
         let table = mounts(Code::MountFailed).await?;
-        let scene = Scene { journal: &known, mounts: &table, place: &place };
+        let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
         let stages = can.stage_unstage_volume;
-        let plan = plan::republish(scene, Return { allocs: &allocs, stages })
+        let plan = plan::republish(scene, RepublishInput { allocs: &allocs, stages })
             .map_err(|gone| Problem::new(Code::GrantVoid, gone))?;
         let mut using = Vec::new();
         for grant in &grants {
-            using.push(Using {
+            using.push(NodeCallInput {
                 capability: Capability { access: grant.access, attachment: grant.attachment },
                 mode: grant.mode,
                 mount: grant.mount.clone(),
@@ -159,7 +159,7 @@ impl Mounter {
         drop(entered);
         let (external_id, began) = (first.external_id.clone(), Instant::now());
         let host = self.host(&plugin.id, &place);
-        let caller = Caller {
+        let caller = NodeCaller {
             plugin: plugin.clone(),
             external_id,
             host,
@@ -176,10 +176,10 @@ impl Mounter {
         let mut mounts = Vec::new();
         let each = grants.iter().zip(&allocs).zip(&plan.up).zip(&using);
         for (((grant, (alloc, _, target)), calls), using) in each {
-            let record = Intent { journal: &self.parts.journal, volume, alloc };
+            let record = JournalledIntent { journal: &self.parts.journal, volume, alloc };
             let brought = caller.bring(calls, using, &record).await;
             let (took, calls) = (began.elapsed(), plugin.calls().list());
-            let used = Used { volume, alloc, plugin: &plugin.id, took, calls };
+            let used = UsedVolume { volume, alloc, plugin: &plugin.id, took, calls };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
             let place = self.parts.paths.place(&plugin.id, volume, alloc);
@@ -198,18 +198,19 @@ impl Mounter {
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
-        uses: &BTreeMap<AllocId, Use>,
+        uses: &BTreeMap<AllocId, JournalledUse>,
         state: UseState,
         (options, disk): (Option<&MountOptions>, Option<Disk>),
     ) -> Result<(), Problem> {
         let Some(entry) = uses.get(alloc) else { return Ok(()) };
-        let options = options.map(|options| Options::of(options, rand::random()));
+        let options = options.map(|options| OptionsFingerprint::of(options, rand::random()));
         let options = options.or_else(|| entry.options.clone());
         let boot_id = self.parts.host.boot_id.clone();
         // What was staged before is taken down first.
         let staged = false;
         let since = clock::now();
-        let mut entry = Use { state, staged, options, disk, boot_id, since, ..entry.clone() };
+        let mut entry =
+            JournalledUse { state, staged, options, disk, boot_id, since, ..entry.clone() };
         if state == UseState::Published {
             let place = self.parts.paths.place(&entry.plugin, volume, alloc);
             let table = mounts(Code::MountFailed).await?;

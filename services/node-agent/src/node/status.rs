@@ -7,8 +7,8 @@ use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, VolumeKey};
 
 use super::{Mounter, bind, mounts};
-use crate::journal::{Journal, Use, UseState};
-use crate::look::Seen;
+use crate::journal::{Journal, JournalledUse, UseState};
+use crate::look::MountHealthSeen;
 use crate::paths::Paths;
 use berth_host::{MountTable, MountTableError};
 
@@ -38,7 +38,7 @@ impl Mounter {
         table: &MountTable,
         volume: &VolumeKey,
         alloc: &AllocId,
-        entry: &Use,
+        entry: &JournalledUse,
     ) -> MountStatus {
         let told = self.parts.journal.volume(volume).detached.get(alloc).copied();
         let leaves = told.is_some_and(|told| told.epoch >= entry.epoch);
@@ -52,7 +52,7 @@ impl Mounter {
         // The mount table is read now, and counts more than the last look; a device may be there
         // without being in it.
         let is_device = entry.attachment == AttachmentMode::BlockDevice;
-        let agrees = |seen: &Seen| (seen.health != MountHealth::Missing) == mounted;
+        let agrees = |seen: &MountHealthSeen| (seen.health != MountHealth::Missing) == mounted;
         let seen = seen.filter(|seen| is_device || agrees(seen));
         let seen = seen.filter(|_| state == MountState::Published);
         let missing = state == MountState::Published && !mounted && !is_device;
@@ -90,7 +90,11 @@ impl Mounter {
 }
 
 /// What is mounted below our paths and belongs to no use that the journal knows.
-fn strays(table: &MountTable, paths: &Paths, uses: &[(VolumeKey, AllocId, Use)]) -> Vec<String> {
+fn strays(
+    table: &MountTable,
+    paths: &Paths,
+    uses: &[(VolumeKey, AllocId, JournalledUse)],
+) -> Vec<String> {
     let known = |point: &std::path::Path| {
         uses.iter().any(|(.., entry)| {
             point.starts_with(&entry.target)

@@ -13,10 +13,10 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
 
-use super::detach::{DETACH, Leaving};
+use super::detach::{DETACH, DepartingUse};
 use super::{Mounter, mounts};
-use crate::journal::Use;
-use crate::lane::{Lane, Turn, Work};
+use crate::journal::JournalledUse;
+use crate::lane::{LaneWork, PluginVolume, WorkTurn};
 
 /// Volumes that are taken down, and allocs that are ended, side by side.
 const SIDE_BY_SIDE: usize = 16;
@@ -67,13 +67,14 @@ impl Mounter {
         &self,
         volume: VolumeKey,
         alloc: AllocId,
-        entry: Use,
+        entry: JournalledUse,
         trace: TraceContext,
     ) -> Result<(), Problem> {
         let told = |problem: Problem| self.place(problem, &volume).plugin(&entry.plugin);
         let deadline = clock::now().after(CALL_TIMEOUT);
-        let lane = Lane { plugin: entry.plugin.clone(), external_id: entry.external_id.clone() };
-        let leaving = Leaving {
+        let lane =
+            PluginVolume { plugin: entry.plugin.clone(), external_id: entry.external_id.clone() };
+        let leaving = DepartingUse {
             volume: volume.clone(),
             alloc,
             epoch: entry.epoch,
@@ -83,7 +84,7 @@ impl Mounter {
             unstaged_by: None,
         };
         let plugin = self.parts.plugins.get(&entry.plugin).map(|plugin| plugin.at_work(trace));
-        let told_of = Work {
+        let told_of = LaneWork {
             volume: volume.clone(),
             alloc: leaving.alloc.clone(),
             epoch: Some(leaving.epoch),
@@ -92,7 +93,7 @@ impl Mounter {
         };
         let mounter = self.clone();
         let work = async move { mounter.leave(&leaving, plugin, deadline, trace).await };
-        let turn = Turn { lane, order: None, deadline };
+        let turn = WorkTurn { lane, order: None, deadline };
         self.parts.lanes.run_told(turn, told_of, work).await.map_err(told)
     }
 

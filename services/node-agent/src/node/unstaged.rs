@@ -22,7 +22,7 @@ use berth_host::process::list_pids;
 
 use super::local;
 use crate::host_pool::VolumeHost;
-use crate::journal::Use;
+use crate::journal::JournalledUse;
 
 /// Paths that are remembered. One that is forgotten costs the person a second word.
 const PATHS_MAX: usize = 4096;
@@ -50,7 +50,10 @@ impl RefusedPaths {
 }
 
 /// Refuses while a process has the volume's block device open: no mount table tells of that.
-pub(super) async fn check_device(host: &VolumeHost, noted: Option<&Use>) -> Result<(), Problem> {
+pub(super) async fn check_device(
+    host: &VolumeHost,
+    noted: Option<&JournalledUse>,
+) -> Result<(), Problem> {
     let block = noted.filter(|entry| entry.attachment == AttachmentMode::BlockDevice);
     let disk = block.and_then(|entry| entry.disk.as_ref());
     let Some(device) = disk.and_then(|disk| DeviceNumber::parse(&disk.device)) else {

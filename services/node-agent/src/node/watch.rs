@@ -7,14 +7,14 @@ use tokio::task::JoinSet;
 
 use super::Mounter;
 use super::observe::Observer;
-use crate::look::Looker;
+use crate::look::MountWatcher;
 
 impl Mounter {
     /// Looks at each mount at this interval, and reports what becomes of claims. Ends with the
     /// shutdown, or when the returned set is dropped.
     pub fn keep_looking(&self, interval: Duration, shutdown: &Shutdown) -> JoinSet<()> {
         let parts = &self.parts;
-        let looker = Looker {
+        let looker = MountWatcher {
             journal: parts.journal.clone(),
             boot_id: parts.host.boot_id.clone(),
             looks: parts.looks.clone(),

@@ -7,16 +7,16 @@
 use berth_domain::Timestamp;
 use berth_domain::plugin::Half;
 
-use super::{Faces, View};
+use super::{InstanceView, PluginHalves};
 
 /// More instances beside the one that is asked are not named.
 const BESIDE_MAX: usize = 3;
 
 /// One instance, as far as it matters here.
 #[derive(Debug, Clone)]
-pub(crate) struct Candidate {
+pub(crate) struct InstanceCandidate {
     pub(crate) key: String,
-    pub(crate) view: View,
+    pub(crate) view: InstanceView,
     /// Why its process does not run, of one that the agent runs.
     pub(crate) down: Option<String>,
     /// What else is to be said of it.
@@ -25,7 +25,7 @@ pub(crate) struct Candidate {
     pub(crate) since: Timestamp,
 }
 
-impl Candidate {
+impl InstanceCandidate {
     fn rank(&self, half: Half, is_current: bool) -> u8 {
         let serves = self.view.fingerprint.as_ref().map(|known| match half {
             Half::Controller => known.controller.is_some(),
@@ -44,7 +44,7 @@ impl Candidate {
 }
 
 /// The one that calls of this half go to; `current` is the key of the one they went to.
-pub(crate) fn choose(all: &[Candidate], half: Half, current: Option<&str>) -> usize {
+pub(crate) fn choose(all: &[InstanceCandidate], half: Half, current: Option<&str>) -> usize {
     let ranked = all.iter().enumerate().map(|(at, one)| {
         let is_current = current == Some(one.key.as_str());
         // Of those that are new alike, the one that is asked already.
@@ -54,7 +54,11 @@ pub(crate) fn choose(all: &[Candidate], half: Half, current: Option<&str>) -> us
 }
 
 /// What the plugin is, when calls go to these; none when there is none.
-pub(crate) fn faces(all: &[Candidate], controller: usize, node: usize) -> Option<Faces> {
+pub(crate) fn faces(
+    all: &[InstanceCandidate],
+    controller: usize,
+    node: usize,
+) -> Option<PluginHalves> {
     let beside: Vec<String> = all
         .iter()
         .enumerate()
@@ -73,12 +77,12 @@ pub(crate) fn faces(all: &[Candidate], controller: usize, node: usize) -> Option
             .chain(&more)
             .map(String::as_str)
             .collect();
-        Some(View { description: parts.join("; "), ..one.view.clone() })
+        Some(InstanceView { description: parts.join("; "), ..one.view.clone() })
     };
-    Some(Faces { controller: face(controller)?, node: face(node)? })
+    Some(PluginHalves { controller: face(controller)?, node: face(node)? })
 }
 
-fn beside(one: &Candidate) -> String {
+fn beside(one: &InstanceCandidate) -> String {
     let version = one.view.fingerprint.as_ref().map_or("", |known| known.vendor_version.as_str());
     let health = if one.view.healthy { "healthy" } else { "unhealthy" };
     let said: Vec<&str> =
@@ -96,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    fn one(key: &str, since: u64, healthy: bool, halves: Option<&[Half]>) -> Candidate {
+    fn one(key: &str, since: u64, healthy: bool, halves: Option<&[Half]>) -> InstanceCandidate {
         let fingerprint = halves.map(|halves| Fingerprint {
             name: "csi.example".to_owned(),
             vendor_version: format!("of {key}"),
@@ -111,14 +115,15 @@ mod tests {
             }),
         });
         let since = Timestamp::from_unix_ms(since);
-        let view = View { healthy, description: format!("{key} speaks"), since, fingerprint };
+        let view =
+            InstanceView { healthy, description: format!("{key} speaks"), since, fingerprint };
         let (down, remarks) = (None, Vec::new());
-        Candidate { key: key.to_owned(), view, down, remarks, leaving: false, since }
+        InstanceCandidate { key: key.to_owned(), view, down, remarks, leaving: false, since }
     }
 
     const BOTH: Option<&[Half]> = Some(&[Half::Controller, Half::Node]);
 
-    fn chosen(all: &[Candidate], current: &str) -> String {
+    fn chosen(all: &[InstanceCandidate], current: &str) -> String {
         all[choose(all, Half::Node, Some(current))].key.clone()
     }
 

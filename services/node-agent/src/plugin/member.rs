@@ -10,11 +10,11 @@ use berth_domain::Timestamp;
 use berth_host::trust::TrustedUsers;
 use tokio::sync::Notify;
 
-use super::View;
+use super::InstanceView;
 use super::declaration::Declaration;
-use super::fold::Candidate;
+use super::fold::InstanceCandidate;
 use super::process::ProcessId;
-use super::record::{Record, Records};
+use super::record::{InstanceRecord, InstanceRecords};
 use crate::host_pool::with_agent_file;
 
 /// Volumes that an instance has on record at least before those that are gone are forgotten.
@@ -22,7 +22,7 @@ const VOLUMES_MAX: usize = 256;
 
 /// One instance of a plugin on this node.
 #[derive(Debug)]
-pub struct Member {
+pub struct PluginInstance {
     /// Which: [`Record::key`].
     pub key: String,
     /// What is said of it.
@@ -34,17 +34,17 @@ pub struct Member {
     pub(crate) client: Client,
     /// Asks for a look at it now.
     pub(crate) look: Notify,
-    records: Option<Records>,
-    state: Mutex<State>,
+    records: Option<InstanceRecords>,
+    state: Mutex<InstanceState>,
     // Held while the record is written, so that the newest is on the disk last.
     writing: tokio::sync::Mutex<()>,
     in_flight: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct State {
-    view: View,
-    record: Record,
+struct InstanceState {
+    view: InstanceView,
+    record: InstanceRecord,
     /// More volumes on record than this are worth a look at which of them are still here.
     volumes_max: usize,
     /// The last write of the record failed.
@@ -57,16 +57,20 @@ struct State {
     spared: Option<String>,
 }
 
-impl Member {
+impl PluginInstance {
     /// An instance nobody has asked yet; with nowhere to keep it, it is forgotten with the agent.
-    pub fn new(record: Record, records: Option<Records>, now: Timestamp) -> Arc<Self> {
+    pub fn new(
+        record: InstanceRecord,
+        records: Option<InstanceRecords>,
+        now: Timestamp,
+    ) -> Arc<Self> {
         let key = record.key();
         let socket = match (&records, &record.said.reach) {
             (Some(records), _) => records.socket(&key, &record.said),
-            (None, super::declaration::Reach::Socket(socket)) => socket.clone(),
-            (None, super::declaration::Reach::Command(_)) => PathBuf::new(),
+            (None, super::declaration::PluginEndpoint::Socket(socket)) => socket.clone(),
+            (None, super::declaration::PluginEndpoint::Command(_)) => PathBuf::new(),
         };
-        let view = View {
+        let view = InstanceView {
             healthy: false,
             description: "it has not been asked yet".to_owned(),
             since: now,
@@ -76,7 +80,7 @@ impl Member {
             client: Client::trusting(&socket, TrustedUsers::own().and(record.said.owner)),
             said: record.said.clone(),
             since: record.since,
-            state: Mutex::new(State {
+            state: Mutex::new(InstanceState {
                 view,
                 record,
                 volumes_max: VOLUMES_MAX,
@@ -94,21 +98,21 @@ impl Member {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InstanceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of it now.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> InstanceView {
         self.state().view.clone()
     }
 
     /// What is kept of it.
-    pub fn record(&self) -> Record {
+    pub fn record(&self) -> InstanceRecord {
         self.state().record.clone()
     }
 
-    pub(crate) fn set_view(&self, view: View) {
+    pub(crate) fn set_view(&self, view: InstanceView) {
         self.state().view = view;
     }
 
@@ -189,9 +193,9 @@ impl Member {
     }
 
     /// A call begins, until what is returned is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
+    pub(crate) fn begin(self: &Arc<Self>) -> CallInFlight {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
-        InFlight { member: Arc::clone(self) }
+        CallInFlight { member: Arc::clone(self) }
     }
 
     /// Calls that have not been answered.
@@ -199,7 +203,7 @@ impl Member {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn candidate(&self) -> Candidate {
+    pub(crate) fn candidate(&self) -> InstanceCandidate {
         let state = self.state();
         let mut remarks = Vec::new();
         match state.record.restarts {
@@ -211,7 +215,7 @@ impl Member {
             remarks.push(format!("its source is gone, {}", need(mounts)));
         }
         remarks.extend(state.spared.clone());
-        Candidate {
+        InstanceCandidate {
             key: self.key.clone(),
             view: state.view.clone(),
             down: state.down.clone(),
@@ -233,11 +237,11 @@ pub(crate) fn need(mounts: usize) -> String {
 
 /// A call that has not been answered.
 #[derive(Debug)]
-pub(crate) struct InFlight {
-    pub(crate) member: Arc<Member>,
+pub(crate) struct CallInFlight {
+    pub(crate) member: Arc<PluginInstance>,
 }
 
-impl Drop for InFlight {
+impl Drop for CallInFlight {
     fn drop(&mut self) {
         self.member.in_flight.fetch_sub(1, Ordering::SeqCst);
     }

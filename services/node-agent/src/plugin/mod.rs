@@ -42,16 +42,16 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::call_log::PluginCallLog;
-use crate::tell::Teller;
+use crate::tell::EventPublisher;
 
-pub use member::Member;
+pub use member::PluginInstance;
 pub use outcome::problem;
-use slot::Slot;
-pub use supervise::{Supervision, supervise};
+use slot::InstancePool;
+pub use supervise::{ProbeTiming, supervise};
 
 /// What is known of an instance, or of a plugin by the instance that is asked, now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
+pub struct InstanceView {
     /// Whether it answered its last probe well.
     pub healthy: bool,
     /// In words.
@@ -62,7 +62,7 @@ pub struct View {
     pub fingerprint: Option<Fingerprint>,
 }
 
-impl View {
+impl InstanceView {
     /// Whether its controller can be asked now: it is healthy, and serves one (E9).
     pub fn serves_controller(&self) -> bool {
         let fingerprint = self.fingerprint.as_ref().filter(|_| self.healthy);
@@ -72,9 +72,9 @@ impl View {
 
 /// A plugin by the instances that calls of each half go to; mostly one and the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Faces {
-    controller: View,
-    node: View,
+pub(crate) struct PluginHalves {
+    controller: InstanceView,
+    node: InstanceView,
 }
 
 /// A plugin of this node, whichever instance of it is asked. Cheap to clone.
@@ -82,7 +82,7 @@ pub(crate) struct Faces {
 pub struct Plugin {
     /// Its id.
     pub id: PluginId,
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) slot: Arc<InstancePool>,
     patience: Duration,
     trace: Option<TraceContext>,
     calls: PluginCallLog,
@@ -90,12 +90,12 @@ pub struct Plugin {
 
 impl Plugin {
     /// What is known of it now, as a plugin that mounts.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> InstanceView {
         self.slot.faces().node
     }
 
     /// What is known of it, as a plugin that attaches, as it changes.
-    pub fn follow(&self) -> watch::Receiver<View> {
+    pub fn follow(&self) -> watch::Receiver<InstanceView> {
         self.slot.follow_controller()
     }
 
@@ -115,7 +115,7 @@ impl Plugin {
     }
 
     /// What is known of one of its instances now.
-    pub fn see(&self, member: &Member, view: View) {
+    pub fn see(&self, member: &PluginInstance, view: InstanceView) {
         member.set_view(view);
         self.slot.fold();
     }
@@ -163,25 +163,25 @@ pub struct Plugins {
     news: watch::Sender<u64>,
     faults: Arc<Mutex<Vec<SourceFault>>>,
     patience: Duration,
-    tell: Option<Teller>,
+    tell: Option<EventPublisher>,
 }
 
 impl Plugins {
     /// None yet; each call is waited for as long as `patience` lasts.
-    pub fn new(patience: Duration, tell: Option<Teller>) -> Self {
+    pub fn new(patience: Duration, tell: Option<EventPublisher>) -> Self {
         let (all, faults) = (Arc::default(), Arc::default());
         Self { all, news: watch::Sender::new(0), faults, patience, tell }
     }
 
     /// Takes an instance in, and says whether its plugin is new here.
-    pub fn join(&self, member: Arc<Member>) -> (Plugin, bool) {
+    pub fn join(&self, member: Arc<PluginInstance>) -> (Plugin, bool) {
         let id = member.said.id.clone();
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(plugin) = all.get(&id) {
             plugin.slot.join(member);
             return (plugin.clone(), false);
         }
-        let slot = Slot::new(member, self.news.clone(), self.tell.clone());
+        let slot = InstancePool::new(member, self.news.clone(), self.tell.clone());
         let (patience, calls) = (self.patience, PluginCallLog::default());
         let plugin = Plugin { id: id.clone(), slot, patience, trace: None, calls };
         all.insert(id, plugin.clone());
@@ -190,7 +190,7 @@ impl Plugins {
     }
 
     /// Lets an instance go, and says whether it was the last of its plugin.
-    pub(crate) fn leave(&self, member: &Member) -> bool {
+    pub(crate) fn leave(&self, member: &PluginInstance) -> bool {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let Some(plugin) = all.get(&member.said.id) else { return true };
         if !plugin.slot.leave(&member.key) {

@@ -9,72 +9,72 @@ use berth_csi::rpc::Service;
 use berth_domain::plugin::Half;
 use tokio::sync::watch;
 
-use super::fold::{self, Candidate};
-use super::member::InFlight;
-use super::{Faces, Member, View};
-use crate::tell::Teller;
+use super::fold::{self, InstanceCandidate};
+use super::member::CallInFlight;
+use super::{InstanceView, PluginHalves, PluginInstance};
+use crate::tell::EventPublisher;
 
 /// One plugin's instances.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    members: Mutex<Members>,
-    controller: watch::Sender<View>,
+pub(crate) struct InstancePool {
+    members: Mutex<InstanceSet>,
+    controller: watch::Sender<InstanceView>,
     news: watch::Sender<u64>,
-    tell: Option<Teller>,
+    tell: Option<EventPublisher>,
 }
 
 #[derive(Debug)]
-struct Members {
+struct InstanceSet {
     // Those that are here; the last to leave stays known to work that still has it.
-    all: Vec<Arc<Member>>,
-    controller: Arc<Member>,
-    node: Arc<Member>,
-    faces: Faces,
+    all: Vec<Arc<PluginInstance>>,
+    controller: Arc<PluginInstance>,
+    node: Arc<PluginInstance>,
+    faces: PluginHalves,
 }
 
-impl Slot {
+impl InstancePool {
     /// Of a plugin with one instance.
     pub(crate) fn new(
-        first: Arc<Member>,
+        first: Arc<PluginInstance>,
         news: watch::Sender<u64>,
-        tell: Option<Teller>,
+        tell: Option<EventPublisher>,
     ) -> Arc<Self> {
         let faces = fold::faces(&[first.candidate()], 0, 0).unwrap_or_else(|| {
             let view = first.view();
-            Faces { controller: view.clone(), node: view }
+            PluginHalves { controller: view.clone(), node: view }
         });
         let controller = watch::Sender::new(faces.controller.clone());
         let (all, node) = (vec![Arc::clone(&first)], Arc::clone(&first));
-        let members = Mutex::new(Members { all, controller: first, node, faces });
+        let members = Mutex::new(InstanceSet { all, controller: first, node, faces });
         Arc::new(Self { members, controller, news, tell })
     }
 
-    fn members(&self) -> MutexGuard<'_, Members> {
+    fn members(&self) -> MutexGuard<'_, InstanceSet> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn faces(&self) -> Faces {
+    pub(crate) fn faces(&self) -> PluginHalves {
         self.members().faces.clone()
     }
 
-    pub(crate) fn follow_controller(&self) -> watch::Receiver<View> {
+    pub(crate) fn follow_controller(&self) -> watch::Receiver<InstanceView> {
         self.controller.subscribe()
     }
 
     /// Every instance, the newest first.
-    pub(crate) fn list(&self) -> Vec<Arc<Member>> {
+    pub(crate) fn list(&self) -> Vec<Arc<PluginInstance>> {
         let mut all = self.members().all.clone();
         all.sort_by_key(|member| (std::cmp::Reverse(member.since), member.key.clone()));
         all
     }
 
     /// Whether calls go to it.
-    pub(crate) fn serves(&self, member: &Member) -> bool {
+    pub(crate) fn serves(&self, member: &PluginInstance) -> bool {
         let members = self.members();
         members.controller.key == member.key || members.node.key == member.key
     }
 
-    pub(crate) fn join(&self, member: Arc<Member>) {
+    pub(crate) fn join(&self, member: Arc<PluginInstance>) {
         self.members().all.push(member);
         self.fold();
     }
@@ -95,7 +95,7 @@ impl Slot {
     }
 
     /// The instance that a call goes to; it does not go while the call lasts.
-    pub(crate) fn ask(&self, rpc: Rpc) -> InFlight {
+    pub(crate) fn ask(&self, rpc: Rpc) -> CallInFlight {
         let members = self.members();
         match rpc.service() {
             Service::Node => members.node.begin(),
@@ -105,7 +105,7 @@ impl Slot {
 
     /// Notes that an instance mounts a volume, while it has company: alone it has mounted all that
     /// there is. Before another one joins, [`Self::settle`] takes that from the journal.
-    pub(crate) async fn attribute(&self, member: &Arc<Member>, volume: &str) {
+    pub(crate) async fn attribute(&self, member: &Arc<PluginInstance>, volume: &str) {
         let has_company = self.members().all.len() > 1;
         if has_company && member.mounts(volume) {
             member.save().await;
@@ -128,7 +128,7 @@ impl Slot {
     /// may have: nobody on record for a volume means that anybody may be.
     pub(crate) fn needs<'a>(
         &self,
-        member: &Member,
+        member: &PluginInstance,
         mounted: impl IntoIterator<Item = &'a str>,
     ) -> usize {
         let all = self.members().all.clone();
@@ -156,7 +156,8 @@ impl Slot {
     /// Looks at all instances and decides anew which is asked, and what the plugin is by that.
     pub(crate) fn fold(&self) {
         let mut members = self.members();
-        let all: Vec<Candidate> = members.all.iter().map(|member| member.candidate()).collect();
+        let all: Vec<InstanceCandidate> =
+            members.all.iter().map(|member| member.candidate()).collect();
         let controller = fold::choose(&all, Half::Controller, Some(&members.controller.key));
         let node = fold::choose(&all, Half::Node, Some(&members.node.key));
         let Some(faces) = fold::faces(&all, controller, node) else { return };
@@ -184,7 +185,7 @@ impl Slot {
         self.news.send_modify(|count| *count += 1);
     }
 
-    fn tell_move(&self, next: &Member, view: &View) {
+    fn tell_move(&self, next: &PluginInstance, view: &InstanceView) {
         let (plugin, instance) = (&next.said.id, &next.key);
         let version = view.fingerprint.as_ref().map_or("", |known| known.vendor_version.as_str());
         tracing::info!(%plugin, instance, version, "calls go to another instance of a plugin");
@@ -201,15 +202,19 @@ mod tests {
     use berth_domain::{PluginId, Timestamp};
 
     use super::*;
-    use crate::plugin::declaration::{Declaration, Source};
-    use crate::plugin::record::Record;
+    use crate::plugin::declaration::{Declaration, PluginSource};
+    use crate::plugin::record::InstanceRecord;
 
     const VOLUMES: usize = 10_000;
 
-    fn member(socket: &str) -> Arc<Member> {
+    fn member(socket: &str) -> Arc<PluginInstance> {
         let said = Declaration::socket(PluginId::new("p").unwrap(), socket);
         let now = Timestamp::from_unix_ms(7);
-        Member::new(Record::new(Source::Socket(socket.into()), said, now), None, now)
+        PluginInstance::new(
+            InstanceRecord::new(PluginSource::Socket(socket.into()), said, now),
+            None,
+            now,
+        )
     }
 
     fn set(volumes: &[&str]) -> BTreeSet<String> {
@@ -219,7 +224,7 @@ mod tests {
     #[tokio::test]
     async fn an_instance_that_is_alone_keeps_no_list_of_what_it_mounted() {
         let first = member("/run/a.sock");
-        let slot = Slot::new(Arc::clone(&first), watch::Sender::new(0), None);
+        let slot = InstancePool::new(Arc::clone(&first), watch::Sender::new(0), None);
         for number in 0..VOLUMES {
             slot.attribute(&first, &format!("v{number}")).await;
         }
@@ -240,7 +245,7 @@ mod tests {
     #[tokio::test]
     async fn an_instance_in_company_forgets_volumes_that_are_gone() {
         let (first, second) = (member("/run/a.sock"), member("/run/b.sock"));
-        let slot = Slot::new(Arc::clone(&first), watch::Sender::new(0), None);
+        let slot = InstancePool::new(Arc::clone(&first), watch::Sender::new(0), None);
         slot.join(Arc::clone(&second));
         slot.attribute(&first, "stays").await;
         let mut most = 0;

@@ -10,7 +10,7 @@ use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep};
 
 use super::process::ProcessId;
-use super::{Member, Plugin, View};
+use super::{InstanceView, Plugin, PluginInstance};
 
 /// How often it is looked whether an instance that is away is back.
 const AWAY: Duration = Duration::from_millis(200);
@@ -23,7 +23,7 @@ const VERSION_EVERY: u32 = 5;
 
 /// How a plugin is watched.
 #[derive(Debug, Clone, Copy)]
-pub struct Supervision {
+pub struct ProbeTiming {
     /// How often it is asked.
     pub interval: Duration,
     /// How long it may take to answer.
@@ -36,14 +36,14 @@ pub struct Supervision {
 /// An instance that is well is probed; one that is not, that is new, or that may be another process
 /// or version by now, is asked who it is.
 pub async fn supervise(
-    member: Arc<Member>,
+    member: Arc<PluginInstance>,
     plugin: Plugin,
-    supervision: Supervision,
+    supervision: ProbeTiming,
     gone: Shutdown,
     shutdown: Shutdown,
 ) {
-    let mut looking = Looking { connections: 0, probes: 0 };
-    let mut unserved = Unserved::default();
+    let mut looking = InstanceProbe { connections: 0, probes: 0 };
+    let mut unserved = MissingSocket::default();
     let mut wait = Duration::ZERO;
     loop {
         let seen = tokio::select! {
@@ -65,14 +65,14 @@ pub async fn supervise(
 
 /// Since when a process of ours has run without making its socket.
 #[derive(Default)]
-struct Unserved {
+struct MissingSocket {
     process: Option<(ProcessId, Instant)>,
 }
 
-impl Unserved {
+impl MissingSocket {
     /// Adds to the reason why an instance is unhealthy that its process serves no socket, once it
     /// has had the time to. The words stay the same from look to look, so that they are told once.
-    fn explain(&mut self, member: &Member, why: String) -> String {
+    fn explain(&mut self, member: &PluginInstance, why: String) -> String {
         let (Some(command), Some(process)) = (member.said.command(), member.record().process)
         else {
             self.process = None;
@@ -98,7 +98,7 @@ impl Unserved {
 }
 
 /// Waits for so long, or until somebody found that the instance does not answer.
-async fn wait_for(member: &Member, wait: Duration) {
+async fn wait_for(member: &PluginInstance, wait: Duration) {
     sleep(wait.min(SOONEST)).await;
     tokio::select! {
         () = sleep(wait.saturating_sub(SOONEST)) => {}
@@ -107,18 +107,23 @@ async fn wait_for(member: &Member, wait: Duration) {
 }
 
 /// Well, as who it is; or the reason why not, in words.
-type Seen = Result<Fingerprint, String>;
+type ProbeResult = Result<Fingerprint, String>;
 
 /// What was last seen through the connection, beside the view.
-struct Looking {
+struct InstanceProbe {
     /// How often a connection had been opened when it was asked who it is.
     connections: u64,
     /// Probes since then.
     probes: u32,
 }
 
-impl Looking {
-    async fn look(&mut self, client: &Client, last: &View, timeout: Duration) -> Seen {
+impl InstanceProbe {
+    async fn look(
+        &mut self,
+        client: &Client,
+        last: &InstanceView,
+        timeout: Duration,
+    ) -> ProbeResult {
         if let Some(known) = last.fingerprint.as_ref().filter(|_| last.healthy)
             && client.connections() == self.connections
         {
@@ -164,7 +169,7 @@ async fn is_same(client: &Client, known: &Fingerprint, timeout: Duration) -> boo
 }
 
 /// Takes in what was seen; the registry, which is told of each change, makes the event of it.
-fn take(member: &Member, seen: Seen, plugin: &Plugin) {
+fn take(member: &PluginInstance, seen: ProbeResult, plugin: &Plugin) {
     let last = member.view();
     let next = after(&last, seen, clock::now());
     if next == last {
@@ -181,26 +186,29 @@ fn take(member: &Member, seen: Seen, plugin: &Plugin) {
 }
 
 /// The view after what was seen: what the plugin can do stays known when it does not answer.
-fn after(last: &View, seen: Seen, now: Timestamp) -> View {
+fn after(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> InstanceView {
     let seen = seen.and_then(|seen| the_same_driver(last, seen));
     let healthy = seen.is_ok();
     let since = if healthy == last.healthy { last.since } else { now };
     match seen {
-        Ok(fingerprint) => View {
+        Ok(fingerprint) => InstanceView {
             healthy,
             description: format!("{} {} is ready", fingerprint.name, fingerprint.vendor_version),
             since,
             fingerprint: Some(fingerprint),
         },
-        Err(reason) => {
-            View { healthy, description: reason, since, fingerprint: last.fingerprint.clone() }
-        }
+        Err(reason) => InstanceView {
+            healthy,
+            description: reason,
+            since,
+            fingerprint: last.fingerprint.clone(),
+        },
     }
 }
 
 /// Another version is an upgrade; another name is another driver, which knows nothing of what is
 /// mounted, and would say of each volume that there is nothing to undo.
-fn the_same_driver(last: &View, seen: Fingerprint) -> Seen {
+fn the_same_driver(last: &InstanceView, seen: Fingerprint) -> ProbeResult {
     match &last.fingerprint {
         Some(known) if known.name != seen.name => Err(format!(
             "it was {}, and says that it is {} now: another driver has taken its place; if that is \
@@ -231,8 +239,12 @@ mod tests {
     #[test]
     fn health_keeps_its_time_until_it_changes_and_abilities_outlive_it() {
         let at = Timestamp::from_unix_ms;
-        let new =
-            View { healthy: false, description: String::new(), since: at(1), fingerprint: None };
+        let new = InstanceView {
+            healthy: false,
+            description: String::new(),
+            since: at(1),
+            fingerprint: None,
+        };
         let away = after(&new, Err("no such file".to_owned()), at(2));
         assert_eq!((away.since, away.description.as_str()), (at(1), "no such file"));
         let well = after(&away, Ok(fingerprint("1")), at(3));

@@ -42,17 +42,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use crate::controller::{self, Hosting};
+use crate::controller::{self, ControllerHosting};
 use crate::finish;
 use crate::host_pool::{CHANGE_MAX, with_agent_file};
 use crate::journal::Journal;
 use crate::plugin::declaration::Declaration;
 use crate::plugin::member::need;
-use crate::plugin::record::{Record, Records};
-use crate::plugin::{Member, Plugin, Plugins, Supervision, supervise};
-use run::{Order, Running};
-use scan::{Scan, Scanner};
-pub use serve::{Asked, ORDERS_MAX, serve};
+use crate::plugin::record::{InstanceRecord, InstanceRecords};
+use crate::plugin::{Plugin, PluginInstance, Plugins, ProbeTiming, supervise};
+use run::{ProcessContext, ProcessOrder};
+use scan::{PluginScanner, ScanResult};
+pub use serve::{ORDERS_MAX, RosterRequest, serve};
 
 /// How often it is looked who is here.
 const LOOK: Duration = Duration::from_millis(300);
@@ -65,19 +65,19 @@ const INSTANCES_MAX: usize = 256;
 const HANDOVER: Duration = Duration::from_secs(10);
 
 /// What a roster works with.
-pub struct Parts {
+pub struct RosterContext {
     /// The plugins, as others see them.
     pub plugins: Plugins,
     /// Where they are found.
-    pub places: Places,
+    pub places: SourceLocations,
     /// How they are watched.
-    pub supervision: Supervision,
+    pub supervision: ProbeTiming,
     /// What is kept of them.
-    pub records: Records,
+    pub records: InstanceRecords,
     /// What is mounted.
     pub journal: Journal,
     /// Where controllers are served.
-    pub hosting: Hosting,
+    pub hosting: ControllerHosting,
     /// The bus, to ask what is being released.
     pub bus: Bus,
     /// The node.
@@ -90,7 +90,7 @@ pub struct Parts {
 
 /// Where plugins are found.
 #[derive(Debug, Clone, Default)]
-pub struct Places {
+pub struct SourceLocations {
     /// In the configuration.
     pub configured: Vec<Declaration>,
     /// As files in a directory.
@@ -101,11 +101,11 @@ pub struct Places {
 
 /// Keeps who is here.
 pub struct Roster {
-    parts: Parts,
-    running: Running,
+    parts: RosterContext,
+    running: ProcessContext,
     // Locked by the thread that looks, and before there is one.
-    scanner: Arc<Mutex<Scanner>>,
-    seats: BTreeMap<String, Seat>,
+    scanner: Arc<Mutex<PluginScanner>>,
+    seats: BTreeMap<String, SeatedInstance>,
     hosts: BTreeMap<PluginId, Trigger>,
     record_faults: Vec<SourceFault>,
     probes: JoinSet<()>,
@@ -115,23 +115,23 @@ pub struct Roster {
 
 /// One instance that is here.
 #[derive(Debug)]
-struct Seat {
-    member: Arc<Member>,
+struct SeatedInstance {
+    member: Arc<PluginInstance>,
     plugin: Plugin,
-    command: Option<Commanded>,
-    leaving: Option<Leaving>,
+    command: Option<CommandTask>,
+    leaving: Option<LeavingInstance>,
     // Ends its probes when it is dropped.
     _gone: Trigger,
 }
 
 #[derive(Debug)]
-struct Commanded {
-    orders: watch::Sender<Order>,
+struct CommandTask {
+    orders: watch::Sender<ProcessOrder>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Leaving {
+struct LeavingInstance {
     since: Instant,
     /// Since when nothing needs it.
     free: Option<Instant>,
@@ -141,8 +141,8 @@ struct Leaving {
     even_with_mounts: bool,
 }
 
-impl Seat {
-    fn order(&self, order: Order) {
+impl SeatedInstance {
+    fn order(&self, order: ProcessOrder) {
         if let Some(command) = &self.command {
             command.orders.send_if_modified(|known| {
                 let is_news = *known != order;
@@ -155,9 +155,9 @@ impl Seat {
 
 impl Roster {
     /// Takes in who was here and who is here now.
-    pub async fn start(parts: Parts, shutdown: Shutdown) -> Self {
-        let Places { configured, plugins_dir, sockets_dir } = parts.places.clone();
-        let running = Running {
+    pub async fn start(parts: RosterContext, shutdown: Shutdown) -> Self {
+        let SourceLocations { configured, plugins_dir, sockets_dir } = parts.places.clone();
+        let running = ProcessContext {
             records: parts.records.clone(),
             journal: parts.journal.clone(),
             tell: Some(parts.hosting.tell.clone()),
@@ -166,7 +166,7 @@ impl Roster {
         let mut roster = Self {
             parts,
             running,
-            scanner: Arc::new(Mutex::new(Scanner::new(configured, plugins_dir, sockets_dir))),
+            scanner: Arc::new(Mutex::new(PluginScanner::new(configured, plugins_dir, sockets_dir))),
             seats: BTreeMap::new(),
             hosts: BTreeMap::new(),
             record_faults: Vec::new(),
@@ -197,8 +197,8 @@ impl Roster {
     }
 
     /// Has the sockets of those who were here kept for them.
-    fn remember(&mut self, records: &[Record]) {
-        let mut records: Vec<&Record> = records.iter().collect();
+    fn remember(&mut self, records: &[InstanceRecord]) {
+        let mut records: Vec<&InstanceRecord> = records.iter().collect();
         records.sort_by_key(|record| record.since);
         for record in records {
             let mut scanner = self.scanner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -208,7 +208,7 @@ impl Roster {
 
     /// Keeps who is here until the shutdown. Then every plugin is seen as unhealthy, and what is
     /// left are the controllers that end; no process is ended.
-    pub async fn run(mut self, mut asked: mpsc::Receiver<Asked>) -> JoinSet<()> {
+    pub async fn run(mut self, mut asked: mpsc::Receiver<RosterRequest>) -> JoinSet<()> {
         loop {
             tokio::select! {
                 () = sleep(LOOK) => self.look().await,
@@ -224,17 +224,17 @@ impl Roster {
     async fn look(&mut self) {
         let scanner = Arc::clone(&self.scanner);
         let scan = move || Ok(scanner.lock().unwrap_or_else(PoisonError::into_inner).look());
-        let Places { plugins_dir, sockets_dir, .. } = &self.parts.places;
+        let SourceLocations { plugins_dir, sockets_dir, .. } = &self.parts.places;
         let dir = plugins_dir.as_ref().or(sockets_dir.as_ref()).map_or(Path::new("."), |dir| dir);
-        let Scan { found, mut faults } = match with_agent_file("look for plugins", dir, scan).await
-        {
-            Ok(scan) => scan,
-            // Nobody leaves by that.
-            Err(error) => {
-                let (source, problem) = (dir.display().to_string(), error.to_string());
-                return self.tell_faults(&[SourceFault { source, problem }]);
-            }
-        };
+        let ScanResult { found, mut faults } =
+            match with_agent_file("look for plugins", dir, scan).await {
+                Ok(scan) => scan,
+                // Nobody leaves by that.
+                Err(error) => {
+                    let (source, problem) = (dir.display().to_string(), error.to_string());
+                    return self.tell_faults(&[SourceFault { source, problem }]);
+                }
+            };
         let keys: BTreeSet<String> = found.iter().map(|(source, said)| said.key(source)).collect();
         let mut too_many = 0;
         for (source, said) in found {
@@ -246,7 +246,7 @@ impl Roster {
                 too_many += 1;
                 continue;
             }
-            let record = Record::new(source, said, clock::now());
+            let record = InstanceRecord::new(source, said, clock::now());
             let instance = record.key();
             tracing::info!(plugin = %record.said.id, instance, source = %record.source, "a plugin");
             self.seat(record).await;
@@ -296,12 +296,13 @@ impl Roster {
     }
 
     /// Takes an instance in.
-    async fn seat(&mut self, record: Record) {
+    async fn seat(&mut self, record: InstanceRecord) {
         if let Some(plugin) = self.parts.plugins.get(&record.said.id) {
             plugin.slot.settle(&self.mounted_by(&plugin.id)).await;
         }
-        let order = if record.stopped_by.is_some() { Order::Stop } else { Order::Run };
-        let member = Member::new(record, Some(self.parts.records.clone()), clock::now());
+        let order =
+            if record.stopped_by.is_some() { ProcessOrder::Stop } else { ProcessOrder::Run };
+        let member = PluginInstance::new(record, Some(self.parts.records.clone()), clock::now());
         member.save().await;
         let (plugin, is_new) = self.parts.plugins.join(Arc::clone(&member));
         if is_new {
@@ -327,10 +328,10 @@ impl Roster {
             let (member, plugin) = (Arc::clone(&member), plugin.clone());
             let (running, shutdown) = (self.running.clone(), self.shutdown.clone());
             let task = tokio::spawn(run::run(member, plugin, running, known, shutdown));
-            Commanded { orders, task }
+            CommandTask { orders, task }
         });
         let key = member.key.clone();
-        let seat = Seat { member, plugin, command, leaving: None, _gone: trigger };
+        let seat = SeatedInstance { member, plugin, command, leaving: None, _gone: trigger };
         self.seats.insert(key, seat);
     }
 
@@ -345,7 +346,7 @@ impl Roster {
                 seat.member.set_leaving(None);
                 // Who put it back wants it, also if it was stopped before.
                 seat.member.set_stopped_by(None);
-                seat.order(Order::Run);
+                seat.order(ProcessOrder::Run);
                 seat.plugin.slot.fold();
             }
         }
@@ -361,7 +362,8 @@ impl Roster {
         let Some(seat) = self.seats.get_mut(key) else { return false };
         let mounts = self.running.needs(&seat.plugin, &seat.member);
         let now = Instant::now();
-        let first = Leaving { since: now, free: None, told: false, even_with_mounts: false };
+        let first =
+            LeavingInstance { since: now, free: None, told: false, even_with_mounts: false };
         let mut leaving = seat.leaving.unwrap_or(first);
         if seat.leaving.is_none() || mounts > 0 || leaving.free.is_none() {
             seat.member.set_leaving(Some(mounts));
@@ -409,7 +411,7 @@ impl Roster {
     /// Ends an instance that leaves: its process first, if it has one.
     async fn end(&mut self, key: &str) {
         let Some(seat) = self.seats.get(key) else { return };
-        seat.order(Order::End);
+        seat.order(ProcessOrder::End);
         if seat.command.as_ref().is_some_and(|command| !command.task.is_finished()) {
             return;
         }

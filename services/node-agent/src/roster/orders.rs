@@ -6,16 +6,16 @@ use berth_contract::message::plugin::{Ordered, Start, Stop};
 use berth_contract::problem::Problem;
 use berth_domain::PluginId;
 
-use super::run::Order;
-use super::{Asked, Roster};
+use super::run::ProcessOrder;
+use super::{Roster, RosterRequest};
 use crate::plugin::member::need;
 
 impl Roster {
-    pub(super) fn answer(&mut self, asked: Asked) {
+    pub(super) fn answer(&mut self, asked: RosterRequest) {
         match asked {
             // Who asked may have gone.
-            Asked::Stop(stop, answer) => drop(answer.send(self.stop(&stop))),
-            Asked::Start(start, answer) => drop(answer.send(self.restart(&start))),
+            RosterRequest::Stop(stop, answer) => drop(answer.send(self.stop(&stop))),
+            RosterRequest::Start(start, answer) => drop(answer.send(self.restart(&start))),
         }
     }
 
@@ -45,7 +45,7 @@ impl Roster {
             tracing::warn!(plugin = %stop.plugin, detail, "a plugin is stopped");
             self.parts.hosting.tell.plugin(EventName::PluginStopped, &stop.plugin, detail);
             seat.member.set_stopped_by(Some(stop.by.clone()));
-            seat.order(Order::Stop);
+            seat.order(ProcessOrder::Stop);
             instances.push(key);
         }
         Ok(Ordered { instances })
@@ -60,7 +60,7 @@ impl Roster {
                 continue;
             }
             seat.member.set_stopped_by(None);
-            seat.order(Order::Run);
+            seat.order(ProcessOrder::Run);
             instances.push(key);
         }
         Ok(Ordered { instances })

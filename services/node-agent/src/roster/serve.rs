@@ -10,7 +10,7 @@ use berth_domain::NodeId;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::journal::Journal;
-use crate::plugin::{Member, Plugin, Plugins};
+use crate::plugin::{Plugin, PluginInstance, Plugins};
 
 /// Requests of one kind under way at once.
 const MAX_IN_FLIGHT: u32 = 16;
@@ -19,7 +19,7 @@ pub const ORDERS_MAX: usize = 16;
 
 /// What the roster is asked.
 #[derive(Debug)]
-pub enum Asked {
+pub enum RosterRequest {
     /// End a process.
     Stop(Stop, oneshot::Sender<Result<Ordered, Problem>>),
     /// Run one again.
@@ -32,7 +32,7 @@ pub async fn serve(
     node: &NodeId,
     plugins: &Plugins,
     journal: &Journal,
-    orders: mpsc::Sender<Asked>,
+    orders: mpsc::Sender<RosterRequest>,
 ) -> Result<(), ServeError> {
     let spec = |verb: AgentVerb| EndpointSpec::of(verb, verb.subject(node), MAX_IN_FLIGHT);
     let (on, known, here) = (node.clone(), plugins.clone(), journal.clone());
@@ -52,7 +52,7 @@ pub async fn serve(
             async move {
                 let stop: Stop = request.decode("agent.plugin-stop")?;
                 let (answer, answered) = oneshot::channel();
-                order(&orders, Asked::Stop(stop, answer), answered).await
+                order(&orders, RosterRequest::Stop(stop, answer), answered).await
             }
         })
         .await?;
@@ -62,7 +62,7 @@ pub async fn serve(
             async move {
                 let start: Start = request.decode("agent.plugin-start")?;
                 let (answer, answered) = oneshot::channel();
-                order(&orders, Asked::Start(start, answer), answered).await
+                order(&orders, RosterRequest::Start(start, answer), answered).await
             }
         })
         .await?;
@@ -70,8 +70,8 @@ pub async fn serve(
 }
 
 async fn order(
-    orders: &mpsc::Sender<Asked>,
-    asked: Asked,
+    orders: &mpsc::Sender<RosterRequest>,
+    asked: RosterRequest,
     answered: oneshot::Receiver<Result<Ordered, Problem>>,
 ) -> Result<Ordered, Problem> {
     let ending = || Problem::new(Code::Overloaded, "the agent is stopping").retryable();
@@ -91,7 +91,7 @@ fn list(node: NodeId, plugins: &Plugins, journal: &Journal) -> Here {
     Here { node, instances, faults: plugins.faults() }
 }
 
-fn shown(plugin: &Plugin, member: &Member, mounted: &[&str]) -> InstanceHere {
+fn shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) -> InstanceHere {
     let (record, candidate) = (member.record(), member.candidate());
     let view = candidate.view;
     InstanceHere {

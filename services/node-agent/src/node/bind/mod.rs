@@ -35,8 +35,8 @@ use tokio::time::timeout;
 
 use super::{local, mounts};
 use crate::host_pool::{CHANGE_MAX, INSPECT_MAX, VolumeHost};
-use crate::paths::{Paths, Place};
-pub(super) use spot::Spot;
+use crate::paths::{Paths, VolumePaths};
+pub(super) use spot::BindPath;
 
 /// Makes bind mounts, and takes them away. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -62,9 +62,9 @@ impl Binds {
     }
 
     /// Looks whether a volume can be put at a caller's path, before it is asked for.
-    pub(super) async fn look(&self, path: &str) -> Result<Spot, Problem> {
+    pub(super) async fn look(&self, path: &str) -> Result<BindPath, Problem> {
         let (paths, below, asked) = (self.paths.clone(), Arc::clone(&self.below), path.to_owned());
-        self.inspect(path.as_ref(), move || Spot::look(&asked, &below, &paths)).await
+        self.inspect(path.as_ref(), move || BindPath::look(&asked, &below, &paths)).await
     }
 
     /// Looks at a caller's path: it may lead across a dead mount. Paths share threads with those
@@ -72,8 +72,8 @@ impl Binds {
     async fn inspect(
         &self,
         path: &Path,
-        look: impl FnOnce() -> Result<Spot, spot::SpotError> + Send + 'static,
-    ) -> Result<Spot, Problem> {
+        look: impl FnOnce() -> Result<BindPath, spot::BindPathError> + Send + 'static,
+    ) -> Result<BindPath, Problem> {
         let table = mounts(Code::PathRefused).await?;
         let above = path.ancestors().find(|above| table.has(above)).unwrap_or(Path::new("/"));
         let share = format!("callers' paths below {}", above.display());
@@ -96,8 +96,8 @@ impl Binds {
         &self,
         host: &VolumeHost,
         grant: &Grant,
-        place: &Place,
-        spot: Option<Spot>,
+        place: &VolumePaths,
+        spot: Option<BindPath>,
     ) -> Result<PathBuf, Problem> {
         let from = match &grant.view {
             None => place.target.clone(),
@@ -115,14 +115,14 @@ impl Binds {
         host: &VolumeHost,
         grant: &Grant,
         view: &View,
-        place: &Place,
+        place: &VolumePaths,
     ) -> Result<PathBuf, Problem> {
         let flags = check_view(grant, view)?;
         let (from, to) = (place.target.clone(), place.view(view.place));
         let (path, boot_id) = (to.clone(), Arc::clone(&self.boot_id));
         let made = host.run("bind mount", move || place::view(&from, &to, flags, &boot_id)).await;
         made.map_err(local(Code::MountFailed))?.map_err(|error| match error {
-            place::PutError::Foreign(_) => local(Code::ForeignMount)(error),
+            place::BindError::Foreign(_) => local(Code::ForeignMount)(error),
             error => local(Code::MountFailed)(error),
         })?;
         Ok(path)
@@ -133,8 +133,8 @@ impl Binds {
         &self,
         host: &VolumeHost,
         from: PathBuf,
-        spot: Spot,
-        place: &Place,
+        spot: BindPath,
+        place: &VolumePaths,
         attachment: AttachmentMode,
     ) -> Result<PathBuf, Problem> {
         spot.fits(attachment).map_err(refused)?;
@@ -154,7 +154,7 @@ impl Binds {
         });
         match put.await.map_err(local(Code::MountFailed))? {
             Ok(path) => Ok(path),
-            Err(error @ place::PutError::Spot(_)) => Err(refused(error)),
+            Err(error @ place::BindError::Spot(_)) => Err(refused(error)),
             Err(error) => Err(local(Code::MountFailed)(error)),
         }
     }
@@ -163,7 +163,7 @@ impl Binds {
     pub(super) async fn of_volume(
         &self,
         host: &VolumeHost,
-        place: &Place,
+        place: &VolumePaths,
     ) -> Result<Vec<PathBuf>, Problem> {
         let volume_dir = place.volume_dir.clone();
         let found = host.run("read links", move || spot::links_of_volume(&volume_dir)).await;
@@ -171,11 +171,11 @@ impl Binds {
     }
 
     /// Takes away every view and every bind of this use.
-    pub(super) async fn undo(&self, host: &VolumeHost, place: &Place) -> Result<(), Problem> {
+    pub(super) async fn undo(&self, host: &VolumeHost, place: &VolumePaths) -> Result<(), Problem> {
         let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));
         let undone = host.run("unmount", move || place::undo(&place, &boot_id)).await;
         undone.map_err(local(Code::UnmountFailed))?.map_err(|error| match error {
-            place::UndoError::Foreign(_) => local(Code::ForeignMount)(error),
+            place::UnbindError::Foreign(_) => local(Code::ForeignMount)(error),
             error => local(Code::UnmountFailed)(error),
         })
     }
@@ -213,7 +213,7 @@ pub(super) fn say_deleted(source: &Path) -> String {
 const DELETED: &str = "//deleted";
 
 /// What is in the alloc's directory for what is mounted at `from` and seen at a caller's path, too.
-fn link(place: &Place, from: &Path, path: &Path) -> PathBuf {
+fn link(place: &VolumePaths, from: &Path, path: &Path) -> PathBuf {
     let what = from.file_name().unwrap_or_default().to_string_lossy();
     place.alloc_dir.join(format!("{LINK}{what}-{}", crate::paths::name_of(path)))
 }
