@@ -212,7 +212,7 @@ impl Gate {
     }
 
     /// Lets somebody in whose leave is still good. What it is about to do must be in the journal
-    /// before [`Entered`] is dropped.
+    /// before [`GateEntry`] is dropped.
     pub async fn enter(&self, pass: GatePass) -> Result<GateEntry, Problem> {
         let entering = Arc::clone(&self.entering).read_owned().await;
         if self.pass()? == pass {

@@ -94,7 +94,7 @@ enum LeaseAttempt {
 
 impl NodeLease {
     /// Waits until the lease is held; none when the shutdown comes first.
-    pub async fn begin(&self, shutdown: &Shutdown) -> Option<KeptLease> {
+    pub async fn acquire(&self, shutdown: &Shutdown) -> Option<KeptLease> {
         let mut tries = 0;
         let mut junk: Option<(u64, Instant)> = None;
         loop {

@@ -17,7 +17,7 @@
 //! | [`host`], [`identity`], [`lease`], [`report`] | what the node is, and that it lives |
 //! | [`plugin`] | who sits behind each socket, and whether it is well |
 //! | [`roster`] | which plugins there are, and the processes that the agent runs for them |
-//! | [`lane`], [`began`] | the rules of an executor |
+//! | [`executor`], [`start_revision`] | the rules of an executor |
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
@@ -32,7 +32,6 @@
 //! | [`tell`] | events |
 
 pub mod agent;
-pub mod began;
 mod call_log;
 pub mod claimed;
 pub mod comeback;
@@ -41,13 +40,13 @@ pub mod config;
 pub mod controller;
 pub mod docker;
 mod durable;
+pub mod executor;
 pub mod finish;
 pub mod gate;
 pub mod host;
 pub mod host_pool;
 pub mod identity;
 pub mod journal;
-pub mod lane;
 pub mod lease;
 pub mod look;
 pub mod node;
@@ -58,6 +57,7 @@ pub mod report;
 pub mod roster;
 pub mod runs;
 pub mod secret;
+pub mod start_revision;
 pub mod tell;
 pub mod unaccounted;
 

@@ -16,18 +16,18 @@ use berth_csi::advertised::{
 };
 use berth_csi::fingerprint::NodeFingerprint;
 use berth_domain::NodeId;
-use berth_node_agent::began;
 use berth_node_agent::controller::{self, ControllerHosting, HostedControllers};
+use berth_node_agent::executor::VolumeExecutor;
 use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
 use berth_node_agent::host_pool::HungReport;
 use berth_node_agent::journal::JournalFault;
-use berth_node_agent::lane::VolumeExecutor;
 use berth_node_agent::lease::{Holder, LeaseTtl, NodeLease};
 use berth_node_agent::plugin::declaration::PluginSource;
 use berth_node_agent::plugin::record::InstanceRecord;
 use berth_node_agent::plugin::{InstanceView, Plugin, PluginInstance, Plugins};
 use berth_node_agent::report::Reporter;
+use berth_node_agent::start_revision::StartRevision;
 use berth_node_agent::tell::EventPublisher;
 use berth_node_agent::unaccounted::UnaccountedMounts;
 use berth_service::clock;
@@ -104,9 +104,9 @@ impl Place {
             gate: gate.clone(),
         };
         let events = bus.events(&stream::EVENTS, self.replicas).await?;
-        let lease = tenure.begin(&shutdown).await.ok_or("the lease was not got")?;
+        let lease = tenure.acquire(&shutdown).await.ok_or("the lease was not got")?;
         let volumes = bus.bucket(&bucket::VOLUMES, self.replicas).await?;
-        let began = began::read(&volumes).await;
+        let started_at = StartRevision::read(&volumes, &lease).await;
 
         let record =
             InstanceRecord::new(PluginSource::Configuration, configured.clone(), clock::now());
@@ -117,7 +117,7 @@ impl Place {
         let hosting = ControllerHosting {
             bus: bus.clone(),
             node: node.clone(),
-            lanes: VolumeExecutor::since(began),
+            executor: VolumeExecutor::new(started_at),
             hosted: HostedControllers::default(),
             tell: EventPublisher::new(events, node.clone()),
             drain: config.drain,

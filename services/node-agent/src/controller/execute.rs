@@ -21,7 +21,7 @@ use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::confirm::{not_validated, validated};
-use crate::lane::{LaneWork, PluginVolume, VolumeExecutor, WorkTurn, check_time};
+use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn, check_deadline};
 use crate::plugin::{self, Plugin};
 use crate::secret::SecretsQuery;
 use crate::tell::{EventPublisher, ExecutedCall};
@@ -39,7 +39,7 @@ pub(super) enum ControllerAnswer {
 pub(super) struct ControllerExecutor {
     pub(super) plugin: Plugin,
     pub(super) node: NodeId,
-    pub(super) lanes: VolumeExecutor,
+    pub(super) executor: VolumeExecutor,
     pub(super) bus: Bus,
     pub(super) tell: EventPublisher,
 }
@@ -126,7 +126,7 @@ impl ControllerExecutor {
             return Err(told(self.misdirected(&asked.plugin)));
         }
         let turn = WorkTurn {
-            lane: self.lane(&asked.external_id),
+            volume: self.plugin_volume(&asked.external_id),
             order: None,
             deadline: clock::now().after(request.remaining()),
         };
@@ -145,7 +145,7 @@ impl ControllerExecutor {
                 Err(_) => Err(Problem::new(Code::NoAnswer, "its caller gave up").retryable()),
             }
         };
-        self.lanes.run(turn, work).await.map_err(told)
+        self.executor.run(turn, work).await.map_err(told)
     }
 
     /// The secrets of a call, once it is in its turn; nothing is called past the deadline.
@@ -162,7 +162,7 @@ impl ControllerExecutor {
         async move {
             // Boxed: most calls have no secrets, and need not carry the room for asking.
             let secrets = Box::pin(asking.secrets(&volume, id.as_ref())).await?;
-            check_time(deadline)?;
+            check_deadline(deadline)?;
             Ok(secrets)
         }
     }
@@ -176,18 +176,18 @@ impl ControllerExecutor {
     ) -> Result<Called, Problem> {
         let began = Instant::now();
         let turn = WorkTurn {
-            lane: self.lane(&call.external_id),
+            volume: self.plugin_volume(&call.external_id),
             order: Some((call.volume_key(), call.revision)),
             deadline: deadline(call, request),
         };
-        let shown = LaneWork {
+        let shown = ExecutorWork {
             volume: call.volume_key(),
             alloc: call.alloc.clone(),
             epoch: Some(call.epoch),
             step: call.call.as_str(),
             calls: Some(plugin.calls().clone()),
         };
-        let done = self.lanes.run_shown(turn, shown, work).await;
+        let done = self.executor.run_shown(turn, shown, work).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
         tracing::info!(
             call = %call.call,
@@ -204,7 +204,7 @@ impl ControllerExecutor {
         done
     }
 
-    fn lane(&self, external_id: &str) -> PluginVolume {
+    fn plugin_volume(&self, external_id: &str) -> PluginVolume {
         PluginVolume { plugin: self.plugin.id.clone(), external_id: external_id.to_owned() }
     }
 

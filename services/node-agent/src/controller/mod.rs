@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::lane::VolumeExecutor;
+use crate::executor::VolumeExecutor;
 use crate::plugin::{InstanceView, Plugin};
 use crate::tell::EventPublisher;
 
@@ -73,7 +73,7 @@ pub struct ControllerHosting {
     /// The node.
     pub node: NodeId,
     /// One call at a time for each volume.
-    pub lanes: VolumeExecutor,
+    pub executor: VolumeExecutor,
     /// Where it is noted what is hosted.
     pub hosted: HostedControllers,
     /// Who is told.
@@ -135,7 +135,7 @@ async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, 
     let executor = ControllerExecutor {
         plugin: plugin.clone(),
         node: hosting.node.clone(),
-        lanes: hosting.lanes.clone(),
+        executor: hosting.executor.clone(),
         bus: hosting.bus.clone(),
         tell: hosting.tell.clone(),
     };

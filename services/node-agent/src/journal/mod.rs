@@ -1,16 +1,16 @@
 //! What this node has, or may have, mounted: on disk before it is done.
 //!
-//! **Owns** `<state_dir>/journal`. One [`Use`] per volume and alloc, written as an intent before
-//! the first plugin call, as staged between staging and publishing, and as published after the
-//! last; and one [`Detached`] per volume and alloc that was told to go, with the epoch it was told
-//! for (rules 10 and 11).
+//! **Owns** `<state_dir>/journal`. It has two kinds of entries (rules 10 and 11):
+//! - one [`JournalledUse`] per volume and alloc. It is written as an intent before the first plugin
+//!   call, as staged between staging and publishing, and as published after the last call;
+//! - one [`JournalledDetach`] per volume and alloc that was told to go, with the epoch of the order.
 //!
-//! **Promises** that a change is on the disk when its function returns, that a change whose caller
-//! stopped waiting is still made or not made as a whole, and that an entry which cannot be read is
-//! refused at the start: an entry that was dropped would be a mount nobody knows of. After a write
-//! that failed it is opened anew, until a write succeeds, and [`Journal::fault`] says why.
+//! **Promises** that a change is on the disk when its function returns. A change whose caller
+//! stopped waiting is made as a whole or not at all. An entry that cannot be read fails the start: a
+//! dropped entry would be a mount that the agent does not know of. After a failed write the journal
+//! is opened again until a write succeeds, and [`Journal::fault`] says why.
 //!
-//! **Never** counts: who uses a volume is read from the entries.
+//! **Never** counts uses: they are read from the entries.
 
 mod entry;
 mod index;
@@ -39,9 +39,9 @@ use entry::{EntryError, JournalChange};
 use index::JournalIndex;
 use store::JournalStore;
 
-/// How many [`Detached`] are kept before the oldest are forgotten. One is needed only while a grant
-/// of its epoch, or an earlier one, may still be on its way to a handler of this process; no
-/// handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
+/// Largest number of [`JournalledDetach`] that are kept; the oldest are forgotten. One is needed
+/// while a grant of its epoch, or of an earlier one, may be on its way to a handler of this process.
+/// No handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
 const DETACHED_MAX: usize = 16_384;
 
 /// When it is opened again after a write that failed.

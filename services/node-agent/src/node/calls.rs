@@ -18,9 +18,9 @@ use berth_service::clock;
 use super::unstaged::RefusedPaths;
 use super::{dirs, local, mounts};
 use crate::controller::may_be_at_work;
+use crate::executor::check_deadline;
 use crate::host_pool::VolumeHost;
 use crate::journal::{Journal, JournalledUse};
-use crate::lane::check_time;
 use crate::plan::NodeCall;
 use crate::plugin::{self, Plugin};
 
@@ -128,7 +128,7 @@ impl NodeCaller {
 
     async fn stage(&self, staging: &Path, using: &NodeCallInput) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at("node.stage");
-        check_time(self.deadline).map_err(at)?;
+        check_deadline(self.deadline).map_err(at)?;
         dirs::make(&self.host, staging).await.map_err(local(Code::MountFailed)).map_err(at)?;
         self.refused.remove(staging);
         let request = v1::NodeStageVolumeRequest {
@@ -150,7 +150,7 @@ impl NodeCaller {
         using: &NodeCallInput,
     ) -> Result<(), NotPublished> {
         let at = |problem: Problem| NotPublished::Failed(problem.at("node.publish"));
-        check_time(self.deadline).map_err(at)?;
+        check_deadline(self.deadline).map_err(at)?;
         self.refused.remove(target);
         // The target itself is the plugin's to make (CSI, NodePublishVolume).
         let parent = target.parent().unwrap_or(target);
@@ -195,7 +195,7 @@ impl NodeCaller {
 
     async fn unpublish(&self, target: &Path) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at("node.unpublish");
-        check_time(self.deadline).map_err(at)?;
+        check_deadline(self.deadline).map_err(at)?;
         let request = v1::NodeUnpublishVolumeRequest {
             volume_id: self.external_id.clone(),
             target_path: text(target),
@@ -205,7 +205,7 @@ impl NodeCaller {
 
     async fn unstage(&self, staging: &Path) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at("node.unstage");
-        check_time(self.deadline).map_err(at)?;
+        check_deadline(self.deadline).map_err(at)?;
         let request = v1::NodeUnstageVolumeRequest {
             volume_id: self.external_id.clone(),
             staging_target_path: text(staging),

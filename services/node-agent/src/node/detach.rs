@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::account::ClaimsBeside;
 use super::calls::NodeCaller;
 use super::{Mounter, dirs, local, mounts, no_plugin, unstaged};
+use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::journal::JournalledUse;
-use crate::lane::{LaneWork, PluginVolume, WorkTurn};
 use crate::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
 use crate::runs;
@@ -54,7 +54,7 @@ impl Mounter {
         };
         self.check(&call).map_err(told)?;
         let turn = WorkTurn {
-            lane: PluginVolume {
+            volume: PluginVolume {
                 plugin: call.plugin.clone(),
                 external_id: call.external_id.clone(),
             },
@@ -76,14 +76,14 @@ impl Mounter {
             };
             async move { mounter.leave(&leaving, at_work, deadline, trace).await }
         };
-        let told_of = LaneWork {
+        let told_of = ExecutorWork {
             volume: volume.clone(),
             alloc: call.alloc.clone(),
             epoch: Some(call.epoch),
             step: DETACH,
             calls: plugin.as_ref().map(|plugin| plugin.calls().clone()),
         };
-        let done = self.parts.lanes.run_told(turn, told_of, work).await;
+        let done = self.parts.executor.run_recorded(turn, told_of, work).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
         tracing::info!(
             call = %call.call,

@@ -37,11 +37,11 @@ use berth_contract::problem::Problem;
 use berth_domain::{PluginId, Timestamp, VolumeKey};
 
 use crate::controller::HostedControllers;
+use crate::executor::VolumeExecutor;
 use crate::gate::Gate;
 use crate::host::Host;
 use crate::host_pool::VolumeHost;
 use crate::journal::Journal;
-use crate::lane::VolumeExecutor;
 use crate::look::MountHealths;
 use crate::paths::{Paths, VolumePaths};
 use crate::plugin::{Plugin, Plugins};
@@ -79,7 +79,7 @@ pub struct MounterContext {
     /// Who does the work.
     pub plugins: Plugins,
     /// One call at a time for each volume.
-    pub lanes: VolumeExecutor,
+    pub executor: VolumeExecutor,
     /// Which controllers this agent serves, for the status.
     pub hosted: HostedControllers,
     /// The calls to them, for the status.

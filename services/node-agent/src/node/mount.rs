@@ -15,9 +15,9 @@ use super::account::ClaimsBeside;
 use super::bind::BindPath;
 use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
 use super::{Mounter, bind, enforce, grant, holders, local, mounts};
+use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::gate::GatePass;
 use crate::journal::{JournalledUse, OptionsFingerprint, UseState};
-use crate::lane::{LaneWork, PluginVolume, WorkTurn};
 use crate::paths::VolumePaths;
 use crate::plan::{self, MountInput, MountRefusal, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
@@ -55,7 +55,7 @@ impl Mounter {
         };
         let grant = grant::take(&self.parts.bus, node, &request, deadline, trace).await;
         let grant = grant.map_err(told)?;
-        let told_of = LaneWork {
+        let told_of = ExecutorWork {
             volume: volume.clone(),
             alloc: grant.alloc.clone(),
             epoch: Some(grant.epoch),
@@ -63,12 +63,12 @@ impl Mounter {
             calls: None,
         };
         let plugin = self.plugin(&grant.plugin).map_err(|problem| {
-            self.parts.lanes.record_failure(&told_of, &problem);
+            self.parts.executor.record_failure(&told_of, &problem);
             told(problem)
         })?;
         let plugin = plugin.at_work(trace);
-        let told_of = LaneWork { calls: Some(plugin.calls().clone()), ..told_of };
-        let lane =
+        let told_of = ExecutorWork { calls: Some(plugin.calls().clone()), ..told_of };
+        let plugin_volume =
             PluginVolume { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
         // The grant is used here and now or never: the work owns it, and ends with this process.
         let work = {
@@ -76,9 +76,9 @@ impl Mounter {
             let mounting = MountTask { plugin, spot, pass, deadline, trace };
             Box::pin(async move { mounter.mount_granted(&volume, &grant, mounting).await })
         };
-        let told = |problem: Problem| told(problem.plugin(&lane.plugin));
-        let turn = WorkTurn { lane: lane.clone(), order: None, deadline };
-        self.parts.lanes.run_told(turn, told_of, work).await.map_err(told)
+        let told = |problem: Problem| told(problem.plugin(&plugin_volume.plugin));
+        let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
+        self.parts.executor.run_recorded(turn, told_of, work).await.map_err(told)
     }
 
     /// The secrets that staging and publishing take.

@@ -184,7 +184,7 @@ impl Mounter {
             let mount = of_use(&entry, seen.as_ref());
             all.insert((volume, alloc, entry.epoch), Observation { mount, plugin });
         }
-        for failure in parts.lanes.failures().into_iter().filter(|one| is_mount(&one.step)) {
+        for failure in parts.executor.failures().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = failure.epoch else { continue };
             let volume = VolumeKey::new(failure.namespace.clone(), failure.volume.clone());
             let claim = (volume, failure.alloc.clone(), epoch);
@@ -195,7 +195,7 @@ impl Mounter {
             let plugin = known.and_then(|known| known.plugin.clone());
             all.insert(claim, Observation { mount: of_failure(failure), plugin });
         }
-        for work in parts.lanes.under_way().into_iter().filter(|one| is_mount(&one.step)) {
+        for work in parts.executor.under_way().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = work.epoch else { continue };
             let volume = VolumeKey::new(work.namespace.clone(), work.volume.clone());
             let claim = (volume, work.alloc.clone(), epoch);

@@ -21,9 +21,9 @@ use tokio::time::Instant;
 
 use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
 use super::{Mounter, enforce, grant, holders, local, mounts};
+use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::gate::GatePass;
 use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
-use crate::lane::{LaneWork, PluginVolume, WorkTurn};
 use crate::plan::{self, NodeCall, RepublishInput, VolumeOnNode};
 use crate::plugin::Plugin;
 use crate::tell::UsedVolume;
@@ -71,11 +71,11 @@ impl Mounter {
             return Ok(Republished { mounts: Vec::new() });
         };
         let plugin = self.plugin(&plugin).map_err(told)?.at_work(trace);
-        let lane = PluginVolume {
+        let plugin_volume = PluginVolume {
             plugin: plugin.id.clone(),
             external_id: grants.first().map(|grant| grant.external_id.clone()).unwrap_or_default(),
         };
-        let told_of = LaneWork {
+        let told_of = ExecutorWork {
             volume: volume.clone(),
             alloc: first,
             epoch: grants.first().map(|grant| grant.epoch),
@@ -87,9 +87,9 @@ impl Mounter {
             let returning = RepublishTask { grants, plugin, pass, deadline, trace };
             async move { mounter.turn_about(&volume, returning).await }
         };
-        let told = |problem: Problem| told(problem.plugin(&lane.plugin));
-        let turn = WorkTurn { lane: lane.clone(), order: None, deadline };
-        let done = self.parts.lanes.run_told(turn, told_of, work).await;
+        let told = |problem: Problem| told(problem.plugin(&plugin_volume.plugin));
+        let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
+        let done = self.parts.executor.run_recorded(turn, told_of, work).await;
         self.parts.looks.soon();
         done.map_err(told)
     }

@@ -26,8 +26,8 @@ impl Mounter {
             since: self.parts.since,
             mounts: shown.collect(),
             strays,
-            work: [self.parts.lanes.under_way(), self.parts.controllers.under_way()].concat(),
-            failures: self.parts.lanes.failures(),
+            work: [self.parts.executor.under_way(), self.parts.controllers.under_way()].concat(),
+            failures: self.parts.executor.failures(),
             controllers: self.parts.hosted.list(),
             runs: Some(self.parts.runs.dir().to_string_lossy().into_owned()),
         })

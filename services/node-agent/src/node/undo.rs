@@ -15,8 +15,8 @@ use futures_util::{StreamExt as _, stream};
 
 use super::detach::{DETACH, DepartingUse};
 use super::{Mounter, mounts};
+use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::journal::JournalledUse;
-use crate::lane::{LaneWork, PluginVolume, WorkTurn};
 
 /// Volumes that are taken down, and allocs that are ended, side by side.
 const SIDE_BY_SIDE: usize = 16;
@@ -72,7 +72,7 @@ impl Mounter {
     ) -> Result<(), Problem> {
         let told = |problem: Problem| self.place(problem, &volume).plugin(&entry.plugin);
         let deadline = clock::now().after(CALL_TIMEOUT);
-        let lane =
+        let plugin_volume =
             PluginVolume { plugin: entry.plugin.clone(), external_id: entry.external_id.clone() };
         let leaving = DepartingUse {
             volume: volume.clone(),
@@ -84,7 +84,7 @@ impl Mounter {
             unstaged_by: None,
         };
         let plugin = self.parts.plugins.get(&entry.plugin).map(|plugin| plugin.at_work(trace));
-        let told_of = LaneWork {
+        let told_of = ExecutorWork {
             volume: volume.clone(),
             alloc: leaving.alloc.clone(),
             epoch: Some(leaving.epoch),
@@ -93,8 +93,8 @@ impl Mounter {
         };
         let mounter = self.clone();
         let work = async move { mounter.leave(&leaving, plugin, deadline, trace).await };
-        let turn = WorkTurn { lane, order: None, deadline };
-        self.parts.lanes.run_told(turn, told_of, work).await.map_err(told)
+        let turn = WorkTurn { volume: plugin_volume, order: None, deadline };
+        self.parts.executor.run_recorded(turn, told_of, work).await.map_err(told)
     }
 
     /// Says of every alloc of this node that it has ended: also of those that have nothing mounted,

@@ -12,7 +12,7 @@ use crate::look::MountWatcher;
 impl Mounter {
     /// Looks at each mount at this interval, and reports what becomes of claims. Ends with the
     /// shutdown, or when the returned set is dropped.
-    pub fn keep_looking(&self, interval: Duration, shutdown: &Shutdown) -> JoinSet<()> {
+    pub fn watch_mounts(&self, interval: Duration, shutdown: &Shutdown) -> JoinSet<()> {
         let parts = &self.parts;
         let looker = MountWatcher {
             journal: parts.journal.clone(),

@@ -23,7 +23,7 @@ const VOLUMES_MAX: usize = 256;
 /// One instance of a plugin on this node.
 #[derive(Debug)]
 pub struct PluginInstance {
-    /// Which: [`Record::key`].
+    /// Which: [`InstanceRecord::key`].
     pub key: String,
     /// What is said of it.
     pub said: Declaration,

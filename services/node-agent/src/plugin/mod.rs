@@ -1,7 +1,7 @@
 //! The plugins on this node.
 //!
-//! **Owns** one connection per instance, what is known of who is behind it ([`View`]), the task
-//! that keeps that current ([`supervise`]), and the record of each instance on disk.
+//! **Owns** one connection per instance, what is known of the plugin behind it ([`InstanceView`]),
+//! the task that keeps that current ([`supervise`]), and the record of each instance on disk.
 //!
 //! **Promises** that what a plugin can do is unknown until it has said so, and stays known while it
 //! is away; that a socket which is not there, or is no plugin, is an unhealthy instance with the

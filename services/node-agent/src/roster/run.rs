@@ -67,7 +67,7 @@ impl ProcessContext {
 }
 
 /// Runs the command of an instance until the shutdown, which it outlives, or until it has ended by
-/// [`Order::End`].
+/// [`ProcessOrder::End`].
 pub(super) async fn run(
     member: Arc<PluginInstance>,
     plugin: Plugin,

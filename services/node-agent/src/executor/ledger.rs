@@ -1,10 +1,9 @@
-//! What is under way in the lanes, and what did not succeed: for whoever asks, never to decide by.
+//! The works under way in an executor, and those that failed, for the status of the node.
 //!
-//! **Promises** that work is listed until it has really ended, also when nobody waits for it any
-//! more; and that a failure is listed until the same work succeeds for the same alloc, or the alloc
-//! is gone.
+//! **Promises** that work is listed until it has really ended, even if its caller no longer waits.
+//! A failure is listed until work succeeds for the same alloc and volume.
 //!
-//! **Never** grows without bound: of failures the oldest go.
+//! **Never** decides anything, nor grows without bound: the oldest failures are dropped.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,27 +14,27 @@ use berth_domain::{AllocId, Timestamp, VolumeKey};
 
 use crate::call_log::PluginCallLog;
 
-/// Failures kept at once.
+/// Largest number of failures that are kept.
 const FAILURES_MAX: usize = 1024;
-/// How much is kept of what a failure said, in characters.
+/// Longest error text that is kept, in characters.
 const ERROR_CHARS_MAX: usize = 1024;
 
-/// What is done in a turn, for whom.
+/// Describes work to the status of the node.
 #[derive(Debug, Clone)]
-pub struct LaneWork {
+pub struct ExecutorWork {
     /// The volume.
     pub volume: VolumeKey,
-    /// For whom.
+    /// The alloc that the work is for.
     pub alloc: AllocId,
-    /// Which claim of the alloc; none when it is for several.
+    /// The claim of the alloc. `None` if the work is for several claims.
     pub epoch: Option<u64>,
-    /// What, such as `agent.detach`.
+    /// The verb, such as `agent.detach`.
     pub step: &'static str,
     /// The plugin calls of this work, if it makes any.
     pub calls: Option<PluginCallLog>,
 }
 
-/// The ledger of some lanes. Cheap to clone.
+/// Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WorkLedger {
     pages: Arc<Mutex<LedgerPages>>,
@@ -50,7 +49,7 @@ struct LedgerPages {
 
 #[derive(Debug)]
 struct WorkUnderWay {
-    work: LaneWork,
+    work: ExecutorWork,
     since: Timestamp,
     deadline: Timestamp,
 }
@@ -71,10 +70,10 @@ impl Drop for LedgerEntry {
 }
 
 impl WorkLedger {
-    /// Work begins.
-    pub(super) fn begin(
+    /// Lists work until the returned entry is dropped. Lists nothing for `None`.
+    pub(super) fn start_work(
         &self,
-        work: Option<LaneWork>,
+        work: Option<ExecutorWork>,
         deadline: Timestamp,
         now: Timestamp,
     ) -> LedgerEntry {
@@ -88,13 +87,13 @@ impl WorkLedger {
         LedgerEntry { ledger: self.clone(), at }
     }
 
-    /// It succeeded: nothing is wrong between the alloc and the volume any more.
-    pub(super) fn succeeded(&self, work: &LaneWork) {
+    /// Drops the alloc's failure with the volume.
+    pub(super) fn record_success(&self, work: &ExecutorWork) {
         self.lock().failures.remove(&(work.volume.clone(), work.alloc.clone()));
     }
 
-    /// It did not, or its caller stopped waiting.
-    pub(super) fn failed(&self, work: &LaneWork, problem: &Problem, now: Timestamp) {
+    /// Lists a failure, or that the caller stopped waiting.
+    pub(super) fn record_failure(&self, work: &ExecutorWork, problem: &Problem, now: Timestamp) {
         let mut pages = self.lock();
         let key = (work.volume.clone(), work.alloc.clone());
         let is_same = |known: &&FailureStatus| known.step == work.step && known.epoch == work.epoch;
@@ -121,7 +120,7 @@ impl WorkLedger {
         }
     }
 
-    /// What is under way, the oldest first.
+    /// The works under way, the oldest first.
     pub(super) fn under_way(&self, now: Timestamp) -> Vec<WorkStatus> {
         let pages = self.lock();
         let shown = pages.under_way.values().map(|WorkUnderWay { work, since, deadline }| {
@@ -141,7 +140,7 @@ impl WorkLedger {
         shown.collect()
     }
 
-    /// What did not succeed when it was tried last.
+    /// The works whose last try failed.
     pub(super) fn failures(&self) -> Vec<FailureStatus> {
         self.lock().failures.values().cloned().collect()
     }
@@ -158,9 +157,15 @@ mod tests {
 
     use super::*;
 
-    fn work(alloc: &str, step: &'static str) -> LaneWork {
+    fn work(alloc: &str, step: &'static str) -> ExecutorWork {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
-        LaneWork { volume, alloc: AllocId::new(alloc).unwrap(), epoch: Some(7), step, calls: None }
+        ExecutorWork {
+            volume,
+            alloc: AllocId::new(alloc).unwrap(),
+            epoch: Some(7),
+            step,
+            calls: None,
+        }
     }
 
     fn at(ms: u64) -> Timestamp {
@@ -170,8 +175,8 @@ mod tests {
     #[test]
     fn work_is_listed_until_it_has_ended_and_as_hung_past_its_deadline() {
         let ledger = WorkLedger::default();
-        let entry = ledger.begin(Some(work("a", "agent.detach")), at(10), at(1));
-        let unnamed = ledger.begin(None, at(10), at(1));
+        let entry = ledger.start_work(Some(work("a", "agent.detach")), at(10), at(1));
+        let unnamed = ledger.start_work(None, at(10), at(1));
         let shown = ledger.under_way(at(10));
         assert_eq!((shown.len(), shown[0].hung, shown[0].since), (1, false, at(1)));
         assert!(ledger.under_way(at(11))[0].hung);
@@ -183,18 +188,22 @@ mod tests {
     fn failures_are_counted_until_it_succeeds_and_the_oldest_go() {
         let (ledger, no) = (WorkLedger::default(), Problem::new(Code::PluginFailed, "no"));
         for ms in 1..=3 {
-            ledger.failed(&work("a", "agent.detach"), &no, at(ms));
+            ledger.record_failure(&work("a", "agent.detach"), &no, at(ms));
         }
         let failures = ledger.failures();
         assert_eq!((failures.len(), failures[0].tries, failures[0].at), (1, 3, at(3)));
         assert_eq!(failures[0].since, at(1));
-        ledger.failed(&LaneWork { epoch: Some(8), ..work("a", "agent.detach") }, &no, at(4));
+        ledger.record_failure(
+            &ExecutorWork { epoch: Some(8), ..work("a", "agent.detach") },
+            &no,
+            at(4),
+        );
         assert_eq!((ledger.failures()[0].tries, ledger.failures()[0].since), (1, at(4)));
-        ledger.succeeded(&work("a", "agent.detach"));
+        ledger.record_success(&work("a", "agent.detach"));
         assert!(ledger.failures().is_empty());
         for other in 0..=FAILURES_MAX {
             let ms = 10 + u64::try_from(other).unwrap();
-            ledger.failed(&work(&format!("a{other}"), "agent.mount"), &no, at(ms));
+            ledger.record_failure(&work(&format!("a{other}"), "agent.mount"), &no, at(ms));
         }
         let kept = ledger.failures();
         assert_eq!(kept.len(), FAILURES_MAX);
