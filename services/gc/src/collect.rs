@@ -5,18 +5,21 @@
 //! lease may have ended.
 
 use std::fmt;
+use std::sync::Weak;
 use std::time::Duration;
 
-use berth_bus::{Call, RequestError};
+use berth_bus::{Call, KeptLease, RequestError};
 use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::alloc::{Forget, Forgotten};
 use berth_contract::message::claim::{Release, Released};
+use berth_contract::message::collect::Kind;
 use berth_contract::message::registry::{Leave, Left};
 use berth_contract::message::volume::{Deregister, Deregistered};
 use berth_contract::problem::Problem;
 use berth_contract::record;
 use berth_contract::subject::{Global, Namespaced};
+use berth_contract::trace::TraceContext;
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::VolumeSpec;
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey, limits};
@@ -28,10 +31,29 @@ use tokio::time::Instant;
 use crate::collector::Shared;
 use crate::evidence::Evidence;
 use crate::plan::{Ended, Unwanted, describe};
-use crate::sweep::Order;
 
 const TIME_UP: &str = "the sweep's time was up before its turn came; the next one takes it up";
 const NOT_LEADING: &str = "this collector has just lost its place to another";
+
+/// What is to be swept, by whom and until when.
+#[derive(Debug)]
+pub struct Order {
+    /// What to look for, and for how long it must have been to go.
+    pub kinds: Vec<(Kind, Duration)>,
+    /// All that is asked for is part of this.
+    pub trace: TraceContext,
+    /// What is not done by then is kept, and found by the next sweep.
+    pub deadline: Instant,
+    /// Nothing is asked for once this may have ended.
+    pub lease: Weak<KeptLease>,
+}
+
+impl Order {
+    /// Whether the collector surely leads now.
+    pub fn leads(&self) -> bool {
+        self.lease.upgrade().is_some_and(|lease| lease.is_held())
+    }
+}
 
 /// A thing that seems to be nobody's any more.
 #[derive(Debug)]

@@ -27,8 +27,8 @@ use berth_telemetry::metric::LEASES;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::collect::Order;
 use crate::collector::Collector;
-use crate::sweep::Order;
 
 /// How long a sweep may take when nobody waits for it.
 const SWEEP_MAX: Duration = Duration::from_secs(60);

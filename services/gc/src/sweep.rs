@@ -1,19 +1,14 @@
 //! A sweep: look, collect what was found, and say what came of it.
 
-use std::sync::Weak;
-use std::time::Duration;
-
-use berth_bus::KeptLease;
 use berth_contract::code::Code;
-use berth_contract::message::collect::{Kind, Sweep};
+use berth_contract::message::collect::Sweep;
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::limits;
 use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
-use crate::collect::{Found, Line};
+use crate::collect::{Found, Line, Order};
 use crate::collector::Shared;
 use crate::plan::Plan;
 
@@ -29,26 +24,6 @@ const _: () = assert!(2 * 2 * (LINES_MAX + 1) * LINE_BYTES_MAX < limits::MESSAGE
 
 /// The name in errors.
 pub const STEP: &str = "gc.sweep";
-
-/// What is to be swept, by whom and until when.
-#[derive(Debug)]
-pub struct Order {
-    /// What to look for, and for how long it must have been to go.
-    pub kinds: Vec<(Kind, Duration)>,
-    /// All that is asked for is part of this.
-    pub trace: TraceContext,
-    /// What is not done by then is kept, and found by the next sweep.
-    pub deadline: Instant,
-    /// Nothing is asked for once this may have ended.
-    pub lease: Weak<KeptLease>,
-}
-
-impl Order {
-    /// Whether the collector surely leads now.
-    pub fn leads(&self) -> bool {
-        self.lease.upgrade().is_some_and(|lease| lease.is_held())
-    }
-}
 
 /// What came of a sweep.
 #[derive(Debug)]

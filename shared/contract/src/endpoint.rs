@@ -13,13 +13,10 @@ use serde::de::DeserializeOwned;
 
 use crate::decode::{Decode, Unknown};
 use crate::message::{agent, alloc, call, claim, collect, plugin, registry, secret, volume};
-use crate::service::{self, ServiceName};
+use crate::service::{self, PAGE, ServiceName};
 use crate::subject::{
     AgentVerb, ControllerRpc, Global, Namespaced, SECRET_OPEN_ALL, SECRET_OPEN_STEP,
 };
-
-/// The page that explains every endpoint, from the top of the repository.
-pub const PAGE: &str = "docs/contract.md";
 
 /// What a request does. It decides what becomes of a field that the service does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

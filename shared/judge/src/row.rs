@@ -9,8 +9,6 @@ use berth_csi::{Code, Rpc};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::thing::mode;
-
 /// What a line tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -248,4 +246,10 @@ impl Ask {
         let volume = kind.volume.iter().map(|from| Object::Volume(from.volume_id.clone()));
         snapshot.chain(volume).next()
     }
+}
+
+/// The access mode of a capability; empty where there is none.
+pub(super) fn mode(capability: Option<&Value>) -> &str {
+    let mode = capability.and_then(|all| all.pointer("/access_mode/mode"));
+    mode.and_then(Value::as_str).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::finding::Line;
-use super::row::{Ask, Effect, Row};
+use super::row::{Ask, Effect, Row, mode};
 
 /// Numbers the calls of all logs.
 pub(super) type CallId = u64;
@@ -76,12 +76,6 @@ impl Place {
             Self::Stage { path, .. } | Self::Publication { path, .. } => Some(path),
         }
     }
-}
-
-/// The access mode of a capability; empty where there is none.
-pub(super) fn mode(capability: Option<&Value>) -> &str {
-    let mode = capability.and_then(|all| all.pointer("/access_mode/mode"));
-    mode.and_then(Value::as_str).unwrap_or_default()
 }
 
 impl Asked {

@@ -19,10 +19,9 @@ use serde_json::{Value, json};
 
 use super::listing::{self, Answer, ask_newer};
 use super::spec::{self, Spec};
-use crate::args::{self, Deregister, Init, List, Register};
+use crate::args::{self, Deregister, Init, List, Register, VolumeArg};
 use crate::failure::Failure;
 use crate::output::{data, more, say};
-use crate::run::VolumeArg;
 use crate::session::{Question, Session};
 use crate::{show, table};
 

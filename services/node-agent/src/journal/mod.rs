@@ -1,9 +1,9 @@
 //! What this node has, or may have, mounted: on disk before it is done.
 //!
 //! **Owns** `<state_dir>/journal`. It has two kinds of entries (rules 10 and 11):
-//! - one [`JournalledUse`] per volume and alloc. It is written as an intent before the first plugin
-//!   call, as staged between staging and publishing, and as published after the last call;
-//! - one [`JournalledDetach`] per volume and alloc that was told to go, with the epoch of the order.
+//! - one [`JournalledUse`] per volume and alloc. It is written as an intent before the first
+//!   plugin call, as staged between staging and publishing, and as published after the last call;
+//! - one [`JournalledDetach`] per volume and alloc that was told to go, with the epoch.
 //!
 //! **Promises** that a change is on the disk when its function returns. A change whose caller
 //! stopped waiting is made as a whole or not at all. An entry that cannot be read fails the start: a
@@ -40,8 +40,8 @@ use index::JournalIndex;
 use store::JournalStore;
 
 /// Largest number of [`JournalledDetach`] that are kept; the oldest are forgotten. One is needed
-/// while a grant of its epoch, or of an earlier one, may be on its way to a handler of this process.
-/// No handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
+/// while a grant of its epoch, or of an earlier one, may be on its way to a handler of this
+/// process. No handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
 const DETACHED_MAX: usize = 16_384;
 
 /// When it is opened again after a write that failed.
