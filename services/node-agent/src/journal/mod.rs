@@ -6,8 +6,8 @@
 //! - one [`JournalledDetach`] per volume and alloc that was told to go, with the epoch.
 //!
 //! **Promises** that a change is on the disk when its function returns. A change whose caller
-//! stopped waiting is made as a whole or not at all. An entry that cannot be read fails the start: a
-//! dropped entry would be a mount that the agent does not know of. After a failed write the journal
+//! stopped waiting is made as a whole or not at all. An entry that cannot be read fails the start:
+//! a dropped entry would be a mount that the agent does not know of. After a failed write the journal
 //! is opened again until a write succeeds, and [`Journal::fault`] says why.
 //!
 //! **Never** counts uses: they are read from the entries.

@@ -18,10 +18,10 @@ use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_domain::access::AccessMode;
 use berth_domain::{AllocId, PluginId, VolumeKey};
-use berth_host::MountTable;
 
 use super::Mounter;
-use crate::journal::{JournalledUse, VolumeUses};
+use crate::journal::JournalledUse;
+use crate::plan::VolumeOnNode;
 
 /// The other claims on the volume at this node, as the claim service knew them.
 #[derive(Debug)]
@@ -54,9 +54,9 @@ impl Mounter {
         plugin: &PluginId,
         alloc: &AllocId,
         beside: &ClaimsBeside,
-        known: &VolumeUses,
-        table: &MountTable,
+        scene: VolumeOnNode<'_>,
     ) -> Result<(), Problem> {
+        let VolumeOnNode { journal: known, mounts: table, place } = scene;
         let is_covered = |other: &AllocId| other == alloc || beside.allocs.contains(other);
         // After an older backup was restored, revisions begin again below those in the journal.
         let is_certain = |other: &AllocId, entry: &JournalledUse| {
@@ -72,11 +72,10 @@ impl Mounter {
         } else {
             // An agent that lost its journal has the mount table; paths follow from the ids.
             let paths = &self.parts.paths;
-            let place = paths.place(plugin, volume, alloc);
             let others = beside.allocs.iter().chain(known.uses.keys());
             let mut dirs: Vec<_> =
                 others.map(|other| paths.place(plugin, volume, other).alloc_dir).collect();
-            dirs.extend([place.alloc_dir, place.staging]);
+            dirs.extend([place.alloc_dir.clone(), place.staging.clone()]);
             let mut mounted = table.beneath(&place.volume_dir);
             let stray = mounted.find(|point| !dirs.iter().any(|dir| point.starts_with(dir)));
             let Some(path) = stray else { return Ok(()) };

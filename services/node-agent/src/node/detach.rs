@@ -141,10 +141,10 @@ impl Mounter {
         }
         let place = self.parts.paths.place(plugin_id, volume, alloc);
         let table = mounts(Code::UnmountFailed).await?;
-        if let Some(beside) = beside {
-            self.check_accounted(volume, plugin_id, alloc, beside, &known, &table)?;
-        }
         let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
+        if let Some(beside) = beside {
+            self.check_accounted(volume, plugin_id, alloc, beside, scene)?;
+        }
         // A plugin that has not said whether it stages may have staged.
         let can = plugin.as_ref().and_then(Plugin::node);
         let stages = can.is_none_or(|can| can.stage_unstage_volume);
@@ -159,7 +159,7 @@ impl Mounter {
         let noted = noted.filter(|entry| entry.boot_id == self.parts.host.boot_id);
         check_not_foreign(&calls, noted, &table)?;
         let host = self.host(plugin_id, &place);
-        let departing = self.depart(&host, volume, alloc, &place, &known, &table).await?;
+        let departing = self.prepare_holder_check(&host, volume, alloc, scene).await?;
         self.check_before(&departing).await?;
         let (external_id, began) = (external_id.clone(), Instant::now());
         self.parts.binds.undo(&host, &place).await?;

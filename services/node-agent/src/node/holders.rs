@@ -23,6 +23,7 @@ use super::{Mounter, local};
 use crate::host_pool::VolumeHost;
 use crate::journal::{JournalledUse, VolumeUses};
 use crate::paths::VolumePaths;
+use crate::plan::VolumeOnNode;
 
 /// How long all mount tables of the host may take to be read.
 const READ_MAX: Duration = Duration::from_secs(10);
@@ -64,15 +65,14 @@ enum RemainingUses {
 impl Mounter {
     /// What is known before anything is unmounted. What the table shows is put into the journal:
     /// once our mounts are gone, nothing else tells.
-    pub(super) async fn depart<'a>(
+    pub(super) async fn prepare_holder_check<'a>(
         &self,
         host: &VolumeHost,
         volume: &'a VolumeKey,
         alloc: &AllocId,
-        place: &'a VolumePaths,
-        known: &VolumeUses,
-        table: &MountTable,
+        scene: VolumeOnNode<'a>,
     ) -> Result<HolderCheck<'a>, Problem> {
+        let VolumeOnNode { journal: known, mounts: table, place } = scene;
         let boot_id = &self.parts.host.boot_id;
         let entry = known.uses.get(alloc);
         let noted = entry.filter(|entry| entry.boot_id == *boot_id);

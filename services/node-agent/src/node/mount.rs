@@ -115,10 +115,10 @@ impl Mounter {
         let place = self.parts.paths.place(&grant.plugin, volume, &grant.alloc);
         let journal = self.parts.journal.volume(volume);
         let table = mounts(Code::MountFailed).await?;
-        if let Some(beside) = ClaimsBeside::of_grant(grant) {
-            self.check_accounted(volume, &plugin.id, &grant.alloc, &beside, &journal, &table)?;
-        }
         let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
+        if let Some(beside) = ClaimsBeside::of_grant(grant) {
+            self.check_accounted(volume, &plugin.id, &grant.alloc, &beside, scene)?;
+        }
         let arrival = MountInput {
             alloc: &grant.alloc,
             epoch: grant.epoch,
