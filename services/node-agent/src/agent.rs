@@ -62,7 +62,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let (end, shutdown) = Shutdown::new();
     let (bus, node, requested) =
         (process.bus.clone(), config.node.clone(), process.shutdown.clone());
-    let finishing = finish::releases(bus, node, config.finish_releases, requested, end);
+    let finishing = finish::finish_releases(bus, node, config.finish_releases, requested, end);
     let finishing = tokio::spawn(finishing);
 
     let (plugins, requests) = startup.start_plugins(&held, &shutdown).await;
@@ -265,11 +265,11 @@ impl Startup<'_> {
         };
         let mut tasks = mounter.watch_mounts(config.look_interval, shutdown);
         tasks.spawn(local.journal.clone().keep_open(shutdown.clone()));
-        tasks.spawn(hung.keep(HostPool::of_process(), shutdown.clone()));
+        tasks.spawn(hung.watch_hung(HostPool::of_process(), shutdown.clone()));
         tasks.spawn(reporter.clone().run(shutdown.clone()));
         tasks.spawn(comparison.run(shutdown.clone()));
-        tasks.spawn(runs::watch(local.runs.clone(), process.bus.clone(), shutdown.clone()));
-        tasks.spawn(comeback::keep(mounter.clone(), held.gate.clone(), shutdown.clone()));
+        tasks.spawn(runs::watch_runs(local.runs.clone(), process.bus.clone(), shutdown.clone()));
+        tasks.spawn(comeback::undo_when_gone(mounter.clone(), held.gate.clone(), shutdown.clone()));
         BackgroundTasks { tasks, reporter }
     }
 }

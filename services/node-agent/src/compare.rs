@@ -113,7 +113,7 @@ impl ClaimComparison {
                 let (trace, epoch, (volume, alloc)) = (context.trace_id(), entry.epoch, key);
                 let message = "begun here, or unmounted by hand, and its claim is gone: undone";
                 tracing::warn!(%volume, %alloc, epoch, trace, "{message}");
-                if let Err(problem) = self.mounter.undo(volume, alloc, entry, context).await {
+                if let Err(problem) = self.mounter.undo_use(volume, alloc, entry, context).await {
                     tracing::warn!(trace, %problem, "it is not undone yet");
                 }
             }

@@ -103,9 +103,9 @@ impl HungReport {
     }
 
     /// Keeps it current until the shutdown.
-    pub async fn keep(self, pool: HostPool, shutdown: Shutdown) {
+    pub async fn watch_hung(self, pool: HostPool, shutdown: Shutdown) {
         loop {
-            self.count(pool.hung().as_ref());
+            self.update(pool.hung().as_ref());
             tokio::select! {
                 () = sleep(COUNT_EVERY) => {}
                 () = shutdown.requested() => return,
@@ -113,7 +113,7 @@ impl HungReport {
         }
     }
 
-    fn count(&self, hung: Option<&HungOperations>) {
+    fn update(&self, hung: Option<&HungOperations>) {
         let count = hung.map_or(0, |hung| hung.count);
         HOST_OPERATIONS_HUNG.set(u64::try_from(count).unwrap_or(u64::MAX), []);
         let said = hung.map(ToString::to_string);
@@ -143,7 +143,7 @@ mod tests {
             oldest: HostOperation::new("unmount", "mounts of plugin p", "/s/csi/v"),
             since: std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
         };
-        report.count(Some(&hung));
+        report.update(Some(&hung));
         assert!(told.has_changed().unwrap());
         let said = told.borrow_and_update().clone().unwrap();
         assert_eq!(
@@ -151,9 +151,9 @@ mod tests {
             "2 host operations hang, the oldest since 2027-01-15T08:00:00Z: unmount at /s/csi/v \
              (mounts of plugin p)"
         );
-        report.count(Some(&hung));
+        report.update(Some(&hung));
         assert!(!told.has_changed().unwrap());
-        report.count(None);
+        report.update(None);
         assert_eq!(told.borrow_and_update().clone(), None);
     }
 }

@@ -99,13 +99,13 @@ impl NodeLease {
         let mut junk: Option<(u64, Instant)> = None;
         loop {
             tries += 1;
-            let mut asked = self.ask().await;
+            let mut asked = self.try_acquire().await;
             if let LeaseAttempt::Junk(entry) = &asked {
                 let seen = junk.filter(|(revision, _)| *revision == entry.revision);
                 let (_, since) = *junk.insert(seen.unwrap_or((entry.revision, Instant::now())));
                 // An agent whose lease it overwrote notices within the TTL.
                 if since.elapsed() > 2 * self.ttl.now() {
-                    asked = self.inherit(entry).await;
+                    asked = self.try_inherit(entry).await;
                 }
             }
             match asked {
@@ -159,9 +159,9 @@ impl NodeLease {
         let mut tries = 0;
         loop {
             tries += 1;
-            let asked = match self.ask().await {
+            let asked = match self.try_acquire().await {
                 // It overwrote our own lease.
-                LeaseAttempt::Junk(entry) => self.inherit(&entry).await,
+                LeaseAttempt::Junk(entry) => self.try_inherit(&entry).await,
                 asked => asked,
             };
             match asked {
@@ -182,23 +182,23 @@ impl NodeLease {
         }
     }
 
-    async fn ask(&self) -> LeaseAttempt {
+    async fn try_acquire(&self) -> LeaseAttempt {
         let key = key::node_lease(&self.holder.node);
         let trace = clock::begin_trace();
         match self.bucket.acquire(&key, self.value().into(), self.ttl.now(), trace).await {
             Ok(lease) => LeaseAttempt::Held(lease.keep_for(self.ttl.follow())),
-            Err(LeaseError::Held { holder: entry, .. }) => self.held_by(entry).await,
+            Err(LeaseError::Held { holder: entry, .. }) => self.check_holder(entry).await,
             Err(error) => LeaseAttempt::NotNow(error),
         }
     }
 
-    async fn held_by(&self, entry: Box<Entry>) -> LeaseAttempt {
+    async fn check_holder(&self, entry: Box<Entry>) -> LeaseAttempt {
         let value = entry.value.clone().unwrap_or_default();
         match serde_json::from_slice::<Holder>(&value) {
             Ok(holder) if entry.has_ttl => {
                 // An earlier life of this agent.
                 if holder.agent == self.holder.agent && holder.boot_id == self.holder.boot_id {
-                    return self.inherit(&entry).await;
+                    return self.try_inherit(&entry).await;
                 }
                 LeaseAttempt::Other(String::from_utf8_lossy(&value).into_owned())
             }
@@ -206,7 +206,7 @@ impl NodeLease {
         }
     }
 
-    async fn inherit(&self, entry: &Entry) -> LeaseAttempt {
+    async fn try_inherit(&self, entry: &Entry) -> LeaseAttempt {
         let trace = clock::begin_trace();
         match self.bucket.inherit(entry, self.value().into(), self.ttl.now(), trace).await {
             Ok(lease) => LeaseAttempt::Held(lease.keep_for(self.ttl.follow())),

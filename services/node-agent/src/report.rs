@@ -86,8 +86,8 @@ pub struct Reporter {
 impl Reporter {
     /// Reports until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
-        let mut plugins = self.plugins.news();
-        let mut news = self.gate.news();
+        let mut plugins = self.plugins.follow_changes();
+        let mut news = self.gate.follow_changes();
         let mut unaccounted = self.unaccounted.subscribe();
         let mut journal = self.journal.follow();
         let mut hung = self.hung.follow();
@@ -104,7 +104,7 @@ impl Reporter {
             let pause = match self.report(clock_offset, REQUEST_TIMEOUT).await {
                 Ok(TakenReport { reported, clock_offset: measured }) => {
                     clock_offset = measured;
-                    self.note(tries, &reported);
+                    self.log_answer(tries, &reported);
                     tries = 0;
                     // The registry may have taken a delay for a skew: it gets this measurement.
                     let is_skew_wrong = measured.is_some_and(|offset| {
@@ -192,7 +192,7 @@ impl Reporter {
         let reported: Reported =
             self.bus.request(&Global::NodeReport.subject(), &report, &call).await?;
         if let Some(tenure) = tenure {
-            self.gate.told(tenure, &reported);
+            self.gate.record_answer(tenure, &reported);
         }
         self.ttl.at_least(pace(&reported));
         let clock_offset = reported
@@ -201,7 +201,7 @@ impl Reporter {
         Ok(TakenReport { reported, clock_offset })
     }
 
-    fn note(&self, tries: u32, reported: &Reported) {
+    fn log_answer(&self, tries: u32, reported: &Reported) {
         if tries > 0 {
             tracing::info!(node = %self.host.node, "the registry takes reports again");
         }

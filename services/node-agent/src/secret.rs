@@ -34,7 +34,7 @@ pub struct SecretsQuery {
 
 impl SecretsQuery {
     /// The secrets of a volume, as the plugin wants them; none for a volume without.
-    pub async fn secrets(
+    pub async fn read_secrets(
         &self,
         volume: &VolumeKey,
         id: Option<&SecretsId>,

@@ -112,8 +112,8 @@ impl Place {
             InstanceRecord::new(PluginSource::Configuration, configured.clone(), clock::now());
         let member = PluginInstance::new(record, None, clock::now());
         let plugins = Plugins::new(config.plugin_patience, None);
-        let (plugin, _) = plugins.join(Arc::clone(&member));
-        plugin.see(&member, seen(&node, number < CONTROLLERS));
+        let (plugin, _) = plugins.add_instance(Arc::clone(&member));
+        plugin.set_instance_view(&member, seen(&node, number < CONTROLLERS));
         let hosting = ControllerHosting {
             bus: bus.clone(),
             node: node.clone(),
@@ -142,7 +142,8 @@ impl Agent {
     pub fn change(&self, description: String) {
         let view = self.member.view();
         let (healthy, since) = (!view.healthy, clock::now());
-        self.plugin.see(&self.member, InstanceView { healthy, since, description, ..view });
+        self.plugin
+            .set_instance_view(&self.member, InstanceView { healthy, since, description, ..view });
     }
 }
 

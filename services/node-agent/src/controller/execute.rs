@@ -20,7 +20,7 @@ use berth_service::clock;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
-use super::confirm::{not_validated, validated};
+use super::confirm::{read_confirmation, read_refusal};
 use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn, check_deadline};
 use crate::plugin::{self, Plugin};
 use crate::secret::SecretsQuery;
@@ -46,7 +46,7 @@ pub(super) struct ControllerExecutor {
 
 impl ControllerExecutor {
     /// Makes the call that is asked for.
-    pub(super) async fn answer(
+    pub(super) async fn execute_request(
         self,
         rpc: ControllerRpc,
         request: Request,
@@ -69,8 +69,8 @@ impl ControllerExecutor {
 
     /// `ControllerPublishVolume`.
     async fn publish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
-        let told = |problem: Problem| self.place(problem, &call);
-        self.check(&call, CallKind::ControllerPublish).map_err(told)?;
+        let told = |problem: Problem| self.locate_problem(problem, &call);
+        self.check_addressee(&call, CallKind::ControllerPublish).map_err(told)?;
         let plugin = self.plugin.at_work(request.trace);
         let (asked, mut wanted) = (plugin.clone(), publish_request(&call, &self.plugin)?);
         let secrets = self.secrets(
@@ -81,19 +81,20 @@ impl ControllerExecutor {
         );
         let work = async move {
             wanted.secrets = secrets.await?;
-            let answer = asked.call(wanted).await.map_err(|error| plugin::problem(&error))?;
+            let answer =
+                asked.call(wanted).await.map_err(|error| plugin::problem_from_call(&error))?;
             let publish_context = answer.publish_context;
             check_context(&publish_context)?;
             Ok(Called { publish_context })
         };
-        self.run(&call, request, &plugin, work).await.map_err(told)
+        self.run_call(&call, request, &plugin, work).await.map_err(told)
     }
 
     /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no
     /// success: a plugin that is sure that nothing is attached answers OK.
     async fn unpublish(&self, call: Call, request: &Request) -> Result<Called, Problem> {
-        let told = |problem: Problem| self.place(problem, &call);
-        self.check(&call, CallKind::ControllerUnpublish).map_err(told)?;
+        let told = |problem: Problem| self.locate_problem(problem, &call);
+        self.check_addressee(&call, CallKind::ControllerUnpublish).map_err(told)?;
         let plugin = self.plugin.at_work(request.trace);
         let asked = plugin.clone();
         let secrets = self.secrets(
@@ -113,7 +114,7 @@ impl ControllerExecutor {
             asked.call(wanted).await.map_err(|error| not_detached(&volume, &node, &error))?;
             Ok(Called::default())
         };
-        self.run(&call, request, &plugin, work).await.map_err(told)
+        self.run_call(&call, request, &plugin, work).await.map_err(told)
     }
 
     /// `ValidateVolumeCapabilities` (A3). It changes nothing, so it is given up when nobody waits
@@ -140,8 +141,8 @@ impl ControllerExecutor {
             let capabilities = wanted.volume_capabilities.clone();
             let secrets = Secrets::of(&wanted);
             match timeout_at(until, plugin.call(wanted)).await {
-                Ok(Ok(answer)) => Ok(validated(&capabilities, &answer, &secrets)),
-                Ok(Err(error)) => not_validated(&error),
+                Ok(Ok(answer)) => Ok(read_confirmation(&capabilities, &answer, &secrets)),
+                Ok(Err(error)) => read_refusal(&error),
                 Err(_) => Err(Problem::new(Code::NoAnswer, "its caller gave up").retryable()),
             }
         };
@@ -161,13 +162,13 @@ impl ControllerExecutor {
         let id = id.cloned();
         async move {
             // Boxed: most calls have no secrets, and need not carry the room for asking.
-            let secrets = Box::pin(asking.secrets(&volume, id.as_ref())).await?;
+            let secrets = Box::pin(asking.read_secrets(&volume, id.as_ref())).await?;
             check_deadline(deadline)?;
             Ok(secrets)
         }
     }
 
-    async fn run(
+    async fn run_call(
         &self,
         call: &Call,
         request: &Request,
@@ -209,7 +210,7 @@ impl ControllerExecutor {
     }
 
     /// A call that came to the wrong subject does nothing.
-    fn check(&self, call: &Call, kind: CallKind) -> Result<(), Problem> {
+    fn check_addressee(&self, call: &Call, kind: CallKind) -> Result<(), Problem> {
         if call.plugin != self.plugin.id {
             return Err(self.misdirected(&call.plugin));
         }
@@ -225,7 +226,7 @@ impl ControllerExecutor {
         Problem::new(Code::BadInput, message)
     }
 
-    fn place(&self, problem: Problem, call: &Call) -> Problem {
+    fn locate_problem(&self, problem: Problem, call: &Call) -> Problem {
         let volume = call.volume_key();
         problem.at(call.call).volume(volume).plugin(&self.plugin.id).node(&self.node)
     }
@@ -247,7 +248,7 @@ impl ControllerExecutor {
 /// What a failed detach leaves its claim with. What stays for as long as the plugin knows nothing
 /// says so itself, and what ends it; the volume is written as an argument.
 fn not_detached(volume: &str, node: &NodeId, error: &CallError) -> Problem {
-    let problem = plugin::problem(error);
+    let problem = plugin::problem_from_call(error);
     if may_be_at_work(error) {
         return Problem { code: Code::StillBusy, ..problem };
     }

@@ -55,7 +55,7 @@ impl HostedControllers {
         self.plugins.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    fn set(&self, plugin: &PluginId, hosted: bool) {
+    fn set_hosted(&self, plugin: &PluginId, hosted: bool) {
         let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         if hosted {
             plugins.insert(plugin.clone());
@@ -84,7 +84,7 @@ pub struct ControllerHosting {
 
 /// Serves a plugin's controller whenever it can be asked, until the shutdown.
 pub async fn host(plugin: Plugin, hosting: ControllerHosting, shutdown: Shutdown) {
-    let mut view = plugin.follow();
+    let mut view = plugin.follow_controller();
     let mut ending = JoinSet::new();
     let mut tries = 0;
     loop {
@@ -105,13 +105,13 @@ pub async fn host(plugin: Plugin, hosting: ControllerHosting, shutdown: Shutdown
             }
         };
         tries = 0;
-        hosting.hosted.set(&plugin.id, true);
+        hosting.hosted.set_hosted(&plugin.id, true);
         tracing::info!(plugin = %plugin.id, "its controller is served here");
         tokio::select! {
             _ = becomes(&mut view, false) => {}
             () = shutdown.requested() => {}
         }
-        hosting.hosted.set(&plugin.id, false);
+        hosting.hosted.set_hosted(&plugin.id, false);
         tracing::info!(plugin = %plugin.id, "its controller is no longer served here");
         // What is under way may take long; the controller may be well again before it has ended.
         ending.spawn(service.stop(WAIT_MAX));
@@ -148,7 +148,9 @@ async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, 
         let own = EndpointSpec::of(Endpoint::on_node(rpc), own, MAX_IN_FLIGHT);
         for spec in [shared, own] {
             let executor = executor.clone();
-            service.endpoint(spec, move |request| executor.clone().answer(rpc, request)).await?;
+            service
+                .endpoint(spec, move |request| executor.clone().execute_request(rpc, request))
+                .await?;
         }
     }
     Ok(service)

@@ -156,7 +156,7 @@ pub(super) fn key(volume: &VolumeKey, alloc: &AllocId, kind: EntryKind) -> Strin
 
 impl JournalChange {
     /// The entry that was stored so.
-    pub(super) fn read(key: &[u8], value: &[u8]) -> Result<Self, EntryError> {
+    pub(super) fn decode_entry(key: &[u8], value: &[u8]) -> Result<Self, EntryError> {
         let (volume, alloc, kind) = parse_key(key).ok_or(EntryError::Key)?;
         Ok(match kind {
             EntryKind::Use => Self::Use(volume, alloc, parse_value(value)?),

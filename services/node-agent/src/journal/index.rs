@@ -40,7 +40,7 @@ pub(super) type ForgottenDetaches = Vec<(VolumeKey, AllocId)>;
 
 impl JournalIndex {
     /// Of all entries on the disk; `at` is when those who were told to go may have been told.
-    pub(super) fn of(entries: Vec<JournalChange>, at: Option<Instant>) -> Self {
+    pub(super) fn from_entries(entries: Vec<JournalChange>, at: Option<Instant>) -> Self {
         let mut index = Self::default();
         for entry in entries {
             index.apply(entry, at);
@@ -62,7 +62,7 @@ impl JournalIndex {
     }
 
     /// The change as it is to be made: an alloc stays told to go at the highest epoch it ever was.
-    pub(super) fn settle(&self, change: JournalChange) -> JournalChange {
+    pub(super) fn settle_change(&self, change: JournalChange) -> JournalChange {
         match change {
             JournalChange::Detached(volume, alloc, JournalledDetach { epoch, done }) => {
                 let known = self.volumes.get(&volume).and_then(|entries| entries.told.get(&alloc));
@@ -173,8 +173,8 @@ mod tests {
     fn an_alloc_stays_told_at_the_highest_epoch() {
         let mut index = JournalIndex::default();
         index.apply(told(1, 7), None);
-        assert_eq!(index.settle(told(1, 5)), told(1, 7));
-        assert_eq!(index.settle(told(1, 9)), told(1, 9));
-        assert_eq!(index.settle(told(2, 5)), told(2, 5));
+        assert_eq!(index.settle_change(told(1, 5)), told(1, 7));
+        assert_eq!(index.settle_change(told(1, 9)), told(1, 9));
+        assert_eq!(index.settle_change(told(2, 5)), told(2, 5));
     }
 }

@@ -7,8 +7,8 @@
 //!
 //! **Promises** that a change is on the disk when its function returns. A change whose caller
 //! stopped waiting is made as a whole or not at all. An entry that cannot be read fails the start:
-//! a dropped entry would be a mount that the agent does not know of. After a failed write the journal
-//! is opened again until a write succeeds, and [`Journal::fault`] says why.
+//! a dropped entry would be a mount that the agent does not know of. After a failed write the
+//! journal is opened again until a write succeeds, and [`Journal::fault`] says why.
 //!
 //! **Never** counts uses: they are read from the entries.
 
@@ -119,7 +119,7 @@ impl Journal {
     pub async fn open(path: PathBuf) -> Result<Self, JournalError> {
         let open = tokio::task::spawn_blocking(move || {
             let (store, entries) = JournalStore::open(path)?;
-            let index = RwLock::new(JournalIndex::of(entries, None));
+            let index = RwLock::new(JournalIndex::from_entries(entries, None));
             Ok::<_, JournalError>((store, JournalState { index, fault: JournalFault::default() }))
         });
         let (store, inner) = open.await.map_err(JournalError::Thread)??;
@@ -219,7 +219,7 @@ impl JournalState {
     ) -> Result<(), JournalError> {
         let (change, forgotten) = {
             let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-            let change = index.settle(change);
+            let change = index.settle_change(change);
             let forgotten = index.to_forget(&change, DETACHED_MAX, now);
             (change, forgotten.ok_or(JournalError::Full)?)
         };
@@ -244,7 +244,7 @@ impl JournalState {
         }
         match store.open_again() {
             Ok(entries) => {
-                let index = JournalIndex::of(entries, Some(Instant::now()));
+                let index = JournalIndex::from_entries(entries, Some(Instant::now()));
                 *self.index.write().unwrap_or_else(PoisonError::into_inner) = index;
                 self.fault.set(None);
                 Ok(())

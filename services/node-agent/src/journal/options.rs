@@ -15,7 +15,7 @@ pub struct OptionsFingerprint {
 
 impl OptionsFingerprint {
     /// Of these, with a salt of 16 random bytes.
-    pub fn of(options: &MountOptions, salt: [u8; 16]) -> Self {
+    pub fn salted_hash(options: &MountOptions, salt: [u8; 16]) -> Self {
         Self::salted(options, hex(&salt))
     }
 
@@ -27,7 +27,7 @@ impl OptionsFingerprint {
     }
 
     /// Whether they are these. The order of flags counts, since it may count to `mount`.
-    pub fn are(&self, options: &MountOptions) -> bool {
+    pub fn are_same(&self, options: &MountOptions) -> bool {
         *self == Self::salted(options, self.salt.clone())
     }
 }
@@ -51,8 +51,8 @@ mod tests {
             flags: vec!["password=hunter2".to_owned(), "sync".to_owned()],
             group: None,
         };
-        let kept = OptionsFingerprint::of(&one, [7; 16]);
-        assert!(kept.are(&one));
+        let kept = OptionsFingerprint::salted_hash(&one, [7; 16]);
+        assert!(kept.are_same(&one));
         let others = [
             MountOptions::default(),
             MountOptions { fs_type: None, ..one.clone() },
@@ -61,12 +61,12 @@ mod tests {
             MountOptions { flags: one.flags[..1].to_vec(), ..one.clone() },
         ];
         for other in others {
-            assert!(!kept.are(&other), "{other:?}");
+            assert!(!kept.are_same(&other), "{other:?}");
         }
         assert!(!serde_json::to_string(&kept).unwrap().contains("hunter2"));
         assert_ne!(
             kept,
-            OptionsFingerprint::of(&one, [8; 16]),
+            OptionsFingerprint::salted_hash(&one, [8; 16]),
             "two nodes' journals have nothing in common"
         );
     }

@@ -62,7 +62,7 @@ impl JournalStore {
 
     fn read(&self, entries: Entries) -> Result<Vec<JournalChange>, JournalError> {
         let read = |(key, value): (Vec<u8>, Vec<u8>)| {
-            JournalChange::read(&key, &value).map_err(|source: EntryError| {
+            JournalChange::decode_entry(&key, &value).map_err(|source: EntryError| {
                 let key = String::from_utf8_lossy(&key).into_owned();
                 JournalError::Entry { path: self.path.clone(), key, source }
             })

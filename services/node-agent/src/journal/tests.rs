@@ -25,7 +25,7 @@ fn entry(state: UseState, epoch: u64) -> JournalledUse {
         mode: Mode::Write,
         staging: Some("/s/staging".into()),
         staged: false,
-        options: Some(OptionsFingerprint::of(&MountOptions::default(), [7; 16])),
+        options: Some(OptionsFingerprint::salted_hash(&MountOptions::default(), [7; 16])),
         target: "/s/a/target".into(),
         disk: None,
         left_out: Vec::new(),

@@ -61,7 +61,12 @@ pub struct MountHealths {
 
 impl MountHealths {
     /// How the mount of this use was; none when it was not looked at yet.
-    pub fn of(&self, volume: &VolumeKey, alloc: &AllocId, epoch: u64) -> Option<MountHealthSeen> {
+    pub fn get_health(
+        &self,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        epoch: u64,
+    ) -> Option<MountHealthSeen> {
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
         seen.get(&(volume.clone(), alloc.clone())).filter(|seen| seen.epoch == epoch).cloned()
     }
@@ -73,7 +78,7 @@ impl MountHealths {
 
     /// Looks at what the plugin has published at `target`, as the mount table has it. Answers
     /// within `patience`. It is dead when another disk is behind it than was, where that is known.
-    pub async fn look(
+    pub async fn look_at_mount(
         &self,
         (plugin, target): (&PluginId, &Path),
         attachment: AttachmentMode,
@@ -82,11 +87,9 @@ impl MountHealths {
         patience: Duration,
     ) -> ProbeAnswer {
         let found = match attachment {
-            AttachmentMode::BlockDevice => {
-                self.probes.look_at_device(plugin, target, patience).await
-            }
+            AttachmentMode::BlockDevice => self.probes.probe_device(plugin, target, patience).await,
             AttachmentMode::FileSystem if table.has(target) => {
-                self.probes.look(plugin, target, patience).await
+                self.probes.probe_file_system(plugin, target, patience).await
             }
             AttachmentMode::FileSystem => ProbeAnswer::Missing,
         };
@@ -100,12 +103,12 @@ impl MountHealths {
     }
 
     /// Something was mended: it is looked at now.
-    pub fn soon(&self) {
+    pub fn look_soon(&self) {
         self.again.notify_one();
     }
 
     /// Takes in what was found; what of it is worth an event, if anything.
-    fn note(
+    fn record_health(
         &self,
         key: &LookKey,
         epoch: u64,
@@ -128,7 +131,7 @@ impl MountHealths {
         change
     }
 
-    fn keep(&self, of: &BTreeSet<LookKey>) {
+    fn retain_uses(&self, of: &BTreeSet<LookKey>) {
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
         seen.retain(|key, _| of.contains(key));
     }
@@ -163,7 +166,7 @@ impl MountWatcher {
     /// Looks until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
         loop {
-            self.round().await;
+            self.look_at_all().await;
             tokio::select! {
                 // Not all agents of a host that was booted look at the same moment.
                 () = sleep(self.interval.mul_f64(0.75 + rand::random::<f64>() / 2.0)) => {}
@@ -173,11 +176,11 @@ impl MountWatcher {
         }
     }
 
-    async fn round(&self) {
+    async fn look_at_all(&self) {
         let uses = self.journal.uses();
         // Also of one that is being brought back: it is told when it answers again.
         let known = uses.iter().map(|(volume, alloc, _)| (volume.clone(), alloc.clone()));
-        self.looks.keep(&known.collect());
+        self.looks.retain_uses(&known.collect());
         let each = uses.into_iter().map(|(volume, alloc, entry)| ((volume, alloc), entry));
         let published: Vec<(LookKey, JournalledUse)> =
             each.filter(|(key, entry)| is_published(&self.journal, key, entry)).collect();
@@ -204,7 +207,7 @@ impl MountWatcher {
         let was = entry.disk.as_ref().filter(|_| entry.boot_id == self.boot_id);
         let found = {
             let at = (&entry.plugin, entry.target.as_path());
-            self.looks.look(at, entry.attachment, table, was, PATIENCE).await
+            self.looks.look_at_mount(at, entry.attachment, table, was, PATIENCE).await
         };
         let found = match found {
             ProbeAnswer::Well(_) => (MountHealth::Well, None),
@@ -230,7 +233,7 @@ impl MountWatcher {
         let (volume, alloc) = key;
         let (health, why) = found.clone();
         let why = why.unwrap_or_default();
-        match self.looks.note(key, entry.epoch, found) {
+        match self.looks.record_health(key, entry.epoch, found) {
             Some(HealthChange::Bad) => {
                 let path = entry.target.display();
                 tracing::warn!(%volume, %alloc, %path, ?health, why, "a mount does not answer");
@@ -267,13 +270,13 @@ mod tests {
     fn each_turn_for_the_worse_and_the_better_is_told_once() {
         use MountHealth::{Dead, Hung, Unknown, Well};
         let looks = MountHealths::default();
-        let note = |health| looks.note(&key(), 7, (health, None));
+        let note = |health| looks.record_health(&key(), 7, (health, None));
         assert_eq!(note(Well), None);
         assert_eq!(note(Dead), Some(HealthChange::Bad));
         assert_eq!(note(Dead), None);
-        let since = looks.of(&key().0, &key().1, 7).unwrap().since;
+        let since = looks.get_health(&key().0, &key().1, 7).unwrap().since;
         assert_eq!(note(Hung), Some(HealthChange::Bad));
-        assert!(looks.of(&key().0, &key().1, 7).unwrap().since >= since);
+        assert!(looks.get_health(&key().0, &key().1, 7).unwrap().since >= since);
         assert_eq!(note(Unknown), None);
         assert_eq!(note(Well), None, "what was not known did not get better");
         assert_eq!(note(Dead), Some(HealthChange::Bad));
@@ -283,11 +286,11 @@ mod tests {
     #[test]
     fn what_was_found_is_of_one_claim() {
         let looks = MountHealths::default();
-        looks.note(&key(), 7, (MountHealth::Dead, Some("no".to_owned())));
-        assert_eq!(looks.of(&key().0, &key().1, 8), None);
-        let change = looks.note(&key(), 8, (MountHealth::Well, None));
+        looks.record_health(&key(), 7, (MountHealth::Dead, Some("no".to_owned())));
+        assert_eq!(looks.get_health(&key().0, &key().1, 8), None);
+        let change = looks.record_health(&key(), 8, (MountHealth::Well, None));
         assert_eq!(change, None, "the mount of an earlier claim was dead");
-        looks.keep(&BTreeSet::new());
-        assert_eq!(looks.of(&key().0, &key().1, 8), None);
+        looks.retain_uses(&BTreeSet::new());
+        assert_eq!(looks.get_health(&key().0, &key().1, 8), None);
     }
 }

@@ -70,14 +70,19 @@ impl MountProbes {
     }
 
     /// Looks at the file system that the plugin has mounted at `path`; answers within `patience`.
-    pub async fn look(&self, plugin: &PluginId, path: &Path, patience: Duration) -> ProbeAnswer {
+    pub async fn probe_file_system(
+        &self,
+        plugin: &PluginId,
+        path: &Path,
+        patience: Duration,
+    ) -> ProbeAnswer {
         let owned = path.to_owned();
-        let look = move || ask(&owned, Path::new(DEVICES));
-        self.look_by(look_at_mount(plugin, path), patience, look).await
+        let look = move || probe_now(&owned, Path::new(DEVICES));
+        self.run_probe(look_at_mount(plugin, path), patience, look).await
     }
 
     /// Looks at the plugin's block device at `path`; answers within `patience`.
-    pub async fn look_at_device(
+    pub async fn probe_device(
         &self,
         plugin: &PluginId,
         path: &Path,
@@ -85,15 +90,15 @@ impl MountProbes {
     ) -> ProbeAnswer {
         let owned = path.to_owned();
         let look = move || match fs::metadata(&owned) {
-            Ok(seen) if seen.file_type().is_block_device() => ask(&owned, Path::new(DEVICES)),
+            Ok(seen) if seen.file_type().is_block_device() => probe_now(&owned, Path::new(DEVICES)),
             Ok(_) => ProbeAnswer::Missing,
             Err(error) if error.kind() == io::ErrorKind::NotFound => ProbeAnswer::Missing,
-            Err(error) => failed(&error),
+            Err(error) => answer_from_error(&error),
         };
-        self.look_by(look_at_mount(plugin, path), patience, look).await
+        self.run_probe(look_at_mount(plugin, path), patience, look).await
     }
 
-    async fn look_by(
+    async fn run_probe(
         &self,
         operation: HostOperation,
         patience: Duration,
@@ -125,7 +130,7 @@ impl MountProbes {
         all.insert(path.clone(), under_way.clone());
         let work = {
             let (probes, path, answer) = (self.clone(), path.clone(), answer.clone());
-            move || probes.end(&path, &answer, look())
+            move || probes.finish_probe(&path, &answer, look())
         };
         let probes = self.clone();
         tokio::spawn(async move {
@@ -133,13 +138,20 @@ impl MountProbes {
             match probes.pool.run(operation, INSPECT_MAX, work).await {
                 // One that is late ends the look itself, whenever it returns.
                 Ok(()) | Err(HostPoolError::Late { .. }) => {}
-                Err(error) => probes.end(&path, &answer, ProbeAnswer::Unknown(error.to_string())),
+                Err(error) => {
+                    probes.finish_probe(&path, &answer, ProbeAnswer::Unknown(error.to_string()));
+                }
             }
         });
         under_way
     }
 
-    fn end(&self, path: &Path, answer: &watch::Sender<Option<ProbeAnswer>>, found: ProbeAnswer) {
+    fn finish_probe(
+        &self,
+        path: &Path,
+        answer: &watch::Sender<Option<ProbeAnswer>>,
+        found: ProbeAnswer,
+    ) {
         self.lock().remove(path);
         answer.send_replace(Some(found));
     }
@@ -150,23 +162,23 @@ impl MountProbes {
 }
 
 /// Asks the kernel. May hang.
-fn ask(path: &Path, devices: &Path) -> ProbeAnswer {
+fn probe_now(path: &Path, devices: &Path) -> ProbeAnswer {
     let seen = match fs::metadata(path) {
         Ok(seen) => seen,
-        Err(error) => return failed(&error),
+        Err(error) => return answer_from_error(&error),
     };
     let device = if seen.file_type().is_block_device() { seen.rdev() } else { seen.dev() };
-    if let Some(vanished) = vanished(device, devices) {
+    if let Some(vanished) = missing_device(device, devices) {
         return ProbeAnswer::Dead(vanished);
     }
     match statvfs(path) {
-        Ok(_) | Err(Errno::ENOSYS) => ProbeAnswer::Well(disk(device, devices)),
-        Err(errno) => failed(&io::Error::from(errno)),
+        Ok(_) | Err(Errno::ENOSYS) => ProbeAnswer::Well(disk_of_device(device, devices)),
+        Err(errno) => answer_from_error(&io::Error::from(errno)),
     }
 }
 
 /// Why the block device is gone that this lies on; none when it lies on none, or it is there.
-fn vanished(device: u64, devices: &Path) -> Option<String> {
+fn missing_device(device: u64, devices: &Path) -> Option<String> {
     // Nameless ones have no device (Linux, `Documentation/admin-guide/devices.txt`, major 0).
     if major(device) == 0 || !devices.exists() {
         return None;
@@ -182,7 +194,7 @@ fn vanished(device: u64, devices: &Path) -> Option<String> {
 
 /// The disk of a block device; none where the kernel does not count them (before Linux 5.15), or
 /// may count one twice.
-fn disk(device: u64, devices: &Path) -> Option<Disk> {
+fn disk_of_device(device: u64, devices: &Path) -> Option<Disk> {
     let number = format!("{}:{}", major(device), minor(device));
     let dir = devices.join(&number);
     // A partition is below its disk, which alone is counted.
@@ -196,7 +208,7 @@ fn disk(device: u64, devices: &Path) -> Option<Disk> {
 }
 
 /// What a failure means. Only what the mount itself fails with counts against it.
-fn failed(error: &io::Error) -> ProbeAnswer {
+fn answer_from_error(error: &io::Error) -> ProbeAnswer {
     // One whose owner lets nobody else in, root included (mount.fuse(8), `allow_other`).
     if error.kind() == io::ErrorKind::PermissionDenied {
         return ProbeAnswer::Unknown(format!("it may not be looked at: {error}"));
@@ -232,18 +244,18 @@ mod tests {
             ProbeAnswer::Well(None)
         };
         let path = "/hangs";
-        let first = probes.look_by(at(path), SHORT, hang).await;
+        let first = probes.run_probe(at(path), SHORT, hang).await;
         let ProbeAnswer::Hung(since) = first else { panic!("{first:?}") };
         let never = || panic!("it looked twice");
-        assert_eq!(probes.look_by(at(path), SHORT, never).await, ProbeAnswer::Hung(since));
+        assert_eq!(probes.run_probe(at(path), SHORT, never).await, ProbeAnswer::Hung(since));
         // Others are looked at meanwhile.
         assert_eq!(
-            probes.look_by(at("/b"), PATIENCE, || ProbeAnswer::Well(None)).await,
+            probes.run_probe(at("/b"), PATIENCE, || ProbeAnswer::Well(None)).await,
             ProbeAnswer::Well(None)
         );
         go_on.send(()).unwrap();
         let mut tries = 0;
-        while probes.look_by(at(path), PATIENCE, || ProbeAnswer::Well(None)).await
+        while probes.run_probe(at(path), PATIENCE, || ProbeAnswer::Well(None)).await
             != ProbeAnswer::Well(None)
         {
             tries += 1;
@@ -265,8 +277,8 @@ mod tests {
         let never = || panic!("it looked twice");
         // In this order at first: one begins, one joins it, and then it may go on.
         let (first, second, sent) = tokio::join!(
-            probes.look_by(at(path), PATIENCE, slow),
-            probes.look_by(at(path), PATIENCE, never),
+            probes.run_probe(at(path), PATIENCE, slow),
+            probes.run_probe(at(path), PATIENCE, never),
             async { go_on.send(()) }
         );
         sent.unwrap();
@@ -285,15 +297,15 @@ mod tests {
                 ProbeAnswer::Well(None)
             };
             let path = format!("/hangs/{number}");
-            let found = probes.look_by(at(&path), Duration::ZERO, hang).await;
+            let found = probes.run_probe(at(&path), Duration::ZERO, hang).await;
             assert!(matches!(found, ProbeAnswer::Hung(_)), "{found:?}");
         }
-        let found = probes.look_by(at("/one-more"), PATIENCE, || ProbeAnswer::Well(None)).await;
+        let found = probes.run_probe(at("/one-more"), PATIENCE, || ProbeAnswer::Well(None)).await;
         let ProbeAnswer::Unknown(why) = found else { panic!("{found:?}") };
         assert!(why.contains("32 host operations hang") && why.contains("/hangs/"), "{why}");
         // Those of another plugin answer.
         let other = look_at_mount(&PluginId::new("q").unwrap(), Path::new("/well"));
-        let found = probes.look_by(other, PATIENCE, || ProbeAnswer::Well(None)).await;
+        let found = probes.run_probe(other, PATIENCE, || ProbeAnswer::Well(None)).await;
         assert_eq!(found, ProbeAnswer::Well(None));
         drop(go_on);
     }
@@ -301,16 +313,13 @@ mod tests {
     #[tokio::test]
     async fn the_root_is_well_and_what_is_not_there_is_not() {
         let probes = MountProbes::default();
-        let root = probes.look(&plugin(), Path::new("/"), PATIENCE).await;
+        let root = probes.probe_file_system(&plugin(), Path::new("/"), PATIENCE).await;
         assert!(matches!(root, ProbeAnswer::Well(_)), "{root:?}");
         let nowhere = Path::new("/is/not/there");
-        let found = probes.look(&plugin(), nowhere, PATIENCE).await;
+        let found = probes.probe_file_system(&plugin(), nowhere, PATIENCE).await;
         assert!(matches!(found, ProbeAnswer::Dead(_)), "{found:?}");
         for other in [nowhere, Path::new("/dev/null"), Path::new("/proc/self/mountinfo")] {
-            assert_eq!(
-                probes.look_at_device(&plugin(), other, PATIENCE).await,
-                ProbeAnswer::Missing
-            );
+            assert_eq!(probes.probe_device(&plugin(), other, PATIENCE).await, ProbeAnswer::Missing);
         }
     }
 
@@ -319,16 +328,16 @@ mod tests {
         let devices = tempfile::tempdir().unwrap();
         let device = nix::sys::stat::makedev(8, 16);
         let told = |found: Option<String>| found.unwrap_or_default();
-        assert!(told(vanished(device, devices.path())).contains("8:16 is gone"));
+        assert!(told(missing_device(device, devices.path())).contains("8:16 is gone"));
         let dir = devices.path().join("8:16");
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("size"), "0\n").unwrap();
-        assert!(told(vanished(device, devices.path())).contains("nothing behind it"));
+        assert!(told(missing_device(device, devices.path())).contains("nothing behind it"));
         fs::write(dir.join("size"), "2048\n").unwrap();
-        assert_eq!(vanished(device, devices.path()), None);
+        assert_eq!(missing_device(device, devices.path()), None);
         let nameless = nix::sys::stat::makedev(0, 52);
-        assert_eq!(vanished(nameless, devices.path()), None);
-        assert_eq!(vanished(device, Path::new("/not/there")), None);
+        assert_eq!(missing_device(nameless, devices.path()), None);
+        assert_eq!(missing_device(device, Path::new("/not/there")), None);
     }
 
     #[test]
@@ -337,7 +346,7 @@ mod tests {
         let whole = devices.path().join("8:16");
         fs::create_dir_all(whole.join("sdb1")).unwrap();
         std::os::unix::fs::symlink(whole.join("sdb1"), devices.path().join("8:17")).unwrap();
-        let of = |minor| disk(nix::sys::stat::makedev(8, minor), devices.path());
+        let of = |minor| disk_of_device(nix::sys::stat::makedev(8, minor), devices.path());
         assert_eq!((of(16), of(17), of(18)), (None, None, None));
         fs::write(whole.join("diskseq"), "41\n").unwrap();
         fs::write(whole.join("sdb1/partition"), "1\n").unwrap();
@@ -349,10 +358,13 @@ mod tests {
 
     #[test]
     fn what_may_not_be_looked_at_is_not_taken_for_dead() {
-        let denied = failed(&io::Error::from(Errno::EACCES));
+        let denied = answer_from_error(&io::Error::from(Errno::EACCES));
         assert!(matches!(denied, ProbeAnswer::Unknown(_)), "{denied:?}");
         for errno in [Errno::ENOTCONN, Errno::EIO, Errno::ESTALE, Errno::ENODEV] {
-            assert!(matches!(failed(&io::Error::from(errno)), ProbeAnswer::Dead(_)), "{errno}");
+            assert!(
+                matches!(answer_from_error(&io::Error::from(errno)), ProbeAnswer::Dead(_)),
+                "{errno}"
+            );
         }
     }
 }

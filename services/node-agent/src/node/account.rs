@@ -74,7 +74,7 @@ impl Mounter {
             let paths = &self.parts.paths;
             let others = beside.allocs.iter().chain(known.uses.keys());
             let mut dirs: Vec<_> =
-                others.map(|other| paths.place(plugin, volume, other).alloc_dir).collect();
+                others.map(|other| paths.volume_paths(plugin, volume, other).alloc_dir).collect();
             dirs.extend([place.alloc_dir.clone(), place.staging.clone()]);
             let mut mounted = table.beneath(&place.volume_dir);
             let stray = mounted.find(|point| !dirs.iter().any(|dir| point.starts_with(dir)));

@@ -12,7 +12,7 @@ use berth_contract::problem::Problem;
 use berth_domain::Timestamp;
 use berth_service::clock;
 
-use super::{Mounter, bind, mounts};
+use super::{Mounter, bind, read_mount_table};
 use crate::journal::Disk;
 use crate::look::{self, ProbeAnswer};
 use crate::paths::VolumePaths;
@@ -30,17 +30,17 @@ impl Mounter {
         was: Option<&Disk>,
         deadline: Timestamp,
     ) -> Result<Option<Disk>, Problem> {
-        let table = mounts(Code::MountFailed).await?;
+        let table = read_mount_table(Code::MountFailed).await?;
         let left = deadline.since(clock::now()).saturating_sub(TO_ANSWER);
         let patience = look::PATIENCE.min(left);
         let looked = {
             let at = (&grant.plugin, place.target.as_path());
-            self.parts.looks.look(at, grant.attachment, &table, was, patience)
+            self.parts.looks.look_at_mount(at, grant.attachment, &table, was, patience)
         };
         let (why, is_final) = match looked.await {
             ProbeAnswer::Well(disk) => match bind::deleted_source(&table, &place.target) {
                 None => return Ok(disk),
-                Some(source) => (bind::say_deleted(&source), true),
+                Some(source) => (bind::describe_deleted(&source), true),
             },
             ProbeAnswer::Unknown(_) => return Ok(None),
             ProbeAnswer::Missing => ("nothing is there any more".to_owned(), true),
@@ -49,7 +49,7 @@ impl Mounter {
                 (format!("it has not answered a look since {since}"), false)
             }
         };
-        self.parts.looks.soon();
+        self.parts.looks.look_soon();
         let message = format!("the volume is mounted at {}, and {why}", place.target.display());
         let next = format!(
             "`berth volume republish {} --node {} --alloc {}{}` brings it back; leave --alloc away \

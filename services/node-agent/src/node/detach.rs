@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::account::ClaimsBeside;
 use super::calls::NodeCaller;
-use super::{Mounter, dirs, local, mounts, no_plugin, unstaged};
+use super::{Mounter, dirs, local_problem, no_plugin, read_mount_table, unstaged};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::journal::JournalledUse;
 use crate::plan::{self, DetachInput, NodeCall, VolumeOnNode};
@@ -49,10 +49,10 @@ impl Mounter {
     ) -> Result<Called, Problem> {
         let volume = call.volume_key();
         let told = |problem: Problem| {
-            let problem = self.place(problem, &volume).at(CallKind::NodeDetach);
+            let problem = self.locate_problem(problem, &volume).at(CallKind::NodeDetach);
             problem.plugin(&call.plugin)
         };
-        self.check(&call).map_err(told)?;
+        self.check_addressee(&call).map_err(told)?;
         let turn = WorkTurn {
             volume: PluginVolume {
                 plugin: call.plugin.clone(),
@@ -74,7 +74,7 @@ impl Mounter {
                 beside: ClaimsBeside::of_call(&call),
                 unstaged_by: call.unstaged_by.clone(),
             };
-            async move { mounter.leave(&leaving, at_work, deadline, trace).await }
+            async move { mounter.take_down_use(&leaving, at_work, deadline, trace).await }
         };
         let told_of = ExecutorWork {
             volume: volume.clone(),
@@ -102,7 +102,7 @@ impl Mounter {
     }
 
     /// A call that came to the wrong place does nothing.
-    fn check(&self, call: &Call) -> Result<(), Problem> {
+    fn check_addressee(&self, call: &Call) -> Result<(), Problem> {
         if call.call != CallKind::NodeDetach {
             let message = format!("a call of {} came to an agent", call.call);
             return Err(Problem::new(Code::BadInput, message));
@@ -115,7 +115,7 @@ impl Mounter {
     }
 
     /// In the volume's turn.
-    pub(super) async fn leave(
+    pub(super) async fn take_down_use(
         &self,
         leaving: &DepartingUse,
         plugin: Option<Plugin>,
@@ -137,10 +137,10 @@ impl Mounter {
         // Before anything is looked for: a grant that is on its way must find it (rule 10).
         if known.detached.get(alloc).is_none_or(|told| told.epoch < epoch) {
             let told = journal.begin_detach(volume, alloc, epoch).await;
-            told.map_err(local(Code::UnmountFailed))?;
+            told.map_err(local_problem(Code::UnmountFailed))?;
         }
-        let place = self.parts.paths.place(plugin_id, volume, alloc);
-        let table = mounts(Code::UnmountFailed).await?;
+        let place = self.parts.paths.volume_paths(plugin_id, volume, alloc);
+        let table = read_mount_table(Code::UnmountFailed).await?;
         let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
         if let Some(beside) = beside {
             self.check_accounted(volume, plugin_id, alloc, beside, scene)?;
@@ -148,12 +148,12 @@ impl Mounter {
         // A plugin that has not said whether it stages may have staged.
         let can = plugin.as_ref().and_then(Plugin::node);
         let stages = can.is_none_or(|can| can.stage_unstage_volume);
-        let calls = plan::detach(scene, DetachInput { alloc, epoch, stages })
+        let calls = plan::plan_detach(scene, DetachInput { alloc, epoch, stages })
             .map_err(|newer| Problem::new(Code::OldCall, newer))?;
         if calls.is_empty() {
             return Ok(());
         }
-        runs::check(&self.parts.runs, volume, alloc).await?;
+        runs::check_not_running(&self.parts.runs, volume, alloc).await?;
         let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
         let noted = known.uses.get(alloc);
         let noted = noted.filter(|entry| entry.boot_id == self.parts.host.boot_id);
@@ -162,20 +162,22 @@ impl Mounter {
         let departing = self.prepare_holder_check(&host, volume, alloc, scene).await?;
         self.check_before(&departing).await?;
         let (external_id, began) = (external_id.clone(), Instant::now());
-        self.parts.binds.undo(&host, &place).await?;
+        self.parts.binds.remove(&host, &place).await?;
         if unstaged_by.is_some() {
-            unstaged::check_device(&host, noted).await?;
+            unstaged::check_device_unused(&host, noted).await?;
         }
         let (refused, unstaged_by) = (self.refused.clone(), unstaged_by.clone());
         let caller = NodeCaller { plugin, external_id, host, deadline, refused, unstaged_by };
         caller.take_down(&calls).await?;
         self.check_after(&departing).await?;
-        dirs::remove(&caller.host, &place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;
+        dirs::remove_unless_used(&caller.host, &place.alloc_dir)
+            .await
+            .map_err(local_problem(Code::UnmountFailed))?;
         dirs::remove_if_empty(&caller.host, &place.volume_dir)
             .await
-            .map_err(local(Code::UnmountFailed))?;
+            .map_err(local_problem(Code::UnmountFailed))?;
         let gone = journal.end_detach(volume, alloc, epoch).await;
-        gone.map_err(local(Code::UnmountFailed))?;
+        gone.map_err(local_problem(Code::UnmountFailed))?;
         // The calls are told with the call of the protocol that they were made for.
         let (took, calls) = (began.elapsed(), Vec::new());
         let used = UsedVolume { volume, alloc, plugin: plugin_id, took, calls };

@@ -32,9 +32,9 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
             async move {
                 let answer = async {
                     let asked: Mount = request.decode("agent.mount")?;
-                    mounter.mount(asked, deadline(&request), request.trace).await
+                    mounter.mount(asked, request_deadline(&request), request.trace).await
                 };
-                told(&mounter, "agent.mount", &request, answer.await)
+                report_refusal(&mounter, "agent.mount", &request, answer.await)
             }
         })
         .await?;
@@ -45,7 +45,7 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
             let mounter = on.clone();
             async move {
                 let call: Call = request.decode("agent.detach")?;
-                mounter.detach(call, deadline(&request), request.trace).await
+                mounter.detach(call, request_deadline(&request), request.trace).await
             }
         })
         .await?;
@@ -57,9 +57,9 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
             async move {
                 let answer = async {
                     let asked: Republish = request.decode("agent.republish")?;
-                    mounter.republish(asked, deadline(&request), request.trace).await
+                    mounter.republish(asked, request_deadline(&request), request.trace).await
                 };
-                told(&mounter, "agent.republish", &request, answer.await)
+                report_refusal(&mounter, "agent.republish", &request, answer.await)
             }
         })
         .await?;
@@ -71,9 +71,11 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
             async move {
                 let answer = async {
                     let asked: Unmount = request.decode("agent.unmount")?;
-                    mounter.unmount(asked, deadline(&request), request.trace).await
+                    mounter
+                        .unmount_unclaimed(asked, request_deadline(&request), request.trace)
+                        .await
                 };
-                told(&mounter, "agent.unmount", &request, answer.await)
+                report_refusal(&mounter, "agent.unmount", &request, answer.await)
             }
         })
         .await?;
@@ -92,7 +94,7 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
 }
 
 /// The answer; if it is a refusal, an event tells it.
-fn told<T>(
+fn report_refusal<T>(
     mounter: &Mounter,
     step: &str,
     request: &Request,
@@ -106,6 +108,6 @@ fn told<T>(
 }
 
 /// When the caller stops waiting, by the clock that crosses hosts.
-fn deadline(request: &Request) -> Timestamp {
+fn request_deadline(request: &Request) -> Timestamp {
     clock::now().after(request.remaining())
 }

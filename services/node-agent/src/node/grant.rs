@@ -32,7 +32,7 @@ const TO_ANSWER: Duration = Duration::from_millis(200);
 
 /// Asks for the claim until it is granted, refused for good, or the deadline has come. Asking again
 /// is asking for the same (B4).
-pub(super) async fn take(
+pub(super) async fn take_claim(
     bus: &Bus,
     node: &NodeId,
     mount: &Mount,
@@ -51,7 +51,7 @@ pub(super) async fn take(
     let (mut tries, mut requests) = (0, 0);
     let mut last = None;
     loop {
-        let left = left_until(deadline);
+        let left = time_left(deadline);
         if left.is_zero() {
             let late = || Problem::new(Code::Late, "there was no time left to ask").retryable();
             return Err(last.unwrap_or_else(late).at(STEP));
@@ -79,11 +79,11 @@ pub(super) async fn take(
         // Who was kept waiting for the answer asks again at once, so as to miss nothing.
         tries = if asked.elapsed() > AGAIN.max { 1 } else { tries + 1 };
         let again = if is_late { AGAIN_LATE } else { AGAIN };
-        sleep(again.wait(tries, clock::jitter()).min(left_until(deadline))).await;
+        sleep(again.wait(tries, clock::jitter()).min(time_left(deadline))).await;
     }
 }
 
 /// How long it may still be asked.
-pub(super) fn left_until(deadline: Timestamp) -> Duration {
+pub(super) fn time_left(deadline: Timestamp) -> Duration {
     deadline.since(clock::now()).saturating_sub(TO_ANSWER)
 }

@@ -19,7 +19,7 @@ use berth_domain::{AllocId, VolumeKey};
 use berth_host::{DeviceNumber, Holder, HostMounts, MountContent, MountPlace, MountTable};
 use tokio::time::{sleep, timeout};
 
-use super::{Mounter, local};
+use super::{Mounter, local_problem};
 use crate::host_pool::VolumeHost;
 use crate::journal::{JournalledUse, VolumeUses};
 use crate::paths::VolumePaths;
@@ -77,7 +77,7 @@ impl Mounter {
         let entry = known.uses.get(alloc);
         let noted = entry.filter(|entry| entry.boot_id == *boot_id);
         let mut contents = noted.map(|entry| entry.contents.clone()).unwrap_or_default();
-        for content in shown(table, place, noted) {
+        for content in shown_contents(table, place, noted) {
             if !contents.contains(&content) {
                 contents.push(content);
             }
@@ -85,7 +85,7 @@ impl Mounter {
         if let Some(entry) = noted.filter(|entry| entry.contents != contents) {
             let entry = JournalledUse { contents: contents.clone(), ..entry.clone() };
             let written = self.parts.journal.write_use(volume, alloc, entry).await;
-            written.map_err(local(Code::UnmountFailed))?;
+            written.map_err(local_problem(Code::UnmountFailed))?;
         }
         let root = self.parts.paths.root();
         // A device that was given to another volume since says nothing of this one any more.
@@ -96,14 +96,20 @@ impl Mounter {
             })
         };
         contents.retain(|content| !is_of_another(content));
-        let others = RemainingUses::of(known, alloc, entry.map(|entry| entry.mode), table, place);
+        let others = RemainingUses::count_remaining(
+            known,
+            alloc,
+            entry.map(|entry| entry.mode),
+            table,
+            place,
+        );
         let is_ours = |point: &Path| {
             point.starts_with(&place.alloc_dir)
                 || (others == RemainingUses::None && point.starts_with(&place.staging))
         };
         let ours = table.mounts().iter().filter(|mount| is_ours(&mount.point));
         let mut places: Vec<MountPlace> = ours.filter_map(|one| table.place_of(one)).collect();
-        let binds = self.parts.binds.of_volume(host, place).await?;
+        let binds = self.parts.binds.paths_of_volume(host, place).await?;
         let own = binds.iter().filter_map(|path| table.top_at(path));
         places.extend(own.filter_map(|one| table.place_of(one)));
         let points = table.mounts().iter().map(|mount| &mount.point);
@@ -117,7 +123,10 @@ impl Mounter {
     /// been unmounted yet.
     pub(super) async fn check_before(&self, departing: &HolderCheck<'_>) -> Result<(), Problem> {
         let holders = departing.holders().await?;
-        self.refuse(departing, holders.into_iter().filter(|one| departing.stays(one)).collect())
+        self.refuse_held(
+            departing,
+            holders.into_iter().filter(|one| departing.survives_unmount(one)).collect(),
+        )
     }
 
     /// Refuses while a process has the volume, now that our mounts are gone.
@@ -127,13 +136,17 @@ impl Mounter {
             let holders = departing.holders().await?;
             looks += 1;
             if holders.is_empty() || looks >= LOOKS_AFTER {
-                return self.refuse(departing, holders);
+                return self.refuse_held(departing, holders);
             }
             sleep(PAUSE_AFTER).await;
         }
     }
 
-    fn refuse(&self, departing: &HolderCheck<'_>, holders: Vec<Holder>) -> Result<(), Problem> {
+    fn refuse_held(
+        &self,
+        departing: &HolderCheck<'_>,
+        holders: Vec<Holder>,
+    ) -> Result<(), Problem> {
         if holders.is_empty() {
             return Ok(());
         }
@@ -155,7 +168,7 @@ impl Mounter {
 }
 
 impl RemainingUses {
-    fn of(
+    fn count_remaining(
         known: &VolumeUses,
         alloc: &AllocId,
         mode: Option<Mode>,
@@ -191,13 +204,13 @@ impl HolderCheck<'_> {
             );
             Problem::new(Code::UnmountFailed, message).retryable()
         })?;
-        let all = read.map_err(local(Code::UnmountFailed))?;
+        let all = read.map_err(local_problem(Code::UnmountFailed))?;
         let holders = all.holders_of(&self.contents).into_iter();
-        Ok(holders.filter(|one| self.counts(one)).collect())
+        Ok(holders.filter(|one| self.may_be_departing(one)).collect())
     }
 
     /// Whether a mount may be the departing alloc's.
-    fn counts(&self, holder: &Holder) -> bool {
+    fn may_be_departing(&self, holder: &Holder) -> bool {
         let point = &holder.mount.point;
         let is_own = is_within(point, &self.place.alloc_dir);
         match self.others {
@@ -215,7 +228,7 @@ impl HolderCheck<'_> {
     }
 
     /// Whether it is there after our unmounts as well.
-    fn stays(&self, holder: &Holder) -> bool {
+    fn survives_unmount(&self, holder: &Holder) -> bool {
         let point = &holder.mount.point;
         let is_ours = holder.is_own
             && (point.starts_with(&self.place.volume_dir) || self.binds.contains(point));
@@ -224,7 +237,7 @@ impl HolderCheck<'_> {
 }
 
 /// What the mounts of this use show.
-pub(super) fn shown(
+pub(super) fn shown_contents(
     table: &MountTable,
     place: &VolumePaths,
     entry: Option<&JournalledUse>,

@@ -114,7 +114,7 @@ impl Mounter {
     }
 
     /// Names what every problem of this node has in common.
-    fn place(&self, problem: Problem, volume: &VolumeKey) -> Problem {
+    fn locate_problem(&self, problem: Problem, volume: &VolumeKey) -> Problem {
         problem.volume(volume).node(&self.parts.host.node)
     }
 }
@@ -126,11 +126,11 @@ fn no_plugin(id: &PluginId) -> Problem {
 }
 
 /// What cannot be done because this node itself fails, as its caller is told.
-fn local<E: Error + 'static>(code: Code) -> impl Fn(E) -> Problem {
+fn local_problem<E: Error + 'static>(code: Code) -> impl Fn(E) -> Problem {
     move |error| Problem::new(code, berth_service::process::chain(&error)).retryable()
 }
 
 /// The mount table, read now.
-async fn mounts(code: Code) -> Result<Arc<MountTable>, Problem> {
-    MountTable::read().await.map_err(local(code))
+async fn read_mount_table(code: Code) -> Result<Arc<MountTable>, Problem> {
+    MountTable::read().await.map_err(local_problem(code))
 }

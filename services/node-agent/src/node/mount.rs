@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::account::ClaimsBeside;
 use super::bind::BindPath;
 use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
-use super::{Mounter, bind, enforce, grant, holders, local, mounts};
+use super::{Mounter, bind, enforce, grant, holders, local_problem, read_mount_table};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::gate::GatePass;
 use crate::journal::{JournalledUse, OptionsFingerprint, UseState};
@@ -45,15 +45,15 @@ impl Mounter {
         trace: TraceContext,
     ) -> Result<Mounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let told = |problem: Problem| self.place(problem, &volume).at(STEP);
+        let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
         let node = &self.parts.host.node;
         // Before it is asked for: what is granted from here on is granted to this life of the node.
-        let pass = self.parts.gate.pass().map_err(told)?;
+        let pass = self.parts.gate.check_open().map_err(told)?;
         let spot = match &request.path {
-            Some(path) => Some(self.parts.binds.look(path).await.map_err(told)?),
+            Some(path) => Some(self.parts.binds.check_path(path).await.map_err(told)?),
             None => None,
         };
-        let grant = grant::take(&self.parts.bus, node, &request, deadline, trace).await;
+        let grant = grant::take_claim(&self.parts.bus, node, &request, deadline, trace).await;
         let grant = grant.map_err(told)?;
         let told_of = ExecutorWork {
             volume: volume.clone(),
@@ -91,7 +91,7 @@ impl Mounter {
     ) -> Result<Secrets, Problem> {
         let (bus, node) = (self.parts.bus.clone(), self.parts.host.node.clone());
         let asking = SecretsQuery { bus, node, deadline, trace };
-        asking.secrets(volume, grant.secrets.as_ref()).await.map(Secrets)
+        asking.read_secrets(volume, grant.secrets.as_ref()).await.map(Secrets)
     }
 
     /// In the volume's turn.
@@ -112,9 +112,9 @@ impl Mounter {
         };
         check_options(grant, &plugin.id, can.volume_mount_group)?;
         let entered = self.parts.gate.enter(pass).await?;
-        let place = self.parts.paths.place(&grant.plugin, volume, &grant.alloc);
+        let place = self.parts.paths.volume_paths(&grant.plugin, volume, &grant.alloc);
         let journal = self.parts.journal.volume(volume);
-        let table = mounts(Code::MountFailed).await?;
+        let table = read_mount_table(Code::MountFailed).await?;
         let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
         if let Some(beside) = ClaimsBeside::of_grant(grant) {
             self.check_accounted(volume, &plugin.id, &grant.alloc, &beside, scene)?;
@@ -126,7 +126,7 @@ impl Mounter {
             attachment: grant.attachment,
             options: &grant.mount,
         };
-        let calls = plan::mount(scene, arrival).map_err(no_call)?;
+        let calls = plan::plan_mount(scene, arrival).map_err(no_call)?;
         let host = self.host(&plugin.id, &place);
         if calls.is_empty() {
             // Whoever undoes what is here finds it in the journal.
@@ -136,12 +136,12 @@ impl Mounter {
             let was = entry.and_then(|entry| entry.disk.as_ref());
             self.check_alive(grant, &place, was, deadline).await?;
             // An earlier version of the agent may have mounted it.
-            enforce::check(&host, grant, &place).await?;
+            enforce::enforce_flags(&host, grant, &place).await?;
         } else {
             let secrets = self.secrets(volume, grant, deadline, trace).await?;
             let entry = self.intent(grant, &place, &calls);
             let write = |entry| self.parts.journal.write_use(volume, &grant.alloc, entry);
-            write(entry.clone()).await.map_err(local(Code::MountFailed))?;
+            write(entry.clone()).await.map_err(local_problem(Code::MountFailed))?;
             // From here on whoever undoes what is here finds it.
             drop(entered);
             let using = NodeCallInput {
@@ -162,22 +162,22 @@ impl Mounter {
                 unstaged_by: None,
             };
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
-                self.parts.binds.undo(&host, &place).await?;
+                self.parts.binds.remove(&host, &place).await?;
             }
             let record =
                 JournalledIntent { journal: &self.parts.journal, volume, alloc: &grant.alloc };
-            let brought = caller.bring(&calls, &using, &record).await;
+            let brought = caller.bring_up(&calls, &using, &record).await;
             let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.calls().list());
             let used = UsedVolume { volume, alloc, plugin: &grant.plugin, took, calls: made };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
-            let left_out = enforce::check_published(&caller, grant, &place).await?;
+            let left_out = enforce::enforce_after_publish(&caller, grant, &place).await?;
             let disk = self.check_alive(grant, &place, None, deadline).await?;
             let (state, since) = (UseState::Published, clock::now());
             let mut published = JournalledUse { state, disk, left_out, since, ..entry };
-            let table = mounts(Code::MountFailed).await?;
-            published.contents = holders::shown(&table, &place, Some(&published));
-            write(published).await.map_err(local(Code::MountFailed))?;
+            let table = read_mount_table(Code::MountFailed).await?;
+            published.contents = holders::shown_contents(&table, &place, Some(&published));
+            write(published).await.map_err(local_problem(Code::MountFailed))?;
             tracing::info!(
                 %volume,
                 alloc = %grant.alloc,
@@ -187,7 +187,7 @@ impl Mounter {
                 "mounted"
             );
         }
-        let seen = self.parts.binds.show(&host, grant, &place, spot).await?;
+        let seen = self.parts.binds.show_volume(&host, grant, &place, spot).await?;
         let mode = grant.view.as_ref().map_or(grant.mode, |view| view.mode);
         Ok(Mounted {
             path: seen.to_string_lossy().into_owned(),
@@ -214,7 +214,7 @@ impl Mounter {
             mode: grant.mode,
             staging,
             staged: false,
-            options: Some(OptionsFingerprint::of(&grant.mount, rand::random())),
+            options: Some(OptionsFingerprint::salted_hash(&grant.mount, rand::random())),
             target: place.target.clone(),
             disk: None,
             left_out: Vec::new(),

@@ -97,7 +97,7 @@ impl Observer {
         let now = clock::now();
         let observed = self.mounter.observations();
         self.reported.retain(|claim, _| observed.contains_key(claim));
-        self.tell_hung(&observed);
+        self.report_hung(&observed);
         let is_due = |(claim, seen): &(ClaimKey, Observation)| {
             is_due(self.reported.get(claim), &seen.mount, now)
         };
@@ -122,7 +122,7 @@ impl Observer {
     }
 
     /// A call that hangs is told once.
-    fn tell_hung(&mut self, observed: &BTreeMap<ClaimKey, Observation>) {
+    fn report_hung(&mut self, observed: &BTreeMap<ClaimKey, Observation>) {
         let is_hung_call = |seen: &&Observation| {
             seen.mount.state == NodeMountState::Hung && seen.mount.rpc.is_some()
         };
@@ -179,9 +179,9 @@ impl Mounter {
             if told.is_some_and(|told| told.epoch >= entry.epoch) {
                 continue;
             }
-            let seen = parts.looks.of(&volume, &alloc, entry.epoch);
+            let seen = parts.looks.get_health(&volume, &alloc, entry.epoch);
             let plugin = Some(entry.plugin.clone());
-            let mount = of_use(&entry, seen.as_ref());
+            let mount = mount_from_use(&entry, seen.as_ref());
             all.insert((volume, alloc, entry.epoch), Observation { mount, plugin });
         }
         for failure in parts.executor.failures().into_iter().filter(|one| is_mount(&one.step)) {
@@ -193,7 +193,7 @@ impl Mounter {
                 continue;
             }
             let plugin = known.and_then(|known| known.plugin.clone());
-            all.insert(claim, Observation { mount: of_failure(failure), plugin });
+            all.insert(claim, Observation { mount: mount_from_failure(failure), plugin });
         }
         for work in parts.executor.under_way().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = work.epoch else { continue };
@@ -201,7 +201,7 @@ impl Mounter {
             let claim = (volume, work.alloc.clone(), epoch);
             let known = all.get(&claim);
             let plugin = known.and_then(|known| known.plugin.clone());
-            let mount = of_work(&work, known.map(|known| &known.mount));
+            let mount = mount_from_work(&work, known.map(|known| &known.mount));
             all.insert(claim, Observation { mount, plugin });
         }
         all
@@ -219,7 +219,7 @@ fn is_mounted_since(mount: &NodeMount, failed_at: Timestamp) -> bool {
 }
 
 /// A use by its journal entry and the last look at its mount.
-fn of_use(entry: &JournalledUse, seen: Option<&MountHealthSeen>) -> NodeMount {
+fn mount_from_use(entry: &JournalledUse, seen: Option<&MountHealthSeen>) -> NodeMount {
     let is = |state, since| NodeMount { state, since, rpc: None, tries: 0, error: None };
     if entry.state == UseState::Intent {
         let error = "the mount was begun and not finished; it goes on when its caller asks again";
@@ -240,7 +240,7 @@ fn of_use(entry: &JournalledUse, seen: Option<&MountHealthSeen>) -> NodeMount {
     }
 }
 
-fn of_failure(failure: FailureStatus) -> NodeMount {
+fn mount_from_failure(failure: FailureStatus) -> NodeMount {
     NodeMount {
         state: NodeMountState::Failing,
         since: failure.since,
@@ -251,7 +251,7 @@ fn of_failure(failure: FailureStatus) -> NodeMount {
 }
 
 /// Work under way. The tries before it stay visible.
-fn of_work(work: &WorkStatus, before: Option<&NodeMount>) -> NodeMount {
+fn mount_from_work(work: &WorkStatus, before: Option<&NodeMount>) -> NodeMount {
     let failed = before.filter(|before| before.tries > 0);
     let state = match work.rpc.as_deref() {
         _ if work.hung => NodeMountState::Hung,

@@ -6,7 +6,7 @@ use berth_contract::problem::Problem;
 use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, VolumeKey};
 
-use super::{Mounter, bind, mounts};
+use super::{Mounter, bind, read_mount_table};
 use crate::journal::{Journal, JournalledUse, UseState};
 use crate::look::MountHealthSeen;
 use crate::paths::Paths;
@@ -15,11 +15,12 @@ use berth_host::{MountTable, MountTableError};
 impl Mounter {
     /// `agent.status`.
     pub(super) async fn status(&self) -> Result<AgentStatus, Problem> {
-        let table = mounts(Code::Internal).await?;
+        let table = read_mount_table(Code::Internal).await?;
         let uses = self.parts.journal.uses();
-        let strays = strays(&table, &self.parts.paths, &uses);
-        let shown =
-            uses.iter().map(|(volume, alloc, entry)| self.shown(&table, volume, alloc, entry));
+        let strays = stray_mounts(&table, &self.parts.paths, &uses);
+        let shown = uses
+            .iter()
+            .map(|(volume, alloc, entry)| self.mount_status(&table, volume, alloc, entry));
         Ok(AgentStatus {
             node: self.parts.host.node.clone(),
             boot_id: self.parts.host.boot_id.clone(),
@@ -33,7 +34,7 @@ impl Mounter {
         })
     }
 
-    fn shown(
+    fn mount_status(
         &self,
         table: &MountTable,
         volume: &VolumeKey,
@@ -48,7 +49,7 @@ impl Mounter {
             UseState::Published => MountState::Published,
         };
         let mounted = table.has(&entry.target);
-        let seen = self.parts.looks.of(volume, alloc, entry.epoch);
+        let seen = self.parts.looks.get_health(volume, alloc, entry.epoch);
         // The mount table is read now, and counts more than the last look; a device may be there
         // without being in it.
         let is_device = entry.attachment == AttachmentMode::BlockDevice;
@@ -79,7 +80,7 @@ impl Mounter {
             earlier_boot: entry.boot_id != self.parts.host.boot_id,
             health,
             trouble: match deleted {
-                Some(source) => Some(bind::say_deleted(&source)),
+                Some(source) => Some(bind::describe_deleted(&source)),
                 None => seen.as_ref().and_then(|seen| seen.trouble.clone()),
             },
             left_out: entry.left_out.clone(),
@@ -90,7 +91,7 @@ impl Mounter {
 }
 
 /// What is mounted below our paths and belongs to no use that the journal knows.
-fn strays(
+fn stray_mounts(
     table: &MountTable,
     paths: &Paths,
     uses: &[(VolumeKey, AllocId, JournalledUse)],
@@ -123,7 +124,7 @@ pub async fn log_what_is_here(
             "found in the journal"
         );
     }
-    for path in strays(&table, paths, &uses) {
+    for path in stray_mounts(&table, paths, &uses) {
         tracing::warn!(path, "mounted, and not in the journal; it goes when its claim is released");
     }
     Ok(())

@@ -14,7 +14,7 @@ use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
 
 use super::detach::{DETACH, DepartingUse};
-use super::{Mounter, mounts};
+use super::{Mounter, read_mount_table};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::journal::JournalledUse;
 
@@ -41,12 +41,12 @@ impl Mounter {
     async fn undo_uses(&self, trace: TraceContext) -> Result<(), Problem> {
         crate::runs::end_all(&self.parts.runs).await?;
         let undone = stream::iter(self.parts.journal.uses())
-            .map(|(volume, alloc, entry)| self.undo(volume, alloc, entry, trace))
+            .map(|(volume, alloc, entry)| self.undo_use(volume, alloc, entry, trace))
             .buffer_unordered(SIDE_BY_SIDE)
             .collect::<Vec<_>>();
         // One that fails keeps no other from being tried.
         undone.await.into_iter().collect::<Result<(), Problem>>()?;
-        let table = mounts(Code::UnmountFailed).await?;
+        let table = read_mount_table(Code::UnmountFailed).await?;
         let left: Vec<_> = table.beneath(self.parts.paths.root()).collect();
         if left.is_empty() {
             return Ok(());
@@ -63,14 +63,14 @@ impl Mounter {
     }
 
     /// Takes one use down, in its volume's turn.
-    pub(crate) async fn undo(
+    pub(crate) async fn undo_use(
         &self,
         volume: VolumeKey,
         alloc: AllocId,
         entry: JournalledUse,
         trace: TraceContext,
     ) -> Result<(), Problem> {
-        let told = |problem: Problem| self.place(problem, &volume).plugin(&entry.plugin);
+        let told = |problem: Problem| self.locate_problem(problem, &volume).plugin(&entry.plugin);
         let deadline = clock::now().after(CALL_TIMEOUT);
         let plugin_volume =
             PluginVolume { plugin: entry.plugin.clone(), external_id: entry.external_id.clone() };
@@ -92,7 +92,7 @@ impl Mounter {
             calls: plugin.as_ref().map(|plugin| plugin.calls().clone()),
         };
         let mounter = self.clone();
-        let work = async move { mounter.leave(&leaving, plugin, deadline, trace).await };
+        let work = async move { mounter.take_down_use(&leaving, plugin, deadline, trace).await };
         let turn = WorkTurn { volume: plugin_volume, order: None, deadline };
         self.parts.executor.run_recorded(turn, told_of, work).await.map_err(told)
     }

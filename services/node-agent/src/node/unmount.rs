@@ -12,21 +12,21 @@ use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, NodeId, Timestamp, VolumeKey};
 
 use super::Mounter;
-use super::grant::left_until;
+use super::grant::time_left;
 use crate::claimed::read_claimed_uses;
 
 const STEP: &str = "agent.unmount";
 
 impl Mounter {
     /// Takes mounts of a volume down that no claim covers.
-    pub(super) async fn unmount(
+    pub(super) async fn unmount_unclaimed(
         &self,
         request: Unmount,
         deadline: Timestamp,
         trace: TraceContext,
     ) -> Result<Unmounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let told = |problem: Problem| self.place(problem, &volume).at(STEP);
+        let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
         let node = &self.parts.host.node;
         // Read before the claims: what comes meanwhile is not held against an older list.
         let mut uses = self.parts.journal.volume(&volume).uses;
@@ -35,7 +35,7 @@ impl Mounter {
             return Err(told(nothing_due(&volume, &self.parts.host.node, None)));
         }
         let here = uses.keys().map(|alloc| (volume.clone(), alloc.clone())).collect();
-        let claimed = read_claimed_uses(&self.parts.bus, node, &here, left_until(deadline)).await;
+        let claimed = read_claimed_uses(&self.parts.bus, node, &here, time_left(deadline)).await;
         let claimed = claimed.map_err(|error| told(error.into_problem("claim.status")))?;
         let claimed = claimed.ok_or_else(|| {
             let message = format!("not all claims of node {node} could be read");
@@ -63,7 +63,7 @@ impl Mounter {
         let mut mounts = Vec::new();
         for (alloc, entry) in due {
             let path = entry.target.to_string_lossy().into_owned();
-            self.undo(volume.clone(), alloc.clone(), entry, trace).await.map_err(told)?;
+            self.undo_use(volume.clone(), alloc.clone(), entry, trace).await.map_err(told)?;
             self.parts.unaccounted.remove(&volume, &alloc);
             tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "unmounted by hand");
             mounts.push(UnmountedMount { alloc, path });

@@ -30,7 +30,7 @@ pub struct NewerClaim {
 ///
 /// A use that the journal does not know is taken down too: the claim says that it may be there, the
 /// paths follow from the ids, and the calls are idempotent.
-pub fn detach(
+pub fn plan_detach(
     scene: VolumeOnNode<'_>,
     departure: DetachInput<'_>,
 ) -> Result<Vec<NodeCall>, NewerClaim> {

@@ -21,9 +21,9 @@ use crate::journal::VolumeUses;
 use crate::paths::VolumePaths;
 use berth_host::MountTable;
 
-pub use detach::{DetachInput, NewerClaim, detach};
-pub use mount::{MountInput, MountRefusal, mount};
-pub use republish::{RepublishCalls, RepublishInput, RepublishRefusal, republish};
+pub use detach::{DetachInput, NewerClaim, plan_detach};
+pub use mount::{MountInput, MountRefusal, plan_mount};
+pub use republish::{RepublishCalls, RepublishInput, RepublishRefusal, plan_republish};
 
 /// One plugin call of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]

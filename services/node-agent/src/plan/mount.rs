@@ -59,7 +59,7 @@ pub enum MountRefusal {
 }
 
 /// The calls that a grant leads to, in order; none when all is done already.
-pub fn mount(
+pub fn plan_mount(
     scene: VolumeOnNode<'_>,
     arrival: MountInput<'_>,
 ) -> Result<Vec<NodeCall>, MountRefusal> {
@@ -72,12 +72,14 @@ pub fn mount(
         Some(entry) if entry.epoch > epoch => {
             return Err(MountRefusal::Superseded { used: entry.epoch, granted: epoch });
         }
-        Some(entry) if entry.epoch < epoch => calls = undo(scene, alloc, entry),
+        Some(entry) if entry.epoch < epoch => calls = undo_earlier(scene, alloc, entry),
         Some(entry) if is_there(scene, entry) => return Ok(calls),
         _ => {}
     }
     let staging = stages.then(|| scene.place.staging.clone());
-    if let Some(other) = staging.as_ref().and_then(|staging| differing(scene, arrival, staging)) {
+    if let Some(other) =
+        staging.as_ref().and_then(|staging| find_differing(scene, arrival, staging))
+    {
         return Err(MountRefusal::Differs { other: other.clone() });
     }
     if let Some(staging) = staging.clone().filter(|staging| !is_staged(scene, alloc, staging)) {
@@ -89,7 +91,7 @@ pub fn mount(
 
 /// What an earlier claim of the alloc left here: its proof of release did not come from this node,
 /// and the new claim may differ in all but the ids.
-fn undo(scene: VolumeOnNode<'_>, alloc: &AllocId, entry: &JournalledUse) -> Vec<NodeCall> {
+fn undo_earlier(scene: VolumeOnNode<'_>, alloc: &AllocId, entry: &JournalledUse) -> Vec<NodeCall> {
     let mut calls = vec![NodeCall::Unpublish { target: entry.target.clone() }];
     if let Some(staging) = entry.staging.clone().filter(|_| !scene.has_others(alloc)) {
         calls.push(NodeCall::Unstage { staging });
@@ -103,7 +105,7 @@ fn is_there(scene: VolumeOnNode<'_>, entry: &JournalledUse) -> bool {
 }
 
 /// Another alloc that has it from there, or may have, as the one that arrives cannot.
-fn differing<'a>(
+fn find_differing<'a>(
     scene: VolumeOnNode<'a>,
     arrival: MountInput<'_>,
     staging: &Path,
@@ -112,7 +114,7 @@ fn differing<'a>(
     let differs = |entry: &JournalledUse| {
         // A block device is used without any.
         let is_mount = attachment == AttachmentMode::FileSystem;
-        let others = entry.options.as_ref().is_some_and(|kept| !kept.are(options));
+        let others = entry.options.as_ref().is_some_and(|kept| !kept.are_same(options));
         entry.attachment != attachment || (is_mount && others)
     };
     let others = scene.journal.uses.iter().filter(|(other, _)| *other != alloc);

@@ -53,7 +53,7 @@ impl RepublishCalls {
 
 /// The calls that bring mounts back. The staging is made anew when nobody else uses it; where
 /// somebody does, it is left alone, whatever it is worth.
-pub fn republish(
+pub fn plan_republish(
     scene: VolumeOnNode<'_>,
     going: RepublishInput<'_>,
 ) -> Result<RepublishCalls, RepublishRefusal> {

@@ -23,7 +23,7 @@ struct KnownVolume {
 fn place(alloc: &str) -> VolumePaths {
     let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
     let plugin = PluginId::new("dev.berth").unwrap();
-    Paths::new(Path::new("/s")).place(&plugin, &volume, &id(alloc))
+    Paths::new(Path::new("/s")).volume_paths(&plugin, &volume, &id(alloc))
 }
 
 fn table(points: &[PathBuf]) -> MountTable {
@@ -55,7 +55,7 @@ impl KnownVolume {
             attachment: AttachmentMode::FileSystem,
             mode: Mode::Write,
             staging: Some(place.staging),
-            options: Some(OptionsFingerprint::of(&MountOptions::default(), [7; 16])),
+            options: Some(OptionsFingerprint::salted_hash(&MountOptions::default(), [7; 16])),
             target: place.target,
             boot_id: "boot".to_owned(),
             since: Timestamp::from_unix_ms(0),
@@ -104,7 +104,7 @@ impl KnownVolume {
         let scene = VolumeOnNode { journal: &self.journal, mounts: &mounts, place: &place };
         let (attachment, options) = (AttachmentMode::FileSystem, &self.asked);
         let arrival = MountInput { alloc: &id("a"), epoch: 5, stages, attachment, options };
-        mount(scene, arrival).map(|calls| short(&calls))
+        plan_mount(scene, arrival).map(|calls| short(&calls))
     }
 
     /// What it takes to make alloc `a` of epoch 5 go.
@@ -112,7 +112,8 @@ impl KnownVolume {
         let mounts = table(&self.mounts);
         let place = place("a");
         let scene = VolumeOnNode { journal: &self.journal, mounts: &mounts, place: &place };
-        detach(scene, DetachInput { alloc: &id("a"), epoch: 5, stages }).map(|calls| short(&calls))
+        plan_detach(scene, DetachInput { alloc: &id("a"), epoch: 5, stages })
+            .map(|calls| short(&calls))
     }
 }
 
@@ -126,7 +127,7 @@ fn dead_mounts_are_all_taken_down_before_any_comes_back() {
         let target = |alloc: &str| self::place(alloc).target;
         let allocs: Vec<_> =
             who.iter().map(|(alloc, epoch)| (id(alloc), *epoch, target(alloc))).collect();
-        republish(scene, RepublishInput { allocs: &allocs, stages })
+        plan_republish(scene, RepublishInput { allocs: &allocs, stages })
     };
     let all = turn(&known, &[("a", 5), ("b", 6)], true).unwrap();
     let (staging, a, b) = (place("a").staging, place("a").target, place("b").target);

@@ -44,7 +44,11 @@ impl InstanceCandidate {
 }
 
 /// The one that calls of this half go to; `current` is the key of the one they went to.
-pub(crate) fn choose(all: &[InstanceCandidate], half: Half, current: Option<&str>) -> usize {
+pub(crate) fn choose_instance(
+    all: &[InstanceCandidate],
+    half: Half,
+    current: Option<&str>,
+) -> usize {
     let ranked = all.iter().enumerate().map(|(at, one)| {
         let is_current = current == Some(one.key.as_str());
         // Of those that are new alike, the one that is asked already.
@@ -54,7 +58,7 @@ pub(crate) fn choose(all: &[InstanceCandidate], half: Half, current: Option<&str
 }
 
 /// What the plugin is, when calls go to these; none when there is none.
-pub(crate) fn faces(
+pub(crate) fn fold_halves(
     all: &[InstanceCandidate],
     controller: usize,
     node: usize,
@@ -124,7 +128,7 @@ mod tests {
     const BOTH: Option<&[Half]> = Some(&[Half::Controller, Half::Node]);
 
     fn chosen(all: &[InstanceCandidate], current: &str) -> String {
-        all[choose(all, Half::Node, Some(current))].key.clone()
+        all[choose_instance(all, Half::Node, Some(current))].key.clone()
     }
 
     #[test]
@@ -156,10 +160,10 @@ mod tests {
             one("n", 2, true, Some(&[Half::Node])),
             one("x", 3, false, None),
         ];
-        let controller = choose(&all, Half::Controller, None);
-        let node = choose(&all, Half::Node, None);
+        let controller = choose_instance(&all, Half::Controller, None);
+        let node = choose_instance(&all, Half::Node, None);
         assert_eq!((controller, node), (0, 1));
-        let faces = faces(&all, controller, node).unwrap();
+        let faces = fold_halves(&all, controller, node).unwrap();
         let said = faces.node.description;
         assert_eq!(said, "n speaks; beside it x  (unhealthy)");
     }
@@ -167,7 +171,7 @@ mod tests {
     #[test]
     fn an_instance_alone_speaks_for_itself() {
         let all = [one("a", 1, true, BOTH)];
-        let faces = faces(&all, 0, 0).unwrap();
+        let faces = fold_halves(&all, 0, 0).unwrap();
         assert_eq!(faces.node.description, "a speaks");
     }
 }

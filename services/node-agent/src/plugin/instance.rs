@@ -11,24 +11,24 @@ use super::{InstanceView, PluginHalves};
 /// The halves it has, each as the instance that is asked for it says. One that has never answered
 /// is reported as a node instance: the agent stands for a node, and what else the plugin may be is
 /// not known.
-pub(super) fn report(plugin: &PluginId, faces: &PluginHalves) -> Vec<ReportedInstance> {
+pub(super) fn report_halves(plugin: &PluginId, faces: &PluginHalves) -> Vec<ReportedInstance> {
     let known = faces.controller.fingerprint.as_ref();
     let attaches = known.and_then(|known| known.controller.as_ref()).map(controller);
     let mounts = faces.node.fingerprint.as_ref().and_then(node);
     let reported = |half, instance| ReportedInstance { plugin: plugin.clone(), half, instance };
     let mut halves = Vec::new();
     if let Some(attaches) = attaches {
-        let instance = Instance { controller: Some(attaches), ..of(&faces.controller) };
+        let instance = Instance { controller: Some(attaches), ..half_from_view(&faces.controller) };
         halves.push(reported(Half::Controller, instance));
     }
     if mounts.is_some() || halves.is_empty() {
-        halves.push(reported(Half::Node, Instance { node: mounts, ..of(&faces.node) }));
+        halves.push(reported(Half::Node, Instance { node: mounts, ..half_from_view(&faces.node) }));
     }
     halves
 }
 
 /// Who it is.
-fn of(view: &InstanceView) -> Instance {
+fn half_from_view(view: &InstanceView) -> Instance {
     let known = view.fingerprint.as_ref();
     Instance {
         healthy: view.healthy,
@@ -112,7 +112,7 @@ mod tests {
 
     fn halves(view: &InstanceView) -> Vec<(Half, Instance)> {
         let faces = PluginHalves { controller: view.clone(), node: view.clone() };
-        let reported = report(&PluginId::new("p").unwrap(), &faces);
+        let reported = report_halves(&PluginId::new("p").unwrap(), &faces);
         reported.into_iter().map(|one| (one.half, one.instance)).collect()
     }
 

@@ -145,7 +145,7 @@ impl PluginInstance {
     }
 
     /// Whether it mounts this volume, and was not known to.
-    pub(crate) fn mounts(&self, volume: &str) -> bool {
+    pub(crate) fn add_volume(&self, volume: &str) -> bool {
         self.state().record.volumes.insert(volume.to_owned())
     }
 
@@ -193,7 +193,7 @@ impl PluginInstance {
     }
 
     /// A call begins, until what is returned is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> CallInFlight {
+    pub(crate) fn start_call(self: &Arc<Self>) -> CallInFlight {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         CallInFlight { member: Arc::clone(self) }
     }
@@ -212,7 +212,7 @@ impl PluginInstance {
             times => remarks.push(format!("started again {times} times")),
         }
         if let Some(mounts) = state.leaving {
-            remarks.push(format!("its source is gone, {}", need(mounts)));
+            remarks.push(format!("its source is gone, {}", describe_need(mounts)));
         }
         remarks.extend(state.spared.clone());
         InstanceCandidate {
@@ -227,7 +227,7 @@ impl PluginInstance {
 }
 
 /// How many mounts need it, in words.
-pub(crate) fn need(mounts: usize) -> String {
+pub(crate) fn describe_need(mounts: usize) -> String {
     match mounts {
         0 => "no mount needs it".to_owned(),
         1 => "1 mount needs it".to_owned(),

@@ -45,7 +45,7 @@ use crate::call_log::PluginCallLog;
 use crate::tell::EventPublisher;
 
 pub use member::PluginInstance;
-pub use outcome::problem;
+pub use outcome::problem_from_call;
 use slot::InstancePool;
 pub use supervise::{ProbeTiming, supervise};
 
@@ -91,17 +91,17 @@ pub struct Plugin {
 impl Plugin {
     /// What is known of it now, as a plugin that mounts.
     pub fn view(&self) -> InstanceView {
-        self.slot.faces().node
+        self.slot.halves().node
     }
 
     /// What is known of it, as a plugin that attaches, as it changes.
-    pub fn follow(&self) -> watch::Receiver<InstanceView> {
+    pub fn follow_controller(&self) -> watch::Receiver<InstanceView> {
         self.slot.follow_controller()
     }
 
     /// The instances it is reported as.
     pub fn instances(&self) -> Vec<ReportedInstance> {
-        instance::report(&self.id, &self.slot.faces())
+        instance::report_halves(&self.id, &self.slot.halves())
     }
 
     /// What its node service can do; none until it has said so.
@@ -111,13 +111,13 @@ impl Plugin {
 
     /// What its controller service can do; none until it has said so.
     pub fn controller(&self) -> Option<ControllerCapabilities> {
-        self.slot.faces().controller.fingerprint?.controller
+        self.slot.halves().controller.fingerprint?.controller
     }
 
     /// What is known of one of its instances now.
-    pub fn see(&self, member: &PluginInstance, view: InstanceView) {
+    pub fn set_instance_view(&self, member: &PluginInstance, view: InstanceView) {
         member.set_view(view);
-        self.slot.fold();
+        self.slot.choose_instances();
     }
 
     /// Makes a call and waits for the answer for as long as the agent's patience lasts: the
@@ -126,7 +126,7 @@ impl Plugin {
     pub async fn call<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
         let (at, began) = (clock::now(), Instant::now());
         self.calls.start_call(R::RPC, at);
-        let asked = self.slot.ask(R::RPC);
+        let asked = self.slot.start_call(R::RPC);
         if let (Rpc::NodeStageVolume | Rpc::NodePublishVolume, Some(volume)) =
             (R::RPC, request.volume_id())
         {
@@ -174,11 +174,11 @@ impl Plugins {
     }
 
     /// Takes an instance in, and says whether its plugin is new here.
-    pub fn join(&self, member: Arc<PluginInstance>) -> (Plugin, bool) {
+    pub fn add_instance(&self, member: Arc<PluginInstance>) -> (Plugin, bool) {
         let id = member.said.id.clone();
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(plugin) = all.get(&id) {
-            plugin.slot.join(member);
+            plugin.slot.add_instance(member);
             return (plugin.clone(), false);
         }
         let slot = InstancePool::new(member, self.news.clone(), self.tell.clone());
@@ -190,10 +190,10 @@ impl Plugins {
     }
 
     /// Lets an instance go, and says whether it was the last of its plugin.
-    pub(crate) fn leave(&self, member: &PluginInstance) -> bool {
+    pub(crate) fn remove_instance(&self, member: &PluginInstance) -> bool {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let Some(plugin) = all.get(&member.said.id) else { return true };
-        if !plugin.slot.leave(&member.key) {
+        if !plugin.slot.remove_instance(&member.key) {
             return false;
         }
         all.remove(&member.said.id);
@@ -212,7 +212,7 @@ impl Plugins {
     }
 
     /// Changes whenever a report is worth sending.
-    pub fn news(&self) -> watch::Receiver<u64> {
+    pub fn follow_changes(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
     }
 

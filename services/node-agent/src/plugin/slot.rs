@@ -39,7 +39,7 @@ impl InstancePool {
         news: watch::Sender<u64>,
         tell: Option<EventPublisher>,
     ) -> Arc<Self> {
-        let faces = fold::faces(&[first.candidate()], 0, 0).unwrap_or_else(|| {
+        let faces = fold::fold_halves(&[first.candidate()], 0, 0).unwrap_or_else(|| {
             let view = first.view();
             PluginHalves { controller: view.clone(), node: view }
         });
@@ -53,7 +53,7 @@ impl InstancePool {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn faces(&self) -> PluginHalves {
+    pub(crate) fn halves(&self) -> PluginHalves {
         self.members().faces.clone()
     }
 
@@ -74,13 +74,13 @@ impl InstancePool {
         members.controller.key == member.key || members.node.key == member.key
     }
 
-    pub(crate) fn join(&self, member: Arc<PluginInstance>) {
+    pub(crate) fn add_instance(&self, member: Arc<PluginInstance>) {
         self.members().all.push(member);
-        self.fold();
+        self.choose_instances();
     }
 
     /// Lets an instance go; true when it was the last.
-    pub(crate) fn leave(&self, key: &str) -> bool {
+    pub(crate) fn remove_instance(&self, key: &str) -> bool {
         let mut members = self.members();
         members.all.retain(|member| member.key != key);
         let is_last = members.all.is_empty();
@@ -89,25 +89,25 @@ impl InstancePool {
         }
         drop(members);
         if !is_last {
-            self.fold();
+            self.choose_instances();
         }
         is_last
     }
 
     /// The instance that a call goes to; it does not go while the call lasts.
-    pub(crate) fn ask(&self, rpc: Rpc) -> CallInFlight {
+    pub(crate) fn start_call(&self, rpc: Rpc) -> CallInFlight {
         let members = self.members();
         match rpc.service() {
-            Service::Node => members.node.begin(),
-            _ => members.controller.begin(),
+            Service::Node => members.node.start_call(),
+            _ => members.controller.start_call(),
         }
     }
 
     /// Notes that an instance mounts a volume, while it has company: alone it has mounted all that
-    /// there is. Before another one joins, [`Self::settle`] takes that from the journal.
+    /// there is. Before another one joins, [`Self::attribute_unknown`] takes that from the journal.
     pub(crate) async fn attribute(&self, member: &Arc<PluginInstance>, volume: &str) {
         let has_company = self.members().all.len() > 1;
-        if has_company && member.mounts(volume) {
+        if has_company && member.add_volume(volume) {
             member.save().await;
         }
     }
@@ -126,7 +126,7 @@ impl InstancePool {
 
     /// How many of these volumes, of which something is mounted here, an instance has mounted, or
     /// may have: nobody on record for a volume means that anybody may be.
-    pub(crate) fn needs<'a>(
+    pub(crate) fn count_needing_mounts<'a>(
         &self,
         member: &PluginInstance,
         mounted: impl IntoIterator<Item = &'a str>,
@@ -140,27 +140,28 @@ impl InstancePool {
 
     /// Another instance is about to join: what is mounted is the work of those that are here, as
     /// far as it is not known whose.
-    pub(crate) async fn settle(&self, mounted: &BTreeSet<String>) {
+    pub(crate) async fn attribute_unknown(&self, mounted: &BTreeSet<String>) {
         let all = self.members().all.clone();
         let known = |volume: &str| all.iter().any(|member| member.has_mounted(volume));
         let unknown: Vec<&String> = mounted.iter().filter(|volume| !known(volume)).collect();
         for member in &all {
             member.keep_volumes(mounted);
             for volume in &unknown {
-                member.mounts(volume);
+                member.add_volume(volume);
             }
             member.save().await;
         }
     }
 
     /// Looks at all instances and decides anew which is asked, and what the plugin is by that.
-    pub(crate) fn fold(&self) {
+    pub(crate) fn choose_instances(&self) {
         let mut members = self.members();
         let all: Vec<InstanceCandidate> =
             members.all.iter().map(|member| member.candidate()).collect();
-        let controller = fold::choose(&all, Half::Controller, Some(&members.controller.key));
-        let node = fold::choose(&all, Half::Node, Some(&members.node.key));
-        let Some(faces) = fold::faces(&all, controller, node) else { return };
+        let controller =
+            fold::choose_instance(&all, Half::Controller, Some(&members.controller.key));
+        let node = fold::choose_instance(&all, Half::Node, Some(&members.node.key));
+        let Some(faces) = fold::fold_halves(&all, controller, node) else { return };
         let moved = members.all.get(node).filter(|next| next.key != members.node.key).cloned();
         for (half, at) in [(Half::Controller, controller), (Half::Node, node)] {
             let Some(next) = members.all.get(at).cloned() else { continue };
@@ -230,23 +231,29 @@ mod tests {
         }
         assert_eq!(first.record().volumes, set(&[]));
         // What is mounted when another one joins is the work of the first.
-        slot.settle(&set(&["v1"])).await;
+        slot.attribute_unknown(&set(&["v1"])).await;
         let second = member("/run/b.sock");
-        slot.join(Arc::clone(&second));
+        slot.add_instance(Arc::clone(&second));
         slot.attribute(&second, "w").await;
         let mounted = ["v1", "w"];
-        assert_eq!((slot.needs(&first, mounted), slot.needs(&second, mounted)), (1, 1));
+        assert_eq!(
+            (
+                slot.count_needing_mounts(&first, mounted),
+                slot.count_needing_mounts(&second, mounted)
+            ),
+            (1, 1)
+        );
         // The one that stays answers for all that is left.
-        assert!(!slot.leave(&first.key));
+        assert!(!slot.remove_instance(&first.key));
         assert_eq!(second.record().volumes, set(&[]));
-        assert_eq!(slot.needs(&second, mounted), 2);
+        assert_eq!(slot.count_needing_mounts(&second, mounted), 2);
     }
 
     #[tokio::test]
     async fn an_instance_in_company_forgets_volumes_that_are_gone() {
         let (first, second) = (member("/run/a.sock"), member("/run/b.sock"));
         let slot = InstancePool::new(Arc::clone(&first), watch::Sender::new(0), None);
-        slot.join(Arc::clone(&second));
+        slot.add_instance(Arc::clone(&second));
         slot.attribute(&first, "stays").await;
         let mut most = 0;
         for number in 0..VOLUMES {
@@ -259,6 +266,12 @@ mod tests {
         }
         assert!(most < 1_000, "{most} volumes are on record, and 2 are mounted");
         let mounted = ["stays", "v0"];
-        assert_eq!((slot.needs(&first, mounted), slot.needs(&second, mounted)), (1, 1));
+        assert_eq!(
+            (
+                slot.count_needing_mounts(&first, mounted),
+                slot.count_needing_mounts(&second, mounted)
+            ),
+            (1, 1)
+        );
     }
 }

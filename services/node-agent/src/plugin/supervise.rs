@@ -49,7 +49,7 @@ pub async fn supervise(
         let seen = tokio::select! {
             seen = async {
                 wait_for(&member, wait).await;
-                looking.look(&member.client, &member.view(), supervision.timeout).await
+                looking.probe_instance(&member.client, &member.view(), supervision.timeout).await
             } => seen,
             () = gone.requested() => return,
             () = shutdown.requested() => break,
@@ -58,9 +58,9 @@ pub async fn supervise(
         let often = if seen.is_ok() { supervision.interval } else { AWAY };
         wait = often.min(supervision.interval);
         let seen = seen.map_err(|why| unserved.explain(&member, why));
-        take(&member, seen, &plugin);
+        record_probe(&member, seen, &plugin);
     }
-    take(&member, Err("the agent is stopping".to_owned()), &plugin);
+    record_probe(&member, Err("the agent is stopping".to_owned()), &plugin);
 }
 
 /// Since when a process of ours has run without making its socket.
@@ -118,7 +118,7 @@ struct InstanceProbe {
 }
 
 impl InstanceProbe {
-    async fn look(
+    async fn probe_instance(
         &mut self,
         client: &Client,
         last: &InstanceView,
@@ -169,9 +169,9 @@ async fn is_same(client: &Client, known: &Fingerprint, timeout: Duration) -> boo
 }
 
 /// Takes in what was seen; the registry, which is told of each change, makes the event of it.
-fn take(member: &PluginInstance, seen: ProbeResult, plugin: &Plugin) {
+fn record_probe(member: &PluginInstance, seen: ProbeResult, plugin: &Plugin) {
     let last = member.view();
-    let next = after(&last, seen, clock::now());
+    let next = next_view(&last, seen, clock::now());
     if next == last {
         return;
     }
@@ -182,12 +182,12 @@ fn take(member: &PluginInstance, seen: ProbeResult, plugin: &Plugin) {
         let healthy = next.healthy;
         tracing::info!(plugin = %id, instance, healthy, why, "a plugin's health changed");
     }
-    plugin.see(member, next);
+    plugin.set_instance_view(member, next);
 }
 
 /// The view after what was seen: what the plugin can do stays known when it does not answer.
-fn after(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> InstanceView {
-    let seen = seen.and_then(|seen| the_same_driver(last, seen));
+fn next_view(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> InstanceView {
+    let seen = seen.and_then(|seen| check_same_driver(last, seen));
     let healthy = seen.is_ok();
     let since = if healthy == last.healthy { last.since } else { now };
     match seen {
@@ -208,7 +208,7 @@ fn after(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> InstanceView
 
 /// Another version is an upgrade; another name is another driver, which knows nothing of what is
 /// mounted, and would say of each volume that there is nothing to undo.
-fn the_same_driver(last: &InstanceView, seen: Fingerprint) -> ProbeResult {
+fn check_same_driver(last: &InstanceView, seen: Fingerprint) -> ProbeResult {
     match &last.fingerprint {
         Some(known) if known.name != seen.name => Err(format!(
             "it was {}, and says that it is {} now: another driver has taken its place; if that is \
@@ -245,19 +245,19 @@ mod tests {
             since: at(1),
             fingerprint: None,
         };
-        let away = after(&new, Err("no such file".to_owned()), at(2));
+        let away = next_view(&new, Err("no such file".to_owned()), at(2));
         assert_eq!((away.since, away.description.as_str()), (at(1), "no such file"));
-        let well = after(&away, Ok(fingerprint("1")), at(3));
+        let well = next_view(&away, Ok(fingerprint("1")), at(3));
         assert!(well.healthy && well.since == at(3));
-        let still = after(&well, Ok(fingerprint("1")), at(4));
+        let still = next_view(&well, Ok(fingerprint("1")), at(4));
         assert_eq!(still, well);
-        let gone = after(&still, Err("no answer".to_owned()), at(5));
+        let gone = next_view(&still, Err("no answer".to_owned()), at(5));
         assert!(!gone.healthy && gone.since == at(5));
         assert_eq!(gone.fingerprint, Some(fingerprint("1")));
-        let upgraded = after(&gone, Ok(fingerprint("2")), at(6));
+        let upgraded = next_view(&gone, Ok(fingerprint("2")), at(6));
         assert_eq!(upgraded.fingerprint, Some(fingerprint("2")));
         let other = Fingerprint { name: "csi.other".to_owned(), ..fingerprint("2") };
-        let usurped = after(&upgraded, Ok(other), at(7));
+        let usurped = next_view(&upgraded, Ok(other), at(7));
         assert!(!usurped.healthy && usurped.description.contains("csi.other"), "{usurped:?}");
         assert_eq!(usurped.fingerprint, Some(fingerprint("2")));
     }

@@ -47,7 +47,7 @@ use crate::finish;
 use crate::host_pool::{CHANGE_MAX, with_agent_file};
 use crate::journal::Journal;
 use crate::plugin::declaration::Declaration;
-use crate::plugin::member::need;
+use crate::plugin::member::describe_need;
 use crate::plugin::record::{InstanceRecord, InstanceRecords};
 use crate::plugin::{Plugin, PluginInstance, Plugins, ProbeTiming, supervise};
 use run::{ProcessContext, ProcessOrder};
@@ -182,9 +182,9 @@ impl Roster {
         match read.map_err(io::Error::from).flatten() {
             Ok((records, faults)) => {
                 roster.record_faults = faults;
-                roster.remember(&records);
+                roster.remember_records(&records);
                 for record in records {
-                    roster.seat(record).await;
+                    roster.add_instance(record).await;
                 }
             }
             Err(error) => {
@@ -192,12 +192,12 @@ impl Roster {
                 roster.record_faults = vec![SourceFault { source, problem }];
             }
         }
-        roster.look().await;
+        roster.scan_once().await;
         roster
     }
 
     /// Has the sockets of those who were here kept for them.
-    fn remember(&mut self, records: &[InstanceRecord]) {
+    fn remember_records(&mut self, records: &[InstanceRecord]) {
         let mut records: Vec<&InstanceRecord> = records.iter().collect();
         records.sort_by_key(|record| record.since);
         for record in records {
@@ -211,8 +211,8 @@ impl Roster {
     pub async fn run(mut self, mut asked: mpsc::Receiver<RosterRequest>) -> JoinSet<()> {
         loop {
             tokio::select! {
-                () = sleep(LOOK) => self.look().await,
-                Some(asked) = asked.recv() => self.answer(asked),
+                () = sleep(LOOK) => self.scan_once().await,
+                Some(asked) = asked.recv() => self.answer_request(asked),
                 () = self.shutdown.requested() => break,
             }
         }
@@ -221,9 +221,9 @@ impl Roster {
     }
 
     /// Looks once who is here.
-    async fn look(&mut self) {
+    async fn scan_once(&mut self) {
         let scanner = Arc::clone(&self.scanner);
-        let scan = move || Ok(scanner.lock().unwrap_or_else(PoisonError::into_inner).look());
+        let scan = move || Ok(scanner.lock().unwrap_or_else(PoisonError::into_inner).scan());
         let SourceLocations { plugins_dir, sockets_dir, .. } = &self.parts.places;
         let dir = plugins_dir.as_ref().or(sockets_dir.as_ref()).map_or(Path::new("."), |dir| dir);
         let ScanResult { found, mut faults } =
@@ -232,7 +232,7 @@ impl Roster {
                 // Nobody leaves by that.
                 Err(error) => {
                     let (source, problem) = (dir.display().to_string(), error.to_string());
-                    return self.tell_faults(&[SourceFault { source, problem }]);
+                    return self.set_faults(&[SourceFault { source, problem }]);
                 }
             };
         let keys: BTreeSet<String> = found.iter().map(|(source, said)| said.key(source)).collect();
@@ -249,7 +249,7 @@ impl Roster {
             let record = InstanceRecord::new(source, said, clock::now());
             let instance = record.key();
             tracing::info!(plugin = %record.said.id, instance, source = %record.source, "a plugin");
-            self.seat(record).await;
+            self.add_instance(record).await;
         }
         faults.extend(self.record_faults.iter().cloned());
         if too_many > 0 {
@@ -261,15 +261,15 @@ impl Roster {
             );
             faults.push(SourceFault { source, problem });
         }
-        self.tell_faults(&faults);
+        self.set_faults(&faults);
         self.forget_volumes();
         for seat in self.seats.values().filter(|seat| seat.member.is_unsaved()) {
             seat.member.save().await;
         }
-        self.part(&keys).await;
+        self.let_leave(&keys).await;
     }
 
-    fn tell_faults(&self, faults: &[SourceFault]) {
+    fn set_faults(&self, faults: &[SourceFault]) {
         let before = self.parts.plugins.faults();
         if self.parts.plugins.set_faults(faults) {
             for SourceFault { source, problem } in faults.iter().filter(|one| !before.contains(one))
@@ -296,15 +296,15 @@ impl Roster {
     }
 
     /// Takes an instance in.
-    async fn seat(&mut self, record: InstanceRecord) {
+    async fn add_instance(&mut self, record: InstanceRecord) {
         if let Some(plugin) = self.parts.plugins.get(&record.said.id) {
-            plugin.slot.settle(&self.mounted_by(&plugin.id)).await;
+            plugin.slot.attribute_unknown(&self.mounted_by(&plugin.id)).await;
         }
         let order =
             if record.stopped_by.is_some() { ProcessOrder::Stop } else { ProcessOrder::Run };
         let member = PluginInstance::new(record, Some(self.parts.records.clone()), clock::now());
         member.save().await;
-        let (plugin, is_new) = self.parts.plugins.join(Arc::clone(&member));
+        let (plugin, is_new) = self.parts.plugins.add_instance(Arc::clone(&member));
         if is_new {
             let (trigger, ended) = Shutdown::new();
             let hosting = self.parts.hosting.clone();
@@ -327,7 +327,7 @@ impl Roster {
             let (orders, known) = watch::channel(order);
             let (member, plugin) = (Arc::clone(&member), plugin.clone());
             let (running, shutdown) = (self.running.clone(), self.shutdown.clone());
-            let task = tokio::spawn(run::run(member, plugin, running, known, shutdown));
+            let task = tokio::spawn(run::run_command(member, plugin, running, known, shutdown));
             CommandTask { orders, task }
         });
         let key = member.key.clone();
@@ -336,7 +336,7 @@ impl Roster {
     }
 
     /// Those of which nothing is said any more leave, once nothing needs them.
-    async fn part(&mut self, found: &BTreeSet<String>) {
+    async fn let_leave(&mut self, found: &BTreeSet<String>) {
         let mut leaving = Vec::new();
         for (key, seat) in &mut self.seats {
             if !found.contains(key) {
@@ -347,12 +347,12 @@ impl Roster {
                 // Who put it back wants it, also if it was stopped before.
                 seat.member.set_stopped_by(None);
                 seat.order(ProcessOrder::Run);
-                seat.plugin.slot.fold();
+                seat.plugin.slot.choose_instances();
             }
         }
         for key in leaving {
             if self.may_end(&key).await {
-                self.end(&key).await;
+                self.end_instance(&key).await;
             }
         }
     }
@@ -360,20 +360,20 @@ impl Roster {
     /// Whether nothing needs an instance any more of which nothing is said.
     async fn may_end(&mut self, key: &str) -> bool {
         let Some(seat) = self.seats.get_mut(key) else { return false };
-        let mounts = self.running.needs(&seat.plugin, &seat.member);
+        let mounts = self.running.count_needing_mounts(&seat.plugin, &seat.member);
         let now = Instant::now();
         let first =
             LeavingInstance { since: now, free: None, told: false, even_with_mounts: false };
         let mut leaving = seat.leaving.unwrap_or(first);
         if seat.leaving.is_none() || mounts > 0 || leaving.free.is_none() {
             seat.member.set_leaving(Some(mounts));
-            seat.plugin.slot.fold();
+            seat.plugin.slot.choose_instances();
         }
         let needed = mounts > 0 || seat.member.in_flight() > 0;
         if mounts > 0 && !leaving.told && !leaving.even_with_mounts {
             leaving.told = true;
             let (plugin, source) = (&seat.plugin.id, &seat.member.record().source);
-            let why = format!("{source} is gone, {}", need(mounts));
+            let why = format!("{source} is gone, {}", describe_need(mounts));
             tracing::warn!(%plugin, instance = key, why, "a plugin stays while mounts need it");
             let detail = format!("instance {key}: {why}");
             self.parts.hosting.tell.plugin(EventName::PluginHeld, plugin, detail);
@@ -392,7 +392,7 @@ impl Roster {
         // Its controller may still have to detach what was just unmounted (S4).
         !is_run
             || free.elapsed() >= self.parts.finish_releases
-            || finish::under_way(&self.parts.bus, &self.parts.node)
+            || finish::count_leaving(&self.parts.bus, &self.parts.node)
                 .await
                 .is_ok_and(|left| left == 0)
     }
@@ -409,7 +409,7 @@ impl Roster {
     }
 
     /// Ends an instance that leaves: its process first, if it has one.
-    async fn end(&mut self, key: &str) {
+    async fn end_instance(&mut self, key: &str) {
         let Some(seat) = self.seats.get(key) else { return };
         seat.order(ProcessOrder::End);
         if seat.command.as_ref().is_some_and(|command| !command.task.is_finished()) {
@@ -417,7 +417,7 @@ impl Roster {
         }
         let Some(seat) = self.seats.remove(key) else { return };
         let id = &seat.plugin.id;
-        if self.parts.plugins.leave(&seat.member) {
+        if self.parts.plugins.remove_instance(&seat.member) {
             self.hosts.remove(id);
         }
         let (records, file) = (self.parts.records.clone(), self.parts.records.file(key));
@@ -430,7 +430,7 @@ impl Roster {
     }
 
     /// The instances of a plugin that the agent runs, all or one.
-    fn commanded(&self, plugin: &PluginId, instance: Option<&str>) -> Vec<String> {
+    fn list_commanded(&self, plugin: &PluginId, instance: Option<&str>) -> Vec<String> {
         let seats = self.seats.iter().filter(|(key, seat)| {
             let meant = instance.is_none_or(|instance| instance == key.as_str());
             seat.plugin.id == *plugin && seat.command.is_some() && meant

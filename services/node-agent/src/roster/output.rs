@@ -45,7 +45,7 @@ impl PluginOutput {
 
     /// What was said since. The end of a line that is still being written waits for the rest,
     /// unless it is `last`. Waits for the disk.
-    pub fn look(&mut self, last: bool) -> io::Result<OutputLines> {
+    pub fn read_new_lines(&mut self, last: bool) -> io::Result<OutputLines> {
         let mut file = match OpenOptions::new().read(true).write(true).open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(OutputLines::default());
@@ -125,15 +125,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("output.log");
         let mut output = PluginOutput::follow(&path);
-        assert_eq!(output.look(false).unwrap(), OutputLines::default());
+        assert_eq!(output.read_new_lines(false).unwrap(), OutputLines::default());
         say(&path, "one\ntwo\nthr");
-        assert_eq!(output.look(false).unwrap().lines, ["one", "two"]);
-        assert_eq!(output.look(false).unwrap(), OutputLines::default());
+        assert_eq!(output.read_new_lines(false).unwrap().lines, ["one", "two"]);
+        assert_eq!(output.read_new_lines(false).unwrap(), OutputLines::default());
         let mut again = PluginOutput::follow(&path);
         say(&path, "ee\n\x1b[31mred\x07\n");
-        assert_eq!(again.look(false).unwrap().lines, ["three", " [31mred "]);
+        assert_eq!(again.read_new_lines(false).unwrap().lines, ["three", " [31mred "]);
         say(&path, "last words");
-        assert_eq!(again.look(true).unwrap().lines, ["last words"]);
+        assert_eq!(again.read_new_lines(true).unwrap().lines, ["last words"]);
     }
 
     #[test]
@@ -142,15 +142,15 @@ mod tests {
         let path = dir.path().join("output.log");
         let mut output = PluginOutput::follow(&path);
         say(&path, format!("{}\n", "x".repeat(99)).repeat(20_000));
-        let said = output.look(false).unwrap();
+        let said = output.read_new_lines(false).unwrap();
         assert_eq!(said.lines.len(), LINES_MAX);
         assert!(said.left_out > 1_900_000, "{}", said.left_out);
         assert_eq!(fs::metadata(&path).unwrap().len(), 0);
         say(&path, "y".repeat(100_000));
-        let said = output.look(false).unwrap();
+        let said = output.read_new_lines(false).unwrap();
         assert_eq!(said.lines.len(), 1);
         assert_eq!(said.lines[0].chars().count(), LINE_CHARS_MAX + 1);
         say(&path, [0xff, 0xfe, b'\n']);
-        assert_eq!(output.look(false).unwrap().lines.len(), 1);
+        assert_eq!(output.read_new_lines(false).unwrap().lines.len(), 1);
     }
 }

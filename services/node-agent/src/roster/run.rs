@@ -23,7 +23,7 @@ use super::output::PluginOutput;
 use crate::host_pool::{CHANGE_MAX, with_agent_file, with_processes};
 use crate::journal::Journal;
 use crate::plugin::declaration::PluginCommand;
-use crate::plugin::member::need;
+use crate::plugin::member::describe_need;
 use crate::plugin::process::{PluginProcess, StartedProcess};
 use crate::plugin::record::InstanceRecords;
 use crate::plugin::{Plugin, PluginInstance};
@@ -59,16 +59,18 @@ pub(super) struct ProcessContext {
 
 impl ProcessContext {
     /// How many mounts need an instance.
-    pub(super) fn needs(&self, plugin: &Plugin, member: &PluginInstance) -> usize {
+    pub(super) fn count_needing_mounts(&self, plugin: &Plugin, member: &PluginInstance) -> usize {
         let uses = self.journal.uses();
         let of_it = uses.iter().filter(|(.., entry)| entry.plugin == plugin.id);
-        plugin.slot.needs(member, of_it.map(|(.., entry)| entry.external_id.as_str()))
+        plugin
+            .slot
+            .count_needing_mounts(member, of_it.map(|(.., entry)| entry.external_id.as_str()))
     }
 }
 
 /// Runs the command of an instance until the shutdown, which it outlives, or until it has ended by
 /// [`ProcessOrder::End`].
-pub(super) async fn run(
+pub(super) async fn run_command(
     member: Arc<PluginInstance>,
     plugin: Plugin,
     running: ProcessContext,
@@ -80,7 +82,7 @@ pub(super) async fn run(
     let mut runner = ProcessRunner::new(member, plugin, running, command, process).await;
     loop {
         let order = orders.borrow_and_update().clone();
-        runner.tick(&order).await;
+        runner.check_process(&order).await;
         if order == ProcessOrder::End && runner.process.is_none() {
             return;
         }
@@ -174,9 +176,9 @@ impl ProcessRunner {
         }
     }
 
-    async fn tick(&mut self, order: &ProcessOrder) {
+    async fn check_process(&mut self, order: &ProcessOrder) {
         if let Some(how) = self.process.as_mut().and_then(PluginProcess::ended) {
-            self.ended(&how, order).await;
+            self.process_ended(&how, order).await;
         }
         self.tell_output(false).await;
         match order {
@@ -186,7 +188,7 @@ impl ProcessRunner {
                 }
             }
             ProcessOrder::Run => self.check_health(),
-            ProcessOrder::Stop | ProcessOrder::End if self.process.is_some() => self.end(),
+            ProcessOrder::Stop | ProcessOrder::End if self.process.is_some() => self.end_process(),
             ProcessOrder::Stop | ProcessOrder::End => self.say_stopped().await,
         }
     }
@@ -216,7 +218,7 @@ impl ProcessRunner {
                 (self.started, self.last_well) = (Instant::now(), Instant::now());
                 let (plugin, instance) = (&self.plugin.id, &self.member.key);
                 tracing::info!(%plugin, instance, pid, "a plugin's process was started");
-                self.tell(EventName::PluginStarted, format!("pid {pid}"));
+                self.publish_event(EventName::PluginStarted, format!("pid {pid}"));
                 self.member.look.notify_one();
             }
             Err(why) => {
@@ -224,10 +226,10 @@ impl ProcessRunner {
                 self.wait_to_start(&format!("{program} cannot be started: {why}"));
             }
         }
-        self.plugin.slot.fold();
+        self.plugin.slot.choose_instances();
     }
 
-    async fn ended(&mut self, how: &str, order: &ProcessOrder) {
+    async fn process_ended(&mut self, how: &str, order: &ProcessOrder) {
         self.process = None;
         self.tell_output(true).await;
         let was_told = self.ending.take().is_some();
@@ -236,17 +238,17 @@ impl ProcessRunner {
                 self.tries = 0;
             }
             self.wait_to_start(how);
-            self.tell(EventName::PluginEnded, how.to_owned());
+            self.publish_event(EventName::PluginEnded, how.to_owned());
         } else {
             let why = if was_told { "" } else { ", before it was told to" };
             let (plugin, instance) = (&self.plugin.id, &self.member.key);
             tracing::info!(%plugin, instance, how, "a plugin's process has ended{why}");
-            self.tell(EventName::PluginStopped, how.to_owned());
+            self.publish_event(EventName::PluginStopped, how.to_owned());
             self.say_stopped().await;
         }
         self.member.set_spared(None);
         self.member.look.notify_one();
-        self.plugin.slot.fold();
+        self.plugin.slot.choose_instances();
     }
 
     fn wait_to_start(&mut self, why: &str) {
@@ -268,7 +270,7 @@ impl ProcessRunner {
         if self.member.view().healthy {
             self.last_well = Instant::now();
             if self.member.set_spared(None) {
-                self.plugin.slot.fold();
+                self.plugin.slot.choose_instances();
             }
             return;
         }
@@ -276,23 +278,25 @@ impl ProcessRunner {
         if self.last_well.elapsed() < timeout {
             return;
         }
-        let mounts = self.running.needs(&self.plugin, &self.member);
+        let mounts = self.running.count_needing_mounts(&self.plugin, &self.member);
         let (plugin, instance, after) = (&self.plugin.id, &self.member.key, timeout.as_millis());
         if mounts == 0 {
             tracing::warn!(%plugin, instance, "a plugin was not healthy for {after} ms: restarted");
-            self.end();
+            self.end_process();
             return;
         }
-        let why =
-            format!("not started again though it was not healthy for {after} ms: {}", need(mounts));
+        let why = format!(
+            "not started again though it was not healthy for {after} ms: {}",
+            describe_need(mounts)
+        );
         if self.member.set_spared(Some(why.clone())) {
             tracing::warn!(%plugin, instance, why, "a plugin is left alone");
-            self.tell(EventName::PluginHeld, why);
-            self.plugin.slot.fold();
+            self.publish_event(EventName::PluginHeld, why);
+            self.plugin.slot.choose_instances();
         }
     }
 
-    fn end(&mut self) {
+    fn end_process(&mut self) {
         let Some(process) = &mut self.process else { return };
         if let Some(kill_at) = self.ending {
             self.kill_from(kill_at);
@@ -324,13 +328,14 @@ impl ProcessRunner {
         self.next_start = Instant::now();
         if self.member.set_process(None, Some(down)) {
             self.member.save().await;
-            self.plugin.slot.fold();
+            self.plugin.slot.choose_instances();
         }
     }
 
     async fn tell_output(&self, last: bool) {
         let output = Arc::clone(&self.output);
-        let look = move || output.lock().unwrap_or_else(PoisonError::into_inner).look(last);
+        let look =
+            move || output.lock().unwrap_or_else(PoisonError::into_inner).read_new_lines(last);
         let path = self.running.records.output(&self.member.key);
         let (plugin, instance) = (&self.plugin.id, &self.member.key);
         match with_agent_file("read what a plugin says", &path, look).await {
@@ -347,7 +352,7 @@ impl ProcessRunner {
         }
     }
 
-    fn tell(&self, name: EventName, detail: String) {
+    fn publish_event(&self, name: EventName, detail: String) {
         if let Some(tell) = &self.running.tell {
             let detail = format!("instance {}: {detail}", self.member.key);
             tell.plugin(name, &self.plugin.id, detail);

@@ -72,7 +72,7 @@ impl PluginScanner {
     }
 
     /// Looks once. It may wait for a disk.
-    pub fn look(&mut self) -> ScanResult {
+    pub fn scan(&mut self) -> ScanResult {
         let mut faults = Vec::new();
         let mut found: Vec<(PluginSource, Declaration)> = Vec::new();
         let configured = self.configured.iter().cloned();
@@ -321,23 +321,23 @@ mod tests {
     fn files_come_and_go_and_one_that_turns_bad_stays_in_force() {
         let place = ScanDirs::new();
         let mut scanner = place.scanner();
-        assert_eq!(scanner.look(), ScanResult::default());
+        assert_eq!(scanner.scan(), ScanResult::default());
         place.write("a.toml", "id = 'a'\nsocket = '/run/a.sock'");
         place.write("b.toml", "id = 'b'\ncommand = ['/bin/b']");
         place.write("notes.txt", "not ours");
         place.write(".c.toml", "not yet ours");
-        assert_eq!(ids(&scanner.look()), ["a", "b"]);
+        assert_eq!(ids(&scanner.scan()), ["a", "b"]);
         place.write("a.toml", "id = 'a");
-        let scan = scanner.look();
+        let scan = scanner.scan();
         assert_eq!(ids(&scan), ["a", "b"]);
         assert!(scan.faults[0].problem.contains("stays in force"), "{scan:?}");
         fs::remove_file(place.plugins().join("a.toml")).unwrap();
-        assert_eq!(ids(&scanner.look()), ["a", "b"], "it may be being replaced");
-        assert_eq!(ids(&scanner.look()), ["b"]);
+        assert_eq!(ids(&scanner.scan()), ["a", "b"], "it may be being replaced");
+        assert_eq!(ids(&scanner.scan()), ["b"]);
         // A directory that cannot be looked at takes nothing away.
         fs::rename(place.plugins(), place.dir.path().join("away")).unwrap();
         for _ in 0..3 {
-            let scan = scanner.look();
+            let scan = scanner.scan();
             assert_eq!(ids(&scan), ["b"]);
             assert_eq!(scan.faults.len(), 1);
         }
@@ -357,17 +357,17 @@ mod tests {
         fs::write(dir.join("d.sock"), "").unwrap();
         fs::write(dir.join("readme"), "").unwrap();
         fs::create_dir(dir.join("empty")).unwrap();
-        let scan = scanner.look();
+        let scan = scanner.scan();
         assert_eq!(ids(&scan), ["a", "b", "b", "c"]);
         assert_eq!(scan.faults.len(), 1, "{scan:?}");
         assert_eq!(scan.faults[0].problem, "is no socket");
         let said = format!("id = 'z'\nsocket = '{}'", dir.join("a.sock").display());
         place.write("z.toml", &said);
-        let scan = scanner.look();
+        let scan = scanner.scan();
         assert_eq!(ids(&scan), ["a", "b", "b", "c"], "what is here stays");
         assert!(scan.faults.iter().any(|one| one.problem.contains("a.sock")), "{scan:?}");
         place.write("zz.toml", &said);
-        let scan = place.scanner().look();
+        let scan = place.scanner().scan();
         assert_eq!(ids(&scan), ["z", "b", "b", "c"], "of what is new at once, a file goes before");
         assert_eq!(scan.faults.len(), 2, "{scan:?}");
     }
@@ -378,10 +378,10 @@ mod tests {
         let mut scanner = place.scanner();
         let said = |id: &str, socket: &str| format!("id = '{id}'\nsocket = '{socket}'");
         place.write("m.toml", said("m", "/run/m.sock"));
-        assert_eq!(ids(&scanner.look()), ["m"]);
+        assert_eq!(ids(&scanner.scan()), ["m"]);
         for name in ["aa.toml", "zz.toml"] {
             place.write(name, said("other", "/run/./m.sock"));
-            let scan = scanner.look();
+            let scan = scanner.scan();
             assert_eq!(ids(&scan), ["m"], "{name} took its socket");
             let [fault] = &scan.faults[..] else { panic!("{scan:?}") };
             assert!(fault.source.ends_with(name), "{scan:?}");
@@ -390,17 +390,17 @@ mod tests {
             let (source, m) = scan.found[0].clone();
             let mut next = place.scanner();
             next.remember(source, &m);
-            assert_eq!(ids(&next.look()), ["m"], "{name} took its socket at a restart");
+            assert_eq!(ids(&next.scan()), ["m"], "{name} took its socket at a restart");
             fs::remove_file(place.plugins().join(name)).unwrap();
             for _ in 0..MISSING_MAX {
-                scanner.look();
+                scanner.scan();
             }
         }
         // Once the first names another socket, the newcomer may have it.
         place.write("aa.toml", said("other", "/run/m.sock"));
-        assert_eq!(ids(&scanner.look()), ["m"]);
+        assert_eq!(ids(&scanner.scan()), ["m"]);
         place.write("m.toml", said("m", "/run/m2.sock"));
-        let scan = scanner.look();
+        let scan = scanner.scan();
         assert_eq!((ids(&scan), scan.faults.len()), (vec!["other", "m"], 0));
     }
 
@@ -414,7 +414,7 @@ mod tests {
             fs::create_dir(dir.join(name)).unwrap();
             held.push(UnixListener::bind(dir.join(name).join("csi.sock")).unwrap());
         }
-        assert_eq!(ids(&scanner.look()), ["open", "sticky", "strangers"]);
+        assert_eq!(ids(&scanner.scan()), ["open", "sticky", "strangers"]);
         for (name, mode) in [("open", 0o775), ("sticky", 0o1777)] {
             fs::set_permissions(dir.join(name), fs::Permissions::from_mode(mode)).unwrap();
         }
@@ -422,7 +422,7 @@ mod tests {
             println!("SKIPPED (needs root): gives a directory to another user");
             return;
         }
-        let scan = place.scanner().look();
+        let scan = place.scanner().scan();
         assert_eq!(ids(&scan), [""; 0]);
         let why: Vec<&str> = scan.faults.iter().map(|fault| fault.problem.as_str()).collect();
         assert_eq!(why.len(), 3, "{why:?}");
@@ -433,11 +433,11 @@ mod tests {
         // Whoever may write to `plugins_dir` may say that the stranger is trusted.
         let socket = dir.join("strangers/csi.sock");
         place.write("s.toml", format!("id = 's'\nsocket = '{}'\nowner = 4711", socket.display()));
-        let scan = place.scanner().look();
+        let scan = place.scanner().scan();
         assert_eq!((ids(&scan), scan.faults.len()), (vec!["s"], 2), "{scan:?}");
         // The directory above counts as well.
         fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o770)).unwrap();
-        let scan = place.scanner().look();
+        let scan = place.scanner().scan();
         assert_eq!((ids(&scan), scan.faults.len()), (vec![], 2), "{scan:?}");
     }
 
@@ -453,7 +453,7 @@ mod tests {
         fs::set_permissions(open, fs::Permissions::from_mode(0o666)).unwrap();
         fs::create_dir(place.plugins().join("f.toml")).unwrap();
         std::os::unix::fs::symlink("/nowhere", place.plugins().join("g.toml")).unwrap();
-        let scan = place.scanner().look();
+        let scan = place.scanner().scan();
         assert_eq!(ids(&scan), ["d"]);
         assert_eq!(scan.faults.len(), 6, "{scan:?}");
     }

@@ -86,12 +86,12 @@ fn list(node: NodeId, plugins: &Plugins, journal: &Journal) -> Here {
         let of_it = uses.iter().filter(|(.., entry)| entry.plugin == plugin.id);
         let mounted: Vec<&str> = of_it.map(|(.., entry)| entry.external_id.as_str()).collect();
         let members = plugin.slot.list();
-        instances.extend(members.iter().map(|member| shown(&plugin, member, &mounted)));
+        instances.extend(members.iter().map(|member| instance_shown(&plugin, member, &mounted)));
     }
     Here { node, instances, faults: plugins.faults() }
 }
 
-fn shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) -> InstanceHere {
+fn instance_shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) -> InstanceHere {
     let (record, candidate) = (member.record(), member.candidate());
     let view = candidate.view;
     InstanceHere {
@@ -109,6 +109,6 @@ fn shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) -> Instance
         restarts: record.restarts,
         leaving: candidate.leaving,
         stopped_by: record.stopped_by,
-        mounts: plugin.slot.needs(member, mounted.iter().copied()),
+        mounts: plugin.slot.count_needing_mounts(member, mounted.iter().copied()),
     }
 }

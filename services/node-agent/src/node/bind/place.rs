@@ -12,7 +12,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use thiserror::Error;
 
 use super::flags::{self, Flags};
-use super::link;
+use super::link_of;
 use super::proof::{self, BindProof, BindVerdict};
 use super::spot::{BindPath, BindPathError, links_of, read_dir};
 use crate::paths::{VIEW, VolumePaths};
@@ -62,7 +62,7 @@ pub(super) struct ForeignMount {
 }
 
 impl ForeignMount {
-    fn of(mount: &Mount, why: &'static str) -> Self {
+    fn from_mount(mount: &Mount, why: &'static str) -> Self {
         Self {
             path: mount.point.clone(),
             fs_type: mount.fs_type.clone(),
@@ -101,23 +101,30 @@ const NONE: Option<&Path> = None;
 
 /// Mounts what is at `from` at a path of our own, with what it has and these flags. They are set
 /// also when it is mounted already: an agent may have been killed in between.
-pub(super) fn view(from: &Path, to: &Path, asked: Flags, boot_id: &str) -> Result<(), BindError> {
+pub(super) fn bind_view(
+    from: &Path,
+    to: &Path,
+    asked: Flags,
+    boot_id: &str,
+) -> Result<(), BindError> {
     let failed = |source| BindError::Mount { from: from.to_owned(), to: to.to_owned(), source };
     let table = MountTable::read_blocking()?;
     let source = table.top_at(from).ok_or_else(|| BindError::NoSource(from.to_owned()))?;
-    let proof = proof::file_of(to);
+    let proof = proof::proof_file(to);
     if let Some(there) = table.top_at(to) {
         let unread = |error| BindError::Proof(proof.clone(), error);
-        match proof::judge(&proof, boot_id, there, Some(source)).map_err(unread)? {
-            BindVerdict::Ours if proof::same(source, there) => {
+        match proof::judge_mount(&proof, boot_id, there, Some(source)).map_err(unread)? {
+            BindVerdict::Ours if proof::shows_same(source, there) => {
                 return set_flags(to, source, asked).map_err(failed);
             }
             // It is of an earlier publication, and dead.
             BindVerdict::Ours => {
                 unmount(to).map_err(|error| BindError::Dead(to.to_owned(), error))?;
             }
-            BindVerdict::EarlierBoot => return Err(ForeignMount::of(there, EARLIER_BOOT).into()),
-            BindVerdict::Foreign(why) => return Err(ForeignMount::of(there, why).into()),
+            BindVerdict::EarlierBoot => {
+                return Err(ForeignMount::from_mount(there, EARLIER_BOOT).into());
+            }
+            BindVerdict::Foreign(why) => return Err(ForeignMount::from_mount(there, why).into()),
         }
     }
     let made = DirBuilder::new().recursive(true).mode(0o700).create(to);
@@ -125,7 +132,7 @@ pub(super) fn view(from: &Path, to: &Path, asked: Flags, boot_id: &str) -> Resul
     let intended = BindProof::intend(boot_id, source, &table, to);
     intended.write(&proof).map_err(|error| BindError::Make(proof.clone(), error))?;
     mount(Some(from), to, NONE, MsFlags::MS_BIND, NONE).map_err(failed)?;
-    complete(intended, &proof, to);
+    complete_proof(intended, &proof, to);
     set_flags(to, source, asked).map_err(failed)
 }
 
@@ -136,48 +143,49 @@ fn set_flags(at: &Path, source: &Mount, asked: Flags) -> nix::Result<()> {
 }
 
 /// Puts the ids of a mount that was made into its proof. What was intended proves it without them.
-fn complete(intended: BindProof, proof: &Path, at: &Path) {
+fn complete_proof(intended: BindProof, proof: &Path, at: &Path) {
     let table = MountTable::read_blocking().ok();
     let Some(made) = table.as_ref().and_then(|table| table.top_at(at)) else { return };
-    if let Err(error) = intended.made(made).write(proof) {
+    if let Err(error) = intended.with_mount_ids(made).write(proof) {
         let proof = proof.display();
         tracing::warn!(%proof, %error, "the ids of a mount were not written down");
     }
 }
 
 /// Mounts what is at `from` at a caller's path, which was just looked at.
-pub(super) fn put(
+pub(super) fn bind_at_path(
     from: &Path,
     spot: &BindPath,
     place: &VolumePaths,
     boot_id: &str,
 ) -> Result<(), BindError> {
     let path = spot.path();
-    let link = link(place, from, path);
+    let link = link_of(place, from, path);
     if spot.owner().is_some_and(|owner| owner != link) {
         return Err(BindPathError::Taken(path.to_owned()).into());
     }
     let table = MountTable::read_blocking()?;
     let source = table.top_at(from).ok_or_else(|| BindError::NoSource(from.to_owned()))?;
-    let proof = proof::file_of(&link);
+    let proof = proof::proof_file(&link);
     if let Some(there) = table.top_at(path).filter(|_| spot.owner().is_some()) {
         // It was asked for before, unless somebody took it away and mounted something else.
         let unread = |error| BindError::Proof(proof.clone(), error);
-        let verdict = proof::judge(&proof, boot_id, there, Some(source)).map_err(unread)?;
-        if verdict == BindVerdict::Ours && proof::same(source, there) {
+        let verdict = proof::judge_mount(&proof, boot_id, there, Some(source)).map_err(unread)?;
+        if verdict == BindVerdict::Ours && proof::shows_same(source, there) {
             return Ok(());
         }
         return Err(BindPathError::Mounted(path.to_owned()).into());
     }
-    note(&link, path, &place.alloc_dir).map_err(|error| BindError::Make(link.clone(), error))?;
+    write_link(&link, path, &place.alloc_dir)
+        .map_err(|error| BindError::Make(link.clone(), error))?;
     let intended = BindProof::intend(boot_id, source, &table, path);
     intended.write(&proof).map_err(|error| BindError::Make(proof.clone(), error))?;
-    mount(Some(from), &spot.handle(), NONE, MsFlags::MS_BIND, NONE).map_err(|source| {
+    mount(Some(from), &spot.open_path(), NONE, MsFlags::MS_BIND, NONE).map_err(|source| {
         // Nothing was mounted. A link that stays says only that something may be.
         let _ = fs::remove_file(&link).and_then(|()| fs::remove_file(&proof));
         BindError::Mount { from: from.to_owned(), to: path.to_owned(), source }
     })?;
-    complete(intended, &proof, path);
+    complete_proof(intended, &proof, path);
     Ok(())
 }
 
@@ -186,7 +194,7 @@ fn unmount(path: &Path) -> nix::Result<()> {
 }
 
 /// Makes the link, and has it on the disk.
-fn note(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
+fn write_link(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
     match symlink(to, link) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         made => made?,
@@ -195,7 +203,7 @@ fn note(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
 }
 
 /// Takes away every view and every bind of this use: first those at callers' paths.
-pub(super) fn undo(place: &VolumePaths, boot_id: &str) -> Result<(), UnbindError> {
+pub(super) fn remove_binds(place: &VolumePaths, boot_id: &str) -> Result<(), UnbindError> {
     let unread = |error| UnbindError::Read(place.alloc_dir.clone(), error);
     let links = links_of(&place.alloc_dir).map_err(unread)?;
     let entries = read_dir(&place.alloc_dir).map_err(unread)?;
@@ -214,9 +222,9 @@ pub(super) fn undo(place: &VolumePaths, boot_id: &str) -> Result<(), UnbindError
     let mut not_ours = BTreeSet::new();
     for (of, path) in all {
         let Some(top) = table.top_at(path) else { continue };
-        let file = proof::file_of(of);
+        let file = proof::proof_file(of);
         let unread = |error| UnbindError::Read(file.clone(), error);
-        match proof::judge(&file, boot_id, top, target).map_err(unread)? {
+        match proof::judge_mount(&file, boot_id, top, target).map_err(unread)? {
             BindVerdict::Ours => {
                 unmount(path).map_err(|error| UnbindError::Unmount(path.clone(), error))?;
             }
@@ -224,8 +232,10 @@ pub(super) fn undo(place: &VolumePaths, boot_id: &str) -> Result<(), UnbindError
             BindVerdict::EarlierBoot if of != path => {
                 not_ours.insert(path);
             }
-            BindVerdict::EarlierBoot => return Err(ForeignMount::of(top, EARLIER_BOOT).into()),
-            BindVerdict::Foreign(why) => return Err(ForeignMount::of(top, why).into()),
+            BindVerdict::EarlierBoot => {
+                return Err(ForeignMount::from_mount(top, EARLIER_BOOT).into());
+            }
+            BindVerdict::Foreign(why) => return Err(ForeignMount::from_mount(top, why).into()),
         }
     }
     let left = MountTable::read_blocking()?;

@@ -98,7 +98,7 @@ fn list(paths: &[PathBuf]) -> String {
 
 impl BindPath {
     /// Looks at a path. This may hang on a dead mount.
-    pub(super) fn look(
+    pub(super) fn inspect(
         asked: &str,
         below: &[PathBuf],
         paths: &Paths,
@@ -112,7 +112,7 @@ impl BindPath {
         let unseen = |error| BindPathError::Open(asked.to_owned(), error);
         let open = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(asked);
         let open = open.map_err(unseen)?;
-        let real = fs::read_link(handle(&open)).map_err(unseen)?;
+        let real = fs::read_link(open_path(&open)).map_err(unseen)?;
         let kind = open.metadata().map_err(unseen)?;
         // An operator may have named them by a link, too.
         let is_above = |dir: &&PathBuf| {
@@ -137,14 +137,18 @@ impl BindPath {
         match &owner {
             None if is_mounted => return Err(BindPathError::Mounted(real)),
             Some(_) if is_mounted => {}
-            _ => empty(&real, kind.file_type(), kind.len())?,
+            _ => check_empty(&real, kind.file_type(), kind.len())?,
         }
         Ok(Self { asked: asked.to_owned(), is_directory: kind.is_dir(), real, owner, open })
     }
 
     /// Looks again: the same path must be there.
-    pub(super) fn again(self, below: &[PathBuf], paths: &Paths) -> Result<Self, BindPathError> {
-        let now = Self::look(&self.asked, below, paths)?;
+    pub(super) fn inspect_again(
+        self,
+        below: &[PathBuf],
+        paths: &Paths,
+    ) -> Result<Self, BindPathError> {
+        let now = Self::inspect(&self.asked, below, paths)?;
         if now.real == self.real {
             return Ok(now);
         }
@@ -152,7 +156,7 @@ impl BindPath {
     }
 
     /// Whether what is there is what such a volume needs.
-    pub(super) fn fits(&self, attachment: AttachmentMode) -> Result<(), BindPathError> {
+    pub(super) fn check_fits(&self, attachment: AttachmentMode) -> Result<(), BindPathError> {
         let (is, other) =
             if self.is_directory { ("directory", "file") } else { ("file", "directory") };
         // Once it is put there, a device is neither.
@@ -173,17 +177,17 @@ impl BindPath {
     }
 
     /// By what the kernel is told of it, whatever is at its path by now.
-    pub(super) fn handle(&self) -> PathBuf {
-        handle(&self.open)
+    pub(super) fn open_path(&self) -> PathBuf {
+        open_path(&self.open)
     }
 }
 
-fn handle(open: &File) -> PathBuf {
+fn open_path(open: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
 
 /// A directory or a file in which there is nothing.
-fn empty(path: &Path, kind: FileType, bytes: u64) -> Result<(), BindPathError> {
+fn check_empty(path: &Path, kind: FileType, bytes: u64) -> Result<(), BindPathError> {
     let unseen = |error| BindPathError::Open(path.display().to_string(), error);
     let is_empty = if kind.is_dir() {
         fs::read_dir(path).map_err(unseen)?.next().is_none()
@@ -269,15 +273,16 @@ mod tests {
         File::create(binds.join("bare")).unwrap();
         let paths = Paths::new(&state);
         let look = |path: &Path, below: &[PathBuf]| {
-            BindPath::look(path.to_str().unwrap(), below, &paths).map_err(|error| error.to_string())
+            BindPath::inspect(path.to_str().unwrap(), below, &paths)
+                .map_err(|error| error.to_string())
         };
         let below = [binds.clone()];
         let spot = look(&binds.join("link"), &below).unwrap();
         assert_eq!((spot.path(), spot.owner()), (binds.join("data").as_path(), None));
-        assert!(spot.fits(AttachmentMode::FileSystem).is_ok());
-        assert!(spot.fits(AttachmentMode::BlockDevice).is_err());
+        assert!(spot.check_fits(AttachmentMode::FileSystem).is_ok());
+        assert!(spot.check_fits(AttachmentMode::BlockDevice).is_err());
         let bare = look(&binds.join("bare"), &below).unwrap();
-        assert!(bare.fits(AttachmentMode::BlockDevice).is_ok());
+        assert!(bare.check_fits(AttachmentMode::BlockDevice).is_ok());
         for (path, words) in [
             (binds.clone(), "`bind_below`"),
             (dir.clone(), "`bind_below`"),
@@ -296,7 +301,7 @@ mod tests {
         // What was looked at and is another by then is not taken.
         fs::remove_file(binds.join("link")).unwrap();
         symlink(binds.join("bare"), binds.join("link")).unwrap();
-        let changed = spot.again(&below, &paths).unwrap_err().to_string();
+        let changed = spot.inspect_again(&below, &paths).unwrap_err().to_string();
         assert!(changed.contains("when the volume was asked for"), "{changed}");
     }
 }
