@@ -31,9 +31,10 @@ use crate::config::Config;
 use crate::controller::{ControllerHosting, HostedControllers};
 use crate::docker;
 use crate::executor::VolumeExecutor;
+use crate::fault_report::FaultReport;
 use crate::finish;
 use crate::gate::Gate;
-use crate::host_pool::HungReport;
+use crate::host_pool::watch_hung;
 use crate::lease::{Holder, LeaseTtl, NodeLease};
 use crate::look::MountHealths;
 use crate::node::{self, Binds, Mounter, MounterContext};
@@ -244,7 +245,7 @@ impl Startup<'_> {
         shutdown: &Shutdown,
     ) -> BackgroundTasks {
         let Self { config, process, local } = *self;
-        let (mounter, hung) = (&answering.mounter, HungReport::default());
+        let (mounter, hung) = (&answering.mounter, FaultReport::default());
         let reporter = Reporter {
             journal: local.journal.fault(),
             hung: hung.clone(),
@@ -265,7 +266,7 @@ impl Startup<'_> {
         };
         let mut tasks = mounter.watch_mounts(config.look_interval, shutdown);
         tasks.spawn(local.journal.clone().keep_open(shutdown.clone()));
-        tasks.spawn(hung.watch_hung(HostPool::of_process(), shutdown.clone()));
+        tasks.spawn(watch_hung(hung, HostPool::of_process(), shutdown.clone()));
         tasks.spawn(reporter.clone().run(shutdown.clone()));
         tasks.spawn(comparison.run(shutdown.clone()));
         tasks.spawn(runs::watch_runs(local.runs.clone(), process.bus.clone(), shutdown.clone()));

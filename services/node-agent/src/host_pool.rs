@@ -19,9 +19,9 @@ use berth_domain::PluginId;
 use berth_host::{HostOperation, HostPool, HostPoolError, HungOperations};
 use berth_service::shutdown::Shutdown;
 use berth_telemetry::metric::HOST_OPERATIONS_HUNG;
-use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::fault_report::FaultReport;
 use crate::paths::VolumePaths;
 
 /// How long something may be looked at.
@@ -30,8 +30,8 @@ pub(crate) const INSPECT_MAX: Duration = Duration::from_secs(5);
 pub(crate) const CHANGE_MAX: Duration = Duration::from_secs(30);
 /// How long it may take to look at all processes.
 pub(crate) const PROCESSES_MAX: Duration = Duration::from_secs(10);
-/// How often the operations that hang are counted.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which the hung operations are counted.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Changes of the mounts of one volume, one at a time.
 ///
@@ -87,43 +87,23 @@ pub(crate) async fn with_processes<T: Send + 'static>(
     HostPool::of_process().run(operation, PROCESSES_MAX, work).await?
 }
 
-/// What hangs, as the node's record says it; `None` while nothing does. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct HungReport(watch::Sender<Option<String>>);
-
-impl HungReport {
-    /// What it is now.
-    pub fn now(&self) -> Option<String> {
-        self.0.borrow().clone()
-    }
-
-    /// Follows it.
-    pub fn follow(&self) -> watch::Receiver<Option<String>> {
-        self.0.subscribe()
-    }
-
-    /// Keeps it current until the shutdown.
-    pub async fn watch_hung(self, pool: HostPool, shutdown: Shutdown) {
-        loop {
-            self.update(pool.hung().as_ref());
-            tokio::select! {
-                () = sleep(COUNT_EVERY) => {}
-                () = shutdown.requested() => return,
-            }
+/// Keeps the report of hung operations current until the shutdown.
+pub async fn watch_hung(report: FaultReport, pool: HostPool, shutdown: Shutdown) {
+    loop {
+        update_report(&report, pool.hung().as_ref());
+        tokio::select! {
+            () = sleep(COUNT_INTERVAL) => {}
+            () = shutdown.requested() => return,
         }
     }
+}
 
-    fn update(&self, hung: Option<&HungOperations>) {
-        let count = hung.map_or(0, |hung| hung.count);
-        HOST_OPERATIONS_HUNG.set(u64::try_from(count).unwrap_or(u64::MAX), []);
-        let said = hung.map(ToString::to_string);
-        let is_news = self.0.send_if_modified(|known| {
-            let is_news = *known != said;
-            known.clone_from(&said);
-            is_news
-        });
-        match said {
-            _ if !is_news => {}
+fn update_report(report: &FaultReport, hung: Option<&HungOperations>) {
+    let count = hung.map_or(0, |hung| hung.count);
+    HOST_OPERATIONS_HUNG.set(u64::try_from(count).unwrap_or(u64::MAX), []);
+    let hung = hung.map(ToString::to_string);
+    if report.set(hung.clone()) {
+        match hung {
             Some(hung) => tracing::warn!(hung, "host operations hang"),
             None => tracing::info!("no host operation hangs any more"),
         }
@@ -136,14 +116,14 @@ mod tests {
 
     #[test]
     fn a_report_changes_when_another_operation_hangs_and_not_while_the_same_one_does() {
-        let report = HungReport::default();
+        let report = FaultReport::default();
         let mut told = report.follow();
         let hung = HungOperations {
             count: 2,
             oldest: HostOperation::new("unmount", "mounts of plugin p", "/s/csi/v"),
             since: std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
         };
-        report.update(Some(&hung));
+        update_report(&report, Some(&hung));
         assert!(told.has_changed().unwrap());
         let said = told.borrow_and_update().clone().unwrap();
         assert_eq!(
@@ -151,9 +131,9 @@ mod tests {
             "2 host operations hang, the oldest since 2027-01-15T08:00:00Z: unmount at /s/csi/v \
              (mounts of plugin p)"
         );
-        report.update(Some(&hung));
+        update_report(&report, Some(&hung));
         assert!(!told.has_changed().unwrap());
-        report.update(None);
+        update_report(&report, None);
         assert_eq!(told.borrow_and_update().clone(), None);
     }
 }

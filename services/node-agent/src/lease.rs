@@ -1,11 +1,11 @@
-//! The node's lease: that this agent lives.
+//! The node's lease: it shows that this agent lives.
 //!
-//! **Owns** the key `node.<node>` in the leases bucket. The registry reads from it whether the node
-//! is there; nothing here says so in any other way.
+//! **Owns** the key `node.<node>` in the leases bucket. The registry reads the node's presence from
+//! this key alone.
 //!
-//! **Promises** that one agent at a time answers for a node: a second one with the same name waits
-//! at its start, and one whose lease another took ends. A restarted agent takes its own earlier
-//! lease over, so that a crash that is mended in time is not seen at all.
+//! **Promises** that one agent at a time answers for a node. A second agent of the same node name
+//! waits at its start. An agent whose lease another agent took ends. A restarted agent takes over
+//! its own earlier lease, so the registry does not see a crash that ends in time.
 //!
 //! **Never** fences: what is mounted here stays mounted when the lease ends.
 
@@ -25,8 +25,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::gate::Gate;
 
-/// When it is asked for again.
-const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+/// Pauses between attempts to get the lease.
+const RETRY: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
 
 /// Another agent answers for the node.
 #[derive(Debug, Error)]
@@ -38,8 +38,8 @@ pub struct LeaseTaken {
     other: String,
 }
 
-/// How long the lease lives: as configured, and longer where the registry says that the fleet is
-/// large. Cheap to clone.
+/// The lease's TTL: as configured, or longer if the registry says that the fleet is large. Cheap to
+/// clone.
 #[derive(Debug, Clone)]
 pub struct LeaseTtl {
     configured: Duration,
@@ -47,18 +47,18 @@ pub struct LeaseTtl {
 }
 
 impl LeaseTtl {
-    /// As configured, until somebody says otherwise.
+    /// As configured, until the registry asks for more.
     pub fn new(configured: Duration) -> Self {
         Self { configured, now: watch::Sender::new(configured) }
     }
 
-    /// The registry says how long it is to be at least.
+    /// Sets the TTL that the registry asks for at least.
     pub fn at_least(&self, pace: Duration) {
         let ttl = self.configured.max(pace);
         self.now.send_if_modified(|now| std::mem::replace(now, ttl) != ttl);
     }
 
-    /// How long it is to live from its next renewal on.
+    /// The TTL from the next renewal on.
     pub fn now(&self) -> Duration {
         *self.now.borrow()
     }
@@ -68,32 +68,32 @@ impl LeaseTtl {
     }
 }
 
-/// How the lease is asked for.
+/// Acquires and keeps the lease of one node.
 #[derive(Debug, Clone)]
 pub struct NodeLease {
     /// The leases bucket.
     pub bucket: Bucket,
     /// What is written into it.
     pub holder: Holder,
-    /// How long it lives without being renewed.
+    /// How long the lease lives without renewal.
     pub ttl: LeaseTtl,
-    /// Open only while it is held.
+    /// Closed while the lease is not held.
     pub gate: Gate,
 }
 
-/// What came of asking once.
+/// The result of one attempt to get the lease.
 enum LeaseAttempt {
     Held(KeptLease),
-    /// By another agent.
+    /// Another agent holds it. The value of its lease.
     Other(String),
-    /// By no agent: the key was written by hand.
+    /// The key was written by hand.
     Junk(Box<Entry>),
     /// The bus did not answer, or the key changed meanwhile.
     NotNow(LeaseError),
 }
 
 impl NodeLease {
-    /// Waits until the lease is held; none when the shutdown comes first.
+    /// Waits until the lease is held. Returns `None` if the shutdown comes first.
     pub async fn acquire(&self, shutdown: &Shutdown) -> Option<KeptLease> {
         let mut tries = 0;
         let mut junk: Option<(u64, Instant)> = None;
@@ -125,15 +125,14 @@ impl NodeLease {
                 LeaseAttempt::NotNow(error) => self.log(tries, &error),
             }
             tokio::select! {
-                () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+                () = sleep(RETRY.wait(tries, clock::jitter())) => {}
                 () = shutdown.requested() => return None,
             }
         }
     }
 
-    /// Keeps the lease until the shutdown; what is held by then is returned, to be given up last.
-    /// When it is lost, it is asked for again; that another agent has it by then is the end of this
-    /// one.
+    /// Keeps the lease until the shutdown, and returns it for [`Self::give_up`]. A lost lease is
+    /// acquired again. Fails if another agent has it by then.
     pub async fn keep(
         &self,
         lease: KeptLease,
@@ -160,7 +159,7 @@ impl NodeLease {
         loop {
             tries += 1;
             let asked = match self.try_acquire().await {
-                // It overwrote our own lease.
+                // The junk overwrote our own lease.
                 LeaseAttempt::Junk(entry) => self.try_inherit(&entry).await,
                 asked => asked,
             };
@@ -176,7 +175,7 @@ impl NodeLease {
                 LeaseAttempt::NotNow(error) => self.log(tries, &error),
             }
             tokio::select! {
-                () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+                () = sleep(RETRY.wait(tries, clock::jitter())) => {}
                 () = shutdown.requested() => return Ok(None),
             }
         }
@@ -196,7 +195,7 @@ impl NodeLease {
         let value = entry.value.clone().unwrap_or_default();
         match serde_json::from_slice::<Holder>(&value) {
             Ok(holder) if entry.has_ttl => {
-                // An earlier life of this agent.
+                // The lease of an earlier process of this agent.
                 if holder.agent == self.holder.agent && holder.boot_id == self.holder.boot_id {
                     return self.try_inherit(&entry).await;
                 }
@@ -218,7 +217,7 @@ impl NodeLease {
         json!(self.holder).to_string()
     }
 
-    /// Gives it up: the node is gone at once, and not only when the lease would have ended.
+    /// Releases the lease, so that the node is gone at once and not after the TTL.
     pub async fn give_up(&self, lease: KeptLease) {
         if let Err(error) = lease.release().await {
             let why = berth_service::process::chain(&error);

@@ -29,7 +29,7 @@
 //! | [`docker`] | Docker's volumes |
 //! | [`host_pool`] | operations that may hang |
 //! | [`secret`] | the secrets of a call |
-//! | [`tell`] | events |
+//! | [`tell`], [`fault_report`] | events; lasting faults of the agent |
 
 pub mod agent;
 mod call_log;
@@ -41,6 +41,7 @@ pub mod controller;
 pub mod docker;
 mod durable;
 pub mod executor;
+pub mod fault_report;
 pub mod finish;
 pub mod gate;
 pub mod host;

@@ -21,10 +21,9 @@ use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep};
 
+use crate::fault_report::FaultReport;
 use crate::gate::{Gate, NodePresence};
 use crate::host::Host;
-use crate::host_pool::HungReport;
-use crate::journal::JournalFault;
 use crate::lease::LeaseTtl;
 use crate::plugin::{Plugin, Plugins};
 use crate::unaccounted::UnaccountedMounts;
@@ -78,9 +77,9 @@ pub struct Reporter {
     /// Mounts that no claim covers.
     pub unaccounted: UnaccountedMounts,
     /// Why nothing can be journalled, and so nothing be mounted or unmounted.
-    pub journal: JournalFault,
+    pub journal: FaultReport,
     /// Which host operations hang.
-    pub hung: HungReport,
+    pub hung: FaultReport,
 }
 
 impl Reporter {
@@ -166,7 +165,7 @@ impl Reporter {
         let mut attributes = self.host.attributes.clone();
         attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shortened(why))));
         attributes.extend(bad_sources(&self.host.node, &self.plugins.faults()));
-        let fault = self.journal.now();
+        let fault = self.journal.current();
         let plugins = self.plugins.list();
         let mut instances: Vec<_> = plugins.iter().flat_map(Plugin::instances).collect();
         if let Some(why) = &fault {
@@ -175,7 +174,7 @@ impl Reporter {
             }
         }
         attributes.extend(fault.map(|why| (JOURNAL.to_owned(), shortened(why))));
-        attributes.extend(self.hung.now().map(|hung| (HUNG.to_owned(), shortened(hung))));
+        attributes.extend(self.hung.current().map(|hung| (HUNG.to_owned(), shortened(hung))));
         let report = Report {
             node: self.host.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -18,10 +18,9 @@ use berth_csi::fingerprint::NodeFingerprint;
 use berth_domain::NodeId;
 use berth_node_agent::controller::{self, ControllerHosting, HostedControllers};
 use berth_node_agent::executor::VolumeExecutor;
+use berth_node_agent::fault_report::FaultReport;
 use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
-use berth_node_agent::host_pool::HungReport;
-use berth_node_agent::journal::JournalFault;
 use berth_node_agent::lease::{Holder, LeaseTtl, NodeLease};
 use berth_node_agent::plugin::declaration::PluginSource;
 use berth_node_agent::plugin::record::InstanceRecord;
@@ -127,8 +126,8 @@ impl Place {
         let interval = config.report_interval;
         let ttl = tenure.ttl.clone();
         let unaccounted = UnaccountedMounts::default();
-        let journal = JournalFault::default();
-        let hung = HungReport::default();
+        let journal = FaultReport::default();
+        let hung = FaultReport::default();
         let reporter =
             Reporter { bus, host, plugins, interval, ttl, gate, unaccounted, journal, hung };
         tokio::spawn(reporter.run(shutdown.clone()));

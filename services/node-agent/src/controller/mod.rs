@@ -1,12 +1,12 @@
 //! The controllers that this agent hosts.
 //!
-//! **Owns** when this agent answers for a plugin's controller: only while its instance here is
-//! healthy and has a controller service (E9). The bus spreads the calls over the agents that
-//! answer, and "no responders" is how a caller learns that no controller is healthy. Beside that it
-//! answers at a subject of its own, for calls that have to get to the controller of this node.
+//! **Owns** when this agent answers for a plugin's controller: only while the plugin's instance
+//! here is healthy and has a controller service (E9). The bus spreads the calls over the agents
+//! that answer. A caller learns from "no responders" that no controller is healthy. The agent also
+//! answers at a subject of its own, for calls that must reach the controller of this node.
 //!
-//! **Promises** that an unhealthy controller takes nothing new at once, and that what it has taken
-//! is still answered.
+//! **Promises** that an unhealthy controller gets no new call, and that the calls under way are
+//! still answered.
 //!
 //! **Never** knows which volume is attached where: a call carries all that it needs.
 
@@ -38,12 +38,12 @@ use crate::tell::EventPublisher;
 use execute::ControllerExecutor;
 pub(crate) use execute::may_be_at_work;
 
-/// Calls of one kind under way at once.
+/// Largest number of calls of one kind that are under way.
 const MAX_IN_FLIGHT: u32 = 256;
-/// How soon, and how often, it is tried again when the bus does not take a subscription.
-const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+/// Pauses between attempts to subscribe.
+const RETRY: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
 
-/// Which controllers are served now. Cheap to clone.
+/// The plugins whose controllers this agent serves now. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct HostedControllers {
     plugins: Arc<Mutex<BTreeSet<PluginId>>>,
@@ -65,7 +65,7 @@ impl HostedControllers {
     }
 }
 
-/// What hosting a controller takes.
+/// What the controllers on this node are served with.
 #[derive(Debug, Clone)]
 pub struct ControllerHosting {
     /// The bus.
@@ -74,11 +74,11 @@ pub struct ControllerHosting {
     pub node: NodeId,
     /// One call at a time for each volume.
     pub executor: VolumeExecutor,
-    /// Where it is noted what is hosted.
+    /// The controllers that are served now.
     pub hosted: HostedControllers,
-    /// Who is told.
+    /// Publishes the events of calls.
     pub tell: EventPublisher,
-    /// How long what is under way may go on after the shutdown.
+    /// How long calls may go on after the shutdown.
     pub drain: Duration,
 }
 
@@ -99,7 +99,7 @@ pub async fn host(plugin: Plugin, hosting: ControllerHosting, shutdown: Shutdown
                 tracing::warn!(plugin = %plugin.id, why, "its controller cannot be served yet");
                 tries += 1;
                 tokio::select! {
-                    () = sleep(AGAIN.wait(tries, clock::jitter())) => continue,
+                    () = sleep(RETRY.wait(tries, clock::jitter())) => continue,
                     () = shutdown.requested() => break,
                 }
             }
@@ -123,7 +123,7 @@ pub async fn host(plugin: Plugin, hosting: ControllerHosting, shutdown: Shutdown
     }
 }
 
-/// Waits until the controller can, or can no longer, be asked; false when nobody watches any more.
+/// Waits until the controller can be called, or cannot. Returns false if the plugin is gone.
 async fn becomes(view: &mut watch::Receiver<InstanceView>, able: bool) -> bool {
     view.wait_for(|view| view.serves_controller() == able).await.is_ok()
 }

@@ -27,7 +27,7 @@ use berth_service::clock;
 use berth_service::process::chain;
 use berth_service::shutdown::Shutdown;
 use thiserror::Error;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 pub use entry::{Disk, JournalledDetach, JournalledUse, UseState};
@@ -35,6 +35,7 @@ pub use index::VolumeUses;
 pub use options::OptionsFingerprint;
 
 use crate::durable::{DurableError, in_turn};
+use crate::fault_report::FaultReport;
 use entry::{EntryError, JournalChange};
 use index::JournalIndex;
 use store::JournalStore;
@@ -90,28 +91,7 @@ pub struct Journal {
 
 struct JournalState {
     index: RwLock<JournalIndex>,
-    fault: JournalFault,
-}
-
-/// Why nothing can be written, from the first write that fails to the first that succeeds; none
-/// while all is well. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct JournalFault(watch::Sender<Option<String>>);
-
-impl JournalFault {
-    /// What it is now.
-    pub fn now(&self) -> Option<String> {
-        self.0.borrow().clone()
-    }
-
-    /// Follows it.
-    pub fn follow(&self) -> watch::Receiver<Option<String>> {
-        self.0.subscribe()
-    }
-
-    fn set(&self, fault: Option<String>) {
-        self.0.send_replace(fault);
-    }
+    fault: FaultReport,
 }
 
 impl Journal {
@@ -120,14 +100,14 @@ impl Journal {
         let open = tokio::task::spawn_blocking(move || {
             let (store, entries) = JournalStore::open(path)?;
             let index = RwLock::new(JournalIndex::from_entries(entries, None));
-            Ok::<_, JournalError>((store, JournalState { index, fault: JournalFault::default() }))
+            Ok::<_, JournalError>((store, JournalState { index, fault: FaultReport::default() }))
         });
         let (store, inner) = open.await.map_err(JournalError::Thread)??;
         Ok(Self { inner: Arc::new(inner), store: Arc::new(Mutex::new(store)) })
     }
 
     /// Why nothing can be written, from the first write that fails to the first that succeeds.
-    pub fn fault(&self) -> JournalFault {
+    pub fn fault(&self) -> FaultReport {
         self.inner.fault.clone()
     }
 
@@ -225,7 +205,7 @@ impl JournalState {
         };
         if let Err(error) = store.write(&change, &forgotten) {
             // What closed it says more than that it is closed.
-            if !store.is_open() && self.fault.now().is_none() {
+            if !store.is_open() && self.fault.current().is_none() {
                 self.fault.set(Some(chain(&error)));
             }
             return Err(error);

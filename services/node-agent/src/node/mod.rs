@@ -64,33 +64,33 @@ pub struct Mounter {
 
 /// What a [`Mounter`] works with.
 pub struct MounterContext {
-    /// Where it asks for grants.
+    /// Reaches the claim service.
     pub bus: Bus,
     /// The node.
     pub host: Host,
-    /// What runs operations that may hang.
+    /// Runs operations that may hang.
     pub pool: HostPool,
-    /// Where volumes are.
+    /// The paths that plugins mount at.
     pub paths: Paths,
-    /// What makes them seen elsewhere, too.
+    /// Mounts volumes at callers' paths too.
     pub binds: Binds,
-    /// What may be here.
+    /// The uses that may be mounted.
     pub journal: Journal,
-    /// Who does the work.
+    /// Stage, publish and undo.
     pub plugins: Plugins,
-    /// One call at a time for each volume.
+    /// Runs node calls.
     pub executor: VolumeExecutor,
-    /// Which controllers this agent serves, for the status.
+    /// The controllers that this agent serves, for the status.
     pub hosted: HostedControllers,
-    /// The calls to them, for the status.
+    /// Runs the calls of those controllers, for the status.
     pub controllers: VolumeExecutor,
-    /// Who is told.
+    /// Publishes events.
     pub tell: EventPublisher,
-    /// Whether anything new is taken.
+    /// Refuses mounts while it is closed.
     pub gate: Gate,
-    /// How each mount was when it was looked at last.
+    /// The health of each mount when it was last probed.
     pub looks: MountHealths,
-    /// Since when this process runs.
+    /// When this process started.
     pub since: Timestamp,
     /// The commands that use what is mounted.
     pub runs: Runs,
@@ -119,13 +119,13 @@ impl Mounter {
     }
 }
 
-/// What is asked of a plugin that is not here.
+/// The refusal of a call to a plugin that this node does not have.
 fn no_plugin(id: &PluginId) -> Problem {
     let message = format!("this node has no plugin {id}");
     Problem::new(Code::NoSuchPlugin, message).retryable()
 }
 
-/// What cannot be done because this node itself fails, as its caller is told.
+/// A failure of this node itself, as the caller gets it.
 fn local_problem<E: Error + 'static>(code: Code) -> impl Fn(E) -> Problem {
     move |error| Problem::new(code, berth_service::process::chain(&error)).retryable()
 }

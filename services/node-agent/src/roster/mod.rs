@@ -1,7 +1,6 @@
-//! Who is here: instances come, change, and leave, by what is said of them.
+//! The plugin instances on this node: they come, change and leave with their declarations.
 //!
-//! **Owns** the set of instances on this node, and the way out of each. An instance whose source is
-//! gone leaves:
+//! **Owns** the set of instances, and how each leaves. An instance leaves when its source is gone:
 //!
 //! ```text
 //!           source gone            no mount, no call,            process ended
@@ -11,11 +10,11 @@
 //!        source back         or: told so once more, with `even_with_mounts`
 //! ```
 //!
-//! What is said otherwise than before is another instance: it comes beside the old one, which then
-//! leaves. So a changed file is an upgrade that drops no mount.
+//! A changed declaration is another instance. It comes beside the old instance, which then leaves.
+//! So a changed file is an upgrade that drops no mount.
 //!
-//! **Promises** that what it cannot look at takes nothing away, and that what was here when the
-//! agent was killed is here when it is back, by its records.
+//! **Promises** that no instance leaves because a source cannot be read, and that the instances of
+//! a killed agent are back after its restart, by their records.
 
 mod orders;
 mod output;
@@ -54,25 +53,25 @@ use run::{ProcessContext, ProcessOrder};
 use scan::{PluginScanner, ScanResult};
 pub use serve::{ORDERS_MAX, RosterRequest, serve};
 
-/// How often it is looked who is here.
-const LOOK: Duration = Duration::from_millis(300);
-/// More plugins are not taken in: a report names both halves of each, and is refused whole when it
-/// names too many.
+/// Interval at which the sources of plugins are scanned.
+const SCAN_INTERVAL: Duration = Duration::from_millis(300);
+/// Largest number of plugins. A report names both halves of each plugin, and the registry refuses a
+/// report that names too many.
 const PLUGINS_MAX: usize = LIST_MAX / 2;
-/// Nor are more instances, of all plugins together.
+/// Largest number of instances of all plugins together.
 const INSTANCES_MAX: usize = 256;
-/// How long one that was changed waits for its successor to be well.
-const HANDOVER: Duration = Duration::from_secs(10);
+/// How long a leaving instance waits for another instance of its plugin to be healthy.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a roster works with.
 pub struct RosterContext {
-    /// The plugins, as others see them.
+    /// Where calls to plugins are made.
     pub plugins: Plugins,
-    /// Where they are found.
+    /// Where plugins are declared.
     pub places: SourceLocations,
-    /// How they are watched.
+    /// How often an instance is probed, and how long it may take to answer.
     pub supervision: ProbeTiming,
-    /// What is kept of them.
+    /// The records of instances on disk.
     pub records: InstanceRecords,
     /// What is mounted.
     pub journal: Journal,
@@ -88,7 +87,7 @@ pub struct RosterContext {
     pub finish_releases: Duration,
 }
 
-/// Where plugins are found.
+/// Where plugins are declared.
 #[derive(Debug, Clone, Default)]
 pub struct SourceLocations {
     /// In the configuration.
@@ -99,11 +98,11 @@ pub struct SourceLocations {
     pub sockets_dir: Option<PathBuf>,
 }
 
-/// Keeps who is here.
+/// Keeps the set of instances.
 pub struct Roster {
     parts: RosterContext,
     running: ProcessContext,
-    // Locked by the thread that looks, and before there is one.
+    // Locked by the thread that scans.
     scanner: Arc<Mutex<PluginScanner>>,
     seats: BTreeMap<String, SeatedInstance>,
     hosts: BTreeMap<PluginId, Trigger>,
@@ -133,11 +132,11 @@ struct CommandTask {
 #[derive(Debug, Clone, Copy)]
 struct LeavingInstance {
     since: Instant,
-    /// Since when nothing needs it.
+    /// Since when nothing needs the instance.
     free: Option<Instant>,
-    /// It was told that mounts hold it.
+    /// An event said that mounts hold the instance.
     told: bool,
-    /// It goes even with mounts.
+    /// An operator wants it to go even with mounts.
     even_with_mounts: bool,
 }
 
@@ -154,7 +153,7 @@ impl SeatedInstance {
 }
 
 impl Roster {
-    /// Takes in who was here and who is here now.
+    /// Takes in the instances of an earlier process, and those declared now.
     pub async fn start(parts: RosterContext, shutdown: Shutdown) -> Self {
         let SourceLocations { configured, plugins_dir, sockets_dir } = parts.places.clone();
         let running = ProcessContext {
@@ -196,7 +195,7 @@ impl Roster {
         roster
     }
 
-    /// Has the sockets of those who were here kept for them.
+    /// Reserves the sockets of recorded instances for them.
     fn remember_records(&mut self, records: &[InstanceRecord]) {
         let mut records: Vec<&InstanceRecord> = records.iter().collect();
         records.sort_by_key(|record| record.since);
@@ -206,12 +205,12 @@ impl Roster {
         }
     }
 
-    /// Keeps who is here until the shutdown. Then every plugin is seen as unhealthy, and what is
-    /// left are the controllers that end; no process is ended.
+    /// Keeps the set of instances until the shutdown. Then every plugin counts as unhealthy.
+    /// Returns the controllers that are still to end. No process of a plugin is ended.
     pub async fn run(mut self, mut asked: mpsc::Receiver<RosterRequest>) -> JoinSet<()> {
         loop {
             tokio::select! {
-                () = sleep(LOOK) => self.scan_once().await,
+                () = sleep(SCAN_INTERVAL) => self.scan_once().await,
                 Some(asked) = asked.recv() => self.answer_request(asked),
                 () = self.shutdown.requested() => break,
             }
@@ -220,7 +219,7 @@ impl Roster {
         self.controllers
     }
 
-    /// Looks once who is here.
+    /// Scans the sources once, and takes in or lets go what changed.
     async fn scan_once(&mut self) {
         let scanner = Arc::clone(&self.scanner);
         let scan = move || Ok(scanner.lock().unwrap_or_else(PoisonError::into_inner).scan());
@@ -229,7 +228,7 @@ impl Roster {
         let ScanResult { found, mut faults } =
             match with_agent_file("look for plugins", dir, scan).await {
                 Ok(scan) => scan,
-                // Nobody leaves by that.
+                // No instance leaves because of that.
                 Err(error) => {
                     let (source, problem) = (dir.display().to_string(), error.to_string());
                     return self.set_faults(&[SourceFault { source, problem }]);
@@ -279,7 +278,7 @@ impl Roster {
         }
     }
 
-    /// Forgets which instance has mounted the volumes that are gone.
+    /// Forgets which instance has mounted volumes that are no longer mounted.
     fn forget_volumes(&self) {
         let plugins = self.parts.plugins.list();
         for plugin in plugins.iter().filter(|plugin| plugin.slot.has_old_volumes()) {
@@ -335,7 +334,7 @@ impl Roster {
         self.seats.insert(key, seat);
     }
 
-    /// Those of which nothing is said any more leave, once nothing needs them.
+    /// Ends the instances that are no longer declared, once nothing needs them.
     async fn let_leave(&mut self, found: &BTreeSet<String>) {
         let mut leaving = Vec::new();
         for (key, seat) in &mut self.seats {
@@ -344,7 +343,7 @@ impl Roster {
             } else if seat.leaving.take().is_some() {
                 tracing::info!(plugin = %seat.plugin.id, instance = key, "a plugin is said again");
                 seat.member.set_leaving(None);
-                // Who put it back wants it, also if it was stopped before.
+                // A source that is put back overrides an earlier stop.
                 seat.member.set_stopped_by(None);
                 seat.order(ProcessOrder::Run);
                 seat.plugin.slot.choose_instances();
@@ -357,7 +356,7 @@ impl Roster {
         }
     }
 
-    /// Whether nothing needs an instance any more of which nothing is said.
+    /// Whether nothing needs the undeclared instance any more.
     async fn may_end(&mut self, key: &str) -> bool {
         let Some(seat) = self.seats.get_mut(key) else { return false };
         let mounts = self.running.count_needing_mounts(&seat.plugin, &seat.member);
@@ -385,7 +384,8 @@ impl Roster {
         }
         let Some(free) = leaving.free else { return false };
         let (id, is_run) = (seat.plugin.id.clone(), seat.command.is_some());
-        let awaited = now.duration_since(leaving.since) < HANDOVER && self.awaits_successor(&id);
+        let awaited =
+            now.duration_since(leaving.since) < HANDOVER_TIMEOUT && self.awaits_successor(&id);
         if awaited {
             return false;
         }
@@ -397,7 +397,7 @@ impl Roster {
                 .is_ok_and(|left| left == 0)
     }
 
-    /// Whether another instance of the plugin is here, and none that stays is well yet.
+    /// Whether the plugin has instances that stay, and none of them is healthy yet.
     fn awaits_successor(&self, plugin: &PluginId) -> bool {
         let mut staying = self
             .seats
@@ -408,7 +408,7 @@ impl Roster {
         staying.peek().is_some() && !staying.any(|healthy| healthy)
     }
 
-    /// Ends an instance that leaves: its process first, if it has one.
+    /// Ends an instance, and first its process if the agent runs one.
     async fn end_instance(&mut self, key: &str) {
         let Some(seat) = self.seats.get(key) else { return };
         seat.order(ProcessOrder::End);
@@ -429,7 +429,7 @@ impl Roster {
         tracing::info!(plugin = %id, instance = key, "a plugin has left");
     }
 
-    /// The instances of a plugin that the agent runs, all or one.
+    /// The instances of a plugin whose process the agent runs, or the one of that key.
     fn list_commanded(&self, plugin: &PluginId, instance: Option<&str>) -> Vec<String> {
         let seats = self.seats.iter().filter(|(key, seat)| {
             let meant = instance.is_none_or(|instance| instance == key.as_str());
