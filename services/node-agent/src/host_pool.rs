@@ -103,9 +103,10 @@ fn update_report(report: &FaultReport, hung: Option<&HungOperations>) {
     HOST_OPERATIONS_HUNG.set(u64::try_from(count).unwrap_or(u64::MAX), []);
     let hung = hung.map(ToString::to_string);
     if report.set(hung.clone()) {
-        match hung {
-            Some(hung) => tracing::warn!(hung, "host operations hang"),
-            None => tracing::info!("no host operation hangs any more"),
+        if let Some(hung) = hung {
+            tracing::warn!(hung, "host operations hang");
+        } else {
+            tracing::info!("no host operation hangs any more");
         }
     }
 }
