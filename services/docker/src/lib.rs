@@ -56,7 +56,8 @@ use std::path::Path;
 use berth_bus::ServiceSpec;
 use berth_host::HostPool;
 use berth_host::trust::{self, TrustedUsers};
-use berth_service::hung::HungReport;
+use berth_service::fault_report::FaultReport;
+use berth_service::hung::watch_hung;
 use berth_service::notify;
 use berth_service::process::{Fatal, Process};
 use thiserror::Error;
@@ -108,7 +109,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let at_work = [
         tokio::spawn(keeper::keep(adapter, shutdown.clone())),
         tokio::spawn(listing.keep(asker, shutdown.clone())),
-        tokio::spawn(HungReport::default().keep(HostPool::of_process(), shutdown.clone())),
+        tokio::spawn(watch_hung(FaultReport::default(), HostPool::of_process(), shutdown.clone())),
     ];
     server::serve(socket, driver, shutdown, config.drain).await;
     for work in at_work {
