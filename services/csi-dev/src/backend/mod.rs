@@ -38,4 +38,4 @@ pub use slot::{CallSlot, HeldSlot, RunningCall};
 pub use snapshot::Snapshot;
 pub use state::{Attachment, NodeUse, Published, Staged, State};
 pub use store::{Backend, ProvisionError, Provisioned};
-pub use volume::{LockedVolume, Volume};
+pub use volume::{LockedVolume, Volume, lock_content};

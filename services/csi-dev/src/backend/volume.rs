@@ -95,11 +95,6 @@ impl Volume {
         (!is_there).then(|| format!("its content {} is gone", self.data().display()))
     }
 
-    /// Prevents changes while its content is copied.
-    pub fn keep(&self) -> Result<Lock, BackendError> {
-        Ok(Lock::wait(&self.dir.join("lock"))?)
-    }
-
     pub fn lock(&self) -> Result<LockedVolume<'_>, BackendError> {
         let lock = Lock::wait(&self.dir.join("lock"))?;
         Ok(LockedVolume { volume: self, lock })
@@ -161,6 +156,11 @@ impl LockedVolume<'_> {
     pub fn running(&self, slot: &CallSlot) -> Result<Option<RunningCall>, BackendError> {
         slot.running(&self.volume.calls())
     }
+}
+
+/// Locks the volume or snapshot in `dir` while its content is copied.
+pub fn lock_content(dir: &Path) -> Result<Lock, BackendError> {
+    Ok(Lock::wait(&dir.join("lock"))?)
 }
 
 /// Creates the directory `dir` and takes its lock. Retries if another process removes it meanwhile.

@@ -140,26 +140,6 @@ async fn lists_go_round_for_ever() {
     }
 }
 
-#[tokio::test]
-async fn lists_end_early_and_no_token_tells() {
-    let Some(world) = World::start("early", &[]).await else { return };
-    for id in ["a", "b", "c"] {
-        world.provision(id);
-    }
-    let list = async |max_entries| {
-        let asked = v1::ListVolumesRequest { max_entries, ..Default::default() };
-        let page = world.n1.call(asked).await.unwrap();
-        (page.entries.len(), page.next_token.is_empty())
-    };
-    assert_eq!([list(2).await, list(0).await], [(2, false), (3, true)]);
-    world.n1.plant(Fault { wrong: Some(WrongAnswer::NoNextToken), ..Fault::default() });
-    // A page that is not the last has no token, and a whole list lacks its second half.
-    assert_eq!([list(2).await, list(0).await], [(2, true), (2, true)]);
-    assert_eq!(world.n1.last_end().fault, Some(FaultMark::Wrong));
-    world.n1.plant_nothing();
-    assert_eq!(list(2).await, (2, false));
-}
-
 /// An error of 64 KiB arrives with its code, on one line, and shortened.
 #[tokio::test]
 async fn an_error_with_much_text_keeps_its_code() {

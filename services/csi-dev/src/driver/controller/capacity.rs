@@ -25,7 +25,7 @@ pub(in crate::driver) fn get(
     let mut faults = Vec::new();
     let parameters = VolumeParameters::read(&request.parameters, &mut faults);
     fields.faults(faults);
-    fields.check(Some(()))?;
+    fields.finish()?;
 
     let (backing, fs) = choose_kind(&parameters, &capabilities, None);
     let meta = Meta { backing, fs, ..Meta::default() };

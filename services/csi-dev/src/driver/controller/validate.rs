@@ -20,12 +20,10 @@ pub(in crate::driver) fn validate(
     request: &ValidateVolumeCapabilitiesRequest,
 ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
     let mut fields = RequestFields::default();
-    fields.id("volume_id", &request.volume_id);
-    fields.required_list("volume_capabilities", &request.volume_capabilities);
     for (index, capability) in request.volume_capabilities.iter().enumerate() {
         fields.whole_capability(&format!("volume_capabilities[{index}]"), Some(capability));
     }
-    fields.check(Some(()))?;
+    fields.finish()?;
 
     let volume = driver.volume(&request.volume_id)?;
     let doubts = doubts(driver, volume.meta(), request);

@@ -14,7 +14,7 @@ use crate::backend::{State, Volume};
 use crate::backing::Backing;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::RequestFields;
+use crate::driver::request::read_capability;
 use crate::driver::size;
 use crate::loops;
 use crate::mounts::{self, Presence};
@@ -24,13 +24,9 @@ pub(in crate::driver) fn expand(
     request: &NodeExpandVolumeRequest,
 ) -> Result<NodeExpandVolumeResponse, Refusal> {
     let NodeExpandVolumeRequest { volume_id, volume_path: path, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.required("volume_path", path);
-    if let Some(capability) = &request.volume_capability {
-        fields.capability("volume_capability", Some(capability));
+    if request.volume_capability.is_some() {
+        read_capability(request.volume_capability.as_ref())?;
     }
-    fields.check(Some(()))?;
 
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();

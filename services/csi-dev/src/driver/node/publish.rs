@@ -20,7 +20,7 @@ use crate::backing::Backing;
 use crate::capability::READ_ONLY;
 use crate::driver::profile::IgnoredField;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{RequestFields, check_context};
+use crate::driver::request::{check_context, read_capability};
 use crate::driver::{Driver, update_state};
 use crate::log::CallEffect;
 use crate::loops::LoopError;
@@ -32,11 +32,7 @@ pub(in crate::driver) fn publish(
     request: &NodePublishVolumeRequest,
 ) -> Result<NodePublishVolumeResponse, Refusal> {
     let NodePublishVolumeRequest { volume_id, target_path: target, readonly, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.required("target_path", target);
-    let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
-    let capability = fields.check(capability)?;
+    let capability = read_capability(request.volume_capability.as_ref())?;
 
     let volume = driver.volume(volume_id)?;
     driver.check_fit(Code::FailedPrecondition, volume.meta(), &capability)?;
@@ -278,11 +274,6 @@ pub(in crate::driver) fn unpublish(
     request: &NodeUnpublishVolumeRequest,
 ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
     let NodeUnpublishVolumeRequest { volume_id, target_path: target } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.required("target_path", target);
-    fields.check(Some(()))?;
-
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);

@@ -17,7 +17,7 @@ use super::{device, mount};
 use crate::backend::{Staged, State, Volume};
 use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{RequestFields, check_context};
+use crate::driver::request::{check_context, read_capability};
 use crate::driver::{Driver, update_state};
 use crate::log::CallEffect;
 use crate::loops::LoopError;
@@ -29,11 +29,7 @@ pub(in crate::driver) fn stage(
     request: &NodeStageVolumeRequest,
 ) -> Result<NodeStageVolumeResponse, Refusal> {
     let NodeStageVolumeRequest { volume_id, staging_target_path: path, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.required("staging_target_path", path);
-    let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
-    let capability = fields.check(capability)?;
+    let capability = read_capability(request.volume_capability.as_ref())?;
 
     let volume = driver.volume(volume_id)?;
     driver.check_fit(Code::FailedPrecondition, volume.meta(), &capability)?;
@@ -178,11 +174,6 @@ pub(in crate::driver) fn unstage(
     request: &NodeUnstageVolumeRequest,
 ) -> Result<NodeUnstageVolumeResponse, Refusal> {
     let NodeUnstageVolumeRequest { volume_id, staging_target_path: path } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.required("staging_target_path", path);
-    fields.check(Some(()))?;
-
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
