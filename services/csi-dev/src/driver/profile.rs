@@ -49,7 +49,8 @@ pub struct Profile {
     #[arg(long, value_name = "TEXT", default_value = env!("CARGO_PKG_VERSION"))]
     pub vendor_version: String,
     /// How many volumes can be attached to this node; 0 means no limit
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(i64).range(0..))]
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = value_parser!(i64).range(0..))]
     pub max_volumes: i64,
     /// What the plugin cannot do, and what cannot be done without that; may be repeated
     #[arg(long, value_name = "ABILITY", value_delimiter = ',', hide_possible_values = false)]
