@@ -88,6 +88,7 @@ impl Client {
         Self { socket, channel, connections, trace: None }
     }
 
+    /// The path of the plugin's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }

@@ -55,6 +55,7 @@ pub struct NodeFingerprint {
     pub max_volumes: Option<u64>,
     /// The topology of this host; empty for a plugin without topology.
     pub topology: BTreeMap<String, String>,
+    /// What the node service can do.
     pub capabilities: NodeCapabilities,
 }
 

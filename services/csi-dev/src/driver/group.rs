@@ -101,7 +101,7 @@ fn take(
 }
 
 /// Refuses a volume that a workload may be writing to.
-fn check_not_written(volume: &Volume, state: &crate::backend::State) -> Result<(), Refusal> {
+fn check_not_written(volume: &Volume, state: &crate::backend::VolumeState) -> Result<(), Refusal> {
     let published =
         state.nodes.iter().flat_map(|(node, on)| on.published.values().map(move |one| (node, one)));
     let mut writers = published.filter(|(node, one)| {

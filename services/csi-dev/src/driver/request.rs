@@ -9,7 +9,7 @@ use berth_csi::Code;
 use berth_csi::v1;
 
 use super::refusal::Refusal;
-use crate::backend::Meta;
+use crate::backend::VolumeMeta;
 use crate::backend::encoding::LONGEST_ID_BYTES;
 use crate::capability::{self, Capability};
 
@@ -121,14 +121,17 @@ pub(crate) fn read_capability(given: Option<&v1::VolumeCapability>) -> Result<Ca
 
 /// The keys of the volume's context that are missing or different in `given`. Additional keys are
 /// allowed: some COs add their own.
-pub(crate) fn wrong_context(meta: &Meta, given: &BTreeMap<String, String>) -> Vec<String> {
+pub(crate) fn wrong_context(meta: &VolumeMeta, given: &BTreeMap<String, String>) -> Vec<String> {
     let right = |key, value| given.get(key) == Some(value);
     let wrong = meta.volume_context.iter().filter(|(key, value)| !right(*key, *value));
     wrong.map(|(key, _)| key.clone()).collect()
 }
 
 /// Refuses a request that does not bring the volume's context.
-pub(crate) fn check_context(meta: &Meta, given: &BTreeMap<String, String>) -> Result<(), Refusal> {
+pub(crate) fn check_context(
+    meta: &VolumeMeta,
+    given: &BTreeMap<String, String>,
+) -> Result<(), Refusal> {
     let wrong = wrong_context(meta, given);
     if wrong.is_empty() {
         return Ok(());
@@ -168,7 +171,7 @@ mod tests {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
         let volume_context = map(&[("a", "1"), ("b", "2")]);
-        let meta = Meta { volume_id: "v".into(), volume_context, ..Meta::default() };
+        let meta = VolumeMeta { volume_id: "v".into(), volume_context, ..VolumeMeta::default() };
         assert!(check_context(&meta, &map(&[("a", "1"), ("b", "2"), ("co", "x")])).is_ok());
         assert_eq!(wrong_context(&meta, &map(&[("a", "1"), ("b", "3")])), ["b"]);
         assert_eq!(wrong_context(&meta, &map(&[])), ["a", "b"]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_csi::{Code, Failure, Rpc, v1};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
 use berth_csi_dev::faults::{Fault, FaultMark, FaultSide, WrongAnswer};
-use berth_csi_dev::log::Entry;
+use berth_csi_dev::log::LogEntry;
 use berth_harness::wait;
 
 use crate::request::{attach, detach};
@@ -62,7 +62,7 @@ async fn a_crash_before_or_after_the_work_leaves_a_beginning_without_an_end() {
         let last = node.entries().pop().unwrap();
         let is_begin =
             |begin: &berth_csi_dev::log::CallBegin| begin.call.rpc == Rpc::ControllerPublishVolume;
-        assert!(matches!(&last, Entry::Begin(begin) if is_begin(begin)), "{last:?}");
+        assert!(matches!(&last, LogEntry::Begin(begin) if is_begin(begin)), "{last:?}");
         assert_eq!(is_attached(&world), when == FaultSide::After);
         node.plant_nothing();
         node.crash().await;

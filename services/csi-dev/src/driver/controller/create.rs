@@ -15,7 +15,9 @@ use super::origin::CopySource;
 use super::parameters::{VolumeParameters, wrong_mutable};
 use super::{answer, capacity, origin};
 use crate::ability::Ability;
-use crate::backend::{CallSlot, ContentSource, CreationRequest, LockedVolume, Meta, lock_content};
+use crate::backend::{
+    CallSlot, ContentSource, CreationRequest, LockedVolume, VolumeMeta, lock_content,
+};
 use crate::capability::Capability;
 use crate::driver::node::device;
 use crate::driver::refusal::Refusal;
@@ -50,7 +52,7 @@ pub(in crate::driver) fn create(
     let (backing, fs) = choose_kind(&parameters, &capabilities, origin.as_ref());
     let least =
         origin.as_ref().map_or(0, |origin| origin.size_bytes).max(size::smallest(backing, fs));
-    let meta = Meta {
+    let meta = VolumeMeta {
         volume_id,
         capacity_bytes: size::choose(request.capacity_range.as_ref(), backing, least)?,
         volume_context: parameters.context,
@@ -111,7 +113,7 @@ fn read(
 /// Refuses capabilities that this kind of volume, or its source, does not have.
 fn check_kind(
     driver: &Driver,
-    meta: &Meta,
+    meta: &VolumeMeta,
     capabilities: &[Capability],
     origin: Option<&CopySource>,
 ) -> Result<(), Refusal> {
@@ -145,7 +147,7 @@ fn place(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Ref
 /// The answer if the name is taken: the volume, if it was created by the same request.
 fn repeated(
     driver: &Driver,
-    meta: &Meta,
+    meta: &VolumeMeta,
     asked: &CreationRequest,
     request: &CreateVolumeRequest,
     capabilities: &[Capability],

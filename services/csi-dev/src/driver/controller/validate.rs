@@ -9,7 +9,7 @@ use berth_csi::v1::validate_volume_capabilities_response::Confirmed;
 use berth_csi::v1::{ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse};
 
 use super::parameters::wrong_mutable;
-use crate::backend::Meta;
+use crate::backend::VolumeMeta;
 use crate::capability::Capability;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
@@ -44,7 +44,7 @@ pub(in crate::driver) fn validate(
 /// What the volume does not have or cannot do, field by field.
 fn doubts(
     driver: &Driver,
-    meta: &Meta,
+    meta: &VolumeMeta,
     request: &ValidateVolumeCapabilitiesRequest,
 ) -> Vec<String> {
     let mut doubts = Vec::new();

@@ -10,7 +10,7 @@ use berth_csi::v1::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 
 use super::{device, mount, stage};
 use crate::ability::Ability;
-use crate::backend::{State, Volume};
+use crate::backend::{Volume, VolumeState};
 use crate::backing::Backing;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
@@ -53,7 +53,7 @@ pub(in crate::driver) fn expand(
 }
 
 /// Resolves `path` if the volume is there; else `NOT_FOUND`.
-fn find(volume: &Volume, state: &State, node: &str, path: &str) -> Result<PathBuf, Refusal> {
+fn find(volume: &Volume, state: &VolumeState, node: &str, path: &str) -> Result<PathBuf, Refusal> {
     let volume_id = &volume.meta().volume_id;
     let nowhere = || {
         let message = format!("volume {volume_id:?} is not at {path:?} on {node}; check the path");
@@ -73,7 +73,7 @@ fn find(volume: &Volume, state: &State, node: &str, path: &str) -> Result<PathBu
 }
 
 /// Whether the volume is a block device there. A staged block device has no mount.
-fn is_block(state: &State, node: &str, place: &Path) -> bool {
+fn is_block(state: &VolumeState, node: &str, place: &Path) -> bool {
     !place.is_dir() || state.staged_on(node).is_some_and(|staged| staged.capability.block)
 }
 
@@ -100,7 +100,7 @@ fn enlarge(driver: &Driver, volume: &Volume, wanted: i64) -> Result<i64, Refusal
     Ok(wanted)
 }
 
-fn devices(state: &State, node: &str) -> Vec<String> {
+fn devices(state: &VolumeState, node: &str) -> Vec<String> {
     let Some(on) = state.on(node) else { return Vec::new() };
     on.devices().map(str::to_owned).collect()
 }

@@ -14,7 +14,7 @@ use berth_csi::v1::{
 };
 
 use super::{device, mount};
-use crate::backend::{Staged, State, Volume};
+use crate::backend::{StagedVolume, Volume, VolumeState};
 use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{check_context, read_capability};
@@ -58,7 +58,7 @@ pub(in crate::driver) fn stage(
             return Ok(NodeStageVolumeResponse {});
         }
     }
-    let staged = Staged { path: path.clone(), capability, settled: false };
+    let staged = StagedVolume { path: path.clone(), capability, settled: false };
     state.stage(node, staged.clone());
     locked.save(&state)?;
     if volume.meta().backing == Backing::Image {
@@ -94,14 +94,14 @@ pub(in crate::driver) fn stage(
             mount::give_to_group(volume_id, &place, group)?;
         }
     }
-    update_state(&volume, |state| state.stage(node, Staged { settled: true, ..staged }))?;
+    update_state(&volume, |state| state.stage(node, StagedVolume { settled: true, ..staged }))?;
     Ok(NodeStageVolumeResponse {})
 }
 
 /// Whether the state is true: the content is mounted at `place`, or its device is bound.
 pub(super) fn is_staged(
     volume: &Volume,
-    state: &State,
+    state: &VolumeState,
     node: &str,
     place: &Path,
 ) -> Result<bool, Refusal> {
@@ -129,7 +129,7 @@ fn mount_at(
 }
 
 /// Restores the earlier state. Releases the device if the volume was not staged before.
-fn undo(volume: &Volume, node: &str, before: Option<Staged>) -> Result<(), Refusal> {
+fn undo(volume: &Volume, node: &str, before: Option<StagedVolume>) -> Result<(), Refusal> {
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     if before.is_none() {
@@ -139,14 +139,14 @@ fn undo(volume: &Volume, node: &str, before: Option<Staged>) -> Result<(), Refus
     Ok(locked.save(&state)?)
 }
 
-fn put_back(state: &mut State, node: &str, before: Option<Staged>) {
+fn put_back(state: &mut VolumeState, node: &str, before: Option<StagedVolume>) {
     match before {
         Some(before) => state.stage(node, before),
         None => state.unstage(node),
     }
 }
 
-fn release(volume: &Volume, state: &mut State, node: &str) -> Result<(), LoopError> {
+fn release(volume: &Volume, state: &mut VolumeState, node: &str) -> Result<(), LoopError> {
     device::release(volume, state, state.device_on(node).as_slice())?;
     state.set_device(node, None);
     Ok(())
@@ -160,7 +160,7 @@ fn not_a_directory(volume_id: &str, path: &str) -> Refusal {
     Refusal::new(Code::InvalidArgument, message)
 }
 
-fn incompatible(volume_id: &str, node: &str, staged: &Staged) -> Refusal {
+fn incompatible(volume_id: &str, node: &str, staged: &StagedVolume) -> Refusal {
     let message = format!(
         "volume {volume_id:?}: staged on {node} at {} otherwise ({}); repeat the call with that \
          capability, or call NodeUnstageVolume first",
