@@ -1,10 +1,13 @@
 //! The table of verbs.
 //!
-//! **Owns** for each verb its name, its subject, who answers and who sends it, its request, reply and
-//! errors, and one line of documentation, which people also read in `nats micro info`.
+//! **Owns** for each verb its name, its subject, which service answers and who sends it, its
+//! request, its reply, its errors, and one line of documentation, which people also read in
+//! `nats micro info`.
 //!
 //! To add a verb, add its row here, register its handler where the service answers, and write its
 //! test: see "Adding a verb" in CONTRIBUTING.md.
+
+#![expect(clippy::doc_markdown, reason = "`nats micro info` shows the text as it is")]
 
 use berth_domain::{Namespace, NodeId, PluginId};
 
