@@ -193,7 +193,8 @@ fn a_volume_document() {
     known.sort_unstable();
     assert_eq!(fields, known, "every field of the document is in the sample");
     // A program that registers a volume writes the same document.
-    let written: volume::Register = read(&serde_json::to_string(&register).unwrap(), Format::Json).unwrap();
+    let written: volume::Register =
+        read(&serde_json::to_string(&register).unwrap(), Format::Json).unwrap();
     assert_eq!(written, register);
 }
 
