@@ -41,8 +41,6 @@ const OPENS: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_secs(5);
 /// Pages that are read in one go; a node has a few hundred claims at most.
 const PAGES_MAX: usize = 100;
-/// Whoever asks there is told of all namespaces.
-const ALL: &str = "*";
 
 /// One use of a volume by an alloc.
 pub type Key = (VolumeKey, AllocId);
@@ -198,7 +196,7 @@ pub async fn ask(
     here: &BTreeSet<Key>,
     within: Duration,
 ) -> Result<Option<Claimed>, Problem> {
-    let Ok(all) = Namespace::new(ALL) else { return Ok(None) };
+    let all = Namespace::all();
     let of_node = Status { node: Some(node.clone()), ..Status::default() };
     let mut claimed = Claimed { index: u64::MAX, keys: BTreeSet::new() };
     let call = Call::within(clock::begin_trace(), within);
