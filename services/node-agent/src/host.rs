@@ -25,7 +25,7 @@ impl Host {
         let named = |name: &str, path| Some((name.to_owned(), kernel_says(path)?));
         let attributes =
             [named("hostname", "hostname"), named("kernel", "osrelease")].into_iter().flatten();
-        let boot_id = kernel_says("random/boot_id").unwrap_or_else(|| "unknown".to_owned());
+        let boot_id = berth_host::read_boot_id().unwrap_or_else(|_| "unknown".to_owned());
         Self { node, boot_id, attributes: attributes.collect() }
     }
 }

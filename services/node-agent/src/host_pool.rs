@@ -1,7 +1,7 @@
 //! Host operations of this agent that may hang.
 //!
-//! **Owns** how they are counted ([`VolumeHost`] and the functions beside it say which share an
-//! operation takes from) and shown: as the node's attribute `hung`, as a metric, and in the log.
+//! **Owns** how they are counted: [`VolumeHost`] and the functions beside it say which share an
+//! operation takes from.
 //!
 //! **Promises** that everything that touches a mount, a caller's path, a plugin's files or `/proc`
 //! runs in the [`HostPool`], with a deadline. Tokio's threads for blocking calls are left to the
@@ -16,11 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::PluginId;
-use berth_host::{HostOperation, HostPool, HostPoolError, HungOperations};
-use berth_service::shutdown::Shutdown;
-use berth_telemetry::metric::HOST_OPERATIONS_HUNG;
-use tokio::sync::watch;
-use tokio::time::sleep;
+use berth_host::{HostOperation, HostPool, HostPoolError};
 
 use crate::paths::Place;
 
@@ -30,8 +26,6 @@ pub(crate) const INSPECT_MAX: Duration = Duration::from_secs(5);
 pub(crate) const CHANGE_MAX: Duration = Duration::from_secs(30);
 /// How long it may take to look at all processes.
 pub(crate) const PROCESSES_MAX: Duration = Duration::from_secs(10);
-/// How often the operations that hang are counted.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 /// Changes of the mounts of one volume, one at a time.
 ///
@@ -85,75 +79,4 @@ pub(crate) async fn with_processes<T: Send + 'static>(
 ) -> io::Result<T> {
     let operation = HostOperation::new(what, "processes", for_whom);
     HostPool::of_process().run(operation, PROCESSES_MAX, work).await?
-}
-
-/// What hangs, as the node's record says it; `None` while nothing does. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct HungReport(watch::Sender<Option<String>>);
-
-impl HungReport {
-    /// What it is now.
-    pub fn now(&self) -> Option<String> {
-        self.0.borrow().clone()
-    }
-
-    /// Follows it.
-    pub fn follow(&self) -> watch::Receiver<Option<String>> {
-        self.0.subscribe()
-    }
-
-    /// Keeps it current until the shutdown.
-    pub async fn keep(self, pool: HostPool, shutdown: Shutdown) {
-        loop {
-            self.count(pool.hung().as_ref());
-            tokio::select! {
-                () = sleep(COUNT_EVERY) => {}
-                () = shutdown.requested() => return,
-            }
-        }
-    }
-
-    fn count(&self, hung: Option<&HungOperations>) {
-        let count = hung.map_or(0, |hung| hung.count);
-        HOST_OPERATIONS_HUNG.set(u64::try_from(count).unwrap_or(u64::MAX), []);
-        let said = hung.map(ToString::to_string);
-        let is_news = self.0.send_if_modified(|known| {
-            let is_news = *known != said;
-            known.clone_from(&said);
-            is_news
-        });
-        match said {
-            _ if !is_news => {}
-            Some(hung) => tracing::warn!(hung, "host operations hang"),
-            None => tracing::info!("no host operation hangs any more"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_report_changes_when_another_operation_hangs_and_not_while_the_same_one_does() {
-        let report = HungReport::default();
-        let mut told = report.follow();
-        let hung = HungOperations {
-            count: 2,
-            oldest: HostOperation::new("unmount", "mounts of plugin p", "/s/csi/v"),
-            since: std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
-        };
-        report.count(Some(&hung));
-        assert!(told.has_changed().unwrap());
-        let said = told.borrow_and_update().clone().unwrap();
-        assert_eq!(
-            said,
-            "2 host operations hang, the oldest since 2027-01-15T08:00:00Z: unmount at /s/csi/v \
-             (mounts of plugin p)"
-        );
-        report.count(Some(&hung));
-        assert!(!told.has_changed().unwrap());
-        report.count(None);
-        assert_eq!(told.borrow_and_update().clone(), None);
-    }
 }

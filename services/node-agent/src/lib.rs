@@ -36,7 +36,6 @@ pub mod compare;
 pub mod config;
 pub mod controller;
 pub mod docker;
-mod durable;
 pub mod finish;
 pub mod gate;
 pub mod host;

@@ -18,12 +18,12 @@ use berth_domain::plugin::Half;
 use berth_domain::retry::Schedule;
 use berth_domain::{ClockOffset, NodeId, Timestamp};
 use berth_service::clock;
+use berth_service::hung::HungReport;
 use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep};
 
 use crate::gate::{Gate, Standing};
 use crate::host::Host;
-use crate::host_pool::HungReport;
 use crate::journal::JournalFault;
 use crate::lease::Ttl;
 use crate::plugin::{Plugin, Plugins};

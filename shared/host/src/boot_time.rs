@@ -1,8 +1,11 @@
-//! A clock that goes on while the host is suspended, as the count of a TTL elsewhere does.
+//! Which boot of the host this is, and a clock that goes on while the host is suspended, as the
+//! count of a TTL elsewhere does.
 //!
 //! `Instant` is `CLOCK_MONOTONIC`, which stands still in suspend: after a resume it would say that
 //! a lease is held whose TTL ended long ago.
 
+use std::fs;
+use std::io;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -28,5 +31,21 @@ impl BootTime {
     /// How long from now until then; zero when it has passed.
     pub fn left(self) -> Duration {
         self.0.saturating_sub(Self::now().0)
+    }
+}
+
+/// Which boot of the host this is, as the kernel names it: mounts and processes of another boot are
+/// gone.
+pub fn read_boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_names_a_boot_by_a_uuid() {
+        assert_eq!(read_boot_id().unwrap().len(), 36);
     }
 }

@@ -21,7 +21,7 @@ pub mod socket;
 pub mod table;
 pub mod trust;
 
-pub use boot_time::BootTime;
+pub use boot_time::{BootTime, read_boot_id};
 pub use holders::{Holder, HostMounts};
 pub use identity::MountId;
 pub use mount::{DeviceNumber, Mount, MountContent};

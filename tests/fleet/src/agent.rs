@@ -20,7 +20,6 @@ use berth_node_agent::began;
 use berth_node_agent::controller::{self, Hosted, Hosting};
 use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
-use berth_node_agent::host_pool::HungReport;
 use berth_node_agent::journal::JournalFault;
 use berth_node_agent::lane::Lanes;
 use berth_node_agent::lease::{Holder, Tenure, Ttl};
@@ -31,6 +30,7 @@ use berth_node_agent::report::Reporter;
 use berth_node_agent::tell::Teller;
 use berth_node_agent::unaccounted::UnaccountedMounts;
 use berth_service::clock;
+use berth_service::hung::HungReport;
 use berth_service::shutdown::{Shutdown, Trigger};
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::record::{Record, Trust};
 use super::store::{Store, StoreError};
-use crate::durable::in_turn;
+use berth_durable::in_turn;
 
 /// Names that one node remembers.
 const NAMES_MAX: usize = 65_536;

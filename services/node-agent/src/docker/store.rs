@@ -8,7 +8,7 @@ use berth_service::process::chain;
 use thiserror::Error;
 
 use super::record::Record;
-use crate::durable::{Durable, DurableError, Entries};
+use berth_durable::{Durable, DurableError, Entries};
 
 /// The one keyspace.
 const NAMES: &str = "names";

@@ -34,7 +34,7 @@ pub use entry::{Detached, Disk, Use, UseState};
 pub use index::VolumeUses;
 pub use options::Options;
 
-use crate::durable::{DurableError, in_turn};
+use berth_durable::{DurableError, in_turn};
 use entry::{Change, EntryError};
 use index::Index;
 use store::Store;

@@ -7,7 +7,7 @@ use berth_service::process::chain;
 use super::JournalError;
 use super::entry::{Change, EntryError, Kind, key, value};
 use super::index::Forgotten;
-use crate::durable::{Durable, Entries};
+use berth_durable::{Durable, Entries};
 
 /// What is journalled.
 const VOLUMES: &str = "volumes";

@@ -3,6 +3,7 @@
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::volume::MountOptions;
 use berth_domain::{Namespace, PluginId, Timestamp, VolumeId};
+use berth_durable::Durable;
 
 use super::*;
 
@@ -113,9 +114,8 @@ async fn an_entry_that_cannot_be_read_stops_the_start_and_is_named() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         {
-            let database = fjall::Database::builder(dir.path()).open().unwrap();
-            let keyspace = database.keyspace("volumes", Default::default).unwrap();
-            keyspace.insert(key, value).unwrap();
+            let (mut disk, _) = Durable::open(dir.path().to_owned(), "volumes").unwrap();
+            disk.write([(key.into(), Some(value.into()))]).unwrap();
         }
         let error = Journal::open(dir.path().to_owned()).await.err().unwrap();
         assert!(matches!(error, JournalError::Entry { .. }), "{error}");
@@ -140,16 +140,10 @@ async fn what_an_agent_of_any_version_of_this_form_wrote_is_read_and_written_so(
         ("team=20a.data.b.detached", r#"{"epoch":9,"done":false,"schema":1}"#),
     ];
     let dir = tempfile::tempdir().unwrap();
-    let open = || {
-        let database = fjall::Database::builder(dir.path()).open().unwrap();
-        let keyspace = database.keyspace("volumes", Default::default).unwrap();
-        (database, keyspace)
-    };
+    let open = || Durable::open(dir.path().to_owned(), "volumes").unwrap();
     {
-        let (_database, keyspace) = open();
-        for (key, value) in stored {
-            keyspace.insert(key, value).unwrap();
-        }
+        let (mut disk, _) = open();
+        disk.write(stored.map(|(key, value)| (key.into(), Some(value.into())))).unwrap();
     }
     let published = Use { options: None, ..entry(UseState::Published, 7) };
     {
@@ -160,11 +154,12 @@ async fn what_an_agent_of_any_version_of_this_form_wrote_is_read_and_written_so(
         journal.write_use(&volume("data"), &alloc("a"), published).await.unwrap();
         journal.begin_detach(&volume("data"), &alloc("b"), 9).await.unwrap();
     }
-    let (_database, keyspace) = open();
-    for (key, value) in stored {
-        let written = keyspace.get(key).unwrap().unwrap();
-        assert_eq!(std::str::from_utf8(&written).unwrap(), value);
-    }
+    let (_disk, entries) = open();
+    let written = entries
+        .into_iter()
+        .map(|(key, value)| (String::from_utf8(key).unwrap(), String::from_utf8(value).unwrap()));
+    let stored = stored.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(written.collect::<Vec<_>>(), stored);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ const HOST: &str = "berth-host";
 
 const ALL_SHARED: &[&str] = &[
     "berth-domain",
+    "berth-durable",
     "berth-host",
     "berth-contract",
     "berth-telemetry",
@@ -27,7 +28,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-telemetry", &["berth-domain", "berth-contract"]),
     ("berth-bus", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
     ("berth-csi", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
-    ("berth-service", &["berth-domain", "berth-contract", "berth-telemetry", "berth-bus"]),
+    ("berth-durable", &[]),
+    ("berth-service", &["berth-domain", HOST, "berth-contract", "berth-telemetry", "berth-bus"]),
     ("berth-claim", ALL_SHARED),
     ("berth-plugin-registry", ALL_SHARED),
     ("berth-volumewatcher", ALL_SHARED),
@@ -81,7 +83,7 @@ const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("async-nats", &["berth-bus"]),
     ("procfs", &[HOST]),
     ("rustix", &[HOST]),
-    ("fjall", &["berth-node-agent"]),
+    ("fjall", &["berth-durable"]),
     ("opentelemetry", &["berth-telemetry"]),
     ("opentelemetry-http", &["berth-telemetry"]),
     ("opentelemetry-otlp", &["berth-telemetry"]),

@@ -1,20 +1,22 @@
-//! A few entries on disk: fjall, synced at each change.
+//! `berth-durable`: a few entries on disk, in fjall, synced at each change.
 //!
-//! **Owns** one directory. A node has hundreds of entries of a few hundred bytes.
+//! **Owns** one directory. A node has hundreds of entries of a few hundred bytes each.
 //!
 //! **Promises**
 //! - that a change is on the disk, whole, when [`Durable::write`] returns;
 //! - that changes of a store are made one at a time ([`in_turn`]), so that a disk that hangs holds
 //!   one of tokio's threads for blocking calls;
-//! - that after a write that failed nothing is written until [`Durable::open_again`] has read all
-//!   entries and written a trial: the engine takes no write then, and what failed may be on the
-//!   disk or not.
+//! - that after a failed write nothing is written until [`Durable::open_again`] has read all
+//!   entries and written a trial: the engine takes no write then, and the failed change may be on
+//!   the disk or not.
+//!
+//! **Never** knows what an entry means.
 
+use std::error::Error;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use berth_service::process::chain;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use thiserror::Error;
 use tokio::sync::Mutex;
@@ -29,14 +31,17 @@ const CACHE_BYTES: u64 = 1024 * 1024;
 const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;
 const LOG_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+/// Why a store takes no writes.
+type Reason = Arc<dyn Error + Send + Sync>;
+
 /// Every entry with its key.
 pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Why it did not do what it was asked.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 pub enum DurableError {
-    /// Another agent has it.
-    #[error("{} is in use: does another agent run on this directory?", .0.display())]
+    /// Another process has it.
+    #[error("{} is in use: does the same service run twice on this directory?", .0.display())]
     InUse(PathBuf),
     /// It cannot be opened or read.
     #[error("{} cannot be opened", path.display())]
@@ -45,7 +50,7 @@ pub enum DurableError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: fjall::Error,
+        source: Arc<fjall::Error>,
     },
     /// A change is not on the disk; it may be there once it is opened again.
     #[error("{} cannot be written; free its disk, or mend it: it is tried again", path.display())]
@@ -54,15 +59,16 @@ pub enum DurableError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: fjall::Error,
+        source: Arc<fjall::Error>,
     },
     /// An earlier write failed.
-    #[error("{} cannot be written since a write failed: {why}", path.display())]
+    #[error("{} cannot be written since a write failed", path.display())]
     Closed {
         /// Where it is.
         path: PathBuf,
-        /// What the write that failed ended with.
-        why: String,
+        /// The error of that write.
+        #[source]
+        source: Reason,
     },
 }
 
@@ -84,9 +90,7 @@ pub async fn in_turn<S: Send + 'static, T: Send + 'static>(
 pub struct Durable {
     path: PathBuf,
     name: &'static str,
-    // None after a write that failed, for this reason.
-    open: Option<Open>,
-    why: String,
+    open: Result<Open, Reason>,
 }
 
 struct Open {
@@ -98,30 +102,28 @@ struct Open {
 impl Durable {
     /// Opens the directory, made if it is not there, and reads every entry of this keyspace.
     pub fn open(path: PathBuf, name: &'static str) -> Result<(Self, Entries), DurableError> {
-        let mut durable = Self { path, name, open: None, why: String::new() };
-        let (open, entries) = durable.read()?;
-        durable.open = Some(open);
-        Ok((durable, entries))
+        let (open, entries) = read(&path, name)?;
+        Ok((Self { path, name, open: Ok(open) }, entries))
     }
 
     /// Whether it can be written, as far as is known.
     pub fn is_open(&self) -> bool {
-        self.open.is_some()
+        self.open.is_ok()
     }
 
     /// Opens it once more and tries it out; answers every entry that it has.
     pub fn open_again(&mut self) -> Result<Entries, DurableError> {
-        let (open, entries) = self.read()?;
+        let (open, entries) = read(&self.path, self.name)?;
         let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
         batch.insert(&open.trials, "opened", vec![0; TRIAL_BYTES]);
-        batch.commit().map_err(|source| self.unwritten(source))?;
-        self.open = Some(open);
+        batch.commit().map_err(|source| unwritten(&self.path, source))?;
+        self.open = Ok(open);
         Ok(entries)
     }
 
-    /// As after a write that failed: what was read is not what it should be.
-    pub fn close(&mut self, why: String) {
-        (self.open, self.why) = (None, why);
+    /// Takes no writes until it is opened again: an entry that was read is not what it should be.
+    pub fn close(&mut self, why: impl Into<Box<dyn Error + Send + Sync>>) {
+        self.open = Err(Arc::from(why.into()));
     }
 
     /// Writes all of it or nothing, synced; what has no value is removed.
@@ -129,9 +131,10 @@ impl Durable {
         &mut self,
         changes: impl IntoIterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
     ) -> Result<(), DurableError> {
-        let Some(open) = &self.open else {
-            return Err(DurableError::Closed { path: self.path.clone(), why: self.why.clone() });
-        };
+        let open = self.open.as_ref().map_err(|source| DurableError::Closed {
+            path: self.path.clone(),
+            source: Arc::clone(source),
+        })?;
         let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
         for (key, value) in changes {
             match value {
@@ -139,40 +142,39 @@ impl Durable {
                 None => batch.remove(&open.entries, key),
             }
         }
-        let written = batch.commit();
-        written.map_err(|source| {
-            let error = self.unwritten(source);
-            (self.open, self.why) = (None, chain(&error));
+        batch.commit().map_err(|source| {
+            let error = unwritten(&self.path, source);
+            self.close(error.clone());
             error
         })
     }
+}
 
-    fn read(&self) -> Result<(Open, Entries), DurableError> {
-        let failed = |source: fjall::Error| match source {
-            fjall::Error::Locked => DurableError::InUse(self.path.clone()),
-            source => DurableError::Open { path: self.path.clone(), source },
-        };
-        fs::create_dir_all(&self.path).map_err(|error| failed(error.into()))?;
-        let database = Database::builder(&self.path)
-            .worker_threads(1)
-            .cache_size(CACHE_BYTES)
-            .max_journaling_size(LOG_BYTES_MAX)
-            .open()
-            .map_err(failed)?;
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
-        let entries = database.keyspace(self.name, options).map_err(failed)?;
-        let trials = database.keyspace(TRIALS, options).map_err(failed)?;
-        let mut all = Entries::new();
-        for item in entries.iter() {
-            let (key, value) = item.into_inner().map_err(failed)?;
-            all.push((key.to_vec(), value.to_vec()));
-        }
-        Ok((Open { database, entries, trials }, all))
+fn read(path: &Path, name: &str) -> Result<(Open, Entries), DurableError> {
+    let failed = |source: fjall::Error| match source {
+        fjall::Error::Locked => DurableError::InUse(path.to_owned()),
+        source => DurableError::Open { path: path.to_owned(), source: Arc::new(source) },
+    };
+    fs::create_dir_all(path).map_err(|error| failed(error.into()))?;
+    let database = Database::builder(path)
+        .worker_threads(1)
+        .cache_size(CACHE_BYTES)
+        .max_journaling_size(LOG_BYTES_MAX)
+        .open()
+        .map_err(failed)?;
+    let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
+    let entries = database.keyspace(name, options).map_err(failed)?;
+    let trials = database.keyspace(TRIALS, options).map_err(failed)?;
+    let mut all = Entries::new();
+    for item in entries.iter() {
+        let (key, value) = item.into_inner().map_err(failed)?;
+        all.push((key.to_vec(), value.to_vec()));
     }
+    Ok((Open { database, entries, trials }, all))
+}
 
-    fn unwritten(&self, source: fjall::Error) -> DurableError {
-        DurableError::Write { path: self.path.clone(), source }
-    }
+fn unwritten(path: &Path, source: fjall::Error) -> DurableError {
+    DurableError::Write { path: path.to_owned(), source: Arc::new(source) }
 }
 
 #[cfg(test)]
