@@ -25,7 +25,6 @@ use crate::began;
 use crate::comeback;
 use crate::config::Config;
 use crate::controller::{Hosted, Hosting};
-use crate::docker;
 use crate::finish;
 use crate::gate::Gate;
 use crate::host::Host;
@@ -84,7 +83,6 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     // Opening it also makes sure that no other agent works here.
     let journal = Journal::open(state_dir.join("journal")).await?;
     let paths = Paths::new(&state_dir);
-    let (node, boot_id) = (host.node.clone(), host.boot_id.clone());
     node::log_what_is_here(&journal, &paths, &host.boot_id).await?;
     let gate = Gate::default();
     let (leases, events, volumes) = process.prepare(open(&process)).await?;
@@ -172,9 +170,6 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     });
     let service = node::serve(&mounter, &process.bus).await?;
     plugin::serve(&service, &config.node, &plugins, &journal, orders).await?;
-    let docker = docker::Place { state_dir: &state_dir, node, boot_id, drain: config.drain };
-    let (bus, asked) = (process.bus.clone(), shutdown.clone());
-    let docker = docker::serve(config.docker.as_ref(), docker, bus, asked).await?;
     berth_service::notify::ready();
 
     let keeping = tokio::spawn(journal.clone().keep_open(shutdown.clone()));
@@ -184,7 +179,6 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let watching = tokio::spawn(runs::watch(runs, process.bus.clone(), shutdown.clone()));
     let coming_back = tokio::spawn(comeback::keep(mounter, at_gate, shutdown.clone()));
     let lease = tenure.keep(lease, &shutdown).await?;
-    docker.ended().await;
     end.abort();
     reporting.abort();
     keeping.abort();

@@ -18,12 +18,11 @@ use berth_domain::NodeId;
 use berth_domain::limits;
 use serde_json::{Map, Value};
 
-use crate::docker::{self, DockerConfig};
 use crate::paths::STATE_DIR_BYTES_MAX;
 use crate::plugin::declaration::Declaration;
 
 /// Every field at the top level.
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 17] = [
     "node",
     "state_dir",
     "bind_below",
@@ -41,9 +40,6 @@ const KNOWN: [&str; 20] = [
     "nats",
     "log",
     "telemetry",
-    "docker_socket",
-    "docker_engine",
-    "docker_mount_timeout_ms",
 ];
 
 /// What may be configured.
@@ -81,8 +77,6 @@ pub struct Config {
     pub finish_releases: Duration,
     /// How long requests under way may go on after the shutdown.
     pub drain: Duration,
-    /// Docker's volumes, where they are served.
-    pub docker: Option<DockerConfig>,
 }
 
 impl Decode for Config {
@@ -105,7 +99,7 @@ impl Decode for Config {
         let plugin_patience = ms("plugin_patience_ms", 600_000, 1_000..=86_400_000);
         let finish_releases = ms("finish_releases_ms", 20_000, 0..=3_600_000);
         let drain = ms("drain_ms", 10_000, 0..=3_600_000);
-        let docker = docker::decode(decoder, &mut object);
+        let moved = refuse_docker(decoder, &mut object);
         decoder.finish(&object, &KNOWN);
         let bind_below = bind_below.and_then(|dirs| check_bind_below(decoder, dirs));
         let state_dir = state_dir.and_then(|dir| check_state_dir(decoder, dir));
@@ -114,7 +108,7 @@ impl Decode for Config {
             plugins_dir.filter(|dir| check_dir(decoder, "plugins_dir", dir.as_deref()));
         let sockets_dir =
             sockets_dir.filter(|dir| check_dir(decoder, "sockets_dir", dir.as_deref()));
-        Some(Self {
+        moved.then_some(Self {
             node: node?,
             state_dir: state_dir?,
             bind_below: bind_below?,
@@ -129,9 +123,29 @@ impl Decode for Config {
             plugin_patience: plugin_patience?,
             finish_releases: finish_releases?,
             drain: drain?,
-            docker: docker?,
         })
     }
+}
+
+/// Fields of before `berth-docker` was a process of its own, and what they are called there. An
+/// agent that ignored them would leave containers without volumes.
+const DOCKER_FIELDS: [(&str, &str); 3] = [
+    ("docker_socket", "socket"),
+    ("docker_engine", "engine"),
+    ("docker_mount_timeout_ms", "mount_timeout_ms"),
+];
+
+/// Refuses [`DOCKER_FIELDS`]; whether none was there.
+fn refuse_docker(decoder: &mut Decoder, object: &mut Map<String, Value>) -> bool {
+    let mut is_sound = true;
+    for (field, now) in DOCKER_FIELDS {
+        let problem = format!(
+            "is now `{now}` in /etc/berth/docker.toml: berth-docker serves Docker \
+             (docs/docker.md)"
+        );
+        is_sound &= decoder.demand(object.remove(field).is_none(), field, problem);
+    }
+    is_sound
 }
 
 type Range = std::ops::RangeInclusive<u64>;
@@ -268,6 +282,19 @@ mod tests {
                 "state_dir",
             ]
         );
+    }
+
+    #[test]
+    fn fields_of_docker_are_refused_with_the_file_they_are_in_now() {
+        let input = json!({
+            "node": "n1", "state_dir": "/var/lib/berth",
+            "docker_socket": "/run/docker/plugins/berth.sock", "docker_engine": "/run/docker.sock",
+        });
+        let faults = decode::<Config>(input, Unknown::Fault).unwrap_err();
+        let said: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].contains("`socket` in /etc/berth/docker.toml"), "{said:?}");
+        assert!(said[1].contains("`engine` in /etc/berth/docker.toml"), "{said:?}");
     }
 
     #[test]

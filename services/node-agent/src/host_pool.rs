@@ -5,8 +5,8 @@
 //!
 //! **Promises** that everything that touches a mount, a caller's path, a plugin's files or `/proc`
 //! runs in the [`HostPool`], with a deadline. Tokio's threads for blocking calls are left to the
-//! journal, to Docker's store, and to the resolver by which the bus is found again: what hangs
-//! delays neither a write to the journal nor the lease.
+//! journal and to the resolver by which the bus is found again: what hangs delays neither a write
+//! to the journal nor the lease.
 //!
 //! **Never** repeats an operation by itself.
 

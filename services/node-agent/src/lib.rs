@@ -24,7 +24,6 @@
 //! | [`unaccounted`] | mounts that no claim covers |
 //! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
 //! | [`runs`] | commands that use what is mounted, watched to their end |
-//! | [`docker`] | Docker's volumes |
 //! | [`host_pool`] | operations that may hang |
 //! | [`secret`] | the secrets of a call |
 //! | [`tell`] | events |
@@ -35,7 +34,6 @@ pub mod comeback;
 pub mod compare;
 pub mod config;
 pub mod controller;
-pub mod docker;
 pub mod finish;
 pub mod gate;
 pub mod host;

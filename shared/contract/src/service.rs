@@ -36,8 +36,8 @@ impl ServiceName {
 }
 
 /// Every service.
-pub const ALL: [ServiceName; 6] =
-    [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER, GC, NODE_AGENT, CONTROLLER];
+pub const ALL: [ServiceName; 7] =
+    [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER, GC, NODE_AGENT, CONTROLLER, DOCKER];
 
 /// Volumes, claims and allocs.
 pub const CLAIM: ServiceName = ServiceName {
@@ -73,5 +73,11 @@ pub const NODE_AGENT: ServiceName = ServiceName {
 pub const CONTROLLER: ServiceName = ServiceName {
     name: "berth-controller",
     description: "A plugin's controller, hosted by the agent beside it",
+    lease: None,
+};
+/// Docker's volume plugin, one on each host with an engine.
+pub const DOCKER: ServiceName = ServiceName {
+    name: "berth-docker",
+    description: "Docker's volume plugin on its node, a client of the others",
     lease: None,
 };

@@ -1,4 +1,4 @@
-//! A Berth whose agents serve Docker.
+//! A Berth that serves Docker on each node.
 
 use std::fs;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// alone asks all that are there, to which it is an engine that starts.
 static HOST: RwLock<()> = RwLock::const_new(());
 
-/// A whole Berth, and the sockets of its agents.
+/// A whole Berth, and the sockets of its volume plugins.
 pub struct Site {
     /// The rest of it.
     pub system: System,
@@ -95,7 +95,7 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         for node in 0..self.system.options.nodes {
-            // A killed agent leaves its own behind.
+            // A killed berth-docker leaves its own behind.
             let _ = fs::remove_file(self.system.docker_socket(node));
         }
     }

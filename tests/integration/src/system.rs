@@ -1,7 +1,10 @@
 //! The processes.
 
+mod docker;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,8 +65,8 @@ pub struct Options {
     pub patience_ms: u64,
     /// The port of a collector of OTLP over HTTP on this host, where there is one.
     pub otlp: Option<u16>,
-    /// Where set, each agent serves Docker at [`System::docker_socket`], and a mount may keep the
-    /// engine waiting so long.
+    /// Where set, each node has a `berth-docker`, which serves at [`System::docker_socket`], and a
+    /// mount may keep the engine waiting so long.
     pub docker_ms: Option<u64>,
     /// What the driver of a node (from 0) is started with, beside what all of them are.
     pub driver: fn(usize) -> Vec<String>,
@@ -131,6 +134,8 @@ pub enum Part {
     Agent(usize),
     /// The driver of a node, from 0.
     Driver(usize),
+    /// The `berth-docker` of a node, from 0, where there are any.
+    Docker(usize),
 }
 
 impl Part {
@@ -142,6 +147,12 @@ impl Part {
             .into_iter()
             .chain(seconds.into_iter().filter(move |_| options.replicas > 1))
             .chain((0..options.nodes).flat_map(|node| [Self::Agent(node), Self::Driver(node)]))
+            .chain(
+                options
+                    .docker_ms
+                    .into_iter()
+                    .flat_map(move |_| (0..options.nodes).map(Self::Docker)),
+            )
     }
 
     /// What it is called where it is a client of the bus.
@@ -157,6 +168,7 @@ impl Part {
             Self::Gc => "gc-0".to_owned(),
             Self::SecondGc => "gc-1".to_owned(),
             Self::Agent(node) => format!("agent-{}", node + 1),
+            Self::Docker(node) => format!("docker-{}", node + 1),
         })
     }
 }
@@ -173,6 +185,7 @@ pub struct System {
     collectors: Vec<Daemon>,
     agents: Vec<Daemon>,
     drivers: Vec<Daemon>,
+    dockers: Vec<Daemon>,
     /// Trips at the n-th message of a kind, whichever process sends it.
     pub wire: Wire,
     cables: Cables,
@@ -260,6 +273,8 @@ impl System {
         let (registries, collectors) = (each("plugin-registry"), each("gc"));
         let drivers = (0..options.nodes).map(|at| start.driver(at)).collect();
         let agents = (0..options.nodes).map(|at| start.agent(at)).collect();
+        let with_docker = if options.docker_ms.is_some() { options.nodes } else { 0 };
+        let dockers = (0..with_docker).map(|at| start.docker(at)).collect();
         let system = Self {
             options,
             bus,
@@ -269,6 +284,7 @@ impl System {
             collectors,
             agents,
             drivers,
+            dockers,
             wire,
             cables,
             servers,
@@ -278,10 +294,14 @@ impl System {
         system
     }
 
-    /// Waits until the services answer and every node serves the plugin.
+    /// Waits until the services answer and every node serves the plugin, and Docker where it does.
     pub async fn healthy(&self) {
         wait::until("the system is healthy", Duration::from_secs(60), || async {
             self.volumes().await.map_err(|problem| problem.to_string())?;
+            for node in 0..self.dockers.len() {
+                let connected = UnixStream::connect(self.docker_socket(node));
+                connected.map_err(|error| format!("berth-docker {node}: {error}"))?;
+            }
             self.count_healthy().await
         })
         .await;
@@ -316,6 +336,7 @@ impl System {
             Part::SecondGc => &self.collectors[1],
             Part::Agent(node) => &self.agents[node],
             Part::Driver(node) => &self.drivers[node],
+            Part::Docker(node) => &self.dockers[node],
         }
     }
 
@@ -440,30 +461,10 @@ impl System {
         self.dir.join("backend")
     }
 
-    /// Where a node's agent serves Docker; the name of the file is the name of the driver.
-    pub fn docker_socket(&self, node: usize) -> PathBuf {
-        docker_socket(&self.dir, node)
-    }
-
-    /// Where a node's agent looks for its Docker engine.
-    pub fn engine_socket(&self, node: usize) -> PathBuf {
-        engine_socket(&self.dir, node)
-    }
-
     /// Everything the test runs in.
     pub fn dir(&self) -> &Dir {
         &self.dir
     }
-}
-
-/// Docker looks for its plugins there and nowhere else, so the name is the test's own.
-fn docker_socket(dir: &Dir, node: usize) -> PathBuf {
-    let test = dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-    PathBuf::from(format!("/run/docker/plugins/{test}-n{}.sock", node + 1))
-}
-
-fn engine_socket(dir: &Dir, node: usize) -> PathBuf {
-    dir.join(format!("engine-{}.sock", node + 1))
 }
 
 fn clock_file(dir: &Dir, process: &str) -> PathBuf {
@@ -508,21 +509,7 @@ impl Start<'_> {
              probe_interval_ms = 200\n\n[[plugin]]\nid = \"{PLUGIN}\"\n\
              socket = \"{dir}/d{node}.sock\"\n"
         );
-        // Its own fields first: what follows a table belongs to it.
-        let own = self.docker(at) + &own;
         self.run("berth-node-agent", &format!("agent-{node}"), &own)
-    }
-
-    /// What an agent is told of Docker.
-    fn docker(&self, at: usize) -> String {
-        let Some(ms) = self.options.docker_ms else { return String::new() };
-        let socket = docker_socket(self.dir, at);
-        let engine = engine_socket(self.dir, at);
-        let (socket, engine) = (socket.display(), engine.display());
-        format!(
-            "docker_socket = '{socket}'\ndocker_engine = '{engine}'\n\
-             docker_mount_timeout_ms = {ms}\n"
-        )
     }
 
     /// Where a process finds the bus.

@@ -81,8 +81,8 @@ registry! {
     /// From a call to the plugin's answer, or to giving up.
     Histogram PLUGIN_CALLS_DURATION = "berth.plugin.calls.duration", "s", [rpc], SHORT;
 
-    /// Operations of a node's agent on its host (mounts, looks, readings of `/proc`) that have run
-    /// past their deadlines, and hold a thread each.
+    /// Operations of the agent or of `berth-docker` on the host (mounts, looks, readings of
+    /// `/proc`) that have run past their deadlines, and hold a thread each.
     Gauge HOST_OPERATIONS_HUNG = "berth.host.operations_hung", "{operation}", [];
 
     /// Keys that wait to be worked on, those that wait for their time included.

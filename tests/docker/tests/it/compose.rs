@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use berth_docker::{Site, compose_or_skip};
+use berth_docker_tests::{Site, compose_or_skip};
 
 /// A project of one service, which runs with the volume at `/data`.
 fn project(volume: &str) -> String {

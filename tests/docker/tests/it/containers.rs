@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use berth_docker::{Site, engine_or_skip};
+use berth_docker_tests::{Site, engine_or_skip};
 use berth_harness::process::binary;
 use serde_json::{Value, json};
 

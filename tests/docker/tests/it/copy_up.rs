@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_docker::{Engine, IMAGE_WITH_DATA, PATIENCE, Site, engine_or_skip};
+use berth_docker_tests::{Engine, IMAGE_WITH_DATA, PATIENCE, Site, engine_or_skip};
 use berth_harness::wait;
 use berth_integration::Part;
 
@@ -74,14 +74,14 @@ async fn a_copy_without_a_container_is_kept_for_a_moment_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_killed_between_copy_and_container_loses_nothing() {
+async fn a_plugin_that_is_killed_between_copy_and_container_loses_nothing() {
     if !engine_or_skip() {
         return;
     }
     let (site, engine) = site(WRITER).await;
     let driver = site.driver(0);
     engine.ok(&arguments("create", &driver, "data:/data", "one")).await;
-    site.system.kill9_and_restart(Part::Agent(0)).await;
+    site.system.kill9_and_restart(Part::Docker(0)).await;
     wait::until("the container starts", PATIENCE, || async {
         let started = engine.run(&["start", "-a", "one"]).await;
         if started.status.success() { Ok(()) } else { Err(format!("{started:?}")) }

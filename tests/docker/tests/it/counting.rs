@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_docker::{PATIENCE, Plugin, Site};
+use berth_docker_tests::{PATIENCE, Plugin, Site};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part};
@@ -116,7 +116,7 @@ async fn an_answer_that_nobody_waits_for_counts_for_nobody() {
     let gone = plugin.mount_and_leave("data", "x").await;
     under_way(&plugin).await;
     drop(gone);
-    // The agent has time to notice.
+    // The plugin has time to notice.
     tokio::time::sleep(Duration::from_millis(300)).await;
     site.system.let_go();
     wait::until("it is mounted", PATIENCE, || async {
@@ -142,7 +142,7 @@ async fn a_mount_for_nobody_is_released_in_the_end() {
     let gone = plugin.mount_and_leave("data", "x").await;
     under_way(&plugin).await;
     drop(gone);
-    // The agent has time to notice.
+    // The plugin has time to notice.
     tokio::time::sleep(Duration::from_millis(300)).await;
     site.system.let_go();
     wait::until("it is mounted", PATIENCE, || async {
@@ -175,7 +175,7 @@ async fn what_an_engine_held_that_starts_anew_is_in_doubt_until_the_host_is_look
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn references_outlive_a_kill_of_the_agent() {
+async fn references_outlive_a_kill_of_the_plugin_and_of_the_agent() {
     if !or_skip("real mounts") {
         return;
     }
@@ -185,12 +185,10 @@ async fn references_outlive_a_kill_of_the_agent() {
     assert!(plugin.mount("data", "y").await.is_done());
     let created = json!({"Name": "other", "Opts": {"volume": "data", "mode": "ro"}});
     assert!(plugin.ask("VolumeDriver.Create", &created).await.is_done());
-    site.system.kill9_and_restart(Part::Agent(0)).await;
-    site.system.healthy().await;
-    wait::until("the plugin answers again", PATIENCE, || async {
-        std::os::unix::net::UnixStream::connect(site.system.docker_socket(0)).map(drop)
-    })
-    .await;
+    for part in [Part::Docker(0), Part::Agent(0)] {
+        site.system.kill9_and_restart(part).await;
+        site.system.healthy().await;
+    }
     assert_eq!(plugin.references("data").await, 2);
     assert_eq!(plugin.get("other").await.body["Volume"]["Status"]["mode"], "ro");
     let again = plugin.mount("data", "z").await;
@@ -205,24 +203,82 @@ async fn references_outlive_a_kill_of_the_agent() {
     site.settle("data").await;
 }
 
+/// Waits until the volume is claimed; the mount that was asked for is under way.
+async fn claimed(site: &Site) {
+    wait::until("the claim is there", PATIENCE, || async {
+        let claims = site.system.claims("data").await.claims;
+        if claims.is_empty() { Err("no claim") } else { Ok(()) }
+    })
+    .await;
+}
+
+/// Docker asks again after a connection that broke.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_of_the_agent_while_it_mounts_leaves_nothing_for_ever() {
+async fn a_mount_is_retried_after_a_kill_of_the_plugin_in_its_middle() {
     if !or_skip("real mounts") {
         return;
     }
     let site = site().await;
     let plugin = site.plugin(0);
     site.system.hold("NodeStageVolume");
-    let gone = plugin.mount_and_leave("data", "x").await;
-    wait::until("the claim is there", PATIENCE, || async {
-        let claims = site.system.claims("data").await.claims;
-        if claims.is_empty() { Err("no claim") } else { Ok(()) }
-    })
-    .await;
-    site.system.kill9_and_restart(Part::Agent(0)).await;
+    let broken = plugin.mount_and_leave("data", "x").await;
+    claimed(&site).await;
+    site.system.kill9_and_restart(Part::Docker(0)).await;
+    drop(broken);
+    site.system.healthy().await;
+    let retried = tokio::spawn({
+        let plugin = site.plugin(0);
+        async move { plugin.mount("data", "x").await }
+    });
+    under_way(&plugin).await;
     site.system.let_go();
-    drop(gone);
+    let mounted = retried.await.unwrap();
+    assert!(mounted.is_done() && mounted.body["Mountpoint"] != "", "{mounted:?}");
+    assert_eq!(plugin.references("data").await, 1);
+    assert_eq!(site.count("NodePublishVolume"), 1, "the retry joins the same alloc");
+    assert!(plugin.unmount("data", "x").await.is_done());
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_of_the_plugin_while_it_mounts_leaves_nothing_for_ever() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let plugin = site.plugin(0);
+    site.system.hold("NodeStageVolume");
+    let broken = plugin.mount_and_leave("data", "x").await;
+    claimed(&site).await;
+    site.system.kill9_and_restart(Part::Docker(0)).await;
+    site.system.let_go();
+    drop(broken);
     site.system.healthy().await;
     // Nobody asks again.
+    site.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mount_outlives_a_kill_of_the_agent_in_its_middle() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let site = site().await;
+    let plugin = site.plugin(0);
+    site.system.hold("NodeStageVolume");
+    let asked = tokio::spawn({
+        let plugin = site.plugin(0);
+        async move { plugin.mount("data", "x").await }
+    });
+    claimed(&site).await;
+    site.system.kill9(Part::Agent(0));
+    site.system.let_go();
+    // An unmount of another's while the agent is away changes nothing, and is answered.
+    assert!(plugin.unmount("data", "z").await.is_done());
+    site.system.restart(Part::Agent(0));
+    let mounted = asked.await.unwrap();
+    assert!(mounted.is_done() && mounted.body["Mountpoint"] != "", "{mounted:?}");
+    assert_eq!(plugin.references("data").await, 1);
+    assert!(plugin.unmount("data", "x").await.is_done());
     site.settle("data").await;
 }

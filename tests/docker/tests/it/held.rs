@@ -1,6 +1,6 @@
 //! A container that Berth did not start has a volume of an alloc.
 
-use berth_docker::{PATIENCE, Site, engine_or_skip};
+use berth_docker_tests::{PATIENCE, Site, engine_or_skip};
 use berth_harness::wait;
 
 const WRITE: &str = "while true; do echo x >> /data/written; sleep 1; done";

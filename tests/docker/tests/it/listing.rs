@@ -1,8 +1,8 @@
-//! `List`: from what the agent knows, at once, whatever the claim service does.
+//! `List`: from what berth-docker knows, at once, whatever the claim service does.
 
 use std::time::{Duration, Instant};
 
-use berth_docker::{PATIENCE, Plugin, Site, engine_or_skip};
+use berth_docker_tests::{PATIENCE, Plugin, Site, engine_or_skip};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Part, System};
@@ -40,7 +40,7 @@ async fn lists_at_once(plugin: &Plugin, names: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_waits_for_no_claim_service() {
-    if !or_skip("an agent's socket") {
+    if !or_skip("the plugin's socket") {
         return;
     }
     let site = Site::start(1).await;
@@ -67,9 +67,9 @@ async fn a_list_waits_for_no_claim_service() {
     assert_eq!(listed(&plugin).await, ["data"]);
 }
 
-/// The agent is another process, which serves Docker again.
-async fn agent_is_killed(system: &System) {
-    system.kill9_and_restart(Part::Agent(0)).await;
+/// Kills `berth-docker`, and waits until its successor answers.
+async fn kill_plugin(system: &System) {
+    system.kill9_and_restart(Part::Docker(0)).await;
     wait::until("the plugin answers again", PATIENCE, || async {
         std::os::unix::net::UnixStream::connect(system.docker_socket(0)).map(drop)
     })
@@ -77,8 +77,8 @@ async fn agent_is_killed(system: &System) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_knows_nothing_yet_waits_for_its_first_question_only() {
-    if !or_skip("an agent's socket") {
+async fn a_plugin_that_knows_nothing_yet_waits_for_its_first_question_only() {
+    if !or_skip("the plugin's socket") {
         return;
     }
     let site = Site::start(1).await;
@@ -86,11 +86,11 @@ async fn an_agent_that_knows_nothing_yet_waits_for_its_first_question_only() {
     system.volume("data", WRITER).await;
     let named = json!({"Name": "mine", "Opts": {"volume": "data"}});
     assert!(plugin.ask("VolumeDriver.Create", &named).await.is_done());
-    agent_is_killed(system).await;
+    kill_plugin(system).await;
     assert_eq!(listed(&plugin).await, ["data", "mine"], "the first list is no empty one");
 
     system.daemon(Part::Claim).pause();
-    agent_is_killed(system).await;
+    kill_plugin(system).await;
     let began = Instant::now();
     assert_eq!(listed(&plugin).await, ["mine"], "what is on its own disk");
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());

@@ -1,6 +1,6 @@
 //! Every endpoint, asked without an engine.
 
-use berth_docker::{PATIENCE, Site, request};
+use berth_docker_tests::{PATIENCE, Site, request};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::Part;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_endpoint_answers_what_the_engine_reads() {
-    if !or_skip("an agent's socket") {
+    if !or_skip("the plugin's socket") {
         return;
     }
     let site = Site::start(1).await;
@@ -52,7 +52,7 @@ async fn every_endpoint_answers_what_the_engine_reads() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_is_refused_in_words() {
-    if !or_skip("an agent's socket") {
+    if !or_skip("the plugin's socket") {
         return;
     }
     let site = Site::start(1).await;
@@ -101,7 +101,7 @@ async fn what_cannot_be_is_refused_in_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_bus_it_answers_what_it_knows() {
-    if !or_skip("an agent's socket") {
+    if !or_skip("the plugin's socket") {
         return;
     }
     let site = Site::start(1).await;

@@ -1,8 +1,8 @@
-//! The engine and the agent, stopped and killed while containers use volumes.
+//! The engine, its plugin and the agent, stopped and killed while containers use volumes.
 
 use std::time::Duration;
 
-use berth_docker::{Engine, PATIENCE, Site, engine_or_skip};
+use berth_docker_tests::{Engine, PATIENCE, Site, engine_or_skip};
 use berth_harness::wait;
 use berth_integration::Part;
 
@@ -97,7 +97,7 @@ async fn containers_that_died_with_a_killed_engine_hold_nothing() {
     engine.shell("data", &["-d", "--name", "one"], WRITE).await;
     writes(&site, &engine, "one").await;
     engine.daemon().kill9();
-    // Nobody has told the agent yet.
+    // Nobody has told the plugin yet.
     assert_eq!(site.mounted(0).await.len(), 2);
     engine.daemon().restart();
     engine.up().await;
@@ -125,7 +125,7 @@ async fn containers_that_outlive_a_killed_engine_keep_their_volume() {
     engine.up().await;
     engine.volumes().await;
     running(&engine, "one").await;
-    wait::until("the agent has looked who uses it", PATIENCE, || async {
+    wait::until("the plugin has looked who uses it", PATIENCE, || async {
         let shown = site.plugin(0).get("data").await.body["Volume"]["Status"].clone();
         let problem = shown["problem"].as_str().unwrap_or_default().to_owned();
         if problem.contains("in use") { Ok(()) } else { Err(shown.to_string()) }
@@ -141,15 +141,25 @@ async fn containers_that_outlive_a_killed_engine_keep_their_volume() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_agent_takes_nothing_from_a_running_container() {
-    if !engine_or_skip() {
-        return;
+async fn a_killed_plugin_takes_nothing_from_a_running_container() {
+    if engine_or_skip() {
+        kill_takes_nothing_from_a_running_container(Part::Docker(0)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_agent_takes_nothing_from_a_running_container() {
+    if engine_or_skip() {
+        kill_takes_nothing_from_a_running_container(Part::Agent(0)).await;
+    }
+}
+
+async fn kill_takes_nothing_from_a_running_container(part: Part) {
     let site = site().await;
     let engine = site.engine(0).await;
     engine.shell("data", &["-d", "--name", "one"], WRITE).await;
     let before = site.mounted(0).await;
-    site.system.kill9_and_restart(Part::Agent(0)).await;
+    site.system.kill9_and_restart(part).await;
     site.system.healthy().await;
     assert_eq!(site.mounted(0).await, before);
     writes(&site, &engine, "one").await;
@@ -165,7 +175,7 @@ async fn a_killed_agent_takes_nothing_from_a_running_container() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unmount_that_the_agent_missed_is_found_out() {
+async fn an_unmount_that_the_plugin_missed_is_found_out() {
     if !engine_or_skip() {
         return;
     }
@@ -173,12 +183,12 @@ async fn an_unmount_that_the_agent_missed_is_found_out() {
     let engine = site.engine(0).await;
     engine.shell("data", &["-d", "--name", "one"], WRITE).await;
     writes(&site, &engine, "one").await;
-    site.system.kill9(Part::Agent(0));
+    site.system.kill9(Part::Docker(0));
     // The engine tries for half a minute, and gives up.
     let _ = engine.run(&["rm", "-f", "one"]).await;
     let gone = engine.run(&["ps", "-aq"]).await;
     assert!(gone.stdout.is_empty(), "{gone:?}");
-    site.system.restart(Part::Agent(0));
+    site.system.restart(Part::Docker(0));
     site.system.healthy().await;
     // It is there until it is known that nobody uses it, and then all of it goes.
     assert!([0, 2].contains(&site.mounted(0).await.len()));

@@ -7,7 +7,8 @@ use berth_harness::dirs::Dir;
 use berth_harness::process::binary;
 use berth_harness::repository;
 
-const SERVICES: [&str; 5] = ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent"];
+const SERVICES: [&str; 6] =
+    ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent", "docker"];
 
 fn check(service: &str, file: &std::path::Path) -> Output {
     Command::new(binary(&format!("berth-{service}")))

@@ -24,7 +24,8 @@ async fn every_endpoint_that_is_served_is_in_the_reference_and_no_other() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let options = Options { nodes: 1, docker_ms: Some(110_000), ..Options::default() };
+    let system = System::start(options).await;
     for service in service::ALL {
         let listed: BTreeMap<String, Value> = Endpoint::all()
             .into_iter()

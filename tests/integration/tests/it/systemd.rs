@@ -17,7 +17,8 @@ use berth_harness::{repository, wait};
 use berth_service::clock;
 use serde_json::{Value, json};
 
-const SERVICES: [&str; 5] = ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent"];
+const SERVICES: [&str; 6] =
+    ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent", "docker"];
 const SOON: Duration = Duration::from_secs(60);
 
 fn units() -> Vec<PathBuf> {
@@ -133,10 +134,16 @@ const OWN_NAMESPACE: &[&str] = &[
 
 #[test]
 fn what_the_agent_mounts_reaches_the_host() {
-    let path = repository().join("deploy/systemd/berth-node-agent.service");
-    let unit = directives(&fs::read_to_string(path).unwrap());
-    for setting in OWN_NAMESPACE {
-        assert!(!unit.contains(&format!("\n{setting}")), "{setting} in the agent's unit");
+    // Docker's plugin looks at the agent's mounts.
+    for service in ["node-agent", "docker"] {
+        let path = repository().join(format!("deploy/systemd/berth-{service}.service"));
+        let unit = directives(&fs::read_to_string(path).unwrap());
+        for setting in OWN_NAMESPACE {
+            assert!(
+                !unit.contains(&format!("\n{setting}")),
+                "{setting} in berth-{service}.service"
+            );
+        }
     }
 }
 
@@ -209,6 +216,11 @@ fn start(service: &str, server: &Server, dir: &Dir) -> (Daemon, Manager) {
     let config = dir.join(format!("{service}.toml"));
     let own = match service {
         "node-agent" => format!("node = 'n1'\nstate_dir = '{}'\n", dir.join("a").display()),
+        "docker" => format!(
+            "node = 'n1'\nstate_dir = '{}'\nsocket = '{}'\n",
+            dir.join("d").display(),
+            dir.join("berth.sock").display()
+        ),
         _ => String::new(),
     };
     fs::write(&config, format!("{own}[nats]\nurl = '{}'\n", server.url())).unwrap();
@@ -233,6 +245,7 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
         ("node-agent", Some(AgentVerb::Status.subject(&node))),
         ("volumewatcher", None),
         ("gc", None),
+        ("docker", None),
     ];
     for (service, question) in questions {
         server.pause();

@@ -35,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-volumewatcher", ALL_SHARED),
     ("berth-gc", ALL_SHARED),
     ("berth-node-agent", ALL_SHARED),
+    ("berth-docker", ALL_SHARED),
     ("berth-cli", ALL_SHARED),
     // It reads logs, and must not be built from the driver that writes them.
     ("berth-judge", &["berth-csi"]),
@@ -61,7 +62,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             HARNESS,
         ],
     ),
-    ("berth-docker", &["berth-integration", HOST, HARNESS]),
+    ("berth-docker-tests", &["berth-integration", HOST, HARNESS]),
     ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", HARNESS]),
     // A thousand agents that are the agent's own code.
     (

@@ -22,7 +22,7 @@ const NAMED_MAX: usize = 4;
 
 /// What the host shows of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Use {
+pub enum Use {
     /// Nobody else has it.
     Nobody,
     /// Some have, in words.
@@ -33,7 +33,7 @@ pub(super) enum Use {
 
 /// Whether anybody has what is mounted at `target`; with `open`, also whether any process has a
 /// file below it open. Reads all of /proc, on this thread.
-pub(super) fn of(target: &Path, open: bool) -> io::Result<Use> {
+pub fn of(target: &Path, open: bool) -> io::Result<Use> {
     let own = MountTable::read_blocking().map_err(io::Error::other)?;
     let Some(content) = own.top_at(target).map(berth_host::Mount::content) else {
         return Ok(Use::NotMounted);

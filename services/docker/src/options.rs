@@ -17,7 +17,7 @@ use berth_domain::{Namespace, VolumeId};
 use super::record::Target;
 
 /// What an option is called, and what it says.
-pub(super) const KNOWN: [(&str, &str); 6] = [
+pub const KNOWN: [(&str, &str); 6] = [
     ("volume", "the volume's id in Berth, where it is not the name"),
     ("namespace", "its namespace, where that is not `default`"),
     ("mode", "`rw` or `ro`: whether containers may write"),
@@ -27,7 +27,7 @@ pub(super) const KNOWN: [(&str, &str); 6] = [
 ];
 
 /// What a name stands for that comes with these options; or everything that is wrong.
-pub(super) fn read(name: &str, options: &BTreeMap<String, String>) -> Result<Target, String> {
+pub fn read(name: &str, options: &BTreeMap<String, String>) -> Result<Target, String> {
     let mut faults = Vec::new();
     let mut options = options.clone();
     let volume = options.remove("volume").unwrap_or_else(|| name.to_owned());

@@ -31,7 +31,7 @@ const LOOK: Schedule = Schedule { first: Duration::from_millis(50), max: Duratio
 
 impl Adapter {
     /// Has the name's volume mounted, and looked at again when it was; where it is then.
-    pub(super) async fn open(&self, name: &str) -> Result<String, Problem> {
+    pub async fn open(&self, name: &str) -> Result<String, Problem> {
         let until = Instant::now() + WORK_MAX;
         let mut tries = 0;
         loop {
@@ -104,7 +104,7 @@ impl Adapter {
     }
 
     /// Counts one more reference; with the lane held, what was opened is still open.
-    pub(super) async fn count(&self, name: &str, id: &str) -> Result<(), Problem> {
+    pub async fn count(&self, name: &str, id: &str) -> Result<(), Problem> {
         let id = id.to_owned();
         let counted = self.book().change(name, move |record| match &mut record.session {
             Some(session) => session.mount(&id),
@@ -143,7 +143,7 @@ impl Adapter {
     }
 
     /// Stops the alloc, waits until its claims are gone, and forgets the session.
-    pub(super) async fn close(
+    pub async fn close(
         &self,
         name: &str,
         session: &Session,
@@ -191,13 +191,13 @@ impl Adapter {
     }
 
     /// When work in the background stops, to be taken up anew.
-    pub(super) fn work_until() -> Instant {
+    pub fn work_until() -> Instant {
         Instant::now() + WORK_MAX
     }
 }
 
 /// What a name stands for that nobody created: the volume of that name.
-pub(super) fn own_name(name: &str) -> Result<Target, Problem> {
+pub fn own_name(name: &str) -> Result<Target, Problem> {
     let volume = VolumeId::new(name)
         .map_err(|fault| Problem::new(Code::BadInput, format!("the volume's name {fault}")))?;
     Ok(Target::of(Namespace::default(), volume))
@@ -209,7 +209,7 @@ fn has_ended(code: Code) -> bool {
 }
 
 /// What this node cannot write down, it does not do.
-pub(super) fn not_kept(error: StoreError) -> Problem {
+pub fn not_kept(error: StoreError) -> Problem {
     Problem::new(Code::Internal, chain(&error))
-        .next("look at the disk below the agent's state_dir, and restart the agent")
+        .next("look at the disk below berth-docker's state_dir, and restart berth-docker")
 }

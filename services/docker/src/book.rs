@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use berth_durable::in_turn;
 use tokio::sync::watch;
 
 use super::record::{Record, Trust};
 use super::store::{Store, StoreError};
-use berth_durable::in_turn;
 
 /// Names that one node remembers.
 const NAMES_MAX: usize = 65_536;
 
 /// The names. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Book {
+pub struct Book {
     inner: Arc<Inner>,
     // Held while a change goes to the disk and then to the table, so that both see one order.
     store: Arc<tokio::sync::Mutex<Store>>,
@@ -31,7 +31,7 @@ struct Inner {
 
 impl Book {
     /// Opens the store in this directory, made if it is not there.
-    pub(super) async fn open(path: PathBuf) -> Result<Self, StoreError> {
+    pub async fn open(path: PathBuf) -> Result<Self, StoreError> {
         let open = tokio::task::spawn_blocking(move || Store::open(path));
         let (store, records) = open.await.map_err(StoreError::Thread)??;
         let names = Mutex::new(records.into_iter().collect());
@@ -41,27 +41,27 @@ impl Book {
     }
 
     /// What is known of a name.
-    pub(super) fn get(&self, name: &str) -> Record {
+    pub fn get(&self, name: &str) -> Record {
         self.inner.names().get(name).cloned().unwrap_or_default()
     }
 
     /// Every name of which something is known.
-    pub(super) fn all(&self) -> Vec<(String, Record)> {
+    pub fn all(&self) -> Vec<(String, Record)> {
         self.inner.names().iter().map(|(name, record)| (name.clone(), record.clone())).collect()
     }
 
     /// Whether another name can be remembered.
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.inner.names().len() < NAMES_MAX
     }
 
     /// Tells of changes, each of which may be of any name.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changed.subscribe()
     }
 
     /// Changes what is known of a name; what the change answers is answered.
-    pub(super) async fn change<T: Send + 'static>(
+    pub async fn change<T: Send + 'static>(
         &self,
         name: &str,
         change: impl FnOnce(&mut Record) -> T + Send + 'static,
@@ -72,7 +72,7 @@ impl Book {
     }
 
     /// Doubts every reference there is.
-    pub(super) async fn doubt(&self, trust: Trust) -> Result<(), StoreError> {
+    pub async fn doubt(&self, trust: Trust) -> Result<(), StoreError> {
         for (name, record) in self.all() {
             if record.session.is_some_and(|session| !session.ids.is_empty()) {
                 self.change(&name, move |record| {
@@ -123,7 +123,7 @@ mod tests {
     use berth_domain::{AllocId, Namespace, VolumeId};
 
     use super::*;
-    use crate::docker::record::{Phase, Session, Target};
+    use crate::record::{Phase, Session, Target};
 
     #[tokio::test]
     async fn what_was_counted_is_there_after_a_restart_and_in_doubt_when_told_so() {
@@ -142,9 +142,9 @@ mod tests {
         let book = Book::open(dir.path().to_owned()).await.unwrap();
         assert_eq!(book.get("data").session, Some(known));
         assert_eq!(book.all().len(), 1);
-        book.doubt(Trust::AgentWasAway).await.unwrap();
+        book.doubt(Trust::PluginWasAway).await.unwrap();
         let doubted = book.get("data").session.unwrap();
-        assert_eq!((doubted.trust(), doubted.ids["x"].count), (Some(Trust::AgentWasAway), 1));
+        assert_eq!((doubted.trust(), doubted.ids["x"].count), (Some(Trust::PluginWasAway), 1));
         book.change("data", |record| record.session = None).await.unwrap();
         assert!(book.all().is_empty());
         drop(book);

@@ -8,16 +8,16 @@ use std::sync::{Mutex, PoisonError};
 
 /// One more use of a volume by one of Docker's IDs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reference {
+pub struct Reference {
     /// The name.
-    pub(super) name: String,
+    pub name: String,
     /// Docker's ID.
-    pub(super) id: String,
+    pub id: String,
 }
 
 /// The way of one answer. It may come to a reference, and comes to an end.
 #[derive(Debug, Default)]
-pub(super) struct Delivery(Mutex<State>);
+pub struct Delivery(Mutex<State>);
 
 #[derive(Debug, Default)]
 enum State {
@@ -29,12 +29,12 @@ enum State {
 
 impl Delivery {
     /// Whether anybody still waits for the answer.
-    pub(super) fn is_awaited(&self) -> bool {
+    pub fn is_awaited(&self) -> bool {
         !matches!(*self.0.lock().unwrap_or_else(PoisonError::into_inner), State::Ended)
     }
 
     /// The answer will hold this reference; given back when nobody waits for it any more.
-    pub(super) fn count(&self, reference: Reference) -> Result<(), Reference> {
+    pub fn count(&self, reference: Reference) -> Result<(), Reference> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::Ended) {
             return Err(reference);
@@ -44,7 +44,7 @@ impl Delivery {
     }
 
     /// The answer was written, or never will be; then the reference is to be dropped.
-    pub(super) fn end(&self, written: bool) -> Option<Reference> {
+    pub fn end(&self, written: bool) -> Option<Reference> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *state, State::Ended) {
             State::Counted(reference) if !written => Some(reference),

@@ -2,8 +2,6 @@
 //!
 //! **Never** changes anything there.
 
-use std::fmt::Write as _;
-use std::os::unix::net;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,12 +10,11 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
-
-use crate::host_pool::with_agent_file;
 
 /// How long the engine may take; one that starts answers nothing for a while.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -32,7 +29,7 @@ const CREATED: &str = "created";
 
 /// Why it is not known.
 #[derive(Debug, Error)]
-pub(super) enum EngineError {
+pub enum EngineError {
     /// Nobody listens there.
     #[error("the engine is not reached")]
     Connect(#[source] std::io::Error),
@@ -76,7 +73,7 @@ impl MountPoint {
 }
 
 /// The containers that use the volume of this name now, by their ids.
-pub(super) async fn users(engine: &Path, volume: &str) -> Result<Vec<String>, EngineError> {
+pub async fn users(engine: &Path, volume: &str) -> Result<Vec<String>, EngineError> {
     let asked = timeout(ANSWER, list(engine, volume)).await.map_err(|_| EngineError::Late)?;
     let uses = |container: &Container| {
         USING.contains(&container.state.as_str())
@@ -89,7 +86,7 @@ pub(super) async fn users(engine: &Path, volume: &str) -> Result<Vec<String>, En
 /// Whether the engine is making a container with the volume: none uses it, and one was created and
 /// not started. Older engines do not list a container before they have copied into its volumes
 /// what the image has there, so none at all says the same.
-pub(super) async fn makes_container(engine: &Path, volume: &str) -> Result<bool, EngineError> {
+pub async fn makes_container(engine: &Path, volume: &str) -> Result<bool, EngineError> {
     let asked = timeout(QUICK_ANSWER, list(engine, volume)).await.map_err(|_| EngineError::Late)?;
     let has = |container: &Container| container.mounts.iter().any(|at| at.is_volume(volume));
     let states: Vec<String> =
@@ -105,19 +102,14 @@ fn is_made<S: AsRef<str>>(states: &[S]) -> bool {
 }
 
 async fn list(engine: &Path, volume: &str) -> Result<Vec<Container>, EngineError> {
-    let path = engine.to_owned();
-    let connect = move || {
-        let stream = net::UnixStream::connect(path)?;
-        stream.set_nonblocking(true).map(|()| stream)
-    };
-    let stream = with_agent_file("connect", engine, connect).await;
-    let stream = stream.and_then(UnixStream::from_std).map_err(EngineError::Connect)?;
+    let stream = UnixStream::connect(engine).await.map_err(EngineError::Connect)?;
     let (mut ask, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(EngineError::Http)?;
     // It ends with the question: nothing is sent after it.
     let connection = tokio::spawn(connection);
     let filters = serde_json::json!({"volume": [volume]}).to_string();
-    let request = Request::get(format!("/containers/json?all=1&filters={}", escape(&filters)))
+    let filters = utf8_percent_encode(&filters, NON_ALPHANUMERIC);
+    let request = Request::get(format!("/containers/json?all=1&filters={filters}"))
         .header("Host", "docker")
         .body(Empty::<Bytes>::new())
         .map_err(|error| EngineError::Answer(Box::new(error)))?;
@@ -133,28 +125,9 @@ async fn list(engine: &Path, volume: &str) -> Result<Vec<Container>, EngineError
     serde_json::from_slice(&body).map_err(|error| EngineError::Answer(Box::new(error)))
 }
 
-/// As a part of a query (RFC 3986).
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len() * 3);
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_query_holds_what_a_query_may_hold() {
-        assert_eq!(escape(r#"{"volume":["a-b.c_1"]}"#), "%7B%22volume%22%3A%5B%22a-b.c_1%22%5D%7D");
-    }
 
     #[test]
     fn a_container_is_being_made_while_none_uses_the_volume() {

@@ -6,9 +6,11 @@
 //!
 //! **Never** closes by time alone.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use berth_host::{HostOperation, HostPool};
 use berth_service::locks::KeyGuard;
 use berth_service::process::chain;
 use berth_service::shutdown::Shutdown;
@@ -19,10 +21,11 @@ use super::adapter::Adapter;
 use super::engine;
 use super::holders::{self, Use};
 use super::record::{Phase, Session, Trust};
-use crate::host_pool::with_processes;
 
 /// How often every session is looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long it may take to look at all processes.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest time between two looks at one that stays in use.
 const LOOK_MAX: Duration = Duration::from_secs(60);
 /// How long nobody must be seen after the engine started anew: it starts its containers again.
@@ -32,7 +35,7 @@ const QUIET_ENGINE: Duration = Duration::from_secs(5);
 const QUIET_AGENT: Duration = Duration::from_secs(60);
 
 /// Tends to every session until the shutdown.
-pub(super) async fn keep(adapter: Adapter, shutdown: Shutdown) {
+pub async fn keep(adapter: Adapter, shutdown: Shutdown) {
     let mut at_work = JoinSet::new();
     loop {
         tokio::select! {
@@ -106,7 +109,7 @@ impl Adapter {
         let needed = match trust {
             None | Some(Trust::Sure) => return Next::Close,
             Some(Trust::EngineRestarted) => QUIET_ENGINE,
-            Some(Trust::AgentWasAway) => QUIET_AGENT,
+            Some(Trust::PluginWasAway) => QUIET_AGENT,
         };
         let now = Instant::now();
         let since = self.memory(name).quiet.unwrap_or(now);
@@ -140,12 +143,11 @@ impl Adapter {
                 }
             },
         };
-        let away = trust == Some(Trust::AgentWasAway);
-        let look = {
-            let path = path.clone();
-            move || holders::of(&path, away)
-        };
-        let shown = with_processes("look for users", &path, look).await;
+        let away = trust == Some(Trust::PluginWasAway);
+        let look = HostOperation::new("look for users", "processes", path.clone());
+        let pool = HostPool::of_process();
+        let shown = pool.run(look, LOOK_TIMEOUT, move || holders::of(&path, away)).await;
+        let shown = shown.map_err(io::Error::from).flatten();
         let shown = shown.map_err(|error| format!("who uses it cannot be read: {error}"))?;
         match (shown, trust) {
             (Use::By(holders), _) => Err(format!("in use: {}", holders.join(", "))),

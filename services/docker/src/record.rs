@@ -22,79 +22,79 @@ const IDS_MAX: usize = 4096;
 
 /// One name, as it is on the disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub struct Record {
     /// What `docker volume create` said; none for a name that is a volume's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) definition: Option<Definition>,
+    pub definition: Option<Definition>,
     /// Its use on this node, while there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) session: Option<Session>,
+    pub session: Option<Session>,
 }
 
 /// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Target {
+pub struct Target {
     /// The volume's namespace.
-    pub(super) namespace: Namespace,
+    pub namespace: Namespace,
     /// The volume.
-    pub(super) volume: VolumeId,
+    pub volume: VolumeId,
     /// What containers may do.
-    pub(super) mode: Mode,
+    pub mode: Mode,
     /// How it is to be shared, where that was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) access: Option<AccessMode>,
+    pub access: Option<AccessMode>,
     /// The file system it is mounted with, where that was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) fs: Option<String>,
+    pub fs: Option<String>,
     /// The size it had to have when it was given its name, in bytes, where that was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) size: Option<u64>,
+    pub size: Option<u64>,
 }
 
 impl Target {
     /// A volume of which nothing else is said: containers write, and it is as it is registered.
-    pub(super) fn of(namespace: Namespace, volume: VolumeId) -> Self {
+    pub fn of(namespace: Namespace, volume: VolumeId) -> Self {
         let (mode, access, fs, size) = (Mode::Write, None, None, None);
         Self { namespace, volume, mode, access, fs, size }
     }
 
     /// The volume.
-    pub(super) fn key(&self) -> VolumeKey {
+    pub fn key(&self) -> VolumeKey {
         VolumeKey::new(self.namespace.clone(), self.volume.clone())
     }
 }
 
 /// A name that was created here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Definition {
+pub struct Definition {
     /// What it stands for.
     #[serde(flatten)]
-    pub(super) target: Target,
+    pub target: Target,
     /// Since when.
-    pub(super) created: Timestamp,
+    pub created: Timestamp,
 }
 
 /// One use of a volume on this node, by as many containers as there are, under one alloc.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Session {
+pub struct Session {
     /// What is used.
     #[serde(flatten)]
-    pub(super) target: Target,
+    pub target: Target,
     /// The alloc that claims it. Each session has one of its own: what has ended stays ended.
-    pub(super) alloc: AllocId,
+    pub alloc: AllocId,
     /// In which life of the host: no reference outlives it.
-    pub(super) boot_id: String,
+    pub boot_id: String,
     /// How far it is.
-    pub(super) phase: Phase,
+    pub phase: Phase,
     /// How often each ID holds it.
     #[serde(default)]
-    pub(super) ids: BTreeMap<String, Held>,
+    pub ids: BTreeMap<String, Held>,
 }
 
 /// How far a session is. It goes on only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Phase {
+pub enum Phase {
     /// The alloc is registered, or about to be; nothing is promised to anybody.
     Opening,
     /// It is mounted.
@@ -108,28 +108,29 @@ pub(super) enum Phase {
 
 /// How often an ID holds a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Held {
+pub struct Held {
     /// So often.
-    pub(super) count: u32,
+    pub count: u32,
     /// How sure that is.
-    pub(super) trust: Trust,
+    pub trust: Trust,
 }
 
 /// How sure a count is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Trust {
+pub enum Trust {
     /// The engine that asked for it runs, and so did we ever since.
     Sure,
-    /// This agent was away meanwhile.
-    AgentWasAway,
+    /// This process was away meanwhile.
+    #[serde(alias = "agent-was-away")] // so while the agent served Docker
+    PluginWasAway,
     /// The engine started anew meanwhile.
     EngineRestarted,
 }
 
 /// Why an ID was not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotCounted {
+pub enum NotCounted {
     /// The session is not open (any more).
     NotOpen,
     /// Too many hold it.
@@ -138,12 +139,12 @@ pub(super) enum NotCounted {
 
 impl Record {
     /// Whether nothing is known.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.definition.is_none() && self.session.is_none()
     }
 
     /// The path where the volume is mounted for Docker.
-    pub(super) fn path(&self) -> Option<&str> {
+    pub fn path(&self) -> Option<&str> {
         match &self.session.as_ref()?.phase {
             Phase::Open { path } => Some(path),
             Phase::Opening | Phase::Closing => None,
@@ -151,7 +152,7 @@ impl Record {
     }
 
     /// What the name stands for, where this node knows.
-    pub(super) fn target(&self) -> Option<&Target> {
+    pub fn target(&self) -> Option<&Target> {
         let session = self.session.as_ref().map(|session| &session.target);
         self.definition.as_ref().map(|definition| &definition.target).or(session)
     }
@@ -159,12 +160,12 @@ impl Record {
 
 impl Session {
     /// A use that begins.
-    pub(super) fn begin(target: Target, alloc: AllocId, boot_id: String) -> Self {
+    pub fn begin(target: Target, alloc: AllocId, boot_id: String) -> Self {
         Self { target, alloc, boot_id, phase: Phase::Opening, ids: BTreeMap::new() }
     }
 
     /// One more reference; for an ID that was in doubt it is the one that was counted.
-    pub(super) fn mount(&mut self, id: &str) -> Result<(), NotCounted> {
+    pub fn mount(&mut self, id: &str) -> Result<(), NotCounted> {
         if !matches!(self.phase, Phase::Open { .. }) {
             return Err(NotCounted::NotOpen);
         }
@@ -181,7 +182,7 @@ impl Session {
     }
 
     /// One reference less; whether there was one.
-    pub(super) fn unmount(&mut self, id: &str) -> bool {
+    pub fn unmount(&mut self, id: &str) -> bool {
         let Some(held) = self.ids.get_mut(id) else { return false };
         held.count = held.count.saturating_sub(1);
         if held.count == 0 {
@@ -191,21 +192,21 @@ impl Session {
     }
 
     /// The engine started anew: of each ID one reference may be left, and none need be.
-    pub(super) fn doubt(&mut self, trust: Trust) {
+    pub fn doubt(&mut self, trust: Trust) {
         for held in self.ids.values_mut() {
             *held = Held { count: 1, trust: held.trust.max(trust) };
         }
     }
 
     /// How sure it is that somebody uses it; none when nobody is counted.
-    pub(super) fn trust(&self) -> Option<Trust> {
+    pub fn trust(&self) -> Option<Trust> {
         // One that is sure makes the others not worth asking after; of the doubts, the one that
         // needs more proof counts.
         self.ids.values().map(|held| held.trust).min()
     }
 
     /// Nobody uses it any more.
-    pub(super) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.ids.clear();
         self.phase = Phase::Closing;
     }
@@ -263,11 +264,11 @@ mod tests {
         let mut session = open();
         session.mount("x").unwrap();
         session.doubt(Trust::EngineRestarted);
-        session.doubt(Trust::AgentWasAway);
+        session.doubt(Trust::PluginWasAway);
         assert_eq!(session.trust(), Some(Trust::EngineRestarted));
         session.mount("y").unwrap();
-        session.doubt(Trust::AgentWasAway);
-        assert_eq!(session.trust(), Some(Trust::AgentWasAway));
+        session.doubt(Trust::PluginWasAway);
+        assert_eq!(session.trust(), Some(Trust::PluginWasAway));
     }
 
     #[test]

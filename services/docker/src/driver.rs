@@ -31,19 +31,19 @@ const NAMED: usize = 3;
 
 /// The endpoints. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Driver {
+pub struct Driver {
     adapter: Adapter,
     listing: Listing,
 }
 
 impl Driver {
     /// The endpoints of this adapter, which list what is known there.
-    pub(super) fn new(adapter: Adapter, listing: Listing) -> Self {
+    pub fn new(adapter: Adapter, listing: Listing) -> Self {
         Self { adapter, listing }
     }
 
     /// Answers; an error is a text for Docker's user.
-    pub(super) async fn answer(
+    pub async fn answer(
         &self,
         endpoint: Endpoint,
         question: Question,
@@ -76,7 +76,7 @@ impl Driver {
     }
 
     /// Takes back what the engine was not told.
-    pub(super) async fn undelivered(&self, reference: Reference) {
+    pub async fn undelivered(&self, reference: Reference) {
         self.adapter.undelivered(reference).await;
     }
 

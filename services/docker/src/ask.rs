@@ -29,19 +29,19 @@ const PAGES_MAX: usize = 10;
 
 /// Asks in the name of one node. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Asker {
+pub struct Asker {
     bus: Bus,
     node: NodeId,
 }
 
 impl Asker {
     /// Asks in the name of `node`.
-    pub(super) fn new(bus: Bus, node: NodeId) -> Self {
+    pub fn new(bus: Bus, node: NodeId) -> Self {
         Self { bus, node }
     }
 
     /// Registers the alloc of a session; again is nothing.
-    pub(super) async fn register(&self, name: &str, session: &Session) -> Result<(), Problem> {
+    pub async fn register(&self, name: &str, session: &Session) -> Result<(), Problem> {
         let Target { namespace, volume, mode, access, fs, .. } = &session.target;
         let request = VolumeRequest {
             read_only: *mode == Mode::Read,
@@ -64,7 +64,7 @@ impl Asker {
     }
 
     /// Has the session's volume claimed and mounted; where it is already, that is looked at again.
-    pub(super) async fn mount(&self, session: &Session) -> Result<Mounted, Problem> {
+    pub async fn mount(&self, session: &Session) -> Result<Mounted, Problem> {
         let mount = Mount {
             namespace: session.target.namespace.clone(),
             alloc: session.alloc.clone(),
@@ -78,7 +78,7 @@ impl Asker {
     }
 
     /// Says that the session has ended.
-    pub(super) async fn stop(&self, session: &Session) -> Result<AllocStatus, Problem> {
+    pub async fn stop(&self, session: &Session) -> Result<AllocStatus, Problem> {
         let stop = alloc::Stop {
             id: session.alloc.clone(),
             state: AllocState::Complete,
@@ -89,20 +89,20 @@ impl Asker {
     }
 
     /// What is left of a session that has ended.
-    pub(super) async fn status(&self, session: &Session) -> Result<AllocStatus, Problem> {
+    pub async fn status(&self, session: &Session) -> Result<AllocStatus, Problem> {
         let namespace = &session.target.namespace;
         let of = alloc::Status::of(session.alloc.clone());
         self.about(Namespaced::AllocStatus, namespace, &of, REQUEST_TIMEOUT).await
     }
 
     /// A volume with its claims.
-    pub(super) async fn volume(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
+    pub async fn volume(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
         let of = volume::Status::of(key.volume.clone());
         self.about(Namespaced::VolumeStatus, &key.namespace, &of, REQUEST_TIMEOUT).await
     }
 
     /// The volumes of a namespace.
-    pub(super) async fn volumes(&self, namespace: &Namespace) -> Result<Vec<VolumeStub>, Problem> {
+    pub async fn volumes(&self, namespace: &Namespace) -> Result<Vec<VolumeStub>, Problem> {
         let (mut all, mut after) = (Vec::new(), None);
         let until = Instant::now() + LIST;
         for _page in 0..PAGES_MAX {
@@ -144,7 +144,7 @@ impl Asker {
 }
 
 /// An id for the alloc of a session that begins: a new one each time.
-pub(super) fn alloc_id(name: &str, random: u64) -> Option<AllocId> {
+pub fn alloc_id(name: &str, random: u64) -> Option<AllocId> {
     // A name is bounded by Docker, not by us; the random part alone tells sessions apart.
     let name: String = name.chars().take(128).collect();
     AllocId::new(format!("docker/{name}/{random:016x}")).ok()

@@ -9,7 +9,6 @@ use std::convert::Infallible;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::os::unix::net;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -36,7 +35,6 @@ use tokio::time::{sleep, timeout};
 use super::delivery::Delivery;
 use super::driver::Driver;
 use super::protocol::{self, Answer, Endpoint, Question};
-use crate::host_pool::with_agent_file;
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 256;
@@ -45,7 +43,7 @@ const CONNECTION: Duration = Duration::from_secs(130);
 /// The longest question.
 const QUESTION_BYTES_MAX: usize = 1024 * 1024;
 
-/// Why Docker's socket cannot be had.
+/// Why the plugin's socket cannot be had.
 #[derive(Debug, Error)]
 pub enum ListenError {
     /// Its directory is missing, and cannot be made.
@@ -62,23 +60,14 @@ pub enum ListenError {
 /// The listening socket. Its file goes with it: Docker asks nobody then, rather than a socket that
 /// nobody answers.
 #[derive(Debug)]
-pub(super) struct Listening {
+pub struct Listening {
     listener: UnixListener,
     _file: Socket,
 }
 
 impl Listening {
     /// Listens. A socket that an earlier life left is replaced, and anything else left alone.
-    pub(super) async fn at(path: &Path) -> Result<Self, ListenError> {
-        let failed = |source| ServeError::Io { path: path.to_owned(), source };
-        let owned = path.to_owned();
-        let open = with_agent_file("listen", path, move || Ok(Self::open(&owned)));
-        let (listener, file) = open.await.map_err(failed)??;
-        let listener = UnixListener::from_std(listener).map_err(failed)?;
-        Ok(Self { listener, _file: file })
-    }
-
-    fn open(path: &Path) -> Result<(net::UnixListener, Socket), ListenError> {
+    pub fn at(path: &Path) -> Result<Self, ListenError> {
         if let Some(dir) = path.parent() {
             let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
             made.map_err(|error| ListenError::Directory(dir.to_owned(), error))?;
@@ -88,12 +77,13 @@ impl Listening {
         let (listener, mut file) = socket::listen(path)?;
         file.set_mode(0o600).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok((listener, file))
+        let listener = UnixListener::from_std(listener).map_err(failed)?;
+        Ok(Self { listener, _file: file })
     }
 }
 
 /// Answers until the shutdown, and then for `drain` what is under way.
-pub(super) async fn serve(socket: Listening, driver: Driver, shutdown: Shutdown, drain: Duration) {
+pub async fn serve(socket: Listening, driver: Driver, shutdown: Shutdown, drain: Duration) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
@@ -183,7 +173,7 @@ impl Driver {
             }
             Err(error) => {
                 tracing::error!(?endpoint, name, %error, "no answer for Docker");
-                refused(StatusCode::INTERNAL_SERVER_ERROR, "the agent ended before it answered")
+                refused(StatusCode::INTERNAL_SERVER_ERROR, "berth-docker ended before it answered")
             }
         }
     }
@@ -241,20 +231,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("berth.sock");
         fs::write(&path, "somebody's data").unwrap();
-        let refused = Listening::at(&path).await.unwrap_err().to_string();
+        let refused = Listening::at(&path).unwrap_err().to_string();
         assert!(refused.contains("berth.sock is a file, not a socket"), "{refused}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's data");
         fs::remove_file(&path).unwrap();
 
-        let listening = Listening::at(&path).await.unwrap();
+        let listening = Listening::at(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let served = Listening::at(&path).await.unwrap_err().to_string();
+        let served = Listening::at(&path).unwrap_err().to_string();
         assert!(served.contains("another process"), "{served}");
         drop(listening);
         assert!(!path.exists());
 
         fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
-        let refused = Listening::at(&path).await.unwrap_err().to_string();
+        let refused = Listening::at(&path).unwrap_err().to_string();
         assert!(refused.contains("writable by others"), "{refused}");
     }
 }

@@ -34,7 +34,7 @@ const HEARD_MAX: usize = 4096;
 
 /// What is known. Cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct Listing {
+pub struct Listing {
     inner: Arc<Inner>,
 }
 
@@ -56,7 +56,7 @@ struct Known {
 
 impl Listing {
     /// What is known now; it is asked for anew behind the answer.
-    pub(super) async fn names(&self) -> BTreeSet<String> {
+    pub async fn names(&self) -> BTreeSet<String> {
         self.inner.listed.notify_one();
         let mut known = self.inner.known.subscribe();
         // It ends only with the time; what is known then is told all the same.
@@ -65,12 +65,12 @@ impl Listing {
     }
 
     /// Whether a volume was there when it was last heard of.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.inner.known.borrow().names.contains(name)
     }
 
     /// The claim service said of one volume whether it is there.
-    pub(super) fn heard(&self, name: &str, is_there: bool) {
+    pub fn heard(&self, name: &str, is_there: bool) {
         self.inner.known.send_modify(|known| {
             if known.heard.len() < HEARD_MAX {
                 known.heard.insert(name.to_owned(), is_there);
@@ -80,7 +80,7 @@ impl Listing {
     }
 
     /// Asks again and again until the shutdown.
-    pub(super) async fn keep(self, asker: Asker, shutdown: Shutdown) {
+    pub async fn keep(self, asker: Asker, shutdown: Shutdown) {
         loop {
             let often = tokio::select! {
                 answered = self.ask(&asker) => if answered { EVERY } else { AGAIN },

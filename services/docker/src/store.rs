@@ -1,14 +1,14 @@
 //! The names on disk.
 //!
-//! **Owns** `<state_dir>/docker`.
+//! **Owns** `<state_dir>/names`.
 
 use std::path::PathBuf;
 
+use berth_durable::{Durable, DurableError, Entries};
 use berth_service::process::chain;
 use thiserror::Error;
 
 use super::record::Record;
-use berth_durable::{Durable, DurableError, Entries};
 
 /// The one keyspace.
 const NAMES: &str = "names";
@@ -43,14 +43,14 @@ pub enum StoreError {
     Thread(#[source] tokio::task::JoinError),
 }
 
-pub(super) struct Store {
+pub struct Store {
     path: PathBuf,
     disk: Durable,
 }
 
 impl Store {
     /// Opens it, made if it is not there, and reads every name.
-    pub(super) fn open(path: PathBuf) -> Result<(Self, Vec<(String, Record)>), StoreError> {
+    pub fn open(path: PathBuf) -> Result<(Self, Vec<(String, Record)>), StoreError> {
         let (disk, entries) = Durable::open(path.clone(), NAMES)?;
         let store = Self { path, disk };
         let records = store.read(entries)?;
@@ -58,7 +58,7 @@ impl Store {
     }
 
     /// After a write that failed: opens it anew, and reads every name; none when it is open.
-    pub(super) fn open_again(&mut self) -> Result<Option<Vec<(String, Record)>>, StoreError> {
+    pub fn open_again(&mut self) -> Result<Option<Vec<(String, Record)>>, StoreError> {
         if self.disk.is_open() {
             return Ok(None);
         }
@@ -67,7 +67,7 @@ impl Store {
     }
 
     /// Writes what is known of a name now, synced; a name of which nothing is known is removed.
-    pub(super) fn write(&mut self, name: &str, record: &Record) -> Result<(), StoreError> {
+    pub fn write(&mut self, name: &str, record: &Record) -> Result<(), StoreError> {
         let value = if record.is_empty() { None } else { Some(serde_json::to_vec(record)?) };
         Ok(self.disk.write([(name.as_bytes().to_vec(), value)])?)
     }

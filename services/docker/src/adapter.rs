@@ -32,22 +32,22 @@ const KEPT_AFTER_COPY: Duration = Duration::from_secs(2);
 
 /// The volume plugin behind the socket. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Adapter {
+pub struct Adapter {
     inner: Arc<Inner>,
 }
 
 /// What an [`Adapter`] works with.
-pub(super) struct Parts {
+pub struct Parts {
     /// What is known of names.
-    pub(super) book: Book,
+    pub book: Book,
     /// Who is asked for claims and mounts.
-    pub(super) asker: Asker,
+    pub asker: Asker,
     /// Which life of the host this is.
-    pub(super) boot_id: String,
+    pub boot_id: String,
     /// Where the engine is asked.
-    pub(super) engine: PathBuf,
+    pub engine: PathBuf,
     /// How long a mount may keep the engine waiting.
-    pub(super) mount_timeout: Duration,
+    pub mount_timeout: Duration,
 }
 
 struct Inner {
@@ -59,23 +59,23 @@ struct Inner {
 
 /// What is known of a name's session only while this process lives.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Memory {
+pub struct Memory {
     /// Until when it is kept though nobody is counted.
-    pub(super) linger: Option<Instant>,
+    pub linger: Option<Instant>,
     /// Whether it is kept for the container that Docker's copy was for.
-    pub(super) is_kept: bool,
+    pub is_kept: bool,
     /// What kept it from going on, last.
-    pub(super) problem: Option<String>,
+    pub problem: Option<String>,
     /// Since when nobody was seen to use it.
-    pub(super) quiet: Option<Instant>,
+    pub quiet: Option<Instant>,
     /// When it is looked at again, and how long after the last time.
-    pub(super) look: Option<(Instant, Duration)>,
+    pub look: Option<(Instant, Duration)>,
 }
 
 impl Adapter {
     /// One that works with these. What an earlier process left open is kept a while: the engine
     /// asks again for what it was not answered.
-    pub(super) fn new(parts: Parts) -> Self {
+    pub fn new(parts: Parts) -> Self {
         let linger = || Memory { linger: Some(Instant::now() + LINGER), ..Memory::default() };
         let known = parts.book.all().into_iter();
         let open = known.filter(|(_, record)| record.session.is_some());
@@ -90,7 +90,7 @@ impl Adapter {
     }
 
     /// Mounts the name's volume for an ID, and counts it.
-    pub(super) async fn mount(
+    pub async fn mount(
         &self,
         reference: Reference,
         delivery: Arc<Delivery>,
@@ -119,7 +119,7 @@ impl Adapter {
         });
         match timeout_at(until, answered).await {
             Ok(Ok(mounted)) => mounted.map_err(|problem| in_words(&problem)),
-            Ok(Err(_)) => Err("the mount was given up: the agent is ending".to_owned()),
+            Ok(Err(_)) => Err("the mount was given up: berth-docker is ending".to_owned()),
             Err(_) => {
                 if let Some(reference) = delivery.end(false) {
                     self.undelivered(reference).await;
@@ -140,7 +140,7 @@ impl Adapter {
     }
 
     /// Takes one reference back that the engine never learned of.
-    pub(super) async fn undelivered(&self, reference: Reference) {
+    pub async fn undelivered(&self, reference: Reference) {
         let Reference { name, id } = reference;
         tracing::warn!(name, id, "the engine was not told of a mount; it counts as not made");
         self.remember(&name, |memory| memory.linger = Some(Instant::now() + LINGER));
@@ -155,7 +155,7 @@ impl Adapter {
     }
 
     /// Drops one reference; the last one ends the session.
-    pub(super) async fn unmount(&self, name: &str, id: &str) -> Result<(), String> {
+    pub async fn unmount(&self, name: &str, id: &str) -> Result<(), String> {
         let mut changes = self.book().changes();
         // Nothing is closed while the engine is asked whether this was its copy.
         self.remember(name, |memory| memory.linger = Some(Instant::now() + KEPT_AFTER_COPY));
@@ -225,67 +225,67 @@ impl Adapter {
         format!("volume {name} is still attaching, try again{last}")
     }
 
-    pub(super) fn book(&self) -> &Book {
+    pub fn book(&self) -> &Book {
         &self.inner.parts.book
     }
 
-    pub(super) fn asker(&self) -> &Asker {
+    pub fn asker(&self) -> &Asker {
         &self.inner.parts.asker
     }
 
-    pub(super) fn boot_id(&self) -> &str {
+    pub fn boot_id(&self) -> &str {
         &self.inner.parts.boot_id
     }
 
-    pub(super) fn engine(&self) -> &Path {
+    pub fn engine(&self) -> &Path {
         &self.inner.parts.engine
     }
 
-    pub(super) fn lanes(&self) -> &KeyedLocks<String> {
+    pub fn lanes(&self) -> &KeyedLocks<String> {
         &self.inner.lanes
     }
 
     /// Has the keeper look at once.
-    pub(super) fn wake(&self) {
+    pub fn wake(&self) {
         self.inner.wake.notify_one();
     }
 
     /// Waits until somebody wakes the keeper.
-    pub(super) async fn woken(&self) {
+    pub async fn woken(&self) {
         self.inner.wake.notified().await;
     }
 
     /// What is remembered of a name.
-    pub(super) fn memory(&self, name: &str) -> Memory {
+    pub fn memory(&self, name: &str) -> Memory {
         let memory = self.inner.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.get(name).cloned().unwrap_or_default()
     }
 
     /// Changes what is remembered of a name.
-    pub(super) fn remember(&self, name: &str, change: impl FnOnce(&mut Memory)) {
+    pub fn remember(&self, name: &str, change: impl FnOnce(&mut Memory)) {
         let mut memory = self.inner.memory.lock().unwrap_or_else(PoisonError::into_inner);
         change(memory.entry(name.to_owned()).or_default());
     }
 
     /// Nothing of what was remembered of a name counts any more.
-    pub(super) fn forget(&self, name: &str) {
+    pub fn forget(&self, name: &str) {
         self.inner.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// Forgets what is remembered of names without a session.
-    pub(super) fn sweep(&self) {
+    pub fn sweep(&self) {
         let mut memory = self.inner.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.retain(|name, _| self.book().get(name).session.is_some());
     }
 
     /// Remembers what keeps a session from going on.
-    pub(super) fn note(&self, name: &str, problem: &Problem) {
+    pub fn note(&self, name: &str, problem: &Problem) {
         self.remember(name, |memory| memory.problem = Some(problem.to_string()));
     }
 }
 
 /// A problem as Docker's user reads it.
-pub(super) fn in_words(problem: &Problem) -> String {
+pub fn in_words(problem: &Problem) -> String {
     if problem.next.is_empty() {
         return problem.to_string();
     }

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The content type of every answer.
-pub(super) const CONTENT_TYPE: &str = "application/vnd.docker.plugins.v1.1+json";
+pub const CONTENT_TYPE: &str = "application/vnd.docker.plugins.v1.1+json";
 
 /// What the engine may ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Endpoint {
+pub enum Endpoint {
     Activate,
     Create,
     Remove,
@@ -26,7 +26,7 @@ pub(super) enum Endpoint {
 
 impl Endpoint {
     /// By its path.
-    pub(super) fn of(path: &str) -> Option<Self> {
+    pub fn of(path: &str) -> Option<Self> {
         Some(match path {
             "/Plugin.Activate" => Self::Activate,
             "/VolumeDriver.Create" => Self::Create,
@@ -44,20 +44,20 @@ impl Endpoint {
 
 /// What is asked. Each endpoint looks at its own fields.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Question {
+pub struct Question {
     #[serde(rename = "Name", default)]
-    pub(super) name: String,
+    pub name: String,
     #[serde(rename = "ID", default)]
-    pub(super) id: String,
+    pub id: String,
     // Docker writes null for none.
     #[serde(rename = "Opts", default)]
-    pub(super) options: Option<BTreeMap<String, String>>,
+    pub options: Option<BTreeMap<String, String>>,
 }
 
 /// What is answered when it is done.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(super) enum Answer {
+pub enum Answer {
     Activated {
         #[serde(rename = "Implements")]
         implements: [&'static str; 1],
@@ -92,57 +92,57 @@ pub(super) enum Answer {
 
 impl Answer {
     /// This plugin has volumes.
-    pub(super) fn activated() -> Self {
+    pub fn activated() -> Self {
         Self::Activated { implements: ["VolumeDriver"] }
     }
 
     /// It is done.
-    pub(super) fn done() -> Self {
+    pub fn done() -> Self {
         Self::Done { error: String::new() }
     }
 
     /// It is there.
-    pub(super) fn mountpoint(path: String) -> Self {
+    pub fn mountpoint(path: String) -> Self {
         Self::Mountpoint { mountpoint: path, error: String::new() }
     }
 
     /// A volume.
-    pub(super) fn volume(volume: Volume) -> Self {
+    pub fn volume(volume: Volume) -> Self {
         Self::Volume { volume, error: String::new() }
     }
 
     /// Volumes.
-    pub(super) fn volumes(volumes: Vec<Volume>) -> Self {
+    pub fn volumes(volumes: Vec<Volume>) -> Self {
         Self::Volumes { volumes, error: String::new() }
     }
 
     /// What a name means is the same on every host.
-    pub(super) fn capabilities() -> Self {
+    pub fn capabilities() -> Self {
         Self::Capabilities { capabilities: Scope { scope: "global" } }
     }
 
     /// It was not done.
-    pub(super) fn error(error: String) -> Self {
+    pub fn error(error: String) -> Self {
         Self::Done { error }
     }
 }
 
 /// A volume, as Docker shows it.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Volume {
+pub struct Volume {
     #[serde(rename = "Name")]
-    pub(super) name: String,
+    pub name: String,
     #[serde(rename = "Mountpoint")]
-    pub(super) mountpoint: String,
+    pub mountpoint: String,
     #[serde(rename = "CreatedAt", skip_serializing_if = "Option::is_none")]
-    pub(super) created_at: Option<String>,
+    pub created_at: Option<String>,
     // Shown by `docker volume inspect`.
     #[serde(rename = "Status", skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) status: BTreeMap<&'static str, Value>,
+    pub status: BTreeMap<&'static str, Value>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Scope {
+pub struct Scope {
     #[serde(rename = "Scope")]
     scope: &'static str,
 }
