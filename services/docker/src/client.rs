@@ -1,4 +1,4 @@
-//! What the adapter asks of the claim service and of its own agent, as any client would.
+//! Requests to the claim service and to the agent of this node, as of any client.
 
 use std::time::{Duration, Instant};
 
@@ -18,31 +18,30 @@ use berth_service::clock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::record::{Session, Target};
+use super::record::{Session, VolumeTarget};
 
-/// How long one asking for a mount may take; whoever asks again joins what is under way.
-const MOUNT: Duration = Duration::from_secs(30);
-/// How long a list may take, with all its pages; nobody waits for it.
-const LIST: Duration = Duration::from_secs(10);
-/// Pages of a list that are read.
+/// How long one request for a mount may take. The retry joins the mount that is under way.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a list may take, with all its pages. No caller waits for it.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pages of a list that are read at most.
 const PAGES_MAX: usize = 10;
 
-/// Asks in the name of one node. Cheap to clone.
+/// A client in the name of one node. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Asker {
+pub struct BerthClient {
     bus: Bus,
     node: NodeId,
 }
 
-impl Asker {
-    /// Asks in the name of `node`.
+impl BerthClient {
     pub fn new(bus: Bus, node: NodeId) -> Self {
         Self { bus, node }
     }
 
-    /// Registers the alloc of a session; again is nothing.
-    pub async fn register(&self, name: &str, session: &Session) -> Result<(), Problem> {
-        let Target { namespace, volume, mode, access, fs, .. } = &session.target;
+    /// Registers the alloc of a session. To register it again changes nothing.
+    pub async fn register_alloc(&self, name: &str, session: &Session) -> Result<(), Problem> {
+        let VolumeTarget { namespace, volume, mode, access, fs, .. } = &session.target;
         let request = VolumeRequest {
             read_only: *mode == Mode::Read,
             access: *access,
@@ -60,10 +59,10 @@ impl Asker {
             allow_missing: false,
         };
         let verb = Namespaced::AllocRegister;
-        self.about::<AllocStatus>(verb, namespace, &register, REQUEST_TIMEOUT).await.map(drop)
+        self.ask_claim::<AllocStatus>(verb, namespace, &register, REQUEST_TIMEOUT).await.map(drop)
     }
 
-    /// Has the session's volume claimed and mounted; where it is already, that is looked at again.
+    /// Has the agent claim and mount the session's volume. It looks again at what is mounted already.
     pub async fn mount(&self, session: &Session) -> Result<Mounted, Problem> {
         let mount = Mount {
             namespace: session.target.namespace.clone(),
@@ -73,43 +72,42 @@ impl Asker {
             alias: None,
             path: None,
         };
-        let call = Call::within(clock::begin_trace(), MOUNT);
+        let call = Call::within(clock::begin_trace(), MOUNT_TIMEOUT);
         self.request(&AgentVerb::Mount.subject(&self.node), "agent.mount", &mount, call).await
     }
 
-    /// Says that the session has ended.
-    pub async fn stop(&self, session: &Session) -> Result<AllocStatus, Problem> {
+    pub async fn stop_alloc(&self, session: &Session) -> Result<AllocStatus, Problem> {
         let stop = alloc::Stop {
             id: session.alloc.clone(),
             state: AllocState::Complete,
             note: Some("no container uses it any more".to_owned()),
         };
         let namespace = &session.target.namespace;
-        self.about(Namespaced::AllocStop, namespace, &stop, REQUEST_TIMEOUT).await
+        self.ask_claim(Namespaced::AllocStop, namespace, &stop, REQUEST_TIMEOUT).await
     }
 
-    /// What is left of a session that has ended.
-    pub async fn status(&self, session: &Session) -> Result<AllocStatus, Problem> {
+    pub async fn alloc_status(&self, session: &Session) -> Result<AllocStatus, Problem> {
         let namespace = &session.target.namespace;
         let of = alloc::Status::of(session.alloc.clone());
-        self.about(Namespaced::AllocStatus, namespace, &of, REQUEST_TIMEOUT).await
+        self.ask_claim(Namespaced::AllocStatus, namespace, &of, REQUEST_TIMEOUT).await
     }
 
     /// A volume with its claims.
-    pub async fn volume(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
+    pub async fn volume_status(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
         let of = volume::Status::of(key.volume.clone());
-        self.about(Namespaced::VolumeStatus, &key.namespace, &of, REQUEST_TIMEOUT).await
+        self.ask_claim(Namespaced::VolumeStatus, &key.namespace, &of, REQUEST_TIMEOUT).await
     }
 
-    /// The volumes of a namespace.
-    pub async fn volumes(&self, namespace: &Namespace) -> Result<Vec<VolumeStub>, Problem> {
+    /// The volumes of a namespace, those of the first [`PAGES_MAX`] pages.
+    pub async fn list_volumes(&self, namespace: &Namespace) -> Result<Vec<VolumeStub>, Problem> {
         let (mut all, mut after) = (Vec::new(), None);
-        let until = Instant::now() + LIST;
+        let deadline = Instant::now() + LIST_TIMEOUT;
         for _page in 0..PAGES_MAX {
             let page = Page { limit: u32::try_from(PAGE_MAX).ok(), after: after.take() };
             let list = volume::List { page, ..volume::List::default() };
-            let left = until.saturating_duration_since(Instant::now()).min(REQUEST_TIMEOUT);
-            let page: Volumes = self.about(Namespaced::VolumeList, namespace, &list, left).await?;
+            let left = deadline.saturating_duration_since(Instant::now()).min(REQUEST_TIMEOUT);
+            let page: Volumes =
+                self.ask_claim(Namespaced::VolumeList, namespace, &list, left).await?;
             all.extend(page.volumes);
             after = page.next;
             if after.is_none() {
@@ -119,7 +117,7 @@ impl Asker {
         Ok(all)
     }
 
-    async fn about<T: DeserializeOwned>(
+    async fn ask_claim<T: DeserializeOwned>(
         &self,
         verb: Namespaced,
         namespace: &Namespace,
@@ -143,9 +141,9 @@ impl Asker {
     }
 }
 
-/// An id for the alloc of a session that begins: a new one each time.
-pub fn alloc_id(name: &str, random: u64) -> Option<AllocId> {
-    // A name is bounded by Docker, not by us; the random part alone tells sessions apart.
+/// A new id for the alloc of a session. `None` when the name cannot be part of an id.
+pub fn new_alloc_id(name: &str, random: u64) -> Option<AllocId> {
+    // The random part alone tells sessions apart, so a long name may be cut.
     let name: String = name.chars().take(128).collect();
     AllocId::new(format!("docker/{name}/{random:016x}")).ok()
 }
