@@ -15,7 +15,7 @@ use berth_service::clock;
 use serde_json::{Value, json};
 
 use super::delivery::{MountReference, ResponseDelivery};
-use super::lifecycle::{default_target, disk_problem};
+use super::lifecycle::default_target;
 use super::listing::VolumeListing;
 use super::options;
 use super::protocol::{self, DockerVolume, Endpoint, PluginRequest};
@@ -75,7 +75,7 @@ impl VolumeDriver {
     /// The first request of an engine that started. What an earlier engine held is in doubt.
     async fn activate(&self) -> Result<Value, String> {
         let doubt = self.sessions.names.doubt_counts(CountTrust::EngineRestarted).await;
-        doubt.map_err(|error| describe(&disk_problem(error)))?;
+        doubt.map_err(|error| describe(&error.into_problem()))?;
         self.sessions.wake.notify_one();
         tracing::info!("a Docker engine has come");
         Ok(protocol::activated())
@@ -108,7 +108,7 @@ impl VolumeDriver {
         let written = self.sessions.names.update(name, move |record| {
             record.definition.get_or_insert(definition);
         });
-        written.await.map_err(|error| describe(&disk_problem(error)))?;
+        written.await.map_err(|error| describe(&error.into_problem()))?;
         tracing::info!(name, volume = %target.key(), "named for Docker");
         Ok(protocol::error(""))
     }
@@ -142,7 +142,7 @@ impl VolumeDriver {
             // A mount may have begun meanwhile. Its target is in its session.
             record.definition = None;
         });
-        forget.await.map_err(|error| describe(&disk_problem(error)))?;
+        forget.await.map_err(|error| describe(&error.into_problem()))?;
         tracing::info!(name, volume = %target.key(), "forgotten for Docker; its data is untouched");
         Ok(protocol::error(""))
     }

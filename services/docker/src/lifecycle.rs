@@ -14,7 +14,6 @@ use berth_domain::Namespace;
 use berth_domain::VolumeId;
 use berth_domain::retry::Schedule;
 use berth_service::clock;
-use berth_service::process::chain;
 use tokio::time::{Instant, sleep};
 
 use super::client;
@@ -84,7 +83,7 @@ impl Sessions {
         let session = Session::new(target, alloc, self.boot_id.clone());
         let started = session.clone();
         let written = self.names.update(name, move |record| record.session = Some(started)).await;
-        written.map_err(disk_problem)?;
+        written.map_err(NamesError::into_problem)?;
         Ok(session)
     }
 
@@ -103,7 +102,7 @@ impl Sessions {
                 session.phase = SessionPhase::Open { path };
             }
         });
-        opened.await.map_err(disk_problem)
+        opened.await.map_err(NamesError::into_problem)
     }
 
     /// Counts a reference. While the name's lock is held, a session that was opened is still open.
@@ -113,7 +112,7 @@ impl Sessions {
             Some(session) => session.add_reference(&id),
             None => Err(CountRefusal::NotOpen),
         });
-        counted.await.map_err(disk_problem)?.map_err(|refusal| match refusal {
+        counted.await.map_err(NamesError::into_problem)?.map_err(|refusal| match refusal {
             CountRefusal::NotOpen => {
                 Problem::new(Code::Releasing, "it was released again meanwhile").retryable()
             }
@@ -134,7 +133,7 @@ impl Sessions {
             let trace = problem.trace.as_deref();
             tracing::error!(name, trace, %problem, ids, "a volume was taken from its containers");
         }
-        self.mark_closing(name, session).await.map_err(disk_problem)?;
+        self.mark_closing(name, session).await.map_err(NamesError::into_problem)?;
         self.wake.notify_one();
         Ok(())
     }
@@ -164,7 +163,7 @@ impl Sessions {
                     let forget = self.names.update(name, move |record| {
                         record.session.take_if(|now| now.alloc == alloc);
                     });
-                    forget.await.map_err(disk_problem)?;
+                    forget.await.map_err(NamesError::into_problem)?;
                     tracing::info!(name, alloc = %session.alloc, "released for Docker");
                     return Ok(());
                 }
@@ -212,10 +211,4 @@ pub fn default_target(name: &str) -> Result<VolumeTarget, Problem> {
 /// Whether the session's alloc is of no use any more, so that the next attempt needs a new one.
 fn is_alloc_over(code: Code) -> bool {
     matches!(code, Code::AllocTerminal | Code::NoSuchAlloc | Code::GrantVoid)
-}
-
-/// A change that cannot be written down is not made.
-pub fn disk_problem(error: NamesError) -> Problem {
-    Problem::new(Code::Internal, chain(&error))
-        .next("look at the disk below berth-docker's state_dir, and restart berth-docker")
 }

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
 use berth_durable::{Durable, DurableError, Entries, in_turn};
 use berth_service::process::chain;
 use thiserror::Error;
@@ -48,6 +50,14 @@ pub enum NamesError {
     /// The thread that wrote ended.
     #[error("the store's thread ended before it answered")]
     Thread(#[source] tokio::task::JoinError),
+}
+
+impl NamesError {
+    /// As Docker's user reads it. A change that cannot be written down was not made.
+    pub fn into_problem(self) -> Problem {
+        Problem::new(Code::Internal, chain(&self))
+            .next("look at the disk below berth-docker's state_dir, and restart berth-docker")
+    }
 }
 
 /// The names. Cheap to clone.

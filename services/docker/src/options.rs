@@ -24,9 +24,9 @@ pub fn parse(name: &str, options: &BTreeMap<String, String>) -> Result<VolumeTar
     let mut faults = Vec::new();
     let mut options = options.clone();
     let volume = options.remove("volume").unwrap_or_else(|| name.to_owned());
-    let volume = parsed_or_fault(&mut faults, "volume", &volume, VolumeId::from_str(&volume));
+    let volume = check(&mut faults, "volume", &volume, VolumeId::from_str(&volume));
     let namespace = options.remove("namespace").map_or(Some(Namespace::default()), |namespace| {
-        parsed_or_fault(&mut faults, "namespace", &namespace, Namespace::from_str(&namespace))
+        check(&mut faults, "namespace", &namespace, Namespace::from_str(&namespace))
     });
     let mode = match options.remove("mode").as_deref() {
         None | Some("rw") => Mode::Write,
@@ -40,18 +40,12 @@ pub fn parse(name: &str, options: &BTreeMap<String, String>) -> Result<VolumeTar
         let quoted = serde_json::Value::String(access.clone());
         let read = serde_json::from_value::<AccessMode>(quoted);
         let modes = AccessMode::ALL.map(|mode| mode.to_string()).join(", ");
-        parsed_or_fault(
-            &mut faults,
-            "access",
-            &access,
-            read.map_err(|_| format!("must be one of {modes}")),
-        )
+        check(&mut faults, "access", &access, read.map_err(|_| format!("must be one of {modes}")))
     });
-    let fs = options
-        .remove("fs")
-        .and_then(|fs| parsed_or_fault(&mut faults, "fs", &fs, parse_file_system(&fs)));
+    let fs =
+        options.remove("fs").and_then(|fs| check(&mut faults, "fs", &fs, parse_file_system(&fs)));
     let size = options.remove("size");
-    let size = size.and_then(|size| parsed_or_fault(&mut faults, "size", &size, parse_size(&size)));
+    let size = size.and_then(|size| check(&mut faults, "size", &size, parse_size(&size)));
     for (unknown, value) in &options {
         let (option, value) = (unknown.escape_debug(), value.escape_debug());
         let why = why_refused(unknown);
@@ -67,7 +61,7 @@ pub fn parse(name: &str, options: &BTreeMap<String, String>) -> Result<VolumeTar
     }
 }
 
-fn parsed_or_fault<T, E: Display>(
+fn check<T, E: Display>(
     faults: &mut Vec<String>,
     option: &str,
     value: &str,

@@ -18,7 +18,6 @@ use super::client::BerthClient;
 use super::config::Config;
 use super::delivery::{MountReference, ResponseDelivery};
 use super::engine;
-use super::lifecycle::disk_problem;
 use super::names::NameTable;
 
 /// How long an unmount waits for the release that follows it, so that a container which is stopped
@@ -149,7 +148,7 @@ impl Sessions {
         });
         if let Err(error) = dropped.await {
             // It stays counted. The restart that a failed disk needs puts it in doubt.
-            tracing::error!(name, error = %disk_problem(error), "a reference could not be dropped");
+            tracing::error!(name, error = %error.into_problem(), "a reference could not be dropped");
         }
         self.wake.notify_one();
     }
@@ -165,7 +164,7 @@ impl Sessions {
             let was_counted = session.drop_reference(&counted);
             Some((session.alloc.clone(), was_counted, session.ids.len()))
         });
-        let dropped = dropped.await.map_err(|error| describe(&disk_problem(error)))?;
+        let dropped = dropped.await.map_err(|error| describe(&error.into_problem()))?;
         let Some((alloc, was_counted, left)) = dropped else {
             tracing::info!(name, id, "unmounted by Docker, and was not mounted for it");
             return Ok(());
