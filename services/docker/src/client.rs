@@ -62,7 +62,8 @@ impl BerthClient {
         self.ask_claim::<AllocStatus>(verb, namespace, &register, REQUEST_TIMEOUT).await.map(drop)
     }
 
-    /// Has the agent claim and mount the session's volume. It looks again at what is mounted already.
+    /// Has the agent claim and mount the session's volume. The agent looks again at what is mounted
+    /// already.
     pub async fn mount(&self, session: &Session) -> Result<Mounted, Problem> {
         let mount = Mount {
             namespace: session.target.namespace.clone(),

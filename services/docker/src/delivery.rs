@@ -48,8 +48,8 @@ impl ResponseDelivery {
         self.state().is_taken = true;
     }
 
-    /// Ends the delivery. Returns the reference to drop: the one of a response that was not written.
-    /// `is_flushed` says that the connection ended without an error.
+    /// Ends the delivery. Returns the reference of a response that was not written, which is to be
+    /// dropped. `is_flushed` says that the connection ended without an error.
     pub fn end(&self, is_flushed: bool) -> Option<MountReference> {
         let mut state = self.state();
         state.has_ended = true;

@@ -165,7 +165,7 @@ impl Sessions {
         let users = users.map_err(|error| format!("who uses it cannot be read: {error}"))?;
         match (users, trust) {
             (VolumeUse::By(users), _) => Err(format!("in use: {}", users.join(", "))),
-            // An engine that does not answer starts nothing, and what runs without it was looked for.
+            // An engine that does not answer starts nothing; what runs without it was looked for.
             (VolumeUse::Nobody, Some(CountTrust::EngineRestarted)) => Ok(()),
             (VolumeUse::Nobody | VolumeUse::NotMounted, _) => engine,
         }

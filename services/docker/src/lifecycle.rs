@@ -4,7 +4,7 @@
 //! the last claim of its alloc is gone: after a kill at any point the record says how to go on. One
 //! task at a time works on a name ([`Sessions::locks`]).
 //!
-//! **Never** goes back: a closing session is closed to its end, and the next mount starts a new one.
+//! **Never** goes back: a closing session is closed to its end. The next mount starts a new one.
 
 use std::time::Duration;
 

@@ -19,8 +19,8 @@ use tokio::time::{sleep, timeout};
 
 use super::client::BerthClient;
 
-/// How often the list is read without a `docker volume ls`, give or take a quarter: a thousand hosts
-/// read it three times a second.
+/// How often the list is read without a `docker volume ls`, give or take a quarter: a thousand
+/// hosts read it three times a second.
 const READ_INTERVAL: Duration = Duration::from_secs(300);
 /// The same while the claim service does not answer.
 const READ_RETRY: Duration = Duration::from_secs(30);

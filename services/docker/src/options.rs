@@ -1,7 +1,7 @@
 //! The options of `docker volume create -o KEY=VALUE`.
 //!
-//! **Promises** every fault at once, in words, and nothing done when there is one. An unknown option
-//! is a fault: a user would believe that an ignored option holds.
+//! **Promises** every fault at once, in words, and nothing done when there is one. An unknown
+//! option is a fault: a user would believe that an ignored option holds.
 //!
 //! **Never** says how a volume is to be made: Docker makes none. `size` and `fs` are asked of the
 //! registered volume.

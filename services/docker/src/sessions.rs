@@ -11,6 +11,7 @@ use std::time::Duration;
 use berth_contract::problem::Problem;
 use berth_domain::AllocId;
 use berth_service::locks::KeyedLocks;
+use berth_service::process::chain;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -23,8 +24,8 @@ use super::names::NameTable;
 /// How long an unmount waits for the release that follows it, so that a container which is stopped
 /// here and started on another host finds the volume free. A longer release goes on.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
-/// How long an unused session is kept after a mount whose response was lost. Docker retries for half
-/// a minute, and so do people.
+/// How long an unused session is kept after a mount whose response was lost. Docker retries for
+/// half a minute, and so do people.
 const KEPT_FOR_RETRY: Duration = Duration::from_secs(60);
 /// How long an unused session is kept after Docker's copy into the volume (copy-up): the container
 /// that the copy was for mounts the volume next, under the same claim.
@@ -148,7 +149,7 @@ impl Sessions {
         });
         if let Err(error) = dropped.await {
             // It stays counted. The restart that a failed disk needs puts it in doubt.
-            tracing::error!(name, error = %error.into_problem(), "a reference could not be dropped");
+            tracing::error!(name, error = chain(&error), "a reference could not be dropped");
         }
         self.wake.notify_one();
     }
