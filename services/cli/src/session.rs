@@ -117,12 +117,21 @@ impl Session {
         to: &V::To,
         request: &V::Request,
     ) -> Result<V::Reply, Failure> {
-        let patience = self.patience(PATIENCE);
-        self.pursue::<V>(to, request, patience, |problem| problem.retryable).await
+        self.pursue::<V>(to, request, self.patience(PATIENCE)).await
+    }
+
+    /// Asks, and asks again while it may help, for that long.
+    pub async fn pursue<V: Verb>(
+        &self,
+        to: &V::To,
+        request: &V::Request,
+        patience: Patience,
+    ) -> Result<V::Reply, Failure> {
+        self.pursue_while::<V>(to, request, patience, |problem| problem.retryable).await
     }
 
     /// Asks until there is an answer, or a problem that `again` says is final.
-    pub async fn pursue<V: Verb>(
+    pub async fn pursue_while<V: Verb>(
         &self,
         to: &V::To,
         request: &V::Request,

@@ -13,7 +13,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
-use crate::backend::{Backend, Meta, Provisioned, State};
+use crate::backend::{Backend, Provisioned, VolumeMeta, VolumeState};
 use crate::backing::{Backing, FsType};
 use crate::driver::chain;
 use crate::log::Recorder;
@@ -160,8 +160,15 @@ fn run_provision(args: ProvisionArgs) -> Result<(), Box<dyn Error>> {
         return Err(format!("an image of this kind has at least {least} --capacity-bytes").into());
     }
     let volume_context = args.context.into_iter().collect();
-    let meta =
-        Meta { volume_id, capacity_bytes, volume_context, backing, fs, node, ..Meta::default() };
+    let meta = VolumeMeta {
+        volume_id,
+        capacity_bytes,
+        volume_context,
+        backing,
+        fs,
+        node,
+        ..VolumeMeta::default()
+    };
     let what = match backend.provision(&meta)? {
         Provisioned::Made => "made",
         Provisioned::Existed => "was there already",
@@ -174,9 +181,9 @@ fn run_provision(args: ProvisionArgs) -> Result<(), Box<dyn Error>> {
 #[derive(Serialize)]
 struct ListedVolume<'a> {
     #[serde(flatten)]
-    meta: &'a Meta,
+    meta: &'a VolumeMeta,
     #[serde(flatten)]
-    state: State,
+    state: VolumeState,
 }
 
 fn list(backend: &Backend) -> Result<(), Box<dyn Error>> {

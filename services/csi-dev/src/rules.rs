@@ -1,6 +1,6 @@
 //! The order of calls that the driver insists on.
 //!
-//! Owns: the rules by which the driver refuses a call, as pure functions over a volume's [`State`].
+//! Owns: the rules by which the driver refuses a call, as pure functions over a [`VolumeState`].
 //! Promises: shares nothing with `berth-judge`, so the judge finds mistakes here. Never: acts, or
 //! knows the time.
 //!
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use berth_csi::Code;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Attachment, RunningCall, State};
+use crate::backend::{Attachment, RunningCall, VolumeState};
 use crate::capability::AccessMode;
 
 /// A rule of order, by the name that the log and the judge use.
@@ -72,7 +72,7 @@ impl OrderRule {
 
 /// Checks a new attachment against the existing ones.
 pub fn check_attach(
-    state: &State,
+    state: &VolumeState,
     node: &str,
     mode: AccessMode,
     readonly: bool,
@@ -93,7 +93,7 @@ pub fn check_attach(
 /// Checks a stage or publication against uses on other nodes. A stage writes nothing by itself, so
 /// it is `readonly`. Without attachments this is the only check.
 pub fn check_use(
-    state: &State,
+    state: &VolumeState,
     node: &str,
     mode: AccessMode,
     readonly: bool,
@@ -161,7 +161,7 @@ fn check_sharing<'a>(
 /// Checks a detach. `running` is the call about the volume that is in flight on the node. Uses of a
 /// fenced node are no obstacle.
 pub fn check_detach(
-    state: &State,
+    state: &VolumeState,
     node: &str,
     running: Option<&RunningCall>,
 ) -> Result<(), Violation> {
@@ -181,7 +181,7 @@ pub fn check_detach(
 }
 
 /// The attachment that a call on a node needs.
-pub fn check_attached<'a>(state: &'a State, node: &str) -> Result<&'a Attachment, Violation> {
+pub fn check_attached<'a>(state: &'a VolumeState, node: &str) -> Result<&'a Attachment, Violation> {
     state.attachments.get(node).ok_or_else(|| {
         let message = format!("not attached to {node}; call ControllerPublishVolume first");
         OrderRule::NodeCallBeforeAttach.broken(message)
@@ -189,7 +189,7 @@ pub fn check_attached<'a>(state: &'a State, node: &str) -> Result<&'a Attachment
 }
 
 /// Checks a stage at `path`.
-pub fn check_stage(state: &State, node: &str, path: &str) -> Result<(), Violation> {
+pub fn check_stage(state: &VolumeState, node: &str, path: &str) -> Result<(), Violation> {
     match state.staged_on(node) {
         Some(staged) if staged.path != path => Err(OrderRule::SecondStagingPath.broken(format!(
             "already staged on {node} at {}, and has one staging path per node, so not \
@@ -201,7 +201,7 @@ pub fn check_stage(state: &State, node: &str, path: &str) -> Result<(), Violatio
 }
 
 /// Checks the end of a stage.
-pub fn check_unstage(state: &State, node: &str) -> Result<(), Violation> {
+pub fn check_unstage(state: &VolumeState, node: &str) -> Result<(), Violation> {
     let published = state.targets_on(node);
     if published.is_empty() {
         return Ok(());
@@ -213,7 +213,7 @@ pub fn check_unstage(state: &State, node: &str) -> Result<(), Violation> {
 }
 
 /// Checks a publication from the staging path `given`; an empty one was not given.
-pub fn check_publish(state: &State, node: &str, given: &str) -> Result<(), Violation> {
+pub fn check_publish(state: &VolumeState, node: &str, given: &str) -> Result<(), Violation> {
     let staged = state.staged_on(node);
     if staged.is_some_and(|staged| staged.settled && staged.path == given) {
         return Ok(());
@@ -243,7 +243,7 @@ mod tests {
     use berth_csi::Rpc;
 
     use super::*;
-    use crate::backend::{Published, Staged};
+    use crate::backend::{PublishedVolume, StagedVolume};
     use crate::capability::Capability;
 
     #[track_caller]
@@ -257,8 +257,8 @@ mod tests {
         assert!(violation.message.contains(message), "{}", violation.message);
     }
 
-    fn attached_to(nodes: &[(&str, AccessMode, bool)]) -> State {
-        let mut state = State::default();
+    fn attached_to(nodes: &[(&str, AccessMode, bool)]) -> VolumeState {
+        let mut state = VolumeState::default();
         for (node, mode, readonly) in nodes {
             let capability = Capability::mount(*mode);
             let attachment = Attachment { capability, readonly: *readonly, number: 1 };
@@ -267,16 +267,16 @@ mod tests {
         state
     }
 
-    fn staged_at(path: &str, settled: bool) -> State {
-        let mut state = State::default();
+    fn staged_at(path: &str, settled: bool) -> VolumeState {
+        let mut state = VolumeState::default();
         let capability = Capability::mount(SingleNodeWriter);
-        state.stage("n1", Staged { path: path.into(), capability, settled });
+        state.stage("n1", StagedVolume { path: path.into(), capability, settled });
         state
     }
 
-    fn publish_at(state: &mut State, target: &str, settled: bool) {
+    fn publish_at(state: &mut VolumeState, target: &str, settled: bool) {
         let capability = Capability::mount(SingleNodeWriter);
-        state.publish("n1", target, Published { capability, readonly: false, settled });
+        state.publish("n1", target, PublishedVolume { capability, readonly: false, settled });
     }
 
     fn running() -> RunningCall {
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn exclusive_attach() {
         let held = attached_to(&[("n1", SingleNodeWriter, false)]);
-        assert_eq!(check_attach(&State::default(), "n1", SingleNodeWriter, false), Ok(()));
+        assert_eq!(check_attach(&VolumeState::default(), "n1", SingleNodeWriter, false), Ok(()));
         assert_eq!(check_attach(&held, "n1", SingleNodeWriter, false), Ok(()), "the same node");
         for mode in [SingleNodeWriter, MultiNodeMultiWriter] {
             assert_broken(check_attach(&held, "n2", mode, true), OrderRule::ExclusiveAttach, "n1");
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn exclusive_use_where_nothing_is_attached() {
         // Each is a use, settled or not.
-        let mut published = State::default();
+        let mut published = VolumeState::default();
         publish_at(&mut published, "/t", false);
         for state in [staged_at("/s", true), staged_at("/s", false), published] {
             assert_eq!(check_use(&state, "n1", SingleNodeWriter, false), Ok(()), "the same node");
@@ -323,9 +323,9 @@ mod tests {
 
     #[test]
     fn second_writer_where_nothing_is_attached() {
-        let mut state = State::default();
+        let mut state = VolumeState::default();
         let capability = Capability::mount(MultiNodeSingleWriter);
-        let published = Published { capability, readonly: false, settled: true };
+        let published = PublishedVolume { capability, readonly: false, settled: true };
         state.publish("n1", "/t", published.clone());
         assert_eq!(check_use(&state, "n2", MultiNodeSingleWriter, true), Ok(()));
         let writer = check_use(&state, "n2", MultiNodeSingleWriter, false);
@@ -342,17 +342,17 @@ mod tests {
     #[test]
     fn detach_before_unstage() {
         let rule = OrderRule::DetachBeforeUnstage;
-        assert_eq!(check_detach(&State::default(), "n1", None), Ok(()));
+        assert_eq!(check_detach(&VolumeState::default(), "n1", None), Ok(()));
         // An unsettled stage counts.
         for settled in [true, false] {
             let state = staged_at("/s", settled);
             assert_eq!(check_detach(&state, "n2", None), Ok(()), "another node");
             assert_broken(check_detach(&state, "n1", None), rule, "staged at /s");
         }
-        let mut state = State::default();
+        let mut state = VolumeState::default();
         publish_at(&mut state, "/t", false);
         assert_broken(check_detach(&state, "n1", None), rule, "published at /t");
-        let during = check_detach(&State::default(), "n1", Some(&running()));
+        let during = check_detach(&VolumeState::default(), "n1", Some(&running()));
         assert_broken(during, rule, "NodeStageVolume (call 3 of instance 77@1)");
     }
 
@@ -370,7 +370,7 @@ mod tests {
     fn publish_before_stage() {
         assert_eq!(check_publish(&staged_at("/s", true), "n1", "/s"), Ok(()));
         for (state, node, given) in [
-            (State::default(), "n1", "/s"),
+            (VolumeState::default(), "n1", "/s"),
             (staged_at("/s", false), "n1", "/s"),
             (staged_at("/s", true), "n1", "/other"),
             (staged_at("/s", true), "n1", ""),
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn second_staging_path() {
-        assert_eq!(check_stage(&State::default(), "n1", "/s"), Ok(()));
+        assert_eq!(check_stage(&VolumeState::default(), "n1", "/s"), Ok(()));
         let state = staged_at("/s", false);
         assert_eq!(check_stage(&state, "n1", "/s"), Ok(()));
         assert_eq!(check_stage(&state, "n2", "/other"), Ok(()));

@@ -61,7 +61,7 @@ A fault hits calls of one rpc, about one volume (without them: any), "before" or
 ("when"), at most so many "times", with a "probability" (0 to 1, by a "seed"). It waits "delay_ms",
 and then does one thing more, or nothing: "code": answer so; "hang": true; "crash": true (SIGKILL);
 "lose_answer": true; or "wrong": one of unknown-enum, no-ready, empty-topology, no-topology,
-negative-limit, other-name, other-version, no-capabilities, chatty, no-next-token, repeat-token,
+negative-limit, other-name, other-version, no-capabilities, chatty, repeat-token,
 nothing-done"#;
 
 /// The keys and values are read in `driver/controller/parameters.rs`.

@@ -1,55 +1,64 @@
-//! Whether the engine learned of a reference that was counted for it.
+//! Whether the engine received the response to a mount.
 //!
-//! **Promises** that a reference whose answer was not written is given back, whoever is faster: the
-//! mount that counts it, or the connection that ends. The engine sends no unmount for a mount that
-//! it was not answered.
+//! **Promises** that a reference whose response was not written is given back once, whichever comes
+//! first: the mount that counts it, or the end of the connection. The engine sends no unmount for a
+//! mount whose response it did not receive.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One more use of a volume by one of Docker's IDs.
+/// One use of a volume by one of Docker's IDs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
-    /// The name.
+pub struct MountReference {
     pub name: String,
-    /// Docker's ID.
     pub id: String,
 }
 
-/// The way of one answer. It may come to a reference, and comes to an end.
+/// The response of one connection.
 #[derive(Debug, Default)]
-pub struct Delivery(Mutex<State>);
+pub struct ResponseDelivery(Mutex<DeliveryState>);
 
 #[derive(Debug, Default)]
-enum State {
-    #[default]
-    Awaited,
-    Counted(Reference),
-    Ended,
+struct DeliveryState {
+    reference: Option<MountReference>,
+    /// hyper took the body to write it.
+    is_taken: bool,
+    /// The connection has ended, or the response will be another.
+    has_ended: bool,
 }
 
-impl Delivery {
-    /// Whether anybody still waits for the answer.
+impl ResponseDelivery {
+    /// Whether the engine still waits for the response.
     pub fn is_awaited(&self) -> bool {
-        !matches!(*self.0.lock().unwrap_or_else(PoisonError::into_inner), State::Ended)
+        !self.state().has_ended
     }
 
-    /// The answer will hold this reference; given back when nobody waits for it any more.
-    pub fn count(&self, reference: Reference) -> Result<(), Reference> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*state, State::Ended) {
+    /// Notes that the response will hold this reference; gives it back when the engine no longer
+    /// waits.
+    pub fn add_reference(&self, reference: MountReference) -> Result<(), MountReference> {
+        let mut state = self.state();
+        if state.has_ended {
             return Err(reference);
         }
-        *state = State::Counted(reference);
+        state.reference = Some(reference);
         Ok(())
     }
 
-    /// The answer was written, or never will be; then the reference is to be dropped.
-    pub fn end(&self, written: bool) -> Option<Reference> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *state, State::Ended) {
-            State::Counted(reference) if !written => Some(reference),
-            State::Counted(_) | State::Awaited | State::Ended => None,
-        }
+    /// Notes that hyper took the response's body to write it.
+    pub fn mark_taken(&self) {
+        self.state().is_taken = true;
+    }
+
+    /// Ends the delivery. Returns the reference of a response that was not written, which is to be
+    /// dropped. `is_flushed` says that the connection ended without an error.
+    pub fn end(&self, is_flushed: bool) -> Option<MountReference> {
+        let mut state = self.state();
+        state.has_ended = true;
+        let reference = state.reference.take();
+        reference.filter(|_| !(is_flushed && state.is_taken))
+    }
+
+    fn state(&self) -> MutexGuard<'_, DeliveryState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -57,28 +66,31 @@ impl Delivery {
 mod tests {
     use super::*;
 
-    fn reference() -> Reference {
-        Reference { name: "data".to_owned(), id: "x".to_owned() }
+    fn reference() -> MountReference {
+        MountReference { name: "data".to_owned(), id: "x".to_owned() }
     }
 
     #[test]
-    fn what_was_written_stays_and_what_was_not_is_given_back_once() {
-        let written = Delivery::default();
-        written.count(reference()).unwrap();
-        assert_eq!(written.end(true), None);
-
-        let lost = Delivery::default();
-        lost.count(reference()).unwrap();
-        assert_eq!(lost.end(false), Some(reference()));
-        assert_eq!(lost.end(false), None);
+    fn reference_is_given_back_once_unless_its_response_was_written() {
+        for (is_taken, is_flushed, given_back) in
+            [(true, true, None), (true, false, Some(reference())), (false, true, Some(reference()))]
+        {
+            let delivery = ResponseDelivery::default();
+            delivery.add_reference(reference()).unwrap();
+            if is_taken {
+                delivery.mark_taken();
+            }
+            assert_eq!(delivery.end(is_flushed), given_back, "{is_taken} {is_flushed}");
+            assert_eq!(delivery.end(false), None);
+        }
     }
 
     #[test]
-    fn who_comes_too_late_keeps_it() {
-        let gone = Delivery::default();
-        assert!(gone.is_awaited());
-        assert_eq!(gone.end(false), None);
-        assert!(!gone.is_awaited());
-        assert_eq!(gone.count(reference()), Err(reference()));
+    fn reference_that_is_counted_after_the_end_is_refused() {
+        let delivery = ResponseDelivery::default();
+        assert!(delivery.is_awaited());
+        assert_eq!(delivery.end(false), None);
+        assert!(!delivery.is_awaited());
+        assert_eq!(delivery.add_reference(reference()), Err(reference()));
     }
 }

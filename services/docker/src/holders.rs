@@ -1,14 +1,11 @@
-//! Who else on this host has a volume mounted, or a file of it open.
+//! The processes of this host that have a volume mounted, or a file of it open.
 //!
-//! **Owns** the question for Docker's sessions; which process has which mount is
-//! [`berth_host::holders`]'s.
+//! **Promises** that what cannot be read is an error, never an absence, except a process that has
+//! ended meanwhile. Open files are looked for as far as this process may look; they prove only that
+//! a user is there.
 //!
-//! **Promises** that what cannot be read is an error, never an absence (unknown is in use), except
-//! a process that has ended meanwhile. Open files are looked for as far as we may look, and prove
-//! only that somebody is there.
-//!
-//! **Never** touches a mount: a look at a dead one hangs for ever. Does not count a mount that goes
-//! with ours by propagation.
+//! **Never** touches a mount: a look at a dead mount hangs for ever. Does not count a mount that
+//! goes with the agent's by propagation.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -17,68 +14,67 @@ use std::path::{Path, PathBuf};
 use berth_host::process::{list_pids, read_stat, unless_ended};
 use berth_host::{HostMounts, MountPlace, MountTable};
 
-/// Holders that are named at most.
+/// Users that are named at most.
 const NAMED_MAX: usize = 4;
 
-/// What the host shows of a mount.
+/// Who uses a mount, as the host shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Use {
-    /// Nobody else has it.
+pub enum VolumeUse {
     Nobody,
-    /// Some have, in words.
+    /// These processes, in words.
     By(Vec<String>),
-    /// It is not mounted here, so that nobody can be told by it.
+    /// Nothing is mounted there, so no user can be told by its mount.
     NotMounted,
 }
 
-/// Whether anybody has what is mounted at `target`; with `open`, also whether any process has a
-/// file below it open. Reads all of /proc, on this thread.
-pub fn of(target: &Path, open: bool) -> io::Result<Use> {
+/// Finds the processes that have what is mounted at `target`; with `with_open_files`, also those
+/// that have a file below it open. Reads all of `/proc`, on the calling thread.
+pub fn find_users(target: &Path, with_open_files: bool) -> io::Result<VolumeUse> {
     let own = MountTable::read_blocking().map_err(io::Error::other)?;
     let Some(content) = own.top_at(target).map(berth_host::Mount::content) else {
-        return Ok(Use::NotMounted);
+        return Ok(VolumeUse::NotMounted);
     };
     let ours = own.mounts().iter().filter(|mount| content.is_shown_by(mount));
     let places: Vec<MountPlace> = ours.filter_map(|mount| own.place_of(mount)).collect();
     let all = HostMounts::read_blocking().map_err(io::Error::other)?;
-    let held = all.holders_of(&[content]).into_iter();
-    let held = held.filter(|holder| !holder.is_own && !holder.may_go_with(&places)).take(NAMED_MAX);
-    let mut holders: Vec<String> = held.map(|holder| holder.to_string()).collect();
-    if open {
+    let holders = all.holders_of(&[content]).into_iter();
+    let holders = holders.filter(|holder| !holder.is_own && !holder.may_go_with(&places));
+    let mut users: Vec<String> = holders.take(NAMED_MAX).map(|holder| holder.to_string()).collect();
+    if with_open_files {
         for pid in list_pids()? {
-            if holders.len() >= NAMED_MAX {
+            if users.len() >= NAMED_MAX {
                 break;
             }
             let process = PathBuf::from(format!("/proc/{pid}"));
-            if let Some(file) = opened(&process, target)? {
+            if let Some(file) = find_open_file(&process, target)? {
                 let name = read_stat(pid)?.map(|stat| stat.comm).unwrap_or_default();
-                holders.push(format!("process {pid} ({name}) has {} open", file.display()));
+                users.push(format!("process {pid} ({name}) has {} open", file.display()));
             }
         }
     }
-    Ok(if holders.is_empty() { Use::Nobody } else { Use::By(holders) })
+    Ok(if users.is_empty() { VolumeUse::Nobody } else { VolumeUse::By(users) })
 }
 
-/// A file at or below `target` that the process has open, or where it stands.
-fn opened(process: &Path, target: &Path) -> io::Result<Option<PathBuf>> {
+/// A file at or below `target` that the process has open, or its working or root directory there.
+fn find_open_file(process: &Path, target: &Path) -> io::Result<Option<PathBuf>> {
     let within = |link: PathBuf| link.starts_with(target).then_some(link);
     for name in ["cwd", "root"] {
-        if let Some(link) = may_look(fs::read_link(process.join(name)))?.and_then(within) {
+        if let Some(link) = if_readable(fs::read_link(process.join(name)))?.and_then(within) {
             return Ok(Some(link));
         }
     }
-    let Some(files) = may_look(fs::read_dir(process.join("fd")))? else { return Ok(None) };
+    let Some(files) = if_readable(fs::read_dir(process.join("fd")))? else { return Ok(None) };
     for file in files {
-        let Some(file) = may_look(file)? else { break };
-        if let Some(link) = may_look(fs::read_link(file.path()))?.and_then(within) {
+        let Some(file) = if_readable(file)? else { break };
+        if let Some(link) = if_readable(fs::read_link(file.path()))?.and_then(within) {
             return Ok(Some(link));
         }
     }
     Ok(None)
 }
 
-/// None also for a process with more privileges than ours.
-fn may_look<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+/// `None` also for a process with more privileges than this one.
+fn if_readable<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(None),
         read => unless_ended(read),
@@ -96,7 +92,7 @@ mod tests {
 
     /// The kernel writes such paths with escapes.
     #[test]
-    fn a_volume_below_an_odd_path_is_seen() {
+    fn mount_at_an_odd_path_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         let names: [&[u8]; 5] = [b"a space", b"a\\backslash", b"a\nline", b"\\040", b"\xff\xfe"];
         for name in names {
@@ -107,24 +103,24 @@ mod tests {
                 println!("SKIPPED (needs root): mounts");
                 return;
             }
-            let seen = of(&target, true);
+            let seen = find_users(&target, true);
             umount2(&target, MntFlags::MNT_DETACH).unwrap();
-            assert_ne!(seen.unwrap(), Use::NotMounted, "{}", target.display());
+            assert_ne!(seen.unwrap(), VolumeUse::NotMounted, "{}", target.display());
         }
     }
 
     #[test]
-    fn what_is_not_mounted_tells_nobody() {
-        assert_eq!(of(Path::new("/nowhere/at/all"), true).unwrap(), Use::NotMounted);
+    fn path_without_a_mount_is_not_mounted() {
+        assert_eq!(find_users(Path::new("/nowhere/at/all"), true).unwrap(), VolumeUse::NotMounted);
     }
 
     #[test]
-    fn a_file_that_is_open_is_seen() {
+    fn open_file_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         let own = Path::new("/proc/self");
-        assert_eq!(opened(own, dir.path()).unwrap(), None);
+        assert_eq!(find_open_file(own, dir.path()).unwrap(), None);
         let file = fs::File::create(dir.path().join("open")).unwrap();
-        assert_eq!(opened(own, dir.path()).unwrap(), Some(dir.path().join("open")));
+        assert_eq!(find_open_file(own, dir.path()).unwrap(), Some(dir.path().join("open")));
         drop(file);
     }
 }

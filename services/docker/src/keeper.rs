@@ -1,13 +1,17 @@
-//! What goes on without anybody asking: sessions that nobody uses are closed.
+//! Closes the sessions that no container uses.
 //!
-//! **Promises** that a session is closed only when nobody is counted and nobody on this host has
-//! its mount; or when everybody who is counted is in doubt, and the host, and where needed the
-//! engine, show for a while that no container uses it. What is not known counts as used.
+//! **Promises** that a session is closed only when
+//! - it has no reference and no process of this host has its mount; or
+//! - all of its references are in doubt, and the host (and where needed the engine) shows for a
+//!   while that no container uses the volume.
 //!
-//! **Never** closes by time alone.
+//! What is not known counts as used.
+//!
+//! **Never** closes a session because of its age alone.
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_host::{HostOperation, HostPool};
@@ -17,123 +21,133 @@ use berth_service::shutdown::Shutdown;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::adapter::Adapter;
 use super::engine;
-use super::holders::{self, Use};
-use super::record::{Phase, Session, Trust};
+use super::holders::{VolumeUse, find_users};
+use super::lifecycle::WORK_MAX;
+use super::record::{CountTrust, Session, SessionPhase};
+use super::sessions::Sessions;
 
 /// How often every session is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest time between two looks at a session that stays in use.
+const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// How long it may take to look at all processes.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest time between two looks at one that stays in use.
-const LOOK_MAX: Duration = Duration::from_secs(60);
-/// How long nobody must be seen after the engine started anew: it starts its containers again.
-const QUIET_ENGINE: Duration = Duration::from_secs(5);
-/// How long nobody must be seen after this agent was away: the engine may be between a mount that
-/// it was answered and the start of the container.
-const QUIET_AGENT: Duration = Duration::from_secs(60);
+/// How long no user must be seen after the engine restarted: it starts its containers again.
+const UNUSED_AFTER_ENGINE: Duration = Duration::from_secs(5);
+/// How long no user must be seen after this process was away: the engine may be between the
+/// response to a mount and the start of the container.
+const UNUSED_AFTER_PLUGIN: Duration = Duration::from_secs(60);
 
-/// Tends to every session until the shutdown.
-pub async fn keep(adapter: Adapter, shutdown: Shutdown) {
-    let mut at_work = JoinSet::new();
+/// Looks after every session until the shutdown.
+pub async fn keep_sessions(sessions: Arc<Sessions>, shutdown: Shutdown) {
+    let mut looks = JoinSet::new();
     loop {
         tokio::select! {
-            () = adapter.woken() => {}
-            () = sleep(LOOK) => {}
+            () = sessions.wake.notified() => {}
+            () = sleep(LOOK_INTERVAL) => {}
             () = shutdown.requested() => return,
         }
-        while at_work.try_join_next().is_some() {}
-        adapter.sweep();
-        for (name, record) in adapter.book().all() {
-            if !record.session.is_some_and(|session| adapter.is_due(&name, &session)) {
+        while looks.try_join_next().is_some() {}
+        sessions.forget_ended();
+        for (name, record) in sessions.names.list() {
+            if !record.session.is_some_and(|session| sessions.is_due(&name, &session)) {
                 continue;
             }
-            // Somebody mounts it right now: then there is nothing to close.
-            let Some(lane) = adapter.lanes().try_lock(&name) else { continue };
-            at_work.spawn(adapter.clone().tend(name, lane));
+            // A name whose lock is held is being mounted, or looked at already.
+            let Some(lock) = sessions.locks.try_lock(&name) else { continue };
+            looks.spawn(Arc::clone(&sessions).look_after(name, lock));
         }
     }
 }
 
-impl Adapter {
+/// What a session needs.
+enum SessionStep {
+    Stay,
+    Close,
+    /// A container uses it, or whether one does is not known, for this reason.
+    LookAgain(String),
+}
+
+impl Sessions {
     fn is_due(&self, name: &str, session: &Session) -> bool {
-        if session.phase == Phase::Closing {
+        if session.phase == SessionPhase::Closing {
             return true;
         }
         let (memory, now) = (self.memory(name), Instant::now());
-        session.trust() != Some(Trust::Sure)
-            && memory.linger.is_none_or(|until| now >= until)
-            && memory.look.is_none_or(|(at, _)| now >= at)
+        session.trust() != Some(CountTrust::Sure)
+            && memory.kept_until.is_none_or(|until| now >= until)
+            && memory.next_look.is_none_or(|(at, _)| now >= at)
     }
 
-    async fn tend(self, name: String, lane: KeyGuard<String>) {
-        if let Some(session) = self.book().get(&name).session {
-            match self.next(&name, &session).await {
-                Next::Stay => {}
-                Next::Close => self.finish(&name, &session).await,
-                Next::LookAgain(why) => {
-                    self.remember(&name, |memory| {
-                        if memory.problem.as_ref() != Some(&why) {
-                            tracing::warn!(name, why, "kept for Docker");
-                        }
-                        memory.problem = Some(why);
-                        let pause = memory.look.map_or(LOOK, |(_, pause)| pause * 2).min(LOOK_MAX);
-                        memory.look = Some((Instant::now() + pause, pause));
-                    });
-                }
+    async fn look_after(self: Arc<Self>, name: String, lock: KeyGuard<String>) {
+        if let Some(session) = self.names.get(&name).session {
+            match self.decide_step(&name, &session).await {
+                SessionStep::Stay => {}
+                SessionStep::Close => self.close_unused(&name, &session).await,
+                SessionStep::LookAgain(reason) => self.remember(&name, |memory| {
+                    if memory.problem.as_ref() != Some(&reason) {
+                        tracing::warn!(name, reason, "kept for Docker");
+                    }
+                    memory.problem = Some(reason);
+                    let interval = memory.next_look.map_or(LOOK_INTERVAL, |(_, last)| last * 2);
+                    let interval = interval.min(LOOK_INTERVAL_MAX);
+                    memory.next_look = Some((Instant::now() + interval, interval));
+                }),
             }
         }
-        drop(lane);
+        drop(lock);
     }
 
-    /// What a session needs now.
-    async fn next(&self, name: &str, session: &Session) -> Next {
-        if session.boot_id != self.boot_id() {
-            tracing::info!(name, "its containers ended with the host's last life");
-            return Next::Close;
+    async fn decide_step(&self, name: &str, session: &Session) -> SessionStep {
+        if session.boot_id != self.boot_id {
+            tracing::info!(name, "the host was booted since: no container uses it");
+            return SessionStep::Close;
         }
         let path = match &session.phase {
-            // Nobody was ever told that it is there.
-            Phase::Opening | Phase::Closing => return Next::Close,
-            Phase::Open { path } => PathBuf::from(path),
+            // The engine was not told of a mount.
+            SessionPhase::Opening | SessionPhase::Closing => return SessionStep::Close,
+            SessionPhase::Open { path } => PathBuf::from(path),
         };
         let trust = session.trust();
-        if trust == Some(Trust::Sure) {
-            return Next::Stay;
+        if trust == Some(CountTrust::Sure) {
+            return SessionStep::Stay;
         }
-        if let Err(why) = self.unused(name, path, trust).await {
-            self.remember(name, |memory| memory.quiet = None);
-            return Next::LookAgain(why);
+        if let Err(reason) = self.check_unused(name, path, trust).await {
+            self.remember(name, |memory| memory.unused_since = None);
+            return SessionStep::LookAgain(reason);
         }
         let needed = match trust {
-            None | Some(Trust::Sure) => return Next::Close,
-            Some(Trust::EngineRestarted) => QUIET_ENGINE,
-            Some(Trust::PluginWasAway) => QUIET_AGENT,
+            None | Some(CountTrust::Sure) => return SessionStep::Close,
+            Some(CountTrust::EngineRestarted) => UNUSED_AFTER_ENGINE,
+            Some(CountTrust::PluginWasAway) => UNUSED_AFTER_PLUGIN,
         };
         let now = Instant::now();
-        let since = self.memory(name).quiet.unwrap_or(now);
+        let since = self.memory(name).unused_since.unwrap_or(now);
         if now.duration_since(since) >= needed {
-            tracing::info!(
-                name,
-                ids = session.ids.len(),
-                "no container uses it: references dropped"
-            );
-            return Next::Close;
+            let ids = session.ids.len();
+            tracing::info!(name, ids, "no container uses it: references dropped");
+            return SessionStep::Close;
         }
         self.remember(name, |memory| {
-            memory.quiet = Some(since);
-            memory.look = Some((now + LOOK, LOOK));
+            memory.unused_since = Some(since);
+            memory.next_look = Some((now + LOOK_INTERVAL, LOOK_INTERVAL));
         });
-        Next::Stay
+        SessionStep::Stay
     }
 
-    /// Whether nobody uses what is mounted there; else who does, or why that is not known.
-    async fn unused(&self, name: &str, path: PathBuf, trust: Option<Trust>) -> Result<(), String> {
-        // Where counts are in doubt the engine is asked first: it knows most, and costs least.
+    /// Checks that no process uses the mount at `path`. The error names the users, or says why they
+    /// are not known.
+    async fn check_unused(
+        &self,
+        name: &str,
+        path: PathBuf,
+        trust: Option<CountTrust>,
+    ) -> Result<(), String> {
+        // The engine is asked only about counts in doubt, and first: it knows most and costs least.
         let engine = match trust {
             None => Ok(()),
-            Some(_) => match engine::users(self.engine(), name).await {
+            Some(_) => match engine::list_users(&self.engine, name).await {
                 Ok(users) if users.is_empty() => Ok(()),
                 Ok(users) => {
                     return Err(format!("in use: by the engine's containers {}", users.join(", ")));
@@ -143,33 +157,23 @@ impl Adapter {
                 }
             },
         };
-        let away = trust == Some(Trust::PluginWasAway);
+        let with_open_files = trust == Some(CountTrust::PluginWasAway);
         let look = HostOperation::new("look for users", "processes", path.clone());
         let pool = HostPool::of_process();
-        let shown = pool.run(look, LOOK_TIMEOUT, move || holders::of(&path, away)).await;
-        let shown = shown.map_err(io::Error::from).flatten();
-        let shown = shown.map_err(|error| format!("who uses it cannot be read: {error}"))?;
-        match (shown, trust) {
-            (Use::By(holders), _) => Err(format!("in use: {}", holders.join(", "))),
-            // An engine that is not there starts nothing, and what runs without it was looked for.
-            (Use::Nobody, Some(Trust::EngineRestarted)) => Ok(()),
-            (Use::Nobody | Use::NotMounted, _) => engine,
+        let users = pool.run(look, LOOK_TIMEOUT, move || find_users(&path, with_open_files)).await;
+        let users = users.map_err(io::Error::from).flatten();
+        let users = users.map_err(|error| format!("who uses it cannot be read: {error}"))?;
+        match (users, trust) {
+            (VolumeUse::By(users), _) => Err(format!("in use: {}", users.join(", "))),
+            // An engine that does not answer starts nothing; what runs without it was looked for.
+            (VolumeUse::Nobody, Some(CountTrust::EngineRestarted)) => Ok(()),
+            (VolumeUse::Nobody | VolumeUse::NotMounted, _) => engine,
         }
     }
 
-    /// Closes the session, unless somebody was counted meanwhile; that takes the lane, which is
-    /// ours.
-    async fn finish(&self, name: &str, seen: &Session) {
-        let expected = seen.clone();
-        let close = self.book().change(name, move |record| match &mut record.session {
-            // An unmount may have come; that makes it no less unused.
-            Some(now) if now.alloc == expected.alloc => {
-                now.close();
-                true
-            }
-            _ => false,
-        });
-        match close.await {
+    /// Closes a session without users. A mount would need the name's lock, which the caller holds.
+    async fn close_unused(&self, name: &str, session: &Session) {
+        match self.mark_closing(name, session).await {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {
@@ -177,19 +181,9 @@ impl Adapter {
                 return;
             }
         }
-        if let Err(problem) = self.close(name, seen, Self::work_until()).await {
+        if let Err(problem) = self.close(name, session, Instant::now() + WORK_MAX).await {
             let trace = problem.trace.as_deref();
             tracing::warn!(name, trace, %problem, "not released for Docker; it is tried again");
         }
     }
-}
-
-/// What a session needs.
-enum Next {
-    /// Nothing.
-    Stay,
-    /// To be closed.
-    Close,
-    /// To be looked at again: somebody uses it, or that is not known.
-    LookAgain(String),
 }

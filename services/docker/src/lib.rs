@@ -24,34 +24,34 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | [`server`], [`protocol`] | HTTP and JSON |
-//! | [`driver`], [`options`], [`listing`] | the endpoints, and what they list |
-//! | [`adapter`], [`delivery`] | mount and unmount, which count |
-//! | [`session`], [`ask`] | a use's way, by claims |
-//! | [`keeper`], [`holders`], [`engine`] | closing what nobody uses |
-//! | [`record`], [`book`], [`store`] | what is known, on the disk |
+//! | [`server`], [`protocol`], [`delivery`] | HTTP and JSON, and whether a response was written |
+//! | [`driver`], [`options`], [`listing`] | the endpoints |
+//! | [`sessions`] | mount and unmount, which count references |
+//! | [`lifecycle`], [`client`] | a session from its alloc to its release |
+//! | [`keeper`], [`holders`], [`engine`] | closing the sessions that no container uses |
+//! | [`record`], [`names`] | the record of each name, on the disk |
 
-mod adapter;
-mod ask;
-mod book;
+mod client;
 mod config;
 mod delivery;
 mod driver;
 mod engine;
 mod holders;
 mod keeper;
+mod lifecycle;
 mod listing;
+mod names;
 mod options;
 mod protocol;
 mod record;
 mod server;
-mod session;
-mod store;
+mod sessions;
 
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use berth_bus::ServiceSpec;
 use berth_host::HostPool;
@@ -64,19 +64,19 @@ use thiserror::Error;
 
 pub use config::Config;
 
-use adapter::{Adapter, Parts};
-use ask::Asker;
-use book::Book;
-use driver::Driver;
-use listing::Listing;
-use record::Trust;
-use server::Listening;
+use client::BerthClient;
+use driver::VolumeDriver;
+use listing::VolumeListing;
+use names::NameTable;
+use record::CountTrust;
+use server::PluginSocket;
+use sessions::Sessions;
 
 /// The state directory cannot be made or opened.
 #[derive(Debug, Error)]
 #[error("the state directory {} cannot be made", path.display())]
 struct StateDirError {
-    path: std::path::PathBuf,
+    path: PathBuf,
     #[source]
     source: io::Error,
 }
@@ -85,30 +85,25 @@ struct StateDirError {
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     make_state_dir(&config.state_dir)?;
-    // Opening them also makes sure that no other process serves them.
-    let book = Book::open(config.state_dir.join("names")).await?;
-    // Answers and unmounts may have been lost with the process before this one.
-    book.doubt(Trust::PluginWasAway).await?;
-    let asker = Asker::new(process.bus.clone(), config.node.clone());
-    let listing = Listing::default();
-    let adapter = Adapter::new(Parts {
-        book,
-        asker: asker.clone(),
-        boot_id: berth_host::read_boot_id()?,
-        engine: config.engine,
-        mount_timeout: config.mount_timeout,
-    });
-    let spec =
-        ServiceSpec::of(process.name, env!("CARGO_PKG_VERSION"), &[("node", config.node.as_str())]);
+    // Opening the store also makes sure that no other process uses it.
+    let names = NameTable::open(config.state_dir.join("names")).await?;
+    // Responses and unmounts may have been lost with the process before this one.
+    names.doubt_counts(CountTrust::PluginWasAway).await?;
+    let client = BerthClient::new(process.bus.clone(), config.node.clone());
+    let boot_id = berth_host::read_boot_id()?;
+    let sessions = Arc::new(Sessions::new(&config, boot_id, names, client.clone()));
+    let facts = [("node", config.node.as_str())];
+    let spec = ServiceSpec::of(process.name, env!("CARGO_PKG_VERSION"), &facts);
     let service = process.bus.service(spec).await?;
-    let socket = Listening::at(&config.socket)?;
+    let socket = PluginSocket::listen(&config.socket)?;
     tracing::info!(socket = %config.socket.display(), "serving Docker");
     notify::ready();
 
-    let driver = Driver::new(adapter.clone(), listing.clone());
+    let listing = VolumeListing::default();
+    let driver = VolumeDriver { sessions: Arc::clone(&sessions), listing: listing.clone() };
     let at_work = [
-        tokio::spawn(keeper::keep(adapter, shutdown.clone())),
-        tokio::spawn(listing.keep(asker, shutdown.clone())),
+        tokio::spawn(keeper::keep_sessions(sessions, shutdown.clone())),
+        tokio::spawn(listing.keep_current(client, shutdown.clone())),
         tokio::spawn(watch_hung(FaultReport::default(), HostPool::of_process(), shutdown.clone())),
     ];
     server::serve(socket, driver, shutdown, config.drain).await;

@@ -1,12 +1,12 @@
-//! Which volumes of the namespace `default` there are, as this node knows: what `docker volume ls`
-//! shows besides the names that were created here.
+//! The volumes of the namespace `default`, as this node knows them: `docker volume ls` shows them
+//! beside the names that were created here.
 //!
-//! **Promises** that a list waits for no claim service, since Docker's commands wait for the list:
-//! what is known is told at once, and asked for anew behind it. Only where nothing was ever asked,
-//! as the agent starts, a list waits for that first question, and not for long. What this node
-//! heard of one volume is in the list from then on, also when an older list comes in after it.
+//! **Promises** that `docker volume ls` does not wait for the claim service, because other Docker
+//! commands wait for it. It shows the last list, and the list is read again behind it. Only the
+//! first `ls` of this process waits for the first list, and not for long. What this node learned of
+//! one volume is in the list from then on, also when an older list arrives later.
 //!
-//! **Never** decides anything: of a mount the claim service is always asked.
+//! **Never** decides anything: the claim service is asked for each mount.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,79 +17,78 @@ use berth_service::shutdown::Shutdown;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use super::ask::Asker;
+use super::client::BerthClient;
 
-/// How often it is asked when nobody lists, give or take a quarter: a thousand agents ask three
-/// times a second.
-const EVERY: Duration = Duration::from_secs(300);
-/// The same while nobody answers.
-const AGAIN: Duration = Duration::from_secs(30);
-/// The least time between two questions, however often it is listed.
-const APART: Duration = Duration::from_secs(1);
-/// How long a list waits for the first question of this process.
-const FIRST: Duration = Duration::from_secs(2);
-/// Single volumes that are kept apart while a list is on its way; what is beyond them the next list
-/// brings.
-const HEARD_MAX: usize = 4096;
+/// How often the list is read without a `docker volume ls`, give or take a quarter: a thousand
+/// hosts read it three times a second.
+const READ_INTERVAL: Duration = Duration::from_secs(300);
+/// The same while the claim service does not answer.
+const READ_RETRY: Duration = Duration::from_secs(30);
+/// The least time between two readings, however often Docker lists.
+const READ_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// How long `docker volume ls` waits for the first list of this process.
+const FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
+/// Volumes that are learned of while a list is on its way, at most. The next list brings the rest.
+const LEARNED_MAX: usize = 4096;
 
-/// What is known. Cheap to clone.
+/// The list. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Listing {
+pub struct VolumeListing {
     inner: Arc<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    known: watch::Sender<Known>,
+    volumes: watch::Sender<ListedVolumes>,
+    /// Docker has asked for the list.
     listed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    /// Whether a question has ended, with a list or without one.
-    asked: bool,
+struct ListedVolumes {
+    /// Whether the claim service was asked for a list, with or without success.
+    was_read: bool,
     names: BTreeSet<String>,
-    /// What was heard of single volumes since the question that is under way: whether each is
-    /// there.
-    heard: BTreeMap<String, bool>,
+    /// Whether each volume is there that was learned of since the last reading began.
+    learned: BTreeMap<String, bool>,
 }
 
-impl Listing {
-    /// What is known now; it is asked for anew behind the answer.
+impl VolumeListing {
+    /// The list as it is known, which is read again behind this call.
     pub async fn names(&self) -> BTreeSet<String> {
         self.inner.listed.notify_one();
-        let mut known = self.inner.known.subscribe();
-        // It ends only with the time; what is known then is told all the same.
-        let _ = timeout(FIRST, known.wait_for(|known| known.asked)).await;
-        self.inner.known.borrow().names.clone()
+        let mut volumes = self.inner.volumes.subscribe();
+        // After a timeout the list is what is known, too.
+        let _ = timeout(FIRST_LIST_WAIT, volumes.wait_for(|volumes| volumes.was_read)).await;
+        self.inner.volumes.borrow().names.clone()
     }
 
-    /// Whether a volume was there when it was last heard of.
+    /// Whether the volume is in the list.
     pub fn has(&self, name: &str) -> bool {
-        self.inner.known.borrow().names.contains(name)
+        self.inner.volumes.borrow().names.contains(name)
     }
 
-    /// The claim service said of one volume whether it is there.
-    pub fn heard(&self, name: &str, is_there: bool) {
-        self.inner.known.send_modify(|known| {
-            if known.heard.len() < HEARD_MAX {
-                known.heard.insert(name.to_owned(), is_there);
+    /// Takes in what the claim service said of one volume.
+    pub fn learn(&self, name: &str, is_there: bool) {
+        self.inner.volumes.send_modify(|volumes| {
+            if volumes.learned.len() < LEARNED_MAX {
+                volumes.learned.insert(name.to_owned(), is_there);
             }
-            note(&mut known.names, name.to_owned(), is_there);
+            set_listed(&mut volumes.names, name.to_owned(), is_there);
         });
     }
 
-    /// Asks again and again until the shutdown.
-    pub async fn keep(self, asker: Asker, shutdown: Shutdown) {
+    /// Keeps the list current until the shutdown.
+    pub async fn keep_current(self, client: BerthClient, shutdown: Shutdown) {
         loop {
-            let often = tokio::select! {
-                answered = self.ask(&asker) => if answered { EVERY } else { AGAIN },
+            let interval = tokio::select! {
+                was_read = self.read(&client) => if was_read { READ_INTERVAL } else { READ_RETRY },
                 () = shutdown.requested() => return,
             };
             let next = async {
-                sleep(APART).await;
-                let often = often.mul_f64(0.75 + rand::random::<f64>() / 2.0);
-                let _ = timeout(often, self.inner.listed.notified()).await;
+                sleep(READ_INTERVAL_MIN).await;
+                let interval = interval.mul_f64(0.75 + rand::random::<f64>() / 2.0);
+                let _ = timeout(interval, self.inner.listed.notified()).await;
             };
             tokio::select! {
                 () = next => {}
@@ -98,10 +97,10 @@ impl Listing {
         }
     }
 
-    /// Asks once; whether somebody answered.
-    async fn ask(&self, asker: &Asker) -> bool {
-        self.inner.known.send_modify(|known| known.heard.clear());
-        let listed = match asker.volumes(&Namespace::default()).await {
+    /// Reads the list once. Whether the claim service answered.
+    async fn read(&self, client: &BerthClient) -> bool {
+        self.inner.volumes.send_modify(|volumes| volumes.learned.clear());
+        let listed = match client.list_volumes(&Namespace::default()).await {
             Ok(volumes) => {
                 let ids = volumes.into_iter().map(|volume| volume.id.to_string());
                 Some(ids.filter(|id| is_name(id)).collect())
@@ -112,25 +111,25 @@ impl Listing {
                 None
             }
         };
-        let answered = listed.is_some();
-        self.inner.known.send_modify(|known| known.take(listed));
-        answered
+        let was_read = listed.is_some();
+        self.inner.volumes.send_modify(|volumes| volumes.replace(listed));
+        was_read
     }
 }
 
-impl Known {
-    /// A question has ended. What was heard meanwhile is newer than what it brought.
-    fn take(&mut self, listed: Option<BTreeSet<String>>) {
-        self.asked = true;
+impl ListedVolumes {
+    /// Ends a reading. What was learned meanwhile is newer than the list.
+    fn replace(&mut self, listed: Option<BTreeSet<String>>) {
+        self.was_read = true;
         let Some(listed) = listed else { return };
         self.names = listed;
-        for (name, is_there) in std::mem::take(&mut self.heard) {
-            note(&mut self.names, name, is_there);
+        for (name, is_there) in std::mem::take(&mut self.learned) {
+            set_listed(&mut self.names, name, is_there);
         }
     }
 }
 
-fn note(names: &mut BTreeSet<String>, name: String, is_there: bool) {
+fn set_listed(names: &mut BTreeSet<String>, name: String, is_there: bool) {
     if is_there && is_name(&name) {
         names.insert(name);
     } else {
@@ -173,41 +172,47 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_known_is_told_at_once_and_nobody_waits_for_more_than_the_first_question() {
-        let listing = Listing::default();
+    async fn list_is_told_at_once_after_the_first_reading() {
+        let listing = VolumeListing::default();
         let began = Instant::now();
         assert_eq!(listing.names().await, names(&[]));
-        assert_eq!(began.elapsed(), FIRST, "nobody answers the first question");
+        assert_eq!(began.elapsed(), FIRST_LIST_WAIT, "no list arrives");
 
-        let (asked, began) = (listing.clone(), Instant::now());
-        let waiting = tokio::spawn(async move { asked.names().await });
-        sleep(FIRST / 2).await;
-        listing.inner.known.send_modify(|known| known.take(Some(names(&["data"]))));
+        let (waiter, began) = (listing.clone(), Instant::now());
+        let waiting = tokio::spawn(async move { waiter.names().await });
+        sleep(FIRST_LIST_WAIT / 2).await;
+        listing.inner.volumes.send_modify(|volumes| volumes.replace(Some(names(&["data"]))));
         assert_eq!(waiting.await.unwrap(), names(&["data"]));
-        assert_eq!(began.elapsed(), FIRST / 2, "as soon as it was answered");
+        assert_eq!(began.elapsed(), FIRST_LIST_WAIT / 2, "as soon as it arrives");
 
-        // One that failed changes nothing of what is known, and is waited for no longer either.
-        listing.inner.known.send_modify(|known| known.take(None));
+        // A failed reading leaves the list as it is, and is not waited for.
+        listing.inner.volumes.send_modify(|volumes| volumes.replace(None));
         let began = Instant::now();
         assert_eq!(listing.names().await, names(&["data"]));
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[test]
-    fn what_was_heard_of_one_volume_outlives_a_list_that_is_older() {
-        let listing = Listing::default();
-        listing.inner.known.send_modify(|known| known.take(Some(names(&["gone", "data"]))));
-        listing.heard("new", true);
-        listing.heard("gone", false);
-        listing.heard("a/b", true);
+    fn what_was_learned_of_a_volume_outlives_an_older_list() {
+        let listing = VolumeListing::default();
+        listing
+            .inner
+            .volumes
+            .send_modify(|volumes| volumes.replace(Some(names(&["gone", "data"]))));
+        listing.learn("new", true);
+        listing.learn("gone", false);
+        listing.learn("a/b", true);
         assert_eq!(
             (listing.has("new"), listing.has("gone"), listing.has("a/b")),
             (true, false, false)
         );
-        listing.inner.known.send_modify(|known| known.take(Some(names(&["gone", "data"]))));
-        assert_eq!(listing.inner.known.borrow().names, names(&["data", "new"]));
-        // The list after that one was asked for later.
-        listing.inner.known.send_modify(|known| known.take(Some(names(&["data"]))));
-        assert_eq!(listing.inner.known.borrow().names, names(&["data"]));
+        listing
+            .inner
+            .volumes
+            .send_modify(|volumes| volumes.replace(Some(names(&["gone", "data"]))));
+        assert_eq!(listing.inner.volumes.borrow().names, names(&["data", "new"]));
+        // The next list is newer.
+        listing.inner.volumes.send_modify(|volumes| volumes.replace(Some(names(&["data"]))));
+        assert_eq!(listing.inner.volumes.borrow().names, names(&["data"]));
     }
 }

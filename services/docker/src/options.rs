@@ -1,10 +1,10 @@
 //! The options of `docker volume create -o KEY=VALUE`.
 //!
-//! **Promises** every fault at once, in words, and nothing done when there is one. An option nobody
-//! knows is a fault: one that was ignored would be believed.
+//! **Promises** every fault at once, in words, and nothing done when there is one. An unknown
+//! option is a fault: a user would believe that an ignored option holds.
 //!
-//! **Never** says how a volume is to be made: Docker makes none. `size` and `fs` are what is asked
-//! of the one that is there.
+//! **Never** says how a volume is to be made: Docker makes none. `size` and `fs` are asked of the
+//! registered volume.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,26 +14,19 @@ use berth_contract::text::fs_type_fault;
 use berth_domain::access::{AccessMode, Mode};
 use berth_domain::{Namespace, VolumeId};
 
-use super::record::Target;
+use super::record::VolumeTarget;
 
-/// What an option is called, and what it says.
-pub const KNOWN: [(&str, &str); 6] = [
-    ("volume", "the volume's id in Berth, where it is not the name"),
-    ("namespace", "its namespace, where that is not `default`"),
-    ("mode", "`rw` or `ro`: whether containers may write"),
-    ("access", "one of the volume's access modes, where it has several"),
-    ("fs", "the file system it is mounted with, where the plugin has a choice"),
-    ("size", "how large it must be at least, as it is registered"),
-];
+/// Every option; `docs/docker.md` says what each of them means.
+const OPTIONS: [&str; 6] = ["volume", "namespace", "mode", "access", "fs", "size"];
 
-/// What a name stands for that comes with these options; or everything that is wrong.
-pub fn read(name: &str, options: &BTreeMap<String, String>) -> Result<Target, String> {
+/// What a name with these options stands for, or everything that is wrong with them.
+pub fn parse(name: &str, options: &BTreeMap<String, String>) -> Result<VolumeTarget, String> {
     let mut faults = Vec::new();
     let mut options = options.clone();
     let volume = options.remove("volume").unwrap_or_else(|| name.to_owned());
-    let volume = noted(&mut faults, "volume", &volume, VolumeId::from_str(&volume));
+    let volume = check(&mut faults, "volume", &volume, VolumeId::from_str(&volume));
     let namespace = options.remove("namespace").map_or(Some(Namespace::default()), |namespace| {
-        noted(&mut faults, "namespace", &namespace, Namespace::from_str(&namespace))
+        check(&mut faults, "namespace", &namespace, Namespace::from_str(&namespace))
     });
     let mode = match options.remove("mode").as_deref() {
         None | Some("rw") => Mode::Write,
@@ -47,27 +40,28 @@ pub fn read(name: &str, options: &BTreeMap<String, String>) -> Result<Target, St
         let quoted = serde_json::Value::String(access.clone());
         let read = serde_json::from_value::<AccessMode>(quoted);
         let modes = AccessMode::ALL.map(|mode| mode.to_string()).join(", ");
-        noted(&mut faults, "access", &access, read.map_err(|_| format!("must be one of {modes}")))
+        check(&mut faults, "access", &access, read.map_err(|_| format!("must be one of {modes}")))
     });
-    let fs = options.remove("fs").and_then(|fs| noted(&mut faults, "fs", &fs, file_system(&fs)));
+    let fs =
+        options.remove("fs").and_then(|fs| check(&mut faults, "fs", &fs, parse_file_system(&fs)));
     let size = options.remove("size");
-    let size = size.and_then(|size| noted(&mut faults, "size", &size, bytes(&size)));
+    let size = size.and_then(|size| check(&mut faults, "size", &size, parse_size(&size)));
     for (unknown, value) in &options {
         let (option, value) = (unknown.escape_debug(), value.escape_debug());
-        let why = unheard_of(unknown);
+        let why = why_refused(unknown);
         // The refusal is logged, and flags may hold secrets.
         let said = if unknown == "o" { "o".to_owned() } else { format!("{option}={value}") };
         faults.push(format!("{said}: {why}"));
     }
     match (volume, namespace, faults.is_empty()) {
         (Some(volume), Some(namespace), true) => {
-            Ok(Target { namespace, volume, mode, access: access.flatten(), fs, size })
+            Ok(VolumeTarget { namespace, volume, mode, access: access.flatten(), fs, size })
         }
         _ => Err(format!("options are not valid; nothing was created: {}", faults.join("; "))),
     }
 }
 
-fn noted<T, E: Display>(
+fn check<T, E: Display>(
     faults: &mut Vec<String>,
     option: &str,
     value: &str,
@@ -82,12 +76,12 @@ fn noted<T, E: Display>(
     }
 }
 
-fn file_system(name: &str) -> Result<String, String> {
+fn parse_file_system(name: &str) -> Result<String, String> {
     fs_type_fault(name).map_or_else(|| Ok(name.to_owned()), Err)
 }
 
-/// A size as Docker's own options have it: bytes, or a number with a unit, each a power of 1024.
-fn bytes(text: &str) -> Result<u64, &'static str> {
+/// A size as in Docker's own options: bytes, or a number with a unit, each a power of 1024.
+fn parse_size(text: &str) -> Result<u64, &'static str> {
     const UNITS: &str = "bkmgtp";
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -107,8 +101,7 @@ fn bytes(text: &str) -> Result<u64, &'static str> {
     size.filter(|size| *size > 0).ok_or("must be a number of bytes, or one such as 512M or 10G")
 }
 
-/// Why there is no such option.
-fn unheard_of(option: &str) -> String {
+fn why_refused(option: &str) -> String {
     let why = match option {
         "class" => {
             "a class says how volumes are made, and Docker makes none here; they are \
@@ -124,7 +117,7 @@ fn unheard_of(option: &str) -> String {
                      registered with Berth (`external_id`)"
         }
         _ => {
-            let known = KNOWN.map(|(known, _)| known).join(", ");
+            let known = OPTIONS.join(", ");
             return format!("there is no such option; there are {known}");
         }
     };
@@ -135,21 +128,21 @@ fn unheard_of(option: &str) -> String {
 mod tests {
     use super::*;
 
-    fn given(options: &[(&str, &str)]) -> Result<Target, String> {
+    fn parse_pairs(options: &[(&str, &str)]) -> Result<VolumeTarget, String> {
         let options = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        read("data", &options.collect())
+        parse("data", &options.collect())
     }
 
     #[test]
     fn a_name_alone_is_a_volume_of_the_default_namespace() {
-        let target = given(&[]).unwrap();
+        let target = parse_pairs(&[]).unwrap();
         assert_eq!(target.key().to_string(), "default/data");
-        assert_eq!(target, Target::of(Namespace::default(), VolumeId::new("data").unwrap()));
+        assert_eq!(target, VolumeTarget::of(Namespace::default(), VolumeId::new("data").unwrap()));
     }
 
     #[test]
     fn every_option_is_read() {
-        let target = given(&[
+        let target = parse_pairs(&[
             ("volume", "a b/c[2]"),
             ("namespace", "prod"),
             ("mode", "ro"),
@@ -164,12 +157,12 @@ mod tests {
             (target.mode, target.access),
             (Mode::Read, Some(AccessMode::MultiNodeReaderOnly))
         );
-        assert_eq!(given(&[("mode", "rw")]).unwrap().mode, Mode::Write);
+        assert_eq!(parse_pairs(&[("mode", "rw")]).unwrap().mode, Mode::Write);
     }
 
     #[test]
     fn every_fault_comes_at_once() {
-        let said = given(&[
+        let said = parse_pairs(&[
             ("volume", ""),
             ("namespace", "a\nb"),
             ("mode", "rx"),
@@ -222,7 +215,7 @@ mod tests {
             ("20000000P", None),
             ("99999999999999999999", None),
         ] {
-            assert_eq!(bytes(text).ok(), expected, "{text}");
+            assert_eq!(parse_size(text).ok(), expected, "{text}");
         }
     }
 }

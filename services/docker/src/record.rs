@@ -1,13 +1,13 @@
-//! What is known of one name that Docker uses, and how it changes.
+//! The record of one name that Docker uses, and how it changes.
 //!
 //! **Owns** the count of references: how often each of Docker's IDs was mounted and not unmounted.
-//! The engine mounts one ID more than once (`docker cp` on a running container), so they are
-//! counted and not collected.
+//! The engine mounts one ID more than once (`docker cp` on a running container), so mounts of an ID
+//! are counted.
 //!
 //! **Promises** that a reference is dropped only when the engine said so, or when it is in doubt
-//! and the host showed that nobody uses the volume. In doubt is what was counted before the engine
-//! started anew, since a dead engine unmounts nothing, and before this agent did, since an answer
-//! or an unmount may have been lost with it.
+//! and the host showed that nobody uses the volume. A reference is in doubt
+//! - after the engine restarted, because a killed engine sends no unmounts;
+//! - after this process restarted, because a response or an unmount may have been lost with it.
 //!
 //! **Never** waits, reads a clock or touches a disk.
 
@@ -20,169 +20,154 @@ use serde::{Deserialize, Serialize};
 /// IDs that may hold one volume on one node at once.
 const IDS_MAX: usize = 4096;
 
-/// One name, as it is on the disk.
+/// One name, as it is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// What `docker volume create` said; none for a name that is a volume's own.
+pub struct NameRecord {
+    /// From `docker volume create`; none for a name that is a volume's own id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub definition: Option<Definition>,
-    /// Its use on this node, while there is one.
+    pub definition: Option<NameDefinition>,
+    /// The use of the volume on this node, while there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
 }
 
-/// What a name stands for.
+/// What a name stands for. An option is `None` where `docker volume create` did not give it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
-    /// The volume's namespace.
+pub struct VolumeTarget {
     pub namespace: Namespace,
-    /// The volume.
     pub volume: VolumeId,
-    /// What containers may do.
+    /// Whether containers may write.
     pub mode: Mode,
-    /// How it is to be shared, where that was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessMode>,
-    /// The file system it is mounted with, where that was said.
+    /// The file system that it is mounted with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fs: Option<String>,
-    /// The size it had to have when it was given its name, in bytes, where that was said.
+    /// The size that the volume had to have when the name was created, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
 }
 
-impl Target {
-    /// A volume of which nothing else is said: containers write, and it is as it is registered.
+impl VolumeTarget {
+    /// A volume without options: containers write, and the rest is as it is registered.
     pub fn of(namespace: Namespace, volume: VolumeId) -> Self {
         let (mode, access, fs, size) = (Mode::Write, None, None, None);
         Self { namespace, volume, mode, access, fs, size }
     }
 
-    /// The volume.
     pub fn key(&self) -> VolumeKey {
         VolumeKey::new(self.namespace.clone(), self.volume.clone())
     }
 }
 
-/// A name that was created here.
+/// A name that was created on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Definition {
-    /// What it stands for.
+pub struct NameDefinition {
     #[serde(flatten)]
-    pub target: Target,
-    /// Since when.
+    pub target: VolumeTarget,
     pub created: Timestamp,
 }
 
-/// One use of a volume on this node, by as many containers as there are, under one alloc.
+/// One use of a volume on this node, by any number of containers, under one alloc.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// What is used.
     #[serde(flatten)]
-    pub target: Target,
-    /// The alloc that claims it. Each session has one of its own: what has ended stays ended.
+    pub target: VolumeTarget,
+    /// The alloc that claims the volume. Each session has a new one: an ended alloc stays ended.
     pub alloc: AllocId,
-    /// In which life of the host: no reference outlives it.
+    /// The boot of the host in which the session began. No container outlives it.
     pub boot_id: String,
-    /// How far it is.
-    pub phase: Phase,
-    /// How often each ID holds it.
+    pub phase: SessionPhase,
+    /// The references of each of Docker's IDs.
     #[serde(default)]
-    pub ids: BTreeMap<String, Held>,
+    pub ids: BTreeMap<String, IdCount>,
 }
 
-/// How far a session is. It goes on only.
+/// How far a session is. It never goes back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// The alloc is registered, or about to be; nothing is promised to anybody.
+pub enum SessionPhase {
+    /// The alloc is registered, or about to be. No container has the volume yet.
     Opening,
-    /// It is mounted.
-    Open {
-        /// Where.
-        path: String,
-    },
+    /// The volume is mounted at this path.
+    Open { path: String },
     /// The alloc is stopped, or about to be.
     Closing,
 }
 
 /// How often an ID holds a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
-    /// So often.
+pub struct IdCount {
     pub count: u32,
-    /// How sure that is.
-    pub trust: Trust,
+    pub trust: CountTrust,
 }
 
 /// How sure a count is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Trust {
-    /// The engine that asked for it runs, and so did we ever since.
+pub enum CountTrust {
+    /// The engine and this process have run ever since the mount.
     Sure,
     /// This process was away meanwhile.
-    #[serde(alias = "agent-was-away")] // so while the agent served Docker
+    #[serde(alias = "agent-was-away")] // written while the agent served Docker
     PluginWasAway,
-    /// The engine started anew meanwhile.
+    /// The engine restarted meanwhile.
     EngineRestarted,
 }
 
 /// Why an ID was not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotCounted {
-    /// The session is not open (any more).
+pub enum CountRefusal {
+    /// The session is not open.
     NotOpen,
-    /// Too many hold it.
+    /// [`IDS_MAX`] hold it.
     Full,
 }
 
-impl Record {
-    /// Whether nothing is known.
+impl NameRecord {
     pub fn is_empty(&self) -> bool {
         self.definition.is_none() && self.session.is_none()
     }
 
-    /// The path where the volume is mounted for Docker.
+    /// Where the volume is mounted.
     pub fn path(&self) -> Option<&str> {
         match &self.session.as_ref()?.phase {
-            Phase::Open { path } => Some(path),
-            Phase::Opening | Phase::Closing => None,
+            SessionPhase::Open { path } => Some(path),
+            SessionPhase::Opening | SessionPhase::Closing => None,
         }
     }
 
     /// What the name stands for, where this node knows.
-    pub fn target(&self) -> Option<&Target> {
+    pub fn target(&self) -> Option<&VolumeTarget> {
         let session = self.session.as_ref().map(|session| &session.target);
         self.definition.as_ref().map(|definition| &definition.target).or(session)
     }
 }
 
 impl Session {
-    /// A use that begins.
-    pub fn begin(target: Target, alloc: AllocId, boot_id: String) -> Self {
-        Self { target, alloc, boot_id, phase: Phase::Opening, ids: BTreeMap::new() }
+    pub fn new(target: VolumeTarget, alloc: AllocId, boot_id: String) -> Self {
+        Self { target, alloc, boot_id, phase: SessionPhase::Opening, ids: BTreeMap::new() }
     }
 
-    /// One more reference; for an ID that was in doubt it is the one that was counted.
-    pub fn mount(&mut self, id: &str) -> Result<(), NotCounted> {
-        if !matches!(self.phase, Phase::Open { .. }) {
-            return Err(NotCounted::NotOpen);
+    /// Counts a reference. For an ID in doubt this is the reference that was counted before.
+    pub fn add_reference(&mut self, id: &str) -> Result<(), CountRefusal> {
+        if !matches!(self.phase, SessionPhase::Open { .. }) {
+            return Err(CountRefusal::NotOpen);
         }
         let is_full = self.ids.len() >= IDS_MAX;
         match self.ids.get_mut(id) {
-            Some(held) if held.trust != Trust::Sure => held.trust = Trust::Sure,
+            Some(held) if held.trust != CountTrust::Sure => held.trust = CountTrust::Sure,
             Some(held) => held.count = held.count.saturating_add(1),
-            None if is_full => return Err(NotCounted::Full),
+            None if is_full => return Err(CountRefusal::Full),
             None => {
-                self.ids.insert(id.to_owned(), Held { count: 1, trust: Trust::Sure });
+                self.ids.insert(id.to_owned(), IdCount { count: 1, trust: CountTrust::Sure });
             }
         }
         Ok(())
     }
 
-    /// One reference less; whether there was one.
-    pub fn unmount(&mut self, id: &str) -> bool {
+    /// Drops a reference. `false` when the ID has none.
+    pub fn drop_reference(&mut self, id: &str) -> bool {
         let Some(held) = self.ids.get_mut(id) else { return false };
         held.count = held.count.saturating_sub(1);
         if held.count == 0 {
@@ -191,24 +176,22 @@ impl Session {
         true
     }
 
-    /// The engine started anew: of each ID one reference may be left, and none need be.
-    pub fn doubt(&mut self, trust: Trust) {
+    /// Puts every count in doubt: at most one reference of each ID may be left.
+    pub fn doubt_counts(&mut self, trust: CountTrust) {
         for held in self.ids.values_mut() {
-            *held = Held { count: 1, trust: held.trust.max(trust) };
+            *held = IdCount { count: 1, trust: held.trust.max(trust) };
         }
     }
 
-    /// How sure it is that somebody uses it; none when nobody is counted.
-    pub fn trust(&self) -> Option<Trust> {
-        // One that is sure makes the others not worth asking after; of the doubts, the one that
-        // needs more proof counts.
+    /// How sure it is that a container uses the volume; `None` when no ID is counted. One sure ID
+    /// suffices. Of the doubts the one that needs more proof counts.
+    pub fn trust(&self) -> Option<CountTrust> {
         self.ids.values().map(|held| held.trust).min()
     }
 
-    /// Nobody uses it any more.
     pub fn close(&mut self) {
         self.ids.clear();
-        self.phase = Phase::Closing;
+        self.phase = SessionPhase::Closing;
     }
 }
 
@@ -217,10 +200,10 @@ mod tests {
     use super::*;
 
     fn open() -> Session {
-        let target = Target::of(Namespace::default(), VolumeId::new("data").unwrap());
-        let mut session = Session::begin(target, AllocId::new("a").unwrap(), "boot".to_owned());
-        assert_eq!(session.mount("x"), Err(NotCounted::NotOpen));
-        session.phase = Phase::Open { path: "/p".to_owned() };
+        let target = VolumeTarget::of(Namespace::default(), VolumeId::new("data").unwrap());
+        let mut session = Session::new(target, AllocId::new("a").unwrap(), "boot".to_owned());
+        assert_eq!(session.add_reference("x"), Err(CountRefusal::NotOpen));
+        session.phase = SessionPhase::Open { path: "/p".to_owned() };
         session
     }
 
@@ -232,59 +215,65 @@ mod tests {
     fn each_id_is_counted_as_often_as_it_was_mounted() {
         let mut session = open();
         for id in ["x", "x", "y"] {
-            session.mount(id).unwrap();
+            session.add_reference(id).unwrap();
         }
         assert_eq!(counts(&session), [("x", 2), ("y", 1)]);
-        assert!(session.unmount("x") && session.unmount("y") && !session.unmount("y"));
+        assert!(
+            session.drop_reference("x")
+                && session.drop_reference("y")
+                && !session.drop_reference("y")
+        );
         assert_eq!(counts(&session), [("x", 1)]);
-        assert!(session.unmount("x") && session.trust().is_none());
+        assert!(session.drop_reference("x") && session.trust().is_none());
     }
 
     #[test]
-    fn an_engine_that_starts_anew_leaves_one_reference_of_each_in_doubt() {
+    fn restarted_engine_leaves_one_reference_of_each_id_in_doubt() {
         let mut session = open();
         for id in ["x", "x", "y"] {
-            session.mount(id).unwrap();
+            session.add_reference(id).unwrap();
         }
-        session.doubt(Trust::EngineRestarted);
+        session.doubt_counts(CountTrust::EngineRestarted);
         assert_eq!(counts(&session), [("x", 1), ("y", 1)]);
-        assert_eq!(session.trust(), Some(Trust::EngineRestarted));
+        assert_eq!(session.trust(), Some(CountTrust::EngineRestarted));
         // The container is started again: that is the reference that was counted.
-        session.mount("x").unwrap();
+        session.add_reference("x").unwrap();
         assert_eq!(
             (counts(&session), session.trust()),
-            (vec![("x", 1), ("y", 1)], Some(Trust::Sure))
+            (vec![("x", 1), ("y", 1)], Some(CountTrust::Sure))
         );
-        session.mount("x").unwrap();
+        session.add_reference("x").unwrap();
         assert_eq!(counts(&session), [("x", 2), ("y", 1)]);
     }
 
     #[test]
-    fn an_agent_that_was_away_trusts_no_engine_more_for_it() {
+    fn plugin_that_was_away_keeps_the_older_doubt() {
         let mut session = open();
-        session.mount("x").unwrap();
-        session.doubt(Trust::EngineRestarted);
-        session.doubt(Trust::PluginWasAway);
-        assert_eq!(session.trust(), Some(Trust::EngineRestarted));
-        session.mount("y").unwrap();
-        session.doubt(Trust::PluginWasAway);
-        assert_eq!(session.trust(), Some(Trust::PluginWasAway));
+        session.add_reference("x").unwrap();
+        session.doubt_counts(CountTrust::EngineRestarted);
+        session.doubt_counts(CountTrust::PluginWasAway);
+        assert_eq!(session.trust(), Some(CountTrust::EngineRestarted));
+        session.add_reference("y").unwrap();
+        session.doubt_counts(CountTrust::PluginWasAway);
+        assert_eq!(session.trust(), Some(CountTrust::PluginWasAway));
     }
 
     #[test]
-    fn what_is_on_the_disk_is_read_again() {
+    fn stored_records_are_read_again() {
         let mut session = open();
-        session.mount("x").unwrap();
+        session.add_reference("x").unwrap();
         let definition =
-            Definition { target: session.target.clone(), created: Timestamp::from_unix_ms(7) };
-        let record = Record { definition: Some(definition), session: Some(session) };
+            NameDefinition { target: session.target.clone(), created: Timestamp::from_unix_ms(7) };
+        let record = NameRecord { definition: Some(definition), session: Some(session) };
         let text = serde_json::to_string(&record).unwrap();
-        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record, "{text}");
-        // As this version wrote it first: these are on the disks of running nodes.
+        assert_eq!(serde_json::from_str::<NameRecord>(&text).unwrap(), record, "{text}");
+        // As the first version wrote it: such records are on the disks of running nodes.
         let first = r#"{"definition":{"namespace":"default","volume":"data","mode":"write",
             "created":"1970-01-01T00:00:00.007Z"},"session":{"namespace":"default","volume":"data",
             "mode":"write","alloc":"a","boot_id":"boot","phase":{"open":{"path":"/p"}},
             "ids":{"x":{"count":1,"trust":"sure"}}}}"#;
-        assert_eq!(serde_json::from_str::<Record>(first).unwrap(), record);
+        assert_eq!(serde_json::from_str::<NameRecord>(first).unwrap(), record);
+        let away = serde_json::from_str::<CountTrust>(r#""agent-was-away""#).unwrap();
+        assert_eq!(away, CountTrust::PluginWasAway);
     }
 }

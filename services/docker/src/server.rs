@@ -1,9 +1,9 @@
-//! The socket: HTTP/1.1, one request a connection.
+//! The plugin's socket: HTTP/1.1, one request a connection.
 //!
 //! **Owns** the socket's file, which only root may use.
 //!
-//! **Promises** that an answer which was not written is not taken for one: the reference that goes
-//! with it is dropped. Hence one request a connection: its end says whether the answer went out.
+//! **Promises** that a reference is dropped whose response was not written. Hence one request a
+//! connection: its end says whether the response was written.
 
 use std::convert::Infallible;
 use std::fs::DirBuilder;
@@ -12,7 +12,6 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,48 +25,46 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use thiserror::Error;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::delivery::Delivery;
-use super::driver::Driver;
-use super::protocol::{self, Answer, Endpoint, Question};
+use super::delivery::ResponseDelivery;
+use super::driver::VolumeDriver;
+use super::protocol::{self, Endpoint, PluginRequest};
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 256;
-/// How long one may last: longer than the engine waits for anything.
-const CONNECTION: Duration = Duration::from_secs(130);
-/// The longest question.
-const QUESTION_BYTES_MAX: usize = 1024 * 1024;
+/// How long one connection may last: longer than the engine waits for anything.
+const CONNECTION_MAX: Duration = Duration::from_secs(130);
+/// The longest body of a request, in bytes.
+const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 
 /// Why the plugin's socket cannot be had.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// Its directory is missing, and cannot be made.
     #[error("its directory {} cannot be made", .0.display())]
     Directory(PathBuf, #[source] io::Error),
-    /// Others than trusted users may put files there.
     #[error(transparent)]
-    Trust(#[from] TrustError),
-    /// What is there is left alone.
+    CountTrust(#[from] TrustError),
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
 
-/// The listening socket. Its file goes with it: Docker asks nobody then, rather than a socket that
-/// nobody answers.
+/// The listening socket. Its file is removed with it, so that Docker finds no driver instead of one
+/// that does not answer.
 #[derive(Debug)]
-pub struct Listening {
+pub struct PluginSocket {
     listener: UnixListener,
     _file: Socket,
 }
 
-impl Listening {
-    /// Listens. A socket that an earlier life left is replaced, and anything else left alone.
-    pub fn at(path: &Path) -> Result<Self, ListenError> {
+impl PluginSocket {
+    /// Listens. A socket that a killed process left is replaced; anything else is left alone.
+    pub fn listen(path: &Path) -> Result<Self, ListenError> {
         if let Some(dir) = path.parent() {
             let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
             made.map_err(|error| ListenError::Directory(dir.to_owned(), error))?;
@@ -82,18 +79,23 @@ impl Listening {
     }
 }
 
-/// Answers until the shutdown, and then for `drain` what is under way.
-pub async fn serve(socket: Listening, driver: Driver, shutdown: Shutdown, drain: Duration) {
+/// Serves until the shutdown, and then for `drain` the requests under way.
+pub async fn serve(
+    socket: PluginSocket,
+    driver: VolumeDriver,
+    shutdown: Shutdown,
+    drain: Duration,
+) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let accepted = async {
-            let place = Arc::clone(&room).acquire_owned().await;
-            (socket.listener.accept().await, place)
+            let permit = Arc::clone(&room).acquire_owned().await;
+            (socket.listener.accept().await, permit)
         };
-        let (stream, place) = tokio::select! {
-            (Ok((stream, _)), Ok(place)) = accepted => (stream, place),
+        let (stream, permit) = tokio::select! {
+            (Ok((stream, _)), Ok(permit)) = accepted => (stream, permit),
             () = shutdown.requested() => break,
             else => {
                 // Out of file descriptors, perhaps: that passes, and a busy loop does not help.
@@ -103,8 +105,8 @@ pub async fn serve(socket: Listening, driver: Driver, shutdown: Shutdown, drain:
         };
         let driver = driver.clone();
         connections.spawn(async move {
-            connection(stream, driver).await;
-            drop(place);
+            serve_connection(stream, driver).await;
+            drop(permit);
         });
     }
     drop(socket);
@@ -112,92 +114,87 @@ pub async fn serve(socket: Listening, driver: Driver, shutdown: Shutdown, drain:
     let _ = timeout(drain, rest).await;
 }
 
-/// One connection: one question, one answer, and whether it went out.
-async fn connection(stream: UnixStream, driver: Driver) {
-    let (delivery, written) = (Arc::new(Delivery::default()), Arc::new(AtomicBool::new(false)));
-    let service = {
-        let (driver, delivery, written) = (driver.clone(), Arc::clone(&delivery), written.clone());
-        service_fn(move |request| {
-            let (driver, delivery, written) =
-                (driver.clone(), Arc::clone(&delivery), written.clone());
-            async move {
-                Ok::<_, Infallible>(response(driver.respond(request, delivery).await, written))
-            }
-        })
-    };
+/// Serves one request, and drops its reference where the response was not written.
+async fn serve_connection(stream: UnixStream, driver: VolumeDriver) {
+    let delivery = Arc::new(ResponseDelivery::default());
+    let service = service_fn(|request| {
+        let (driver, delivery) = (driver.clone(), Arc::clone(&delivery));
+        async move {
+            let (status, body) = handle(driver, request, Arc::clone(&delivery)).await;
+            Ok::<_, Infallible>(response(status, &body, delivery))
+        }
+    });
     let served =
         http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
-    let served = matches!(timeout(CONNECTION, served).await, Ok(Ok(())));
-    if let Some(reference) = delivery.end(served && written.load(Ordering::SeqCst)) {
-        driver.undelivered(reference).await;
+    let is_flushed = matches!(timeout(CONNECTION_MAX, served).await, Ok(Ok(())));
+    if let Some(reference) = delivery.end(is_flushed) {
+        driver.sessions.drop_undelivered(reference).await;
     }
 }
 
-impl Driver {
-    async fn respond(
-        &self,
-        request: Request<Incoming>,
-        delivery: Arc<Delivery>,
-    ) -> (StatusCode, Answer) {
-        let refused = |status, error: &str| (status, Answer::error(error.to_owned()));
-        let Some(endpoint) = Endpoint::of(request.uri().path()) else {
-            return refused(StatusCode::NOT_FOUND, "there is no such endpoint");
-        };
-        if request.method() != Method::POST {
-            return refused(StatusCode::METHOD_NOT_ALLOWED, "everything here is a POST");
-        }
-        let body = match Limited::new(request.into_body(), QUESTION_BYTES_MAX).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(error) => return refused(StatusCode::BAD_REQUEST, &error.to_string()),
-        };
-        let question = if body.iter().all(u8::is_ascii_whitespace) {
-            Question::default()
-        } else {
-            match serde_json::from_slice(&body) {
-                Ok(question) => question,
-                Err(error) => {
-                    let error = format!("the question cannot be read: {error}");
-                    return refused(StatusCode::BAD_REQUEST, &error);
-                }
-            }
-        };
-        // A task of its own: a connection that ends must not end a change half-way.
-        let (driver, name) = (self.clone(), question.name.clone());
-        let answer =
-            tokio::spawn(async move { driver.answer(endpoint, question, delivery).await }).await;
-        match answer {
-            Ok(Ok(answer)) => (StatusCode::OK, answer),
-            Ok(Err(error)) => {
-                tracing::warn!(?endpoint, name, error, "Docker was refused");
-                (StatusCode::INTERNAL_SERVER_ERROR, Answer::error(error))
-            }
+async fn handle(
+    driver: VolumeDriver,
+    request: Request<Incoming>,
+    delivery: Arc<ResponseDelivery>,
+) -> (StatusCode, Value) {
+    let refuse = |status, text: &str| (status, protocol::error(text));
+    let Some(endpoint) = Endpoint::parse(request.uri().path()) else {
+        return refuse(StatusCode::NOT_FOUND, "there is no such endpoint");
+    };
+    if request.method() != Method::POST {
+        return refuse(StatusCode::METHOD_NOT_ALLOWED, "everything here is a POST");
+    }
+    let body = match Limited::new(request.into_body(), REQUEST_BYTES_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let request = if body.iter().all(u8::is_ascii_whitespace) {
+        PluginRequest::default()
+    } else {
+        match serde_json::from_slice(&body) {
+            Ok(request) => request,
             Err(error) => {
-                tracing::error!(?endpoint, name, %error, "no answer for Docker");
-                refused(StatusCode::INTERNAL_SERVER_ERROR, "berth-docker ended before it answered")
+                let error = format!("the request cannot be read: {error}");
+                return refuse(StatusCode::BAD_REQUEST, &error);
             }
+        }
+    };
+    // A task of its own: the end of the connection must not end a change half-way.
+    let name = request.name.clone();
+    let handled = tokio::spawn(async move { driver.handle(endpoint, request, delivery).await });
+    match handled.await {
+        Ok(Ok(body)) => (StatusCode::OK, body),
+        Ok(Err(error)) => {
+            tracing::warn!(?endpoint, name, error, "Docker was refused");
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, &error)
+        }
+        Err(error) => {
+            tracing::error!(?endpoint, name, %error, "no response for Docker");
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, "berth-docker ended before it answered")
         }
     }
 }
 
 fn response(
-    (status, answer): (StatusCode, Answer),
-    written: Arc<AtomicBool>,
-) -> Response<Answered> {
-    let text = serde_json::to_vec(&answer).unwrap_or_default();
-    let mut response = Response::new(Answered { body: Full::new(text.into()), written });
+    status: StatusCode,
+    body: &Value,
+    delivery: Arc<ResponseDelivery>,
+) -> Response<TrackedBody> {
+    let body = Full::new(body.to_string().into());
+    let mut response = Response::new(TrackedBody { body, delivery });
     *response.status_mut() = status;
     let form = HeaderValue::from_static(protocol::CONTENT_TYPE);
     response.headers_mut().insert(CONTENT_TYPE, form);
     response
 }
 
-/// An answer's body that says when it was taken to be written.
-struct Answered {
+/// The body of a response, which says when hyper takes it to write it.
+struct TrackedBody {
     body: Full<Bytes>,
-    written: Arc<AtomicBool>,
+    delivery: Arc<ResponseDelivery>,
 }
 
-impl Body for Answered {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -205,9 +202,8 @@ impl Body for Answered {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        self.written.store(true, Ordering::SeqCst);
-        frame
+        self.delivery.mark_taken();
+        Pin::new(&mut self.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -227,24 +223,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_at_the_sockets_path_is_left_alone() {
+    async fn file_at_the_sockets_path_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("berth.sock");
         fs::write(&path, "somebody's data").unwrap();
-        let refused = Listening::at(&path).unwrap_err().to_string();
+        let refused = PluginSocket::listen(&path).unwrap_err().to_string();
         assert!(refused.contains("berth.sock is a file, not a socket"), "{refused}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's data");
         fs::remove_file(&path).unwrap();
 
-        let listening = Listening::at(&path).unwrap();
+        let listening = PluginSocket::listen(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let served = Listening::at(&path).unwrap_err().to_string();
+        let served = PluginSocket::listen(&path).unwrap_err().to_string();
         assert!(served.contains("another process"), "{served}");
         drop(listening);
         assert!(!path.exists());
 
         fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
-        let refused = Listening::at(&path).unwrap_err().to_string();
+        let refused = PluginSocket::listen(&path).unwrap_err().to_string();
         assert!(refused.contains("writable by others"), "{refused}");
     }
 }

@@ -18,8 +18,6 @@ use crate::journal::JournalledUse;
 
 /// Largest number of pages that are read for one list. A node has a few hundred claims.
 const PAGES_MAX: usize = 100;
-/// The subject token for claims of all namespaces.
-const ALL_NAMESPACES: &str = "*";
 
 /// The use of a volume by an alloc.
 pub type UseKey = (VolumeKey, AllocId);
@@ -67,7 +65,7 @@ pub async fn read_claimed_uses(
     here: &BTreeSet<UseKey>,
     within: Duration,
 ) -> Result<Option<ClaimedUses>, Problem> {
-    let Ok(all) = Namespace::new(ALL_NAMESPACES) else { return Ok(None) };
+    let all = Namespace::all();
     let of_node = Status { node: Some(node.clone()), ..Status::default() };
     let mut claimed = ClaimedUses { index: u64::MAX, keys: BTreeSet::new() };
     let call = Call::within(clock::begin_trace(), within);

@@ -22,8 +22,6 @@ use tokio::time::{Instant, sleep};
 const LOOK: Duration = Duration::from_millis(200);
 /// How long one answer may take.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Whoever asks there is told of all namespaces.
-const ALL: &str = "*";
 
 /// Passes the shutdown on once nothing on the node is being released any more, or `within` of it.
 pub async fn finish_releases(
@@ -53,10 +51,9 @@ pub async fn finish_releases(
 /// How many claims of the node's are on their way out. One page is looked at: as many claims as it
 /// shows are more than a node can mount.
 pub(crate) async fn count_leaving(bus: &Bus, node: &NodeId) -> Result<usize, RequestError> {
-    let Ok(all) = Namespace::new(ALL) else { return Ok(0) };
     let question = Status { node: Some(node.clone()), ..Status::default() };
     let call = Call::within(clock::begin_trace(), ANSWER);
-    let claims = bus.ask::<verb::ClaimStatus>(&all, &question, &call).await?;
+    let claims = bus.ask::<verb::ClaimStatus>(&Namespace::all(), &question, &call).await?;
     Ok(claims.claims.iter().filter(|claim| is_leaving(claim)).count())
 }
 

@@ -65,10 +65,9 @@ async fn unused(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<(), Problem> {
-    let every = Namespace::new("*").map_err(|fault| Problem::new(Code::Internal, fault))?;
     let wanted = List { plugin: Some(id.clone()), ..List::default() };
     let call = Call::until(trace, deadline);
-    let asked = state.bus.ask::<verb::VolumeList>(&every, &wanted, &call).await;
+    let asked = state.bus.ask::<verb::VolumeList>(&Namespace::all(), &wanted, &call).await;
     let listed = asked.map_err(|error| {
         let problem = error.into_problem(verb::VolumeList::STEP);
         let said = format!("whether volumes use the plugin cannot be seen: {}", problem.message);

@@ -77,12 +77,11 @@ async fn claims_left(
     trace: TraceContext,
     deadline: Instant,
 ) -> Option<Vec<ClaimStatus>> {
-    let every = Namespace::new("*").ok()?;
     let page = Page { limit: Some(CLAIMS_SHOWN), ..Page::default() };
     let wanted = claim::Status { node: Some(node.clone()), page, ..claim::Status::default() };
     let within = CLAIMS_MAX.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let call = Call::within(trace, within);
-    let asked = state.bus.ask::<verb::ClaimStatus>(&every, &wanted, &call).await;
+    let asked = state.bus.ask::<verb::ClaimStatus>(&Namespace::all(), &wanted, &call).await;
     asked.ok().map(|claims| claims.claims)
 }
 

@@ -143,7 +143,9 @@ mod tests {
     fn error(codes: &[Code], had_time: bool) -> Code {
         let mut before = Failures::default();
         let (last, earlier) = codes.split_last().unwrap();
-        earlier.iter().for_each(|code| before.note(problem(*code)));
+        for code in earlier {
+            before.note(problem(*code));
+        }
         before.error(problem(*last), had_time).code
     }
 

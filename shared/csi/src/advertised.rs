@@ -3,7 +3,7 @@
 //! **Owns** one flag per capability of CSI 1.12, by CSI's names, for the plugin, its controller and
 //! its node.
 //!
-//! **Promises** that a capability this version does not know changes nothing.
+//! **Promises** that capabilities of a later CSI are ignored.
 //!
 //! **Never** guesses: a flag is false when the plugin did not list it.
 
@@ -83,7 +83,7 @@ flags! {
     }
 }
 
-// An unknown number reads as UNKNOWN, which no flag stands for.
+// An unknown number decodes as UNKNOWN, which has no flag.
 
 impl From<&v1::GetPluginCapabilitiesResponse> for PluginServices {
     fn from(answer: &v1::GetPluginCapabilitiesResponse) -> Self {
@@ -127,7 +127,7 @@ impl From<&v1::NodeGetCapabilitiesResponse> for NodeCapabilities {
 mod tests {
     use super::*;
 
-    /// What a controller lists, by number, as it comes off the wire.
+    /// Capabilities by number, as on the wire.
     fn controller(numbers: &[i32]) -> ControllerCapabilities {
         let capability = |&number: &i32| v1::ControllerServiceCapability {
             r#type: Some(controller::Type::Rpc(controller::Rpc { r#type: number })),

@@ -1,12 +1,12 @@
-//! How one way of using a volume is said on the wire.
+//! Access of a volume as a CSI `VolumeCapability`.
 //!
 //! **Owns** the translation of access mode, attachment mode and mount options into CSI's
 //! `VolumeCapability`.
 //!
 //! **Promises** a capability that every plugin understands: the two modes that CSI added later are
-//! sent only to plugins that know them.
+//! sent only to plugins that advertise them.
 //!
-//! **Never** says who may share a volume: that is `berth_domain::access`.
+//! **Never** decides who may share a volume: that is `berth_domain::access`.
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability};
 use berth_domain::volume::MountOptions;
@@ -15,12 +15,11 @@ use crate::v1::VolumeCapability;
 use crate::v1::volume_capability::access_mode::Mode;
 use crate::v1::volume_capability::{self, AccessType, BlockVolume, MountVolume};
 
-/// The capability a plugin is asked for.
+/// The capability in a request to a plugin.
 ///
-/// `single_node_multi_writer` is the capability of that name of the service that will be called. A
-/// plugin without it is asked for `SINGLE_NODE_WRITER` in place of the two modes it would not know:
-/// to such a plugin that means one node and any number of writers there, and who of them may write
-/// is enforced by Berth itself.
+/// `single_node_multi_writer`: whether the called service advertises that capability. Without it
+/// the request has `SINGLE_NODE_WRITER` instead of the two later modes. To such a plugin that means
+/// one node with any number of writers, and Berth enforces the rest.
 ///
 /// Mount options go to file systems only; a block device has none.
 pub fn volume_capability(

@@ -1,13 +1,13 @@
 //! The connection to one plugin over its unix socket.
 //!
-//! **Owns** the socket, the gRPC channel on it and the deadline of each call; and what is told of a
-//! call, a client span and its metrics.
+//! **Owns** the socket, the gRPC channel on it, the deadline of each call, and the span and metrics
+//! of a call.
 //!
-//! **Promises** that a call ends within its timeout, whatever sits at the path; that it connects
-//! when first needed and again after the plugin restarted; and that a call which certainly never
-//! reached the plugin is told apart from one that may have.
+//! **Promises** that a call ends within its timeout, whatever serves the path; that the client
+//! connects at the first call, and again after a restart of the plugin; and that a call which
+//! certainly never reached the plugin is distinguished from one that may have.
 //!
-//! **Never** repeats a call: whether that is safe is for [`crate::outcome`] and the caller.
+//! **Never** retries a call: [`crate::outcome`] and the caller decide that.
 
 use std::error::Error;
 use std::fmt;
@@ -35,18 +35,18 @@ use crate::failure::{CallError, Failure, one_line};
 use crate::redact::Secrets;
 use crate::rpc::{Rpc, Unary};
 
-/// The largest answer taken, in bytes: gRPC's own 4 MiB are too few for long listings.
+/// The largest accepted answer, in bytes. gRPC's default of 4 MiB is too small for long lists.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The largest headers taken with an answer, in bytes. A plugin's error text travels in them, and
-/// some quote a program's whole output; HTTP/2 libraries take 16 KiB, and drop the code with the
-/// text.
+/// The largest accepted headers of an answer, in bytes. Headers carry the plugin's error text, and
+/// some plugins quote a program's whole output. Over the HTTP/2 default of 16 KiB, code and text
+/// would be lost.
 pub const HEADER_BYTES_MAX: u32 = 1024 * 1024;
 
-/// Some HTTP/2 servers refuse a socket's path as authority, so all are given this.
+/// Some HTTP/2 servers refuse a socket's path as authority.
 const AUTHORITY: &str = "http://localhost";
 
-/// The gRPC metadata in which a plugin is given the trace (W3C trace context).
+/// The gRPC metadata of the trace (W3C trace context).
 const TRACEPARENT: &str = "traceparent";
 
 /// A plugin behind its socket. Clones share one connection.
@@ -55,19 +55,19 @@ pub struct Client {
     socket: Arc<Path>,
     channel: Channel,
     connections: Arc<AtomicU64>,
-    /// None for calls that belong to nobody's work, such as probes.
+    /// `None` for calls outside of any trace, such as probes.
     trace: Option<TraceContext>,
 }
 
 impl Client {
-    /// A client for the plugin at `socket`, which need not be there yet: nothing is opened before
-    /// the first call. Must be made within a tokio runtime.
+    /// A client for the plugin at `socket`. The first call connects, so the socket need not exist
+    /// yet. Must be called within a tokio runtime.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self::trusting(socket, TrustedUsers::own())
     }
 
-    /// The same, for a plugin that runs as one of these users. Requests hold secrets, so none is
-    /// sent unless the path and the process that listens there belong to them.
+    /// The same, for a plugin that runs as one of these users. Requests hold secrets, so they are
+    /// sent only if the path and the listening process belong to these users.
     pub fn trusting(socket: impl Into<PathBuf>, users: TrustedUsers) -> Self {
         let socket: Arc<Path> = socket.into().into();
         let (path, users) = (Arc::clone(&socket), Arc::new(users));
@@ -88,28 +88,28 @@ impl Client {
         Self { socket, channel, connections, trace: None }
     }
 
-    /// Where the plugin is.
+    /// The path of the plugin's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// How often a connection was opened: behind another one there may be another process, of
-    /// another version.
+    /// The number of connections so far. A new connection may lead to another process with another
+    /// version.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// The same client, for calls that are steps of this trace: each makes a span, and the plugin
-    /// is given its context as `traceparent`. Other calls make none, and give the plugin a trace
-    /// that is not to be recorded.
+    /// The same client within a trace: each call makes a span, and the plugin receives its context
+    /// as `traceparent`. Calls of other clients make no span, and send a `traceparent` that is not
+    /// sampled.
     #[must_use]
     pub fn traced(&self, trace: TraceContext) -> Self {
         Self { trace: Some(trace), ..self.clone() }
     }
 
-    /// Makes one call and waits for its answer, at most for `timeout`, which the plugin is told.
+    /// Makes one call. The plugin is told `timeout`, and the call ends after it at the latest.
     ///
-    /// The request's type says which call it is:
+    /// The type of the request selects the call:
     ///
     /// ```no_run
     /// # use berth_csi::{Client, CallError, v1};
@@ -119,7 +119,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     ///
-    /// When the caller stops waiting (drops the future), the plugin may still be at work.
+    /// If the caller drops the future, the plugin may still be working.
     pub async fn call<R: Unary>(
         &self,
         request: R,
@@ -148,7 +148,7 @@ impl Client {
 
     fn span<R: Unary>(&self, request: &R) -> Span {
         let parent = self.trace.unwrap_or_else(|| {
-            // Nobody wants a trace of every probe.
+            // Probes would fill the trace store.
             TraceContext::begin(&mut rand::rng()).with_sampled(false)
         });
         let name = R::RPC.path().trim_start_matches('/');
@@ -188,7 +188,8 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What is told of a call that has ended. Never the plugin's words: they may quote a request.
+/// The span and metrics of an ended call. They never have the plugin's text, which may quote a
+/// request.
 fn tell(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Failure>) {
     let code = match failure {
         None => Code::Ok.as_str(),
@@ -218,7 +219,7 @@ async fn connect(socket: Arc<Path>, users: Arc<TrustedUsers>) -> io::Result<Toki
     Ok(TokioIo::new(UnixStream::from_std(stream)?))
 }
 
-/// Why there is no connection, in words: of the whole chain of errors only one is shown.
+/// The reason for a failed connection. tonic shows only the top of the chain of errors.
 fn explain(error: ConnectError) -> io::Error {
     let another_user = |user| {
         format!("or run the plugin as root, or trust that user with `owner = {user}` beside `id`")
@@ -248,9 +249,9 @@ fn explain(error: ConnectError) -> io::Error {
     io::Error::new(kind.unwrap_or(io::ErrorKind::PermissionDenied), reason)
 }
 
-/// What became of the call, from what the gRPC library reports.
+/// Interprets the status of a failed call.
 fn read_failure(status: &tonic::Status, secrets: &Secrets, timeout: Duration) -> Failure {
-    // A status that was sent by the plugin has no source; what failed on this side has one.
+    // Only a status made on this side has a source.
     if let Some(root) = chain(status).last() {
         let reason = one_line(&secrets.strike(&root.to_string()));
         return if is_caused_by::<tonic::ConnectError>(status) {
@@ -262,7 +263,7 @@ fn read_failure(status: &tonic::Status, secrets: &Secrets, timeout: Duration) ->
         };
     }
     let message = one_line(&secrets.strike(status.message()));
-    // The library says OUT_OF_RANGE of an answer that is too long, as if the plugin had.
+    // tonic reports an answer over the size limit as OUT_OF_RANGE, as if the plugin had said so.
     if status.code() == tonic::Code::OutOfRange && message.contains("message length too large") {
         return Failure::Broken { reason: message };
     }

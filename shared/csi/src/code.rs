@@ -1,7 +1,7 @@
 //! The canonical gRPC codes.
 //!
-//! **Owns** their names. **Promises** that every number a plugin may send has one. **Never** says
-//! what a code means for a call: that is [`crate::outcome`].
+//! **Owns** the names of the codes. **Promises** a code for every number that a plugin may send.
+//! **Never** says what a code means for a call: that is [`crate::outcome`].
 
 use std::fmt;
 

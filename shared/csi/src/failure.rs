@@ -1,9 +1,10 @@
 //! How a call can fail.
 //!
-//! **Owns** [`CallError`]: which call, on which socket, and what is known of its fate.
+//! **Owns** [`CallError`]: which call failed, on which socket, and whether it may have taken
+//! effect.
 //!
 //! **Promises** one line of bounded length without control characters and without secrets of the
-//! request, since it goes into records, logs and replies.
+//! request: errors go into records, logs and replies.
 //!
 //! **Never** says what to do: that is [`CallError::class`], answered by [`crate::outcome`].
 
@@ -26,37 +27,37 @@ pub struct CallError {
     pub rpc: Rpc,
     /// The plugin's socket.
     pub socket: PathBuf,
-    /// What became of it.
+    /// The kind of failure.
     pub failure: Failure,
 }
 
-/// What became of a call that did not succeed.
+/// The kind of failure of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Failure {
     /// No connection could be made, so the plugin never saw the call.
     #[error("no plugin to talk to: {reason}")]
     Unreachable {
-        /// Why, in words.
+        /// The reason from the operating system or the gRPC library.
         reason: String,
     },
     /// The plugin did not answer in time. It may still be at work.
     #[error("no answer within {timeout:?}")]
     Late {
-        /// The time it had.
+        /// The timeout of the call.
         timeout: Duration,
     },
     /// The connection broke, or what answered was not gRPC. The plugin may have seen the call.
     #[error("the connection broke, or what listens there does not speak gRPC: {reason}")]
     Broken {
-        /// What was wrong, in words.
+        /// The reason from the gRPC library.
         reason: String,
     },
     /// The plugin answered with an error.
     #[error("{code}: {message}")]
     Answered {
-        /// Its code, never [`Code::Ok`].
+        /// Never [`Code::Ok`].
         code: Code,
-        /// Its words, secrets struck out.
+        /// The plugin's message without secrets.
         message: String,
     },
 }
@@ -70,7 +71,7 @@ impl CallError {
         }
     }
 
-    /// The answer as the table of outcomes knows it.
+    /// The answer as [`classify`] takes it.
     pub const fn answer(&self) -> Answer {
         match self.failure {
             Failure::Unreachable { .. } => Answer::Unsent,
@@ -79,25 +80,24 @@ impl CallError {
         }
     }
 
-    /// What is known of the call's effect, and what to do next.
+    /// The meaning of the failure, and what to do next.
     pub const fn class(&self) -> Class {
         classify(self.rpc, self.answer())
     }
 }
 
-/// What a plugin said beside an answer, as it may be shown: on one line, and without the secrets of
-/// the request it answers.
+/// A plugin's text on one line, without the secrets of the request that it answers.
 pub fn in_words(text: &str, secrets: &Secrets) -> String {
     one_line(&secrets.strike(text))
 }
 
-/// A stranger's text on one line: control characters become spaces, and what is beyond
-/// [`TEXT_BYTES_MAX`] is cut.
+/// A foreign text on one line: control characters become spaces, and the text is cut at
+/// [`TEXT_BYTES_MAX`].
 pub fn one_line(text: &str) -> String {
     shortened(text, TEXT_BYTES_MAX)
 }
 
-/// The same, of a text that is to take less room.
+/// The same with another limit.
 pub(crate) fn shortened(text: &str, bytes_max: usize) -> String {
     let text: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.len() <= bytes_max {

@@ -1,11 +1,12 @@
-//! Who a plugin is: what is asked of it after connecting.
+//! The identity and capabilities of a plugin.
 //!
-//! **Owns** those calls, in the order CSI expects them, and the plain values they give.
+//! **Owns** the calls that identify a plugin, in CSI's order, and their plain results.
 //!
-//! **Promises** a whole fingerprint, or an error that says which question went wrong: "no" in it
-//! means that the plugin said no. A plugin may serve only a controller or only a node.
+//! **Promises** a complete fingerprint, or an error that names the failed call. `None` and `false`
+//! mean that the plugin does not offer something. A plugin may serve only a controller or only a
+//! node.
 //!
-//! **Never** waits for a plugin to become ready, and keeps nothing: ask again later.
+//! **Never** waits for a plugin to become ready, and keeps no state.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::failure::{CallError, shortened};
 use crate::rpc::Unary;
 use crate::v1;
 
-/// The longest version, in bytes: what CSI allows for any text. It stands in the midst of others.
+/// The longest version in bytes, which is CSI's limit for any text.
 const VERSION_BYTES_MAX: usize = 128;
 
 /// One ready instance of a plugin, as it describes itself.
@@ -32,13 +33,11 @@ const VERSION_BYTES_MAX: usize = 128;
 pub struct Fingerprint {
     /// `GetPluginInfo.name`, a valid id.
     pub name: String,
-    /// `GetPluginInfo.vendor_version` on one line of bounded length; instances that share it have
-    /// the same plugin capabilities.
+    /// `GetPluginInfo.vendor_version` on one line of bounded length.
     pub vendor_version: String,
-    /// What the plugin offers as a whole. A controller service named here may be served by other
-    /// instances only.
+    /// The services of the plugin as a whole. Another instance may serve the controller.
     pub services: PluginServices,
-    /// When its volumes may grow.
+    /// Whether volumes can grow online or offline.
     pub expansion: VolumeExpansion,
     /// The controller service, if this instance serves it.
     pub controller: Option<ControllerCapabilities>,
@@ -49,25 +48,24 @@ pub struct Fingerprint {
 /// The node service of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFingerprint {
-    /// The plugin's own name of this host, to be handed to its controller as it is. A plugin whose
-    /// controller does not attach volumes may leave it out.
+    /// The plugin's id of this host, passed to its controller unchanged. A plugin that does not
+    /// attach volumes may leave it out.
     pub node_id: Option<String>,
-    /// How many volumes this host takes, if the plugin sets a limit.
+    /// The plugin's limit of volumes on this host, if it has one.
     pub max_volumes: Option<u64>,
-    /// Where this host is; empty for a plugin without topology.
+    /// The topology of this host; empty for a plugin without topology.
     pub topology: BTreeMap<String, String>,
-    /// Calls and features.
+    /// What the node service can do.
     pub capabilities: NodeCapabilities,
 }
 
 /// Why there is no fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum IdentifyError {
-    /// A question was not answered. `FAILED_PRECONDITION` from `Probe` is how a plugin says that it
-    /// is unhealthy.
+    /// A call failed. `FAILED_PRECONDITION` from `Probe` means that the plugin is unhealthy.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The plugin is healthy and still starting: ask again soon.
+    /// The plugin is healthy and not ready yet.
     #[error("plugin {name} at {socket} is still starting")]
     Starting {
         /// Its name.
@@ -75,7 +73,7 @@ pub enum IdentifyError {
         /// Its socket.
         socket: String,
     },
-    /// The plugin gave itself a name that cannot be used.
+    /// The name of the plugin is no valid id.
     #[error("the plugin at {socket} answers GetPluginInfo with a name that {fault}")]
     Name {
         /// Its socket.
@@ -83,23 +81,22 @@ pub enum IdentifyError {
         /// What is wrong with the name.
         fault: IdFault,
     },
-    /// An answer breaks the limits of CSI.
+    /// An answer exceeds a size limit of CSI.
     #[error("plugin {name} at {socket} breaks a limit of CSI: {what}")]
     Oversized {
         /// Its name.
         name: String,
         /// Its socket.
         socket: String,
-        /// Which answer, in words.
+        /// The field that is too large.
         what: &'static str,
     },
 }
 
-/// Asks a plugin who it is and what it can do, with `timeout` for each question: there are plugins
-/// that take seconds for any answer.
+/// Identifies a plugin. `timeout` is per call: some plugins take seconds for any answer.
 ///
-/// Up to six calls, none of which changes anything: plugin info, plugin capabilities, probe, then
-/// the controller's capabilities if the plugin claims to have one, the node's, and the node's info.
+/// Makes up to six calls without side effects: plugin info, plugin capabilities, probe, controller
+/// capabilities if the plugin lists a controller, node capabilities, node info.
 pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint, IdentifyError> {
     let inquiry = Inquiry { client, timeout };
     let socket = client.socket().display().to_string();
@@ -116,7 +113,7 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
     let is_listed = listed.is_some();
     let capabilities = listed.unwrap_or_default();
     let mut services = PluginServices::from(&capabilities);
-    // One that does not list its services is asked for each.
+    // A plugin without `GetPluginCapabilities` may still have a controller.
     let controller = if services.controller_service || !is_listed {
         inquiry.ask_if_served(v1::ControllerGetCapabilitiesRequest {}).await?
     } else {
@@ -137,18 +134,18 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
     })
 }
 
-/// Whether a plugin that is well is ready; one that is not well answers with an error.
+/// Whether the plugin is ready. An unhealthy plugin answers with an error.
 pub async fn probe(client: &Client, timeout: Duration) -> Result<bool, CallError> {
     match client.call(v1::ProbeRequest {}, timeout).await {
-        // An answer without the flag means ready (CSI, Probe).
+        // CSI: `ready` absent means ready.
         Ok(answer) => Ok(answer.ready.unwrap_or(true)),
-        // CSI wants the call of every plugin. One that does not have it has answered all the same.
+        // CSI requires `Probe`. A plugin without it has answered all the same.
         Err(error) if error.code() == Some(Code::Unimplemented) => Ok(true),
         Err(error) => Err(error),
     }
 }
 
-/// Questions to one plugin.
+/// Calls to one plugin with one timeout.
 struct Inquiry<'a> {
     client: &'a Client,
     timeout: Duration,
@@ -159,7 +156,7 @@ impl Inquiry<'_> {
         self.client.call(request, self.timeout).await
     }
 
-    /// `None` when the plugin, or this instance of it, does not serve the call.
+    /// `None` if this instance does not serve the call.
     async fn ask_if_served<R: Unary>(&self, request: R) -> Result<Option<R::Response>, CallError> {
         match self.ask(request).await {
             Ok(answer) => Ok(Some(answer)),
@@ -168,18 +165,18 @@ impl Inquiry<'_> {
         }
     }
 
-    /// No plugin capability says whether there is a node service: asking it does.
+    /// CSI has no capability for the node service, so the service itself is called.
     async fn node(&self) -> Result<Option<NodeFingerprint>, CallError> {
         let capabilities = self.ask_if_served(v1::NodeGetCapabilitiesRequest {}).await?;
         let info = self.ask_if_served(v1::NodeGetInfoRequest {}).await?;
         if capabilities.is_none() && info.is_none() {
             return Ok(None);
         }
-        // A node service with nothing to say of itself can publish and unpublish.
+        // A node service without these two calls can still publish and unpublish.
         let (capabilities, info) = (capabilities.unwrap_or_default(), info.unwrap_or_default());
         Ok(Some(NodeFingerprint {
             node_id: Some(info.node_id).filter(|id| !id.is_empty()),
-            // Zero leaves the limit to us; a negative one is not allowed, and no limit either.
+            // 0 means no limit. CSI forbids negative numbers; they mean no limit, too.
             max_volumes: u64::try_from(info.max_volumes_per_node).ok().filter(|&max| max > 0),
             topology: info.accessible_topology.unwrap_or_default().segments,
             capabilities: NodeCapabilities::from(&capabilities),
@@ -187,7 +184,7 @@ impl Inquiry<'_> {
     }
 }
 
-/// What of the node's answer is too large to be kept in a record (CSI, size limits).
+/// The field of a node's answer that is too large for a record (CSI, size limits).
 fn oversized(node: &NodeFingerprint) -> Option<&'static str> {
     let id_bytes = node.node_id.as_ref().map_or(0, String::len);
     let map_bytes: usize = node.topology.iter().map(|(key, value)| key.len() + value.len()).sum();

@@ -1,14 +1,13 @@
 //! CSI 1.12, seen from the side of the container orchestrator.
 //!
-//! **Owns** the wire contract ([`v1`]), the connection to one plugin's socket ([`client`]), what a
-//! plugin's answer means ([`outcome`]), who a plugin is ([`fingerprint`]), how an access mode is
-//! said on the wire ([`capability`]), and what of a request may be shown ([`redact`]).
+//! **Owns** the wire contract ([`v1`]), the connection to one plugin's socket ([`client`]), the
+//! meaning of a plugin's answer ([`outcome`]), the identity of a plugin ([`fingerprint`]), access
+//! modes on the wire ([`capability`]), and the redaction of requests ([`redact`]).
 //!
 //! **Promises** that every call ends by its deadline with an answer or a [`CallError`] that names
-//! the call and the socket, and that no secret of a request is in anything printed from here.
+//! the call and the socket, and that nothing printed here has a secret of a request.
 //!
-//! **Never** decides whether to call: order, retries and records belong to the services. It retries
-//! nothing by itself.
+//! **Never** decides whether to call: order, retries and records belong to the services.
 
 pub mod advertised;
 pub mod capability;

@@ -1,12 +1,12 @@
-//! What a plugin's answer means: one total table.
+//! The meaning of a plugin's answer: one total table.
 //!
-//! **Owns** [`classify`], the only place that reads meaning into a gRPC code.
+//! **Owns** [`classify`], the only place that interprets a gRPC code.
 //!
-//! **Promises** an entry for each of the 32 calls and each answer, held by a golden file, after the
-//! error tables of CSI 1.12, and stricter where drivers are known to be careless.
+//! **Promises** an entry for each of the 32 calls and each answer, fixed by a golden file. The
+//! table follows CSI 1.12, and is stricter where drivers are known to be careless.
 //!
-//! **Never** turns doubt into certainty: only [`Class::Done`] ends an earlier
-//! [`Class::Uncertain`]. A later failure, even one that never left this host, does not.
+//! **Never** turns doubt into certainty: only [`Class::Done`] ends an earlier [`Class::Uncertain`].
+//! A later failure does not, even if that call never left this host.
 
 use std::fmt;
 
@@ -18,30 +18,30 @@ use crate::rpc::{Effect, Rpc};
 pub enum Answer {
     /// A gRPC status of the plugin.
     Code(Code),
-    /// Nothing that can be read: the deadline passed, the connection broke, or it was no gRPC.
+    /// No readable answer: the deadline passed, the connection broke, or the server does not speak
+    /// gRPC.
     Missing,
     /// The call never reached the plugin.
     Unsent,
 }
 
-/// What is known of a call's effect, and whether to make it again.
+/// The effect of a call as far as it is known, and whether to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// It is done.
     Done,
-    /// It is not done and nothing is under way. The same call may succeed later: after the remedy,
-    /// with backoff.
+    /// The call is not done and nothing is under way. Retry after the remedy, with backoff.
     Retry(Remedy),
-    /// It may be done, under way, or neither. What it would change counts as changed until the same
-    /// call, or the one that undoes it, succeeds. Try again after the remedy, with backoff.
+    /// The call may be done, under way, or neither. What it would change counts as changed until
+    /// the same call, or the call that undoes it, succeeds. Retry after the remedy, with backoff.
     Uncertain(Remedy),
-    /// It is not done, and the same call will fail again until somebody does what the remedy says.
-    /// Where the call undoes something, that something is still in place.
+    /// The call is not done, and a retry fails until somebody applies the remedy. What a call
+    /// should have undone is still in place.
     Refused(Remedy),
 }
 
 impl Class {
-    /// What must happen before the call can succeed; nothing when it has.
+    /// What must happen before the call can succeed; `None` when it is done.
     pub const fn remedy(self) -> Option<Remedy> {
         match self {
             Self::Done => None,
@@ -52,7 +52,7 @@ impl Class {
 
 macro_rules! remedies {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What must happen before a call can succeed; its `Display` is the next thing to try.
+        /// What must happen before a call can succeed. `Display` is the next step for a person.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Remedy {
             $($(#[$doc])* $name,)*

@@ -1,14 +1,13 @@
-//! What of a request may be shown.
+//! Redaction of requests.
 //!
-//! **Owns** the `Debug` of every message with a field marked `csi_secret` (written by the build
-//! script from the contract itself) or with mount flags, and the striking out of a request's
-//! secrets from text that came back from a plugin.
+//! **Owns** the `Debug` of every message that has mount flags or a field marked `csi_secret` (the
+//! build script writes it from the contract), and the removal of a request's secrets from a
+//! plugin's text.
 //!
-//! **Promises** that printing any message with `{:?}` shows no secret value, only the keys it is
-//! filed under (safety rule 6), and that a plugin which repeats a secret in its error text does not
-//! get it into ours.
+//! **Promises** that `{:?}` of a message shows the keys of secrets and never a value (safety rule
+//! 6), and that a secret repeated in a plugin's error text is not passed on.
 //!
-//! **Never** touches what is sent: plugins get their secrets unchanged.
+//! **Never** changes what is sent to a plugin.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,19 +15,19 @@ use std::fmt;
 use crate::v1;
 use crate::v1::volume_capability::AccessType;
 
-/// What stands where a secret was.
+/// The replacement of a secret.
 pub const STRUCK: &str = "***";
 
-/// Values this short are struck only where they stand alone: a mount flag `ro` must not turn
+/// Shorter values, in bytes, are removed only as whole words: a mount flag `ro` must not turn
 /// "error" into noise.
 const SHORT_BYTES: usize = 4;
 
 /// A message that may hold secrets.
 pub trait Sensitive {
-    /// Shows every secret value in it to `found`.
+    /// Calls `found` with every secret value.
     fn visit(&self, found: &mut dyn FnMut(&str));
 
-    /// The id of the volume it is about, which may be shown.
+    /// The volume of the request, which is no secret.
     fn volume_id(&self) -> Option<&str> {
         None
     }
@@ -67,15 +66,15 @@ impl fmt::Debug for Struck<&Vec<String>> {
     }
 }
 
-/// The secrets of one request, kept beside the call to strike them out of its answer.
+/// The secrets of one request, for removing them from its answer.
 ///
 /// Has no `Debug` on purpose.
 pub struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// The secrets of a request: each value, plain and as a quoting plugin would print it, and
-    /// those parts of it that a plugin may print alone: its lines (of a key), and what follows `=`
-    /// (in a mount flag such as `password=…`).
+    /// Each value of a request, plain and in the quoted form of an error text. Also parts that a
+    /// plugin may print alone: the lines of a key, and what follows `=` in a mount flag such as
+    /// `password=…`.
     pub fn of(request: &impl Sensitive) -> Self {
         let mut values = Vec::new();
         request.visit(&mut |value| {
@@ -87,13 +86,13 @@ impl Secrets {
             values.push(value.trim().to_owned());
         });
         values.retain(|value| !value.is_empty());
-        // The longest first, so that a secret that holds another goes as a whole.
+        // Longest first: a secret may contain another one.
         values.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         values.dedup();
         Self(values)
     }
 
-    /// The text without any of them.
+    /// Replaces all secrets in `text`.
     #[must_use]
     pub fn strike(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| {

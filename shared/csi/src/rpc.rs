@@ -1,8 +1,8 @@
 //! The 32 calls of CSI.
 //!
-//! **Owns** each call's name, service, effect and the pair of messages it carries.
+//! **Owns** the name, service, effect and messages of each call.
 //!
-//! **Promises** to be the whole contract and nothing else: a test compares it with the descriptors.
+//! **Promises** to be the complete contract: a test compares it with the descriptors.
 //!
 //! **Never** knows a capability or an order between calls.
 
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use crate::redact::Sensitive;
 use crate::v1;
 
-/// What a call does to the world, which is what its failure leaves in doubt.
+/// What a call changes, and so what its failure leaves in doubt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Only asks.
+    /// Changes nothing.
     Reads,
-    /// Brings something about, or changes it.
+    /// Creates or changes something.
     Changes,
-    /// Undoes what another call brought about.
+    /// Undoes another call.
     Undoes,
 }
 
@@ -29,7 +29,7 @@ pub enum Effect {
 pub enum Service {
     /// Every plugin process serves it.
     Identity,
-    /// Work that needs no particular host.
+    /// Work that is not bound to a host.
     Controller,
     /// Snapshots of several volumes at once.
     GroupController,
@@ -39,7 +39,7 @@ pub enum Service {
     Node,
 }
 
-/// A request with one answer. The request's type names the call: CSI uses each for one call only.
+/// A request with one response. CSI uses each request type for one call only.
 pub trait Unary: prost::Message + Sensitive + Serialize + Default + 'static {
     /// The call.
     const RPC: Rpc;
@@ -71,7 +71,7 @@ macro_rules! rpcs {
             /// All of them, by service.
             pub const ALL: &[Self] = &[$(Self::$rpc,)* $(Self::$stream,)*];
 
-            /// CSI's own name of the call.
+            /// CSI's name of the call.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$rpc => stringify!($rpc),)*

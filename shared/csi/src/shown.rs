@@ -1,12 +1,12 @@
-//! A message as JSON, for a person who reads a log.
+//! Messages as JSON, for the log of the development driver.
 //!
-//! **Owns** how those fields of `csi.v1` are written that must not, or cannot, be written as they
-//! are; the build script names them.
+//! **Owns** the JSON of fields of `csi.v1` that must not or cannot be written unchanged; the build
+//! script selects them.
 //!
-//! **Promises** the contract's own names, and that no secret value and no mount flag is in any
-//! message's JSON (safety rule 6), only the keys and places they are filed under.
+//! **Promises** the contract's own names; and that no message's JSON has a secret value or a mount
+//! flag (safety rule 6), only their keys and number.
 //!
-//! **Never** reads JSON: what was struck out cannot come back.
+//! **Never** reads JSON.
 
 use std::collections::BTreeMap;
 

@@ -125,6 +125,13 @@ ids! {
     WorkerId;
 }
 
+impl Namespace {
+    /// What a caller that asks about all namespaces names: `*`.
+    pub fn all() -> Self {
+        Self("*".into())
+    }
+}
+
 impl Default for Namespace {
     fn default() -> Self {
         Self("default".into())

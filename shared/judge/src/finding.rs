@@ -15,13 +15,16 @@ use super::rule::Rule;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LogLine {
     #[serde(serialize_with = "path")]
+    /// The log file.
     pub file: Rc<Path>,
     /// Counted from 1.
     pub number: usize,
     #[serde(serialize_with = "text")]
+    /// The line itself, a JSON object.
     pub text: Rc<str>,
 }
 
+/// Whose mistake it is: the CO's, the driver's or the judge's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingKind {
@@ -40,11 +43,13 @@ pub enum FindingKind {
 /// A broken rule, or a disagreement of driver and judge, with its proof.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
+    /// Whose mistake it is.
     pub kind: FindingKind,
     /// A rule that only the driver has is known by its name alone.
     pub rule: RuleReference,
     /// The id of a volume, or the name of one to be created.
     pub about: String,
+    /// The mistake in words, with what to do instead.
     pub what: String,
     /// Whether the driver refused the call.
     pub noticed: bool,
@@ -55,6 +60,7 @@ pub struct Finding {
 /// A rule with its sources.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RuleReference {
+    /// In kebab case, as in the driver's log.
     pub name: String,
     /// The number of the safety rule in ARCHITECTURE.md.
     pub safety: Option<u8>,

@@ -16,8 +16,10 @@ macro_rules! rules {
         }
 
         impl Rule {
+            /// In the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$rule,)*];
 
+            /// In kebab case, as in the driver's log.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$rule => $name,)* }
             }

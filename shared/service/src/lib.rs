@@ -6,8 +6,8 @@
 //! sealing secrets ([`seal`]), telling the service manager ([`notify`]), showing operations on the
 //! host that hang ([`hung`]), reporting lasting faults ([`fault_report`]), knowing when a command
 //! with volumes is over ([`runs`]), telling of refused requests ([`refusals`]), having what was
-//! deleted leave a bucket ([`purge`]), and answering lists page by page ([`page`]) and when there is
-//! something newer ([`newer`]).
+//! deleted leave a bucket ([`purge`]), and answering lists page by page ([`page`]) and when there
+//! is something newer ([`newer`]).
 //!
 //! **Promises** exit code 64 for bad configuration, with nothing started; that SIGTERM and SIGINT
 //! drain within the configured time.

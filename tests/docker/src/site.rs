@@ -1,6 +1,5 @@
 //! A Berth that serves Docker on each node.
 
-use std::fs;
 use std::time::Duration;
 
 use berth_harness::wait;
@@ -89,14 +88,5 @@ impl Site {
     pub fn count(&self, rpc: &str) -> usize {
         let done = |call: &&Value| call["rpc"] == rpc && call["code"] == "OK";
         self.system.calls().iter().filter(done).count()
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        for node in 0..self.system.options.nodes {
-            // A killed berth-docker leaves its own behind.
-            let _ = fs::remove_file(self.system.docker_socket(node));
-        }
     }
 }

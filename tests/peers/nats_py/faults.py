@@ -9,8 +9,6 @@ from .reference import demand
 
 # Where the page's examples live is not here: they are sent about things that do not exist.
 IDS = {"ns": "team a", "node": "n1", "plugin": "dev.berth"}
-# Hears also those whose clock is wrong; that is what it is for.
-ANY_CLOCK = {"node-report"}
 
 
 async def every_endpoint(wire, say):
@@ -22,7 +20,7 @@ async def every_endpoint(wire, say):
             bad = await wire.ask(endpoint.anchor, body, **IDS)
             demand(bad.code == "BERTH0001" and bad.body["faults"], f"{endpoint.anchor}: {bad}")
         await wrong_kinds(wire, endpoint)
-        if endpoint.anchor not in ANY_CLOCK:
+        if not endpoint.any_clock:
             late = await wire.ask(endpoint.anchor, {}, deadline=int(time.time() * 1000) - 1, **IDS)
             demand(late.code == "BERTH0002", f"{endpoint.anchor} was late: {late}")
             demand(late.body["retryable"], f"{endpoint.anchor} was late: {late}")

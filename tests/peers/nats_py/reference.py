@@ -23,6 +23,8 @@ class Endpoint:
     anchor: str
     request: str = ""
     reply: str = ""
+    any_clock: bool = False  # taken after its deadline, too
+    errors: set = field(default_factory=set)  # those of its own
 
 
 @dataclass
@@ -33,6 +35,7 @@ class Reference:
     examples: dict = field(default_factory=dict)  # type -> JSON
     keys: dict = field(default_factory=dict)  # bucket -> [(pattern, type)]
     codes: dict = field(default_factory=dict)  # code -> whether asking again may help
+    common: set = field(default_factory=set)  # the codes of any endpoint
     events: set = field(default_factory=set)
 
     def check(self, kind, value, where):
@@ -115,6 +118,12 @@ def read(path: Path) -> Reference:
         elif match := re.fullmatch(r"#### Key `(.+)`: `(.+)`", line):
             current = match[2]
             page.keys.setdefault(bucket, []).append((pattern(match[1]), current))
+        elif line.startswith("Subject `") and "is taken after its deadline" in line:
+            by_anchor[heading].any_clock = True
+        elif line.startswith("Errors of its own: "):
+            by_anchor[heading].errors = set(re.findall(r"BERTH\d+", line))
+        elif line.startswith("Any request may be answered with one of "):
+            page.common = set(re.findall(r"BERTH\d+", line))
         elif line == "No fields: `{}`.":
             page.fields[current] = {}
         elif line == "```json":

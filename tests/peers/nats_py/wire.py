@@ -63,6 +63,8 @@ class Wire:
         problem = body["error"]
         self.page.check_type("Problem", problem, f"{endpoint.anchor}.error")
         demand(problem["code"] == code, f"{endpoint.anchor}: the header says {code}")
+        listed = code in self.page.common | endpoint.errors
+        demand(listed, f"{endpoint.anchor}: {code} is no error that its page lists")
         demand("\n" not in headers["Nats-Service-Error"], "an error header of several lines")
         demand(problem["next"], f"{endpoint.anchor}: nothing to try next")
         self.codes.add(code)

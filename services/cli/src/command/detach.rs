@@ -43,9 +43,7 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
     loop {
         // Asked again, and not only looked at: it is the one question whose answer is what we want
         // to know, and harmless.
-        let again = |problem: &Problem| problem.retryable;
-        let asked =
-            session.pursue::<verb::VolumeDetach>(&session.namespace, &body, patience, again);
+        let asked = session.pursue::<verb::VolumeDetach>(&session.namespace, &body, patience);
         let detached = asked.await.map_err(|failure| story.taken_anew(args, failure))?;
         if detached.gone {
             session.output.reply(&detached, done);

@@ -30,8 +30,6 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 const RELEASE_POLL: Duration = Duration::from_millis(300);
 /// How long a plugin may take to unpublish and unstage.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(60);
-/// Whoever asks there is told of all namespaces.
-const ALL: &str = "*";
 /// A node has a few hundred volumes at most.
 const PAGES_MAX: usize = 100;
 
@@ -97,10 +95,9 @@ async fn claims(
     session: &Session,
     id: &NodeId,
 ) -> Result<(Vec<ClaimStatus>, Vec<UnreadableRecord>), Failure> {
-    let all = Namespace::new(ALL)
-        .map_err(|error| Problem::new(Code::Internal, error).at("claim.status"))?;
     let of_node = claim::Status { node: Some(id.clone()), ..claim::Status::default() };
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+    let all = Namespace::all();
     let pages = session.pages::<verb::ClaimStatus>(&all, of_node, PAGES_MAX, |page| {
         found.extend(page.claims);
         // Each page names all of them.

@@ -55,9 +55,7 @@ pub async fn register(args: &Register, global: &args::Global) -> Result<(), Fail
     let session = Session::open(global).await?;
     let patience = session.patience(REGISTER_PATIENCE);
     let request = sealed(&spec, &namespace, &session).await?;
-    let asked = session.pursue::<verb::VolumeRegister>(&namespace, &request, patience, |problem| {
-        problem.retryable
-    });
+    let asked = session.pursue::<verb::VolumeRegister>(&namespace, &request, patience);
     let registered = asked.await.map_err(|failure| match failure {
         // The service knows more rules than this program: its faults are shown like ours.
         Failure::Problem(problem) if !problem.faults.is_empty() => spec.faulty(problem.faults),

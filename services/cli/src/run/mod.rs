@@ -23,7 +23,6 @@ mod stop;
 mod watched;
 
 use berth_contract::code::Code;
-use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use nix::sys::signal::Signal;
@@ -152,8 +151,7 @@ async fn register(
     signals: &mut Signals,
 ) -> Result<(), NotStarted> {
     let body = plan.register();
-    let again = |problem: &Problem| problem.retryable;
-    let asked = session.pursue::<verb::AllocRegister>(&session.namespace, &body, patience, again);
+    let asked = session.pursue::<verb::AllocRegister>(&session.namespace, &body, patience);
     tokio::select! {
         registered = asked => Ok(registered.map(drop)?),
         signal = signals.ending() => Err(NotStarted::Signal(signal)),

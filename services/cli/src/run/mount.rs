@@ -49,7 +49,7 @@ pub async fn all(
             path: None,
         };
         let again = |problem: &Problem| may_pass(problem, waits);
-        let asked = session.pursue::<verb::AgentMount>(&plan.node, &body, patience, again);
+        let asked = session.pursue_while::<verb::AgentMount>(&plan.node, &body, patience, again);
         let reply = tokio::select! {
             reply = asked => reply?,
             never = place::tell(session, plan, volume), if waits => match never {},

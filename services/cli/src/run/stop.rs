@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::alloc::Stop;
-use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use tokio::time::Instant;
@@ -62,8 +61,7 @@ async fn try_to_stop(
         follow = Some(Follow::begin(session, &plan.alloc).await);
     }
     let patience = Patience::of(STOP_PATIENCE).each(Duration::from_secs(5));
-    let again = |problem: &Problem| problem.retryable;
-    let asked = session.pursue::<verb::AllocStop>(&session.namespace, &body, patience, again);
+    let asked = session.pursue::<verb::AllocStop>(&session.namespace, &body, patience);
     let stopped = match asked.await {
         Ok(stopped) => stopped,
         // It never came to be: then nothing was claimed by it. What asked for it may still arrive.

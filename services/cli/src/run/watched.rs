@@ -4,7 +4,6 @@
 //! while anything of the command is left.
 
 use berth_contract::message::agent::Status;
-use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use berth_service::runs::{AnnounceError, Announced, Ended, Run, Runs};
@@ -25,8 +24,7 @@ pub async fn announce(
     plan: &Plan,
     patience: Patience,
 ) -> Result<Watched, Failure> {
-    let again = |problem: &Problem| problem.retryable;
-    let asked = session.pursue::<verb::AgentStatus>(&plan.node, &Status {}, patience, again);
+    let asked = session.pursue::<verb::AgentStatus>(&plan.node, &Status {}, patience);
     let status = asked.await?;
     let Some(dir) = status.runs else {
         say(format_args!(

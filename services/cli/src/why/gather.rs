@@ -40,8 +40,6 @@ const VOLUMES_MAX: usize = 16;
 const AGENTS_MAX: usize = 16;
 /// Claims of a node or a plugin that are read.
 const CLAIMS_READ_MAX: u32 = 500;
-/// Whoever asks there is told of all namespaces.
-const ALL_NAMESPACES: &str = "*";
 
 /// One thing to ask.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -260,11 +258,9 @@ async fn ask(session: &Session, inquiry: Inquiry) -> Entry {
 }
 
 async fn claims(session: &Session, query: claim::Status) -> Answer<Vec<ClaimStatus>> {
-    let all = Namespace::new(ALL_NAMESPACES)
-        .map_err(|error| Problem::new(Code::Internal, error).at("claim.status"))?;
     let mut query = query;
     query.page.limit = Some(CLAIMS_READ_MAX);
-    once::<verb::ClaimStatus>(session, &all, &query).await.map(|found| found.claims)
+    once::<verb::ClaimStatus>(session, &Namespace::all(), &query).await.map(|found| found.claims)
 }
 
 /// What one replica says of itself: each answers, and the first answer is taken.

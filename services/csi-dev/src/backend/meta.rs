@@ -12,7 +12,7 @@ use crate::topology::Segments;
 
 /// What a volume is.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Meta {
+pub struct VolumeMeta {
     /// The id in CSI calls: 1 to 256 bytes of any content.
     pub volume_id: String,
     /// In bytes; 0 if unknown. Never shrinks.

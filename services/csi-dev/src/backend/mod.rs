@@ -32,10 +32,10 @@ mod store;
 mod volume;
 
 pub use error::BackendError;
-pub use meta::{ContentSource, CreationRequest, GroupMeta, Meta, SnapshotMeta};
+pub use meta::{ContentSource, CreationRequest, GroupMeta, SnapshotMeta, VolumeMeta};
 pub use node::NodeRecord;
 pub use slot::{CallSlot, HeldSlot, RunningCall};
 pub use snapshot::Snapshot;
-pub use state::{Attachment, NodeUse, Published, Staged, State};
+pub use state::{Attachment, NodeUse, PublishedVolume, StagedVolume, VolumeState};
 pub use store::{Backend, ProvisionError, Provisioned};
-pub use volume::{LockedVolume, Volume};
+pub use volume::{LockedVolume, Volume, lock_content};

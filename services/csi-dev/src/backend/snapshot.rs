@@ -30,11 +30,6 @@ impl Snapshot {
         &self.dir
     }
 
-    /// Prevents its removal.
-    pub fn keep(&self) -> Result<Lock, BackendError> {
-        Ok(Lock::wait(&self.dir.join("lock"))?)
-    }
-
     fn open(dir: PathBuf) -> Result<Option<Self>, BackendError> {
         let meta = file::read(&dir.join("meta.json"))?;
         Ok(meta.map(|meta| Self { dir, meta }))

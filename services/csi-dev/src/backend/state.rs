@@ -1,7 +1,8 @@
 //! The recorded use of a volume.
 //!
-//! Owns: [`State`]: where a volume is attached, staged and published. What a volume is, is in
-//! [`Meta`](super::Meta). Promises: values only. Never: reads or writes a file, or asks the kernel.
+//! Owns: [`VolumeState`]: where a volume is attached, staged and published. What a volume is, is in
+//! [`VolumeMeta`](super::VolumeMeta). Promises: values only. Never: reads or writes a file, or asks
+//! the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use crate::capability::Capability;
 
 /// Where a volume is in use.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct State {
+pub struct VolumeState {
     /// Counts attachments, so that an old publish context differs from the current one.
     #[serde(default)]
     pub attached_so_far: u64,
@@ -36,10 +37,10 @@ pub struct Attachment {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct NodeUse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub staged: Option<Staged>,
+    pub staged: Option<StagedVolume>,
     /// By target path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub published: BTreeMap<String, Published>,
+    pub published: BTreeMap<String, PublishedVolume>,
     /// Whether the node was fenced since: the mounts exist and cannot write.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
@@ -54,7 +55,7 @@ pub struct NodeUse {
 
 /// A volume staged on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Staged {
+pub struct StagedVolume {
     /// The staging path, as the CO wrote it.
     pub path: String,
     pub capability: Capability,
@@ -65,10 +66,10 @@ pub struct Staged {
 
 /// A volume published at one target on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Published {
+pub struct PublishedVolume {
     pub capability: Capability,
     pub readonly: bool,
-    /// See [`Staged::settled`].
+    /// See [`StagedVolume::settled`].
     pub settled: bool,
 }
 
@@ -78,13 +79,13 @@ impl NodeUse {
     }
 }
 
-impl State {
+impl VolumeState {
     pub fn on(&self, node: &str) -> Option<&NodeUse> {
         self.nodes.get(node)
     }
 
     /// The stage on `node`, settled or not.
-    pub fn staged_on(&self, node: &str) -> Option<&Staged> {
+    pub fn staged_on(&self, node: &str) -> Option<&StagedVolume> {
         self.on(node)?.staged.as_ref()
     }
 
@@ -94,7 +95,7 @@ impl State {
     }
 
     /// Records the stage on `node`. Replaces an earlier one.
-    pub fn stage(&mut self, node: &str, staged: Staged) {
+    pub fn stage(&mut self, node: &str, staged: StagedVolume) {
         let on = self.nodes.entry(node.to_owned()).or_default();
         (on.staged, on.cut) = (Some(staged), false);
     }
@@ -104,7 +105,7 @@ impl State {
     }
 
     /// Records the publication at `target` on `node`. Replaces an earlier one.
-    pub fn publish(&mut self, node: &str, target: &str, published: Published) {
+    pub fn publish(&mut self, node: &str, target: &str, published: PublishedVolume) {
         let on = self.nodes.entry(node.to_owned()).or_default();
         on.published.insert(target.to_owned(), published);
         on.cut = false;
@@ -187,11 +188,11 @@ mod tests {
     #[test]
     fn what_is_cut_off_stays_so_while_it_is_undone() {
         let capability = Capability::mount(AccessMode::SingleNodeWriter);
-        let mut state = State::default();
+        let mut state = VolumeState::default();
         let staged =
-            Staged { path: "/s".to_owned(), capability: capability.clone(), settled: true };
+            StagedVolume { path: "/s".to_owned(), capability: capability.clone(), settled: true };
         state.stage("n1", staged);
-        state.publish("n1", "/t", Published { capability, readonly: false, settled: true });
+        state.publish("n1", "/t", PublishedVolume { capability, readonly: false, settled: true });
         assert!(state.cut_off("n1"));
         assert!(state.begin_unpublish("n1", "/t") && state.is_cut("n1"));
         assert!(!state.begin_unpublish("n1", "/u"), "nothing is there");

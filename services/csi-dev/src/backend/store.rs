@@ -14,7 +14,7 @@ use crate::backing::FsType;
 use crate::lock::Lock;
 
 use super::error::BackendError;
-use super::meta::Meta;
+use super::meta::VolumeMeta;
 use super::node::NodeRecord;
 use super::volume::Volume;
 use super::{encoding, file};
@@ -37,7 +37,7 @@ pub enum ProvisionError {
         "volume {:?} exists with capacity {} and context {:?}; choose another id",
         existing.volume_id, existing.capacity_bytes, existing.volume_context
     )]
-    Exists { existing: Box<Meta> },
+    Exists { existing: Box<VolumeMeta> },
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
@@ -56,7 +56,7 @@ impl Backend {
     }
 
     /// Creates a volume, or returns that it exists. Completes a killed call.
-    pub fn provision(&self, meta: &Meta) -> Result<Provisioned, ProvisionError> {
+    pub fn provision(&self, meta: &VolumeMeta) -> Result<Provisioned, ProvisionError> {
         match self.make_volume(meta, None)? {
             None => Ok(Provisioned::Made),
             Some(existing) if existing == *meta => Ok(Provisioned::Existed),
@@ -68,9 +68,9 @@ impl Backend {
     /// if there is one. The caller holds the lock of the source.
     pub fn make_volume(
         &self,
-        meta: &Meta,
+        meta: &VolumeMeta,
         from: Option<&Path>,
-    ) -> Result<Option<Meta>, BackendError> {
+    ) -> Result<Option<VolumeMeta>, BackendError> {
         Volume::make(self.volume_dir(&meta.volume_id)?, meta, from)
     }
 
@@ -189,8 +189,8 @@ mod tests {
     use super::*;
     use crate::topology::Segments;
 
-    fn meta(id: &str, capacity_bytes: i64) -> Meta {
-        Meta { volume_id: id.to_owned(), capacity_bytes, ..Meta::default() }
+    fn meta(id: &str, capacity_bytes: i64) -> VolumeMeta {
+        VolumeMeta { volume_id: id.to_owned(), capacity_bytes, ..VolumeMeta::default() }
     }
 
     #[test]

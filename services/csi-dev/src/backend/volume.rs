@@ -9,9 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::BackendError;
-use super::meta::Meta;
+use super::meta::VolumeMeta;
 use super::slot::{CallSlot, HeldSlot, RunningCall};
-use super::state::State;
+use super::state::VolumeState;
 use super::{content, file};
 use crate::backing::Backing;
 use crate::lock::{Lock, LockError};
@@ -21,7 +21,7 @@ use crate::tool;
 #[derive(Clone, Debug)]
 pub struct Volume {
     dir: PathBuf,
-    meta: Meta,
+    meta: VolumeMeta,
 }
 
 /// A volume under its lock.
@@ -41,9 +41,9 @@ impl Volume {
     /// existing volume if there is one.
     pub(super) fn make(
         dir: PathBuf,
-        meta: &Meta,
+        meta: &VolumeMeta,
         from: Option<&Path>,
-    ) -> Result<Option<Meta>, BackendError> {
+    ) -> Result<Option<VolumeMeta>, BackendError> {
         let _lock = lock_new(&dir)?;
         let path = dir.join("meta.json");
         if let Some(existing) = file::read(&path)? {
@@ -68,14 +68,14 @@ impl Volume {
             Err(LockError::Gone { .. }) => return Ok(()),
             lock => lock?,
         };
-        if file::read::<Meta>(&dir.join("meta.json"))?.is_none() {
+        if file::read::<VolumeMeta>(&dir.join("meta.json"))?.is_none() {
             remove_all(dir, lock)?;
         }
         Ok(())
     }
 
     /// As it was when the volume was opened.
-    pub fn meta(&self) -> &Meta {
+    pub fn meta(&self) -> &VolumeMeta {
         &self.meta
     }
 
@@ -95,18 +95,13 @@ impl Volume {
         (!is_there).then(|| format!("its content {} is gone", self.data().display()))
     }
 
-    /// Prevents changes while its content is copied.
-    pub fn keep(&self) -> Result<Lock, BackendError> {
-        Ok(Lock::wait(&self.dir.join("lock"))?)
-    }
-
     pub fn lock(&self) -> Result<LockedVolume<'_>, BackendError> {
         let lock = Lock::wait(&self.dir.join("lock"))?;
         Ok(LockedVolume { volume: self, lock })
     }
 
     /// Its use at this moment, without the lock.
-    pub fn read_state(&self) -> Result<State, BackendError> {
+    pub fn read_state(&self) -> Result<VolumeState, BackendError> {
         Ok(file::read(&self.state_file())?.unwrap_or_default())
     }
 
@@ -120,20 +115,20 @@ impl Volume {
 }
 
 impl LockedVolume<'_> {
-    pub fn state(&self) -> Result<State, BackendError> {
+    pub fn state(&self) -> Result<VolumeState, BackendError> {
         self.volume.read_state()
     }
 
-    pub fn save(&self, state: &State) -> Result<(), BackendError> {
+    pub fn save(&self, state: &VolumeState) -> Result<(), BackendError> {
         file::replace(&self.volume.state_file(), state)
     }
 
     /// The current record; `None` if the volume was removed before the lock was taken.
-    pub fn meta(&self) -> Result<Option<Meta>, BackendError> {
+    pub fn meta(&self) -> Result<Option<VolumeMeta>, BackendError> {
         file::read(&self.volume.dir.join("meta.json"))
     }
 
-    pub fn save_meta(&self, meta: &Meta) -> Result<(), BackendError> {
+    pub fn save_meta(&self, meta: &VolumeMeta) -> Result<(), BackendError> {
         file::replace(&self.volume.dir.join("meta.json"), meta)
     }
 
@@ -161,6 +156,11 @@ impl LockedVolume<'_> {
     pub fn running(&self, slot: &CallSlot) -> Result<Option<RunningCall>, BackendError> {
         slot.running(&self.volume.calls())
     }
+}
+
+/// Locks the volume or snapshot in `dir` while its content is copied.
+pub fn lock_content(dir: &Path) -> Result<Lock, BackendError> {
+    Ok(Lock::wait(&dir.join("lock"))?)
 }
 
 /// Creates the directory `dir` and takes its lock. Retries if another process removes it meanwhile.

@@ -18,12 +18,21 @@ use tonic::{Request, Response, Status};
 
 use super::Driver;
 use super::refusal::Refusal;
+use super::request::RequestFields;
 use super::sabotage::{SabotagedResult, run_with_faults};
 use crate::ability::Ability;
 use crate::backend::{CallSlot, HeldSlot, RunningCall};
 use crate::faults::{CallFaults, FaultMark};
 use crate::log::{CallBegin, CallEffect, CallOutcome, LoggedCall, Recorder, to_bounded_json};
 use crate::rules;
+
+/// What is checked before the work of a call.
+pub(super) struct CallRules<R> {
+    /// The abilities without which the call is not offered.
+    pub needs: &'static [Ability],
+    /// Checks the required fields.
+    pub check: fn(&R, &mut RequestFields),
+}
 
 impl Driver {
     /// Refuses a call that takes secrets and does not bring the one that this plugin wants. The
@@ -48,7 +57,7 @@ impl Driver {
     /// Serves one call. `work` may block. Refuses the call while an ability that it needs is off.
     pub(super) async fn serve<R: Unary>(
         self: &Arc<Self>,
-        needs: &'static [Ability],
+        rules: CallRules<R>,
         request: Request<R>,
         work: impl FnOnce(&Self, &R) -> Result<R::Response, Refusal> + Send + 'static,
     ) -> Result<Response<R::Response>, Status> {
@@ -57,11 +66,14 @@ impl Driver {
         let secrets = Secrets::of(request.get_ref());
         let request = request.into_inner();
         let work = move |driver: &Self| {
-            if !needs.iter().all(|need| driver.has(*need)) {
+            if !rules.needs.iter().all(|need| driver.has(*need)) {
                 let message = format!("{} is not among the capabilities of this plugin", R::RPC);
                 return Err(Refusal::new(Code::Unimplemented, message));
             }
             driver.check_secret(&request)?;
+            let mut fields = RequestFields::default();
+            (rules.check)(&request, &mut fields);
+            fields.finish()?;
             work(driver, &request)
         };
         let caller = Arc::new(Caller::default());

@@ -38,13 +38,11 @@ pub(super) fn create(
     let CreateVolumeGroupSnapshotRequest { name, source_volume_ids: sources, parameters, .. } =
         request;
     let mut fields = RequestFields::default();
-    fields.required("name", name);
-    fields.required_list("source_volume_ids", sources);
     for source in sources {
-        fields.id("source_volume_ids", source);
+        fields.required("source_volume_ids", source);
     }
     let ready_after_ms = snapshot::read_parameters(&mut fields, parameters);
-    fields.check(Some(()))?;
+    fields.finish()?;
 
     let node = driver.profile.bound.then(|| driver.node_id());
     let group_id = handle::make_id("group", node, name);
@@ -103,7 +101,7 @@ fn take(
 }
 
 /// Refuses a volume that a workload may be writing to.
-fn check_not_written(volume: &Volume, state: &crate::backend::State) -> Result<(), Refusal> {
+fn check_not_written(volume: &Volume, state: &crate::backend::VolumeState) -> Result<(), Refusal> {
     let published =
         state.nodes.iter().flat_map(|(node, on)| on.published.values().map(move |one| (node, one)));
     let mut writers = published.filter(|(node, one)| {
@@ -160,9 +158,6 @@ pub(super) fn get(
     request: &GetVolumeGroupSnapshotRequest,
 ) -> Result<GetVolumeGroupSnapshotResponse, Refusal> {
     let GetVolumeGroupSnapshotRequest { group_snapshot_id: id, snapshot_ids, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("group_snapshot_id", id);
-    fields.check(Some(()))?;
     let Some(group) = driver.backend.group(id)?.filter(|group| group.whole) else {
         let message = format!("group {id:?} does not exist; check the id");
         return Err(Refusal::new(Code::NotFound, message));
@@ -176,9 +171,6 @@ pub(super) fn delete(
     request: &DeleteVolumeGroupSnapshotRequest,
 ) -> Result<DeleteVolumeGroupSnapshotResponse, Refusal> {
     let DeleteVolumeGroupSnapshotRequest { group_snapshot_id: id, snapshot_ids, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("group_snapshot_id", id);
-    fields.check(Some(()))?;
     let _lock = driver.backend.lock_groups()?;
     let Some(group) = driver.backend.group(id)? else {
         return Ok(DeleteVolumeGroupSnapshotResponse {});

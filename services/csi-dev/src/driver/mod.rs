@@ -41,7 +41,7 @@ use berth_csi::Code;
 use tokio::sync::watch;
 
 use crate::ability::Ability;
-use crate::backend::{Attachment, Backend, BackendError, Meta, State, Volume};
+use crate::backend::{Attachment, Backend, BackendError, Volume, VolumeMeta, VolumeState};
 use crate::capability::Capability;
 use crate::faults::Faults;
 use crate::log::Recorder;
@@ -110,7 +110,7 @@ impl Driver {
     }
 
     /// Everything in `capability` that the volume, or this instance, cannot do.
-    fn unfit(&self, meta: &Meta, capability: &Capability) -> Vec<String> {
+    fn unfit(&self, meta: &VolumeMeta, capability: &Capability) -> Vec<String> {
         let mut asked = capability.clone();
         if self.profile.ignores(IgnoredField::FsType) {
             asked.fs = None;
@@ -127,7 +127,12 @@ impl Driver {
     }
 
     /// Refuses a capability that the volume, or this instance, cannot do.
-    fn check_fit(&self, code: Code, meta: &Meta, capability: &Capability) -> Result<(), Refusal> {
+    fn check_fit(
+        &self,
+        code: Code,
+        meta: &VolumeMeta,
+        capability: &Capability,
+    ) -> Result<(), Refusal> {
         let faults = self.unfit(meta, capability);
         if faults.is_empty() {
             return Ok(());
@@ -174,8 +179,8 @@ impl Driver {
     /// publish context. Returns the attachment; `None` for a plugin that does not attach.
     fn check_attached<'a>(
         &self,
-        meta: &Meta,
-        state: &'a State,
+        meta: &VolumeMeta,
+        state: &'a VolumeState,
         publish_context: &BTreeMap<String, String>,
     ) -> Result<Option<&'a Attachment>, Refusal> {
         if !self.has(Ability::Attach) {
@@ -207,7 +212,7 @@ impl Driver {
 }
 
 /// Refuses a volume that `node`, with these segments, cannot reach.
-fn check_reach(meta: &Meta, node: &str, there: &Segments) -> Result<(), Refusal> {
+fn check_reach(meta: &VolumeMeta, node: &str, there: &Segments) -> Result<(), Refusal> {
     if topology::is_within(there, &meta.topology) {
         return Ok(());
     }
@@ -226,7 +231,10 @@ fn unknown(id: &str) -> Refusal {
 }
 
 /// Changes a volume's state under its lock.
-fn update_state(volume: &Volume, change: impl FnOnce(&mut State)) -> Result<(), BackendError> {
+fn update_state(
+    volume: &Volume,
+    change: impl FnOnce(&mut VolumeState),
+) -> Result<(), BackendError> {
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     change(&mut state);

@@ -10,7 +10,7 @@ use std::io;
 use super::Driver;
 use super::node::device;
 use crate::ability::Ability;
-use crate::backend::{BackendError, CallSlot, State, Volume};
+use crate::backend::{BackendError, CallSlot, Volume, VolumeState};
 use crate::capability::Capability;
 use crate::log::HeldVolume;
 use crate::mounts::{self, Presence};
@@ -46,7 +46,7 @@ impl Driver {
     }
 
     /// True if a record was removed.
-    fn forget_what_is_gone(&self, volume: &Volume, state: &mut State) -> bool {
+    fn forget_what_is_gone(&self, volume: &Volume, state: &mut VolumeState) -> bool {
         let node = self.node_id();
         // If the content cannot be identified, its mounts may still exist.
         let Ok(content) = device::content(volume) else { return false };
@@ -76,7 +76,7 @@ impl Driver {
     }
 
     /// Releases unused devices. A failure is left to the next call.
-    fn release_what_is_unused(&self, volume: &Volume, state: &mut State) {
+    fn release_what_is_unused(&self, volume: &Volume, state: &mut VolumeState) {
         let node = self.node_id();
         if state.staged_on(node).is_some() || !state.targets_on(node).is_empty() {
             return;

@@ -9,7 +9,7 @@ use berth_csi::Code;
 use berth_csi::v1;
 
 use super::refusal::Refusal;
-use crate::backend::Meta;
+use crate::backend::VolumeMeta;
 use crate::backend::encoding::LONGEST_ID_BYTES;
 use crate::capability::{self, Capability};
 
@@ -20,32 +20,57 @@ pub(crate) struct RequestFields {
     invalid: Vec<String>,
 }
 
+/// A field that may be unset.
+pub(crate) trait RequestField {
+    fn is_unset(&self) -> bool;
+
+    /// The length of a text.
+    fn text_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl RequestField for String {
+    fn is_unset(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.len()
+    }
+}
+
+impl<T> RequestField for Vec<T> {
+    fn is_unset(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl<K, V> RequestField for BTreeMap<K, V> {
+    fn is_unset(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl<T> RequestField for Option<T> {
+    fn is_unset(&self) -> bool {
+        self.is_none()
+    }
+}
+
 impl RequestFields {
-    pub fn required(&mut self, name: &str, value: &str) {
-        if value.is_empty() {
+    /// A field that must be set. An id has at most [`LONGEST_ID_BYTES`].
+    pub fn required(&mut self, name: &str, value: &impl RequestField) {
+        if value.is_unset() {
             self.missing.push(name.to_owned());
         }
-    }
-
-    pub fn id(&mut self, name: &str, value: &str) {
-        self.required(name, value);
-        self.optional_id(name, value);
-    }
-
-    pub fn optional_id(&mut self, name: &str, value: &str) {
-        if value.len() > LONGEST_ID_BYTES {
+        if name.contains("_id") && value.text_bytes() > LONGEST_ID_BYTES {
             self.invalid.push(format!("{name} is longer than {LONGEST_ID_BYTES} bytes"));
         }
     }
 
     pub fn faults(&mut self, faults: impl IntoIterator<Item = String>) {
         self.invalid.extend(faults);
-    }
-
-    pub fn required_list<T>(&mut self, name: &str, value: &[T]) {
-        if value.is_empty() {
-            self.missing.push(name.to_owned());
-        }
     }
 
     /// A capability with all required fields, supported or not.
@@ -72,30 +97,41 @@ impl RequestFields {
         None
     }
 
-    /// `value`, or `INVALID_ARGUMENT` with all faults.
-    pub fn check<T>(self, value: Option<T>) -> Result<T, Refusal> {
+    /// `INVALID_ARGUMENT` with all faults, if there are any.
+    pub fn finish(self) -> Result<(), Refusal> {
         let mut faults = Vec::new();
         if !self.missing.is_empty() {
             faults.push(format!("missing: {}", self.missing.join(", ")));
         }
         faults.extend(self.invalid);
-        match value {
-            Some(value) if faults.is_empty() => Ok(value),
-            _ => Err(Refusal::new(Code::InvalidArgument, faults.join("; "))),
+        if faults.is_empty() {
+            return Ok(());
         }
+        Err(Refusal::new(Code::InvalidArgument, faults.join("; ")))
     }
+}
+
+/// A supported capability, or `INVALID_ARGUMENT`.
+pub(crate) fn read_capability(given: Option<&v1::VolumeCapability>) -> Result<Capability, Refusal> {
+    let mut fields = RequestFields::default();
+    let read = fields.capability("volume_capability", given);
+    fields.finish()?;
+    read.ok_or_else(|| Refusal::new(Code::InvalidArgument, "volume_capability is missing"))
 }
 
 /// The keys of the volume's context that are missing or different in `given`. Additional keys are
 /// allowed: some COs add their own.
-pub(crate) fn wrong_context(meta: &Meta, given: &BTreeMap<String, String>) -> Vec<String> {
+pub(crate) fn wrong_context(meta: &VolumeMeta, given: &BTreeMap<String, String>) -> Vec<String> {
     let right = |key, value| given.get(key) == Some(value);
     let wrong = meta.volume_context.iter().filter(|(key, value)| !right(*key, *value));
     wrong.map(|(key, _)| key.clone()).collect()
 }
 
 /// Refuses a request that does not bring the volume's context.
-pub(crate) fn check_context(meta: &Meta, given: &BTreeMap<String, String>) -> Result<(), Refusal> {
+pub(crate) fn check_context(
+    meta: &VolumeMeta,
+    given: &BTreeMap<String, String>,
+) -> Result<(), Refusal> {
     let wrong = wrong_context(meta, given);
     if wrong.is_empty() {
         return Ok(());
@@ -116,16 +152,17 @@ mod tests {
     #[test]
     fn all_faults_of_a_request_are_named_at_once() {
         let mut fields = RequestFields::default();
-        fields.id("volume_id", "");
-        fields.id("node_id", &"n".repeat(LONGEST_ID_BYTES + 1));
-        fields.required("target_path", "");
-        let capability = fields.capability("volume_capability", None);
-        let refusal = fields.check(capability).unwrap_err();
+        fields.required("volume_id", &String::new());
+        fields.required("node_id", &"n".repeat(LONGEST_ID_BYTES + 1));
+        fields.required("capacity_range", &None::<v1::CapacityRange>);
+        let refusal = fields.finish().unwrap_err();
         assert_eq!(refusal.code, Code::InvalidArgument);
         assert_eq!(
             refusal.message,
-            "missing: volume_id, target_path, volume_capability; node_id is longer than 256 bytes"
+            "missing: volume_id, capacity_range; node_id is longer than 256 bytes"
         );
+        let refusal = read_capability(Some(&v1::VolumeCapability::default())).unwrap_err();
+        assert!(refusal.message.starts_with("missing: volume_capability.access_type"));
     }
 
     #[test]
@@ -134,7 +171,7 @@ mod tests {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
         let volume_context = map(&[("a", "1"), ("b", "2")]);
-        let meta = Meta { volume_id: "v".into(), volume_context, ..Meta::default() };
+        let meta = VolumeMeta { volume_id: "v".into(), volume_context, ..VolumeMeta::default() };
         assert!(check_context(&meta, &map(&[("a", "1"), ("b", "2"), ("co", "x")])).is_ok());
         assert_eq!(wrong_context(&meta, &map(&[("a", "1"), ("b", "3")])), ["b"]);
         assert_eq!(wrong_context(&meta, &map(&[])), ["a", "b"]);

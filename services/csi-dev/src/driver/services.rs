@@ -1,7 +1,8 @@
 //! The gRPC services of an instance: one row for each RPC.
 //!
-//! Owns: which function does the work of an RPC, and which ability it needs. Promises: an RPC
-//! without its ability answers UNIMPLEMENTED, and is logged all the same. Never: does any work.
+//! Owns: the function of each RPC, the ability that it needs, and the fields that CSI requires.
+//! Promises: an RPC without its ability answers `UNIMPLEMENTED`, and one without a required field
+//! `INVALID_ARGUMENT`; both are logged. Never: does any work.
 
 use std::sync::Arc;
 
@@ -13,9 +14,11 @@ use v1::group_controller_server::GroupController;
 use v1::identity_server::Identity;
 use v1::node_server::Node;
 
+use super::call::CallRules;
 use super::controller::{self, validate};
 use super::controller::{attach, capacity, create, expand, list, modify, snapshot, snapshots};
 use super::node::{self, publish, stage};
+use super::request::RequestFields;
 use super::{Driver, group, identity};
 use crate::ability::Ability;
 
@@ -25,7 +28,10 @@ pub struct Services(pub Arc<Driver>);
 
 macro_rules! services {
     ($($service:ident {
-        $($method:ident($request:ident) $(needs $ability:ident)? => $work:expr;)*
+        $(
+            $method:ident($request:ident $(: $($field:ident),+)?) $(needs $ability:ident)?
+            => $work:expr;
+        )*
     })*) => { $(
         #[tonic::async_trait]
         impl $service for Services { $(
@@ -33,7 +39,15 @@ macro_rules! services {
                 &self,
                 request: Request<v1::$request>,
             ) -> Result<Response<<v1::$request as Unary>::Response>, Status> {
-                self.0.serve(&[$(Ability::$ability)?], request, $work).await
+                let rules = CallRules {
+                    needs: &[$(Ability::$ability)?],
+                    check: |request: &v1::$request, fields: &mut RequestFields| {
+                        // Unused by a row without required fields.
+                        let _ = (request, &fields);
+                        $($(fields.required(stringify!($field), &request.$field);)+)?
+                    },
+                };
+                self.0.serve(rules, request, $work).await
             }
         )* }
     )* };
@@ -49,39 +63,53 @@ services! {
     Controller {
         controller_get_capabilities(ControllerGetCapabilitiesRequest)
             => |driver, _| Ok(controller::capabilities(driver));
-        create_volume(CreateVolumeRequest) needs Create => create::create;
-        delete_volume(DeleteVolumeRequest) needs Create => create::delete;
-        controller_publish_volume(ControllerPublishVolumeRequest) needs Attach => attach::publish;
-        controller_unpublish_volume(ControllerUnpublishVolumeRequest) needs Attach
+        create_volume(CreateVolumeRequest: name, volume_capabilities) needs Create
+            => create::create;
+        delete_volume(DeleteVolumeRequest: volume_id) needs Create => create::delete;
+        controller_publish_volume(
+            ControllerPublishVolumeRequest: volume_id, node_id, volume_capability
+        ) needs Attach => attach::publish;
+        controller_unpublish_volume(ControllerUnpublishVolumeRequest: volume_id) needs Attach
             => attach::unpublish;
-        validate_volume_capabilities(ValidateVolumeCapabilitiesRequest) => validate::validate;
+        validate_volume_capabilities(
+            ValidateVolumeCapabilitiesRequest: volume_id, volume_capabilities
+        ) => validate::validate;
         list_volumes(ListVolumesRequest) needs List => list::list;
-        controller_get_volume(ControllerGetVolumeRequest) needs Get => list::get;
+        controller_get_volume(ControllerGetVolumeRequest: volume_id) needs Get => list::get;
         get_capacity(GetCapacityRequest) needs Capacity => capacity::get;
-        controller_expand_volume(ControllerExpandVolumeRequest) needs Expand => expand::expand;
-        controller_modify_volume(ControllerModifyVolumeRequest) needs Modify => modify::modify;
-        create_snapshot(CreateSnapshotRequest) needs Snapshot => snapshot::create;
-        delete_snapshot(DeleteSnapshotRequest) needs Snapshot => snapshot::delete;
+        controller_expand_volume(ControllerExpandVolumeRequest: volume_id, capacity_range)
+            needs Expand => expand::expand;
+        controller_modify_volume(ControllerModifyVolumeRequest: volume_id, mutable_parameters)
+            needs Modify => modify::modify;
+        create_snapshot(CreateSnapshotRequest: source_volume_id, name) needs Snapshot
+            => snapshot::create;
+        delete_snapshot(DeleteSnapshotRequest: snapshot_id) needs Snapshot => snapshot::delete;
         list_snapshots(ListSnapshotsRequest) needs ListSnapshots => snapshots::list;
-        get_snapshot(GetSnapshotRequest) needs GetSnapshot => snapshots::get;
+        get_snapshot(GetSnapshotRequest: snapshot_id) needs GetSnapshot => snapshots::get;
     }
     GroupController {
-        group_controller_get_capabilities(GroupControllerGetCapabilitiesRequest)
-            needs GroupSnapshot => |_, _| Ok(group::capabilities());
-        create_volume_group_snapshot(CreateVolumeGroupSnapshotRequest) needs GroupSnapshot
-            => group::create;
-        delete_volume_group_snapshot(DeleteVolumeGroupSnapshotRequest) needs GroupSnapshot
-            => group::delete;
-        get_volume_group_snapshot(GetVolumeGroupSnapshotRequest) needs GroupSnapshot => group::get;
+        group_controller_get_capabilities(GroupControllerGetCapabilitiesRequest) needs GroupSnapshot
+            => |_, _| Ok(group::capabilities());
+        create_volume_group_snapshot(CreateVolumeGroupSnapshotRequest: name, source_volume_ids)
+            needs GroupSnapshot => group::create;
+        delete_volume_group_snapshot(DeleteVolumeGroupSnapshotRequest: group_snapshot_id)
+            needs GroupSnapshot => group::delete;
+        get_volume_group_snapshot(GetVolumeGroupSnapshotRequest: group_snapshot_id)
+            needs GroupSnapshot => group::get;
     }
     Node {
         node_get_info(NodeGetInfoRequest) => |driver, _| Ok(node::info(driver));
         node_get_capabilities(NodeGetCapabilitiesRequest)
             => |driver, _| Ok(node::capabilities(driver));
-        node_stage_volume(NodeStageVolumeRequest) needs Stage => stage::stage;
-        node_unstage_volume(NodeUnstageVolumeRequest) needs Stage => stage::unstage;
-        node_publish_volume(NodePublishVolumeRequest) => publish::publish;
-        node_unpublish_volume(NodeUnpublishVolumeRequest) => publish::unpublish;
-        node_expand_volume(NodeExpandVolumeRequest) needs ExpandNode => node::expand::expand;
+        node_stage_volume(NodeStageVolumeRequest: volume_id, staging_target_path, volume_capability)
+            needs Stage => stage::stage;
+        node_unstage_volume(NodeUnstageVolumeRequest: volume_id, staging_target_path) needs Stage
+            => stage::unstage;
+        node_publish_volume(NodePublishVolumeRequest: volume_id, target_path, volume_capability)
+            => publish::publish;
+        node_unpublish_volume(NodeUnpublishVolumeRequest: volume_id, target_path)
+            => publish::unpublish;
+        node_expand_volume(NodeExpandVolumeRequest: volume_id, volume_path) needs ExpandNode
+            => node::expand::expand;
     }
 }

@@ -6,7 +6,7 @@
 use berth_csi::Code;
 use berth_csi::v1::CapacityRange;
 
-use crate::backend::Meta;
+use crate::backend::VolumeMeta;
 use crate::backend::content::BLOCK_BYTES;
 use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
@@ -38,7 +38,10 @@ pub(crate) fn choose(
 }
 
 /// The size after an expansion. Never smaller than before.
-pub(crate) fn choose_grown(meta: &Meta, range: Option<&CapacityRange>) -> Result<i64, Refusal> {
+pub(crate) fn choose_grown(
+    meta: &VolumeMeta,
+    range: Option<&CapacityRange>,
+) -> Result<i64, Refusal> {
     let (required, limit) = bounds(range)?;
     let wanted = if required > meta.capacity_bytes {
         round_up(required, step(meta.backing))
@@ -118,7 +121,7 @@ mod tests {
             let size = choose(range.as_ref(), backing, least).map_err(|refusal| refusal.code);
             assert_eq!(size, expected, "{range:?} {backing:?} {least}");
         }
-        let meta = Meta { capacity_bytes: 100, ..Meta::default() };
+        let meta = VolumeMeta { capacity_bytes: 100, ..VolumeMeta::default() };
         for (range, expected) in [
             (None, Ok(100)),
             (range(50, 0), Ok(100)),

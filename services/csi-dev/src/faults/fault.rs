@@ -81,8 +81,6 @@ pub enum WrongAnswer {
     /// A hundred additional entries in each map; texts of 64 KiB, also of errors, with line breaks,
     /// control characters and what looks like passwords.
     Chatty,
-    /// Lists end early without a token.
-    NoNextToken,
     /// `OK` without doing anything.
     NothingDone,
     /// Lists without an end: the last token leads to the first page.

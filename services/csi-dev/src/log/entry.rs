@@ -15,7 +15,7 @@ use crate::rules::OrderRule;
 /// One line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "lowercase")]
-pub enum Entry {
+pub enum LogEntry {
     /// An instance started.
     Start(InstanceStart),
     /// A call arrived.
@@ -198,7 +198,7 @@ impl CallTrace {
     }
 }
 
-impl Entry {
+impl LogEntry {
     /// When it was written.
     pub fn time_us(&self) -> u64 {
         match self {

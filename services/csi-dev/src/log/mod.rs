@@ -16,7 +16,7 @@ mod recorder;
 mod shown;
 
 pub use entry::{
-    CallBegin, CallEffect, CallEnd, CallTrace, CallerGone, Entry, HeldVolume, InstanceStart,
+    CallBegin, CallEffect, CallEnd, CallTrace, CallerGone, HeldVolume, InstanceStart, LogEntry,
     LogWriter, LoggedCall, NodeFence,
 };
 pub use recorder::{CallOutcome, Recorder};

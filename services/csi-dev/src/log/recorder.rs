@@ -11,7 +11,7 @@ use berth_csi::{Code, Rpc};
 use serde_json::Value;
 
 use super::entry::{
-    CallBegin, CallEffect, CallEnd, CallerGone, Entry, HeldVolume, InstanceStart, LogWriter,
+    CallBegin, CallEffect, CallEnd, CallerGone, HeldVolume, InstanceStart, LogEntry, LogWriter,
     LoggedCall, NodeFence,
 };
 use super::kernel::observe_mounts;
@@ -63,27 +63,27 @@ impl Recorder {
     /// Logs the start of this instance.
     pub fn start(&self, attach: bool, stage: bool, holds: Vec<HeldVolume>) -> io::Result<()> {
         let (start_us, source) = (self.time_us(), self.source.clone());
-        self.write(&Entry::Start(InstanceStart { start_us, source, attach, stage, holds }))
+        self.write(&LogEntry::Start(InstanceStart { start_us, source, attach, stage, holds }))
     }
 
     /// Logs that the storage fences the node, or lifts its fence.
     pub fn fence(&self, fenced: bool) -> io::Result<()> {
         let fence_us = self.time_us();
-        self.write(&Entry::Fence(NodeFence { fence_us, source: self.source.clone(), fenced }))
+        self.write(&LogEntry::Fence(NodeFence { fence_us, source: self.source.clone(), fenced }))
     }
 
     /// Logs the beginning of a call.
     pub fn begin(&self, call: LoggedCall) -> io::Result<CallBegin> {
         let seq = self.last_seq.fetch_add(1, Ordering::Relaxed) + 1;
         let begin = CallBegin { seq, begin_us: self.time_us(), source: self.source.clone(), call };
-        self.write(&Entry::Begin(begin.clone()))?;
+        self.write(&LogEntry::Begin(begin.clone()))?;
         Ok(begin)
     }
 
     /// Logs that the caller of an unfinished call left.
     pub fn gone(&self, seq: u64) -> io::Result<()> {
         let gone_us = self.time_us();
-        self.write(&Entry::Gone(CallerGone { seq, gone_us, source: self.source.clone() }))
+        self.write(&LogEntry::Gone(CallerGone { seq, gone_us, source: self.source.clone() }))
     }
 
     /// Logs the end of a call.
@@ -97,7 +97,7 @@ impl Recorder {
             seq, begin_us, end_us, source, call, code, message, effect, violation, fault, answer,
             kernel,
         };
-        self.write(&Entry::End(Box::new(end)))
+        self.write(&LogEntry::End(Box::new(end)))
     }
 
     /// The current time. Strictly increasing, so no two lines of an instance have the same time.
@@ -109,7 +109,7 @@ impl Recorder {
         last.map_or_else(|last| last, next)
     }
 
-    fn write(&self, entry: &Entry) -> io::Result<()> {
+    fn write(&self, entry: &LogEntry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
         // A single write, so lines of several instances in one file do not mix.
@@ -151,7 +151,7 @@ mod tests {
     use crate::log::CallEffect;
 
     /// The lines that have an end.
-    fn read(path: &Path) -> Vec<Entry> {
+    fn read(path: &Path) -> Vec<LogEntry> {
         let text = std::fs::read_to_string(path).unwrap();
         let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         whole.map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(kinds.len(), 4);
         assert!(entries.windows(2).all(|pair| pair[0].time_us() < pair[1].time_us()));
         assert!(entries.iter().all(|entry| entry.source().instance == recorder.instance()));
-        let Entry::End(end) = &entries[3] else { panic!("{entries:?}") };
+        let LogEntry::End(end) = &entries[3] else { panic!("{entries:?}") };
         assert_eq!((end.code, &end.call), (Code::Aborted, &call()));
 
         let mut text = std::fs::read(&path).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use berth_csi::{CallError, Code, Rpc};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
 use berth_csi_dev::faults::{Fault, FaultMark, FaultSide};
-use berth_csi_dev::log::Entry;
+use berth_csi_dev::log::LogEntry;
 use berth_harness::wait;
 use nix::mount::{MntFlags, umount2};
 
@@ -33,7 +33,7 @@ async fn killed<T: std::fmt::Debug, F: Future<Output = Result<T, CallError>>>(
     let (broken, ()) = tokio::join!(call(), kill);
     broken.unwrap_err();
     let last = node.entries().pop().unwrap();
-    assert!(matches!(last, Entry::Begin(begin) if begin.call.rpc == rpc), "seen in the log");
+    assert!(matches!(last, LogEntry::Begin(begin) if begin.call.rpc == rpc), "seen in the log");
 
     node.plant_nothing();
     node.crash().await;

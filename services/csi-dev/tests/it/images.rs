@@ -10,7 +10,7 @@ use std::time::Duration;
 use berth_csi::{Code, Rpc, v1};
 use berth_csi_dev::backing::FsType;
 use berth_csi_dev::capability::AccessMode::{SingleNodeMultiWriter, SingleNodeWriter};
-use berth_csi_dev::log::Entry;
+use berth_csi_dev::log::LogEntry;
 use berth_harness::dirs::loops_beneath;
 use berth_harness::wait;
 use nix::sys::statvfs::{FsFlags, statvfs};
@@ -312,7 +312,8 @@ async fn a_creation_and_a_deletion_that_were_killed_are_completed_by_the_next() 
 /// Makes the call, and kills the instance so long after it began; it may have ended by then.
 async fn killed<T>(node: &Node, rpc: Rpc, after_ms: u64, call: impl Future<Output = T>) {
     let begins = || {
-        let is_one = |entry: &Entry| matches!(entry, Entry::Begin(begin) if begin.call.rpc == rpc);
+        let is_one =
+            |entry: &LogEntry| matches!(entry, LogEntry::Begin(begin) if begin.call.rpc == rpc);
         node.entries().iter().filter(|entry| is_one(entry)).count()
     };
     let before = begins();

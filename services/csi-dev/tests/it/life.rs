@@ -9,7 +9,7 @@ use berth_csi_dev::backend::CallSlot;
 use berth_csi_dev::capability::AccessMode::{
     MultiNodeMultiWriter, SingleNodeReaderOnly, SingleNodeWriter,
 };
-use berth_csi_dev::log::Entry;
+use berth_csi_dev::log::LogEntry;
 
 use crate::request::{Context, attach, detach, publish, stage, unpublish, unstage};
 use crate::world::World;
@@ -60,7 +60,7 @@ async fn what_one_node_wrote_the_next_one_reads() {
     assert_eq!(world.findings(), []);
     for node in [&world.n1, &world.n2] {
         let calls = node.entries().into_iter().filter_map(|entry| match entry {
-            Entry::End(end) if CallSlot::of_call(end.call.rpc, &node.id).is_some() => {
+            LogEntry::End(end) if CallSlot::of_call(end.call.rpc, &node.id).is_some() => {
                 Some(end.call.volume_id)
             }
             _ => None,

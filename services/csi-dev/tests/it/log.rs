@@ -5,7 +5,7 @@ use std::fs;
 
 use berth_csi::{Code, v1};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::log::Entry;
+use berth_csi_dev::log::LogEntry;
 use serde_json::json;
 use v1::volume_capability::{AccessType, MountVolume};
 
@@ -51,7 +51,7 @@ async fn an_end_holds_everything_about_its_call() {
         })
     );
     let begun = node.entries().into_iter().find_map(|entry| match entry {
-        Entry::Begin(begin) if begin.seq == end.seq => Some(begin),
+        LogEntry::Begin(begin) if begin.seq == end.seq => Some(begin),
         _ => None,
     });
     let begun = begun.unwrap();
@@ -98,6 +98,6 @@ async fn no_secret_and_no_mount_flag_is_ever_in_the_log() {
     for part in [r#""secrets":{"password":"***"}"#, r#""mount_flags":["***"]"#] {
         assert!(log.contains(part), "{part} in {log}");
     }
-    let ends = node.entries().into_iter().filter(|entry| matches!(entry, Entry::End(_)));
+    let ends = node.entries().into_iter().filter(|entry| matches!(entry, LogEntry::End(_)));
     assert!(ends.count() >= 6, "{log}");
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use berth_csi::{Client, v1};
-use berth_csi_dev::backend::{Backend, Meta};
+use berth_csi_dev::backend::{Backend, VolumeMeta};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
 use berth_harness::dirs::Dir;
 use berth_harness::process::Program;
@@ -38,7 +38,7 @@ async fn mounts_in_a_user_namespace() {
     mount(Some("none"), &fs, Some("tmpfs"), flags, None::<&str>).unwrap();
     let backend = Backend::open(fs.join("backend")).unwrap();
     let (volume_id, volume_context) = ("v".to_owned(), volume_context());
-    backend.provision(&Meta { volume_id, volume_context, ..Meta::default() }).unwrap();
+    backend.provision(&VolumeMeta { volume_id, volume_context, ..VolumeMeta::default() }).unwrap();
     let daemon = Program::new("n1", "unshare", dir.join("output.log"))
         .args(UNSHARE)
         .arg(binary())

@@ -3,7 +3,7 @@
 use berth_csi::{Code, Rpc};
 use berth_csi_dev::capability::AccessMode::{MultiNodeSingleWriter, SingleNodeWriter};
 use berth_csi_dev::faults::Fault;
-use berth_csi_dev::log::Entry;
+use berth_csi_dev::log::LogEntry;
 use berth_harness::wait;
 use berth_judge::{Finding, FindingKind};
 
@@ -124,8 +124,8 @@ pub async fn begun(node: &Node, rpc: Rpc) {
     let look = async || {
         let entries = node.entries();
         let seen = entries.iter().rev().find_map(|entry| match entry {
-            Entry::Begin(begin) if begin.call.rpc == rpc => Some(true),
-            Entry::End(end) if end.call.rpc == rpc => Some(false),
+            LogEntry::Begin(begin) if begin.call.rpc == rpc => Some(true),
+            LogEntry::End(end) if end.call.rpc == rpc => Some(false),
             _ => None,
         });
         if seen == Some(true) { Ok(()) } else { Err(format!("{entries:?}")) }
@@ -190,7 +190,7 @@ async fn a_caller_that_left_may_call_again_and_is_told_to_wait() {
     node.plant(Fault { hang: true, delay_ms: 0, ..delay(Rpc::NodeStageVolume) });
     let (client, first) = (node.client.clone(), request.clone());
     let waiting = tokio::spawn(async move { client.call(first, TIMEOUT).await });
-    let logged = async |what: &str, is: fn(&Entry) -> bool| {
+    let logged = async |what: &str, is: fn(&LogEntry) -> bool| {
         wait::until(what, TIMEOUT, async || {
             if node.entries().iter().any(is) { Ok(()) } else { Err("it is not in the log") }
         })
@@ -198,11 +198,11 @@ async fn a_caller_that_left_may_call_again_and_is_told_to_wait() {
     };
     logged(
         "the call has begun",
-        |entry| matches!(entry, Entry::Begin(begin) if begin.call.rpc == Rpc::NodeStageVolume),
+        |entry| matches!(entry, LogEntry::Begin(begin) if begin.call.rpc == Rpc::NodeStageVolume),
     )
     .await;
     waiting.abort();
-    logged("its caller has left", |entry| matches!(entry, Entry::Gone(_))).await;
+    logged("its caller has left", |entry| matches!(entry, LogEntry::Gone(_))).await;
     // Its plugin still works on it: that is no fault of the CO's.
     node.refused(request.clone(), Code::Aborted).await;
     assert_eq!(node.last_end().violation, None);
@@ -211,7 +211,7 @@ async fn a_caller_that_left_may_call_again_and_is_told_to_wait() {
         node.call(request.clone()).await.map_err(|error| error.to_string())
     })
     .await;
-    let gone = node.entries().into_iter().filter(|entry| matches!(entry, Entry::Gone(_)));
+    let gone = node.entries().into_iter().filter(|entry| matches!(entry, LogEntry::Gone(_)));
     assert_eq!(gone.count(), 1);
     assert_eq!(world.mounts().len(), 1);
     assert_eq!(world.findings(), []);

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use berth_csi::rpc::Unary;
 use berth_csi::{CallError, Client, Code, v1};
-use berth_csi_dev::backend::{Backend, Meta};
+use berth_csi_dev::backend::{Backend, VolumeMeta};
 use berth_csi_dev::capability::AccessMode;
 use berth_csi_dev::faults::{self, Fault};
-use berth_csi_dev::log::{CallEnd, Entry};
+use berth_csi_dev::log::{CallEnd, LogEntry};
 use berth_harness::dirs::{self, Dir};
 use berth_harness::process::{Daemon, Program};
 use berth_harness::{root, wait};
@@ -58,11 +58,11 @@ impl World {
     }
 
     pub fn provision(&self, volume: &str) {
-        let meta = Meta {
+        let meta = VolumeMeta {
             volume_id: volume.to_owned(),
             capacity_bytes: 1 << 20,
             volume_context: request::volume_context(),
-            ..Meta::default()
+            ..VolumeMeta::default()
         };
         self.backend().provision(&meta).unwrap();
     }
@@ -163,7 +163,7 @@ impl Node {
         self.dir.join("calls.log")
     }
 
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<LogEntry> {
         let text = fs::read_to_string(self.log()).unwrap();
         // A line without its end is being written, or was when its writer was killed.
         let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -175,7 +175,7 @@ impl Node {
     pub fn last_end(&self) -> CallEnd {
         let ends = self.entries().into_iter().rev();
         let mut ends =
-            ends.filter_map(|entry| if let Entry::End(end) = entry { Some(end) } else { None });
+            ends.filter_map(|entry| if let LogEntry::End(end) = entry { Some(end) } else { None });
         *ends.next().expect("a call ended")
     }
 

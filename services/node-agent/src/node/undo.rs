@@ -101,8 +101,7 @@ impl Mounter {
     /// since they may have a claim, whose grant would be as good as ever once the node is back.
     async fn end_allocs(&self, proof: &Proof, trace: TraceContext) -> Result<(), Problem> {
         let bus = &self.parts.bus;
-        let everywhere = Namespace::new("*")
-            .map_err(|error| Problem::new(Code::Internal, berth_service::process::chain(&error)))?;
+        let everywhere = Namespace::all();
         let of_this_node = alloc::List {
             node: Some(self.parts.host.node.clone()),
             state: Some(AllocState::Live),

@@ -212,8 +212,8 @@ impl Bus {
 }
 
 impl Service {
-    /// Answers a subject from now on, until the endpoint or the service is stopped. A verb of ours is
-    /// answered with [`Service::on`].
+    /// Answers a subject from now on, until the endpoint or the service is stopped. For a verb of
+    /// Berth's there is [`Service::on`].
     pub async fn endpoint<R, F>(
         &self,
         spec: EndpointSpec,

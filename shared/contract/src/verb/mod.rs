@@ -70,8 +70,8 @@ pub struct Row {
     pub sender: Sender,
     /// What it does to the records.
     pub effect: Effect,
-    /// The errors that are peculiar to it. [`COMMON_ERRORS`] come beside them.
-    pub errors: &'static [Code],
+    /// The errors that are peculiar to it, in groups. [`COMMON_ERRORS`] come beside them.
+    errors: &'static [&'static [Code]],
     /// What it does, in a line.
     pub description: &'static str,
     /// The request's type, below [`message`](crate::message): `claim::Take`.
@@ -144,7 +144,12 @@ impl Row {
 
     /// Whether the table says that it may be answered with this error.
     pub fn may_fail_with(&self, code: Code) -> bool {
-        COMMON_ERRORS.contains(&code) || self.errors.contains(&code)
+        COMMON_ERRORS.contains(&code) || self.errors().any(|own| own == code)
+    }
+
+    /// The errors that are peculiar to it.
+    pub fn errors(&self) -> impl Iterator<Item = Code> {
+        self.errors.iter().copied().flatten().copied()
     }
 
     /// Where the reference explains it: `claim-take`, the anchor on [`PAGE`].
@@ -183,8 +188,7 @@ mod tests {
             assert!(row.endpoint == verb || is_named_with_noun, "{row:?}");
             let asked = crate::subject::step(row.subject).unwrap();
             assert_eq!(asked, (noun, verb.trim_end_matches("-on-node")), "{row:?}");
-            let mut codes = row.errors.iter();
-            assert!(codes.all(|code| !COMMON_ERRORS.contains(code)), "{row:?}");
+            assert!(row.errors().all(|code| !COMMON_ERRORS.contains(&code)), "{row:?}");
         }
     }
 

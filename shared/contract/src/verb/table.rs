@@ -1,10 +1,13 @@
 //! The table of verbs.
 //!
-//! **Owns** for each verb its name, its subject, who answers and who sends it, its request, reply and
-//! errors, and one line of documentation, which people also read in `nats micro info`.
+//! **Owns** for each verb its name, its subject, which service answers and who sends it, its
+//! request, its reply, its errors, and one line of documentation, which people also read in
+//! `nats micro info`.
 //!
 //! To add a verb, add its row here, register its handler where the service answers, and write its
 //! test: see "Adding a verb" in CONTRIBUTING.md.
+
+#![expect(clippy::doc_markdown, reason = "`nats micro info` shows the text as it is")]
 
 use berth_domain::{Namespace, NodeId, PluginId};
 
@@ -15,6 +18,52 @@ use crate::code::Code;
 use crate::message::{agent, alloc, call, claim, collect, plugin, registry, secret, volume};
 use crate::service::{CLAIM, CONTROLLER, GC, NODE_AGENT, PLUGIN_REGISTRY, VOLUMEWATCHER};
 
+macro_rules! codes {
+    ($($code:ident),* $(,)?) => { &[$(Code::$code),*] };
+}
+
+/// What a call of a plugin may come to.
+const PLUGIN_FAILED: &[Code] = codes![
+    NoSuchPlugin,
+    PluginUnhealthy,
+    PluginRefused,
+    PluginFailed,
+    PluginExhausted,
+    StillBusy,
+    SecretsUnavailable,
+];
+
+/// Why a claim is not granted.
+const CLAIM_REFUSED: &[Code] = codes![
+    NoSuchVolume,
+    VolumeClosing,
+    CapabilityNotOffered,
+    AccessInUse,
+    ReadOnlyVolume,
+    Held,
+    Releasing,
+    ClaimDiffers,
+    UnsafeUpdate,
+    TooManyClaims,
+    Waiting,
+    RegisteredTwice,
+    NoSuchNode,
+    NodeDown,
+    ClockSkew,
+    NodeReturning,
+    NodeFull,
+    OutOfReach,
+    MountOptionsRefused,
+    SharedNodeId,
+    MountUnaccounted,
+    NoSuchAlloc,
+    AllocTerminal,
+    AllocForeign,
+    VolumeNotRequested,
+    GrantVoid,
+    RunnerCannotMount,
+];
+
 /// Makes each row a type that implements [`Verb`], and lists them all.
 macro_rules! verbs {
     ($(
@@ -24,7 +73,7 @@ macro_rules! verbs {
             subject: $subject:literal, to: $to:ty,
             service: $service:ident, sender: $sender:expr, effect: $effect:ident,
             request: $request:ty, reply: $reply:ty,
-            errors: [$($code:ident),* $(,)?],
+            errors: [$($code:ident),* $(,)?] $(+ $group:ident)*,
         }
     )+) => {
         $(
@@ -43,7 +92,7 @@ macro_rules! verbs {
                     service: $service,
                     sender: $sender,
                     effect: $effect,
-                    errors: &[$(Code::$code),*],
+                    errors: &[codes![$($code),*] $(, $group)*],
                     description: concat!($($line),+).trim_ascii(),
                     request: stringify!($request),
                     reply: stringify!($reply),
@@ -63,11 +112,7 @@ verbs! {
         subject: "berth.v1.volume.register.<ns>", to: Namespace,
         service: CLAIM, sender: Client, effect: Change,
         request: volume::Register, reply: volume::Registered,
-        errors: [
-            VolumeClosing, UnsafeUpdate, HandleTaken, NoSuchPlugin, PluginUnhealthy,
-            PluginRefused, PluginFailed, PluginExhausted, StillBusy,
-            SecretsUnavailable,
-        ],
+        errors: [VolumeClosing, UnsafeUpdate, HandleTaken] + PLUGIN_FAILED,
     }
 
     /// Deregister a volume; by force once its claims are released: id, force, reason
@@ -121,16 +166,7 @@ verbs! {
         subject: "berth.v1.claim.take.<ns>", to: Namespace,
         service: CLAIM, sender: Client, effect: Change,
         request: claim::Take, reply: claim::Grant,
-        errors: [
-            NoSuchVolume, VolumeClosing, CapabilityNotOffered, AccessInUse,
-            ReadOnlyVolume, Held, Releasing, ClaimDiffers, UnsafeUpdate,
-            TooManyClaims, Waiting, RegisteredTwice, NoSuchPlugin, PluginUnhealthy,
-            NoSuchNode, NodeDown, PluginRefused, PluginFailed, PluginExhausted,
-            StillBusy, ClockSkew, NodeReturning, NodeFull, OutOfReach,
-            MountOptionsRefused, SharedNodeId, MountUnaccounted, NoSuchAlloc,
-            AllocTerminal, AllocForeign, VolumeNotRequested, GrantVoid,
-            RunnerCannotMount, SecretsUnavailable,
-        ],
+        errors: [] + CLAIM_REFUSED + PLUGIN_FAILED,
     }
 
     /// Give a claim up: alloc, volume, epoch, reason
@@ -315,16 +351,9 @@ verbs! {
         service: NODE_AGENT, sender: Client, effect: Change,
         request: agent::Mount, reply: agent::Mounted,
         errors: [
-            NoSuchVolume, VolumeClosing, CapabilityNotOffered, AccessInUse,
-            ReadOnlyVolume, Held, Releasing, ClaimDiffers, UnsafeUpdate,
-            TooManyClaims, Waiting, RegisteredTwice, NoSuchPlugin, PluginUnhealthy,
-            NoSuchNode, NodeDown, PluginRefused, PluginFailed, PluginExhausted,
-            StillBusy, ClockSkew, NodeReturning, NodeFull, OutOfReach,
-            MountOptionsRefused, SharedNodeId, MountUnaccounted, NoSuchAlloc,
-            AllocTerminal, AllocForeign, VolumeNotRequested, GrantVoid,
-            RunnerCannotMount, SecretsUnavailable, OldCall, NotReadOnly, MountFailed,
-            PathRefused, ForeignMount, UnmountFailed,
-        ],
+            OldCall, NotReadOnly, MountFailed, PathRefused, ForeignMount,
+            UnmountFailed,
+        ] + CLAIM_REFUSED + PLUGIN_FAILED,
     }
 
     /// For volumewatchers: take the volume down for an alloc; wholly, after the last
@@ -334,10 +363,9 @@ verbs! {
         service: NODE_AGENT, sender: Service(VOLUMEWATCHER), effect: Change,
         request: call::Call, reply: call::Called,
         errors: [
-            NoSuchPlugin, PluginUnhealthy, PluginRefused, PluginFailed,
-            PluginExhausted, StillBusy, SecretsUnavailable, OldCall, UnmountFailed,
-            VolumeHeldByProcess, MountUnaccounted, ForeignMount, NodeReturning,
-        ],
+            OldCall, UnmountFailed, VolumeHeldByProcess, MountUnaccounted,
+            ForeignMount, NodeReturning,
+        ] + PLUGIN_FAILED,
     }
 
     /// Take dead mounts of a volume down and bring them back at the same paths: alloc, or all
@@ -347,11 +375,10 @@ verbs! {
         service: NODE_AGENT, sender: Client, effect: Change,
         request: agent::Republish, reply: agent::Republished,
         errors: [
-            NoSuchPlugin, PluginUnhealthy, PluginRefused, PluginFailed,
-            PluginExhausted, StillBusy, SecretsUnavailable, NoSuchClaim, GrantVoid,
-            OldCall, MountFailed, UnmountFailed, ForeignMount, PathRefused,
-            NotReadOnly, NodeReturning, MountOptionsRefused, VolumeHeldByProcess,
-        ],
+            NoSuchClaim, GrantVoid, OldCall, MountFailed, UnmountFailed, ForeignMount,
+            PathRefused, NotReadOnly, NodeReturning, MountOptionsRefused,
+            VolumeHeldByProcess,
+        ] + PLUGIN_FAILED,
     }
 
     /// Take mounts of a volume down that no claim covers: volume, alloc, or all of them
@@ -361,10 +388,9 @@ verbs! {
         service: NODE_AGENT, sender: Client, effect: Change,
         request: agent::Unmount, reply: agent::Unmounted,
         errors: [
-            NoSuchPlugin, PluginUnhealthy, PluginRefused, PluginFailed,
-            PluginExhausted, StillBusy, SecretsUnavailable, NoSuchClaim, Held,
-            OldCall, UnmountFailed, VolumeHeldByProcess, ForeignMount,
-        ],
+            NoSuchClaim, Held, OldCall, UnmountFailed, VolumeHeldByProcess,
+            ForeignMount,
+        ] + PLUGIN_FAILED,
     }
 
     /// Show what is mounted on this node, for whom, and which controllers it serves
@@ -409,10 +435,7 @@ verbs! {
         subject: "berth.v1.controller.<plugin>.publish", to: PluginId,
         service: CONTROLLER, sender: Service(CLAIM), effect: Change,
         request: call::Call, reply: call::Called,
-        errors: [
-            NoSuchPlugin, PluginUnhealthy, PluginRefused, PluginFailed,
-            PluginExhausted, StillBusy, SecretsUnavailable, OldCall,
-        ],
+        errors: [OldCall] + PLUGIN_FAILED,
     }
 
     /// For volumewatchers: ControllerUnpublishVolume, detach a volume from a node
@@ -421,10 +444,7 @@ verbs! {
         subject: "berth.v1.controller.<plugin>.unpublish", to: PluginId,
         service: CONTROLLER, sender: Service(VOLUMEWATCHER), effect: Change,
         request: call::Call, reply: call::Called,
-        errors: [
-            NoSuchPlugin, PluginUnhealthy, PluginRefused, PluginFailed,
-            PluginExhausted, StillBusy, SecretsUnavailable, OldCall,
-        ],
+        errors: [OldCall] + PLUGIN_FAILED,
     }
 
     /// For berth-claim: ValidateVolumeCapabilities, can the volume be used so
@@ -433,10 +453,7 @@ verbs! {
         subject: "berth.v1.controller.<plugin>.validate", to: PluginId,
         service: CONTROLLER, sender: Service(CLAIM), effect: Read,
         request: call::Validate, reply: call::Validated,
-        errors: [
-            NoSuchPlugin, PluginUnhealthy, PluginRefused, PluginFailed,
-            PluginExhausted, StillBusy, SecretsUnavailable, OldCall,
-        ],
+        errors: [OldCall] + PLUGIN_FAILED,
     }
 
     /// For berth-claim: ControllerPublishVolume, attach a volume to a node
@@ -445,10 +462,7 @@ verbs! {
         subject: "berth.v1.agent.<node>.controller.<plugin>.publish", to: PluginOnNode,
         service: CONTROLLER, sender: Service(CLAIM), effect: Change,
         request: call::Call, reply: call::Called,
-        errors: [
-            NoSuchPlugin, PluginUnhealthy, PluginRefused, PluginFailed,
-            PluginExhausted, StillBusy, SecretsUnavailable, OldCall,
-        ],
+        errors: [OldCall] + PLUGIN_FAILED,
     }
 
     /// For volumewatchers: ControllerUnpublishVolume, detach a volume from a node
@@ -457,10 +471,7 @@ verbs! {
         subject: "berth.v1.agent.<node>.controller.<plugin>.unpublish", to: PluginOnNode,
         service: CONTROLLER, sender: Service(VOLUMEWATCHER), effect: Change,
         request: call::Call, reply: call::Called,
-        errors: [
-            NoSuchPlugin, PluginUnhealthy, PluginRefused, PluginFailed,
-            PluginExhausted, StillBusy, SecretsUnavailable, OldCall,
-        ],
+        errors: [OldCall] + PLUGIN_FAILED,
     }
 
     /// For berth-claim: ValidateVolumeCapabilities, can the volume be used so
@@ -469,9 +480,6 @@ verbs! {
         subject: "berth.v1.agent.<node>.controller.<plugin>.validate", to: PluginOnNode,
         service: CONTROLLER, sender: Service(CLAIM), effect: Read,
         request: call::Validate, reply: call::Validated,
-        errors: [
-            NoSuchPlugin, PluginUnhealthy, PluginRefused, PluginFailed,
-            PluginExhausted, StillBusy, SecretsUnavailable, OldCall,
-        ],
+        errors: [OldCall] + PLUGIN_FAILED,
     }
 }

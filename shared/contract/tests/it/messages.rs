@@ -180,18 +180,22 @@ fn volumes() {
 #[test]
 fn a_volume_document() {
     let json = include_str!("volume.json");
-    let document: volume::Register = read(json, Format::Json).unwrap();
-    assert_eq!(document.id, sample::volume());
-    assert_eq!(document.namespace, Some(sample::namespace()));
-    assert_eq!(document.spec, VolumeSpec { create_index: 0, secrets: None, ..sample::spec() });
+    let register: volume::Register = read(json, Format::Json).unwrap();
+    assert_eq!(register.id, sample::volume());
+    assert_eq!(register.namespace, Some(sample::namespace()));
+    assert_eq!(register.spec, VolumeSpec { create_index: 0, secrets: None, ..sample::spec() });
     let secrets = Secrets(sample::map("password", "hunter2"));
-    assert_eq!(document.secrets, Some(volume::GivenSecrets::Plain(secrets)));
+    assert_eq!(register.secrets, Some(volume::GivenSecrets::Plain(secrets)));
     let document: Value = serde_json::from_str(json).unwrap();
     let mut fields: Vec<&str> = document.as_object().unwrap().keys().map(String::as_str).collect();
     let mut known = volume::DOCUMENT_FIELDS.to_vec();
     fields.sort_unstable();
     known.sort_unstable();
     assert_eq!(fields, known, "every field of the document is in the sample");
+    // A program that registers a volume writes the same document.
+    let written: volume::Register =
+        read(&serde_json::to_string(&register).unwrap(), Format::Json).unwrap();
+    assert_eq!(written, register);
 }
 
 #[test]

@@ -19,6 +19,15 @@ impl System {
     }
 }
 
+impl Drop for System {
+    fn drop(&mut self) {
+        for node in 0..self.dockers.len() {
+            // A killed berth-docker leaves its own behind.
+            let _ = std::fs::remove_file(self.docker_socket(node));
+        }
+    }
+}
+
 impl Start<'_> {
     pub(super) fn docker(&self, at: usize) -> Daemon {
         let (node, dir) = (at + 1, self.dir.path().display());

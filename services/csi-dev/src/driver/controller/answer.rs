@@ -7,11 +7,11 @@ use prost_types::Timestamp;
 use v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
 use crate::ability::Ability;
-use crate::backend::{BackendError, ContentSource, Meta, SnapshotMeta, Volume};
+use crate::backend::{BackendError, ContentSource, SnapshotMeta, Volume, VolumeMeta};
 use crate::driver::Driver;
 use crate::topology;
 
-pub(super) fn volume(driver: &Driver, meta: &Meta) -> v1::Volume {
+pub(super) fn volume(driver: &Driver, meta: &VolumeMeta) -> v1::Volume {
     let source = meta.asked.as_ref().and_then(|asked| asked.source.as_ref());
     let topology =
         if driver.has(Ability::Topology) { topology::to_wire(&meta.topology) } else { Vec::new() };

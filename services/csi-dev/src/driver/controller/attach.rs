@@ -13,7 +13,7 @@ use berth_csi::v1::{
 use crate::ability::Ability;
 use crate::backend::{Attachment, Backend, BackendError, CallSlot, NodeRecord};
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{RequestFields, check_context};
+use crate::driver::request::{check_context, read_capability};
 use crate::driver::{Driver, check_reach};
 use crate::rules;
 
@@ -22,11 +22,7 @@ pub(in crate::driver) fn publish(
     request: &ControllerPublishVolumeRequest,
 ) -> Result<ControllerPublishVolumeResponse, Refusal> {
     let ControllerPublishVolumeRequest { volume_id, node_id, readonly, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.id("node_id", node_id);
-    let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
-    let capability = fields.check(capability)?;
+    let capability = read_capability(request.volume_capability.as_ref())?;
 
     let volume = driver.volume(volume_id)?;
     driver.check_fit(Code::InvalidArgument, volume.meta(), &capability)?;
@@ -115,11 +111,6 @@ pub(in crate::driver) fn unpublish(
     request: &ControllerUnpublishVolumeRequest,
 ) -> Result<ControllerUnpublishVolumeResponse, Refusal> {
     let ControllerUnpublishVolumeRequest { volume_id, node_id, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.optional_id("node_id", node_id);
-    fields.check(Some(()))?;
-
     // Attachments are records of a volume, so an unknown volume has none.
     let Some(volume) = driver.backend.volume(volume_id)? else {
         return Ok(ControllerUnpublishVolumeResponse {});

@@ -8,7 +8,7 @@ use berth_csi::v1::{GetCapacityRequest, GetCapacityResponse};
 
 use super::kind::{choose_kind, read_capabilities};
 use super::parameters::VolumeParameters;
-use crate::backend::{Meta, Snapshot, Volume};
+use crate::backend::{Snapshot, Volume, VolumeMeta};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::RequestFields;
@@ -25,10 +25,10 @@ pub(in crate::driver) fn get(
     let mut faults = Vec::new();
     let parameters = VolumeParameters::read(&request.parameters, &mut faults);
     fields.faults(faults);
-    fields.check(Some(()))?;
+    fields.finish()?;
 
     let (backing, fs) = choose_kind(&parameters, &capabilities, None);
-    let meta = Meta { backing, fs, ..Meta::default() };
+    let meta = VolumeMeta { backing, fs, ..VolumeMeta::default() };
     let possible = capabilities.iter().all(|capability| driver.unfit(&meta, capability).is_empty());
     let reachable = match &request.accessible_topology {
         Some(asked) => {

@@ -15,7 +15,9 @@ use super::origin::CopySource;
 use super::parameters::{VolumeParameters, wrong_mutable};
 use super::{answer, capacity, origin};
 use crate::ability::Ability;
-use crate::backend::{CallSlot, ContentSource, CreationRequest, LockedVolume, Meta};
+use crate::backend::{
+    CallSlot, ContentSource, CreationRequest, LockedVolume, VolumeMeta, lock_content,
+};
 use crate::capability::Capability;
 use crate::driver::node::device;
 use crate::driver::refusal::Refusal;
@@ -48,8 +50,9 @@ pub(in crate::driver) fn create(
 
     let origin = asked.source.as_ref().map(|source| origin::find(driver, source)).transpose()?;
     let (backing, fs) = choose_kind(&parameters, &capabilities, origin.as_ref());
-    let least = origin.as_ref().map_or(0, CopySource::size_bytes).max(size::smallest(backing, fs));
-    let meta = Meta {
+    let least =
+        origin.as_ref().map_or(0, |origin| origin.size_bytes).max(size::smallest(backing, fs));
+    let meta = VolumeMeta {
         volume_id,
         capacity_bytes: size::choose(request.capacity_range.as_ref(), backing, least)?,
         volume_context: parameters.context,
@@ -62,9 +65,9 @@ pub(in crate::driver) fn create(
     };
     check_kind(driver, &meta, &capabilities, origin.as_ref())?;
     let _reserved = capacity::reserve(driver, meta.capacity_bytes)?;
-    let _kept = origin.as_ref().map(CopySource::keep).transpose()?;
-    let origin = origin.as_ref().map(CopySource::dir);
-    match driver.backend.make_volume(&meta, origin)? {
+    let _kept = origin.as_ref().map(|origin| lock_content(&origin.dir)).transpose()?;
+    let from = origin.as_ref().map(|origin| &*origin.dir);
+    match driver.backend.make_volume(&meta, from)? {
         // A concurrent call with this name was faster.
         Some(existing) => repeated(driver, &existing, &asked, request, &capabilities),
         None => Ok(CreateVolumeResponse { volume: Some(answer::volume(driver, &meta)) }),
@@ -77,11 +80,9 @@ fn read(
     request: &CreateVolumeRequest,
 ) -> Result<(VolumeParameters, Vec<Capability>), Refusal> {
     let mut fields = RequestFields::default();
-    fields.required("name", &request.name);
     if request.name.chars().any(char::is_control) {
         fields.faults(["name has control characters".to_owned()]);
     }
-    fields.required_list("volume_capabilities", &request.volume_capabilities);
     let capabilities = read_capabilities(&mut fields, &request.volume_capabilities);
     let mut faults = Vec::new();
     let parameters = VolumeParameters::read(&request.parameters, &mut faults);
@@ -105,13 +106,14 @@ fn read(
         faults.push(format!("{what}: {ability} is not among the capabilities of this plugin"));
     }
     fields.faults(faults);
-    fields.check(Some((parameters, capabilities)))
+    fields.finish()?;
+    Ok((parameters, capabilities))
 }
 
 /// Refuses capabilities that this kind of volume, or its source, does not have.
 fn check_kind(
     driver: &Driver,
-    meta: &Meta,
+    meta: &VolumeMeta,
     capabilities: &[Capability],
     origin: Option<&CopySource>,
 ) -> Result<(), Refusal> {
@@ -120,12 +122,12 @@ fn check_kind(
         let faults = driver.unfit(meta, capability).into_iter();
         fields.faults(faults.map(|fault| format!("volume_capabilities[{index}].{fault}")));
     }
-    let other = origin.filter(|origin| origin.backing() != meta.backing);
+    let other = origin.filter(|origin| origin.backing != meta.backing);
     if let Some(origin) = other {
-        let (backing, own) = (meta.backing, origin.backing());
+        let (backing, own) = (meta.backing, origin.backing);
         fields.faults([format!("volume_content_source: a {own:?} cannot become a {backing:?}")]);
     }
-    fields.check(Some(()))
+    fields.finish()
 }
 
 /// The topology of the new volume.
@@ -145,7 +147,7 @@ fn place(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Ref
 /// The answer if the name is taken: the volume, if it was created by the same request.
 fn repeated(
     driver: &Driver,
-    meta: &Meta,
+    meta: &VolumeMeta,
     asked: &CreationRequest,
     request: &CreateVolumeRequest,
     capabilities: &[Capability],
@@ -192,10 +194,6 @@ pub(in crate::driver) fn delete(
     request: &DeleteVolumeRequest,
 ) -> Result<DeleteVolumeResponse, Refusal> {
     let volume_id = &request.volume_id;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.check(Some(()))?;
-
     let Some(volume) = driver.backend.volume(volume_id)? else {
         driver.backend.clear_leftovers(volume_id)?;
         return Ok(DeleteVolumeResponse {});

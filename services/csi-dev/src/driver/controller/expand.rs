@@ -10,7 +10,7 @@ use super::capacity;
 use crate::ability::Ability;
 use crate::backing::Backing;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::RequestFields;
+use crate::driver::request::read_capability;
 use crate::driver::size;
 use crate::driver::{Driver, unknown};
 
@@ -19,16 +19,8 @@ pub(in crate::driver) fn expand(
     request: &ControllerExpandVolumeRequest,
 ) -> Result<ControllerExpandVolumeResponse, Refusal> {
     let ControllerExpandVolumeRequest { volume_id, capacity_range, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    if capacity_range.is_none() {
-        fields.required("capacity_range", "");
-    }
     let capability = request.volume_capability.as_ref();
-    let capability =
-        capability.and_then(|given| fields.capability("volume_capability", Some(given)));
-    fields.check(Some(()))?;
-
+    let capability = capability.map(|given| read_capability(Some(given))).transpose()?;
     let volume = driver.volume(volume_id)?;
     if let Some(capability) = &capability {
         driver.check_fit(Code::InvalidArgument, volume.meta(), capability)?;

@@ -34,12 +34,12 @@ pub(super) fn choose_kind(
     let asked = parameters.fs.or_else(|| capabilities.iter().find_map(|asked| asked.fs));
     let needs_image = asked.is_some() || capabilities.iter().any(|asked| asked.block);
     let usual = if needs_image { Backing::Image } else { Backing::Directory };
-    let backing = parameters.backing.or(origin.map(CopySource::backing)).unwrap_or(usual);
+    let backing = parameters.backing.or(origin.map(|origin| origin.backing)).unwrap_or(usual);
     if backing == Backing::Directory {
         return (backing, None);
     }
     if let Some(origin) = origin {
-        return (backing, origin.fs());
+        return (backing, origin.fs);
     }
     let is_mounted = capabilities.is_empty() || capabilities.iter().any(|asked| !asked.block);
     (backing, is_mounted.then(|| asked.unwrap_or(FsType::Ext4)))

@@ -14,7 +14,6 @@ use super::{answer, page};
 use crate::backend::Volume;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::RequestFields;
 
 pub(in crate::driver) fn list(
     driver: &Driver,
@@ -42,10 +41,6 @@ pub(in crate::driver) fn get(
     driver: &Driver,
     request: &ControllerGetVolumeRequest,
 ) -> Result<ControllerGetVolumeResponse, Refusal> {
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", &request.volume_id);
-    fields.check(Some(()))?;
-
     let volume = driver.volume(&request.volume_id)?;
     let (published_node_ids, volume_condition) = answer::status(driver, &volume)?;
     let status = OneStatus { published_node_ids, volume_condition };

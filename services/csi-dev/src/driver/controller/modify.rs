@@ -15,17 +15,10 @@ pub(in crate::driver) fn modify(
     request: &ControllerModifyVolumeRequest,
 ) -> Result<ControllerModifyVolumeResponse, Refusal> {
     let ControllerModifyVolumeRequest { volume_id, mutable_parameters, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    if mutable_parameters.is_empty() {
-        fields.required("mutable_parameters", "");
-    }
-    fields.check(Some(()))?;
-
     let volume = driver.volume(volume_id)?;
     let mut fields = RequestFields::default();
     fields.faults(wrong_mutable(mutable_parameters));
-    fields.check(Some(()))?;
+    fields.finish()?;
 
     let locked = volume.lock()?;
     let mut meta = locked.meta()?.ok_or_else(|| unknown(volume_id))?;

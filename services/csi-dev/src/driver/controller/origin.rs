@@ -1,24 +1,32 @@
 //! The source that a new volume is copied from.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use berth_csi::Code;
 
 use super::answer;
-use crate::backend::{BackendError, ContentSource, Snapshot, Volume};
+use crate::backend::ContentSource;
 use crate::backing::{Backing, FsType};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::lock::Lock;
 
-pub(super) enum CopySource {
-    Volume(Volume),
-    Snapshot(Snapshot),
+/// A volume or snapshot.
+pub(super) struct CopySource {
+    pub backing: Backing,
+    pub fs: Option<FsType>,
+    pub size_bytes: i64,
+    /// The directory with its content and its lock.
+    pub dir: PathBuf,
 }
 
 pub(super) fn find(driver: &Driver, source: &ContentSource) -> Result<CopySource, Refusal> {
     let id = match source {
-        ContentSource::Volume(id) => return Ok(CopySource::Volume(driver.volume(id)?)),
+        ContentSource::Volume(id) => {
+            let volume = driver.volume(id)?;
+            let (meta, dir) = (volume.meta(), volume.dir().to_owned());
+            let size_bytes = meta.capacity_bytes;
+            return Ok(CopySource { backing: meta.backing, fs: meta.fs, size_bytes, dir });
+        }
         ContentSource::Snapshot(id) => id,
     };
     let snapshot = driver.backend.snapshot(id)?;
@@ -27,47 +35,10 @@ pub(super) fn find(driver: &Driver, source: &ContentSource) -> Result<CopySource
         let message = format!("snapshot {id:?} does not exist; CreateSnapshot makes snapshots");
         return Err(Refusal::new(Code::NotFound, message));
     };
-    if !answer::is_ready(snapshot.meta()) {
+    let (meta, dir) = (snapshot.meta(), snapshot.dir().to_owned());
+    if !answer::is_ready(meta) {
         let message = format!("snapshot {id:?} is not ready_to_use yet; try again later");
         return Err(Refusal::new(Code::FailedPrecondition, message));
     }
-    Ok(CopySource::Snapshot(snapshot))
-}
-
-impl CopySource {
-    pub fn backing(&self) -> Backing {
-        match self {
-            Self::Volume(volume) => volume.meta().backing,
-            Self::Snapshot(snapshot) => snapshot.meta().backing,
-        }
-    }
-
-    pub fn fs(&self) -> Option<FsType> {
-        match self {
-            Self::Volume(volume) => volume.meta().fs,
-            Self::Snapshot(snapshot) => snapshot.meta().fs,
-        }
-    }
-
-    pub fn size_bytes(&self) -> i64 {
-        match self {
-            Self::Volume(volume) => volume.meta().capacity_bytes,
-            Self::Snapshot(snapshot) => snapshot.meta().size_bytes,
-        }
-    }
-
-    /// Prevents changes and removal while it is copied.
-    pub fn keep(&self) -> Result<Lock, BackendError> {
-        match self {
-            Self::Volume(volume) => volume.keep(),
-            Self::Snapshot(snapshot) => snapshot.keep(),
-        }
-    }
-
-    pub fn dir(&self) -> &Path {
-        match self {
-            Self::Volume(volume) => volume.dir(),
-            Self::Snapshot(snapshot) => snapshot.dir(),
-        }
-    }
+    Ok(CopySource { backing: meta.backing, fs: meta.fs, size_bytes: meta.size_bytes, dir })
 }

@@ -13,7 +13,7 @@ use berth_csi::v1::{
 
 use super::parameters::ready_after_ms;
 use super::{answer, capacity};
-use crate::backend::{SnapshotMeta, Volume};
+use crate::backend::{SnapshotMeta, Volume, lock_content};
 use crate::driver::refusal::Refusal;
 use crate::driver::request::RequestFields;
 use crate::driver::{Driver, handle};
@@ -24,10 +24,8 @@ pub(in crate::driver) fn create(
 ) -> Result<CreateSnapshotResponse, Refusal> {
     let CreateSnapshotRequest { source_volume_id: source, name, parameters, .. } = request;
     let mut fields = RequestFields::default();
-    fields.id("source_volume_id", source);
-    fields.required("name", name);
     let ready_after_ms = read_parameters(&mut fields, parameters);
-    fields.check(Some(()))?;
+    fields.finish()?;
 
     let node = driver.profile.bound.then(|| driver.node_id());
     let snapshot_id = handle::make_id("snap", node, name);
@@ -37,7 +35,7 @@ pub(in crate::driver) fn create(
     let volume = driver.volume(source)?;
     let meta = describe(&volume, snapshot_id, name, ready_after_ms);
     let _reserved = capacity::reserve(driver, meta.size_bytes)?;
-    let _kept = volume.keep()?;
+    let _kept = lock_content(volume.dir())?;
     match driver.backend.take_snapshot(&volume, &meta)? {
         // A concurrent call with this name was faster.
         Some(existing) => repeated(&existing, source),
@@ -92,10 +90,6 @@ pub(in crate::driver) fn delete(
     request: &DeleteSnapshotRequest,
 ) -> Result<DeleteSnapshotResponse, Refusal> {
     let snapshot_id = &request.snapshot_id;
-    let mut fields = RequestFields::default();
-    fields.id("snapshot_id", snapshot_id);
-    fields.check(Some(()))?;
-
     if let Some(snapshot) = driver.backend.snapshot(snapshot_id)? {
         let meta = snapshot.meta();
         driver.check_home(&meta.source_volume_id, meta.node.as_deref())?;

@@ -13,7 +13,6 @@ use super::{answer, page};
 use crate::backend::{Snapshot, SnapshotMeta};
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::RequestFields;
 
 pub(in crate::driver) fn list(
     driver: &Driver,
@@ -45,10 +44,6 @@ pub(in crate::driver) fn get(
     request: &GetSnapshotRequest,
 ) -> Result<GetSnapshotResponse, Refusal> {
     let snapshot_id = &request.snapshot_id;
-    let mut fields = RequestFields::default();
-    fields.id("snapshot_id", snapshot_id);
-    fields.check(Some(()))?;
-
     if let Some(snapshot) = driver.backend.snapshot(snapshot_id)?
         && is_there(driver, snapshot.meta())?
     {

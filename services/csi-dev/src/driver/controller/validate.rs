@@ -9,7 +9,7 @@ use berth_csi::v1::validate_volume_capabilities_response::Confirmed;
 use berth_csi::v1::{ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse};
 
 use super::parameters::wrong_mutable;
-use crate::backend::Meta;
+use crate::backend::VolumeMeta;
 use crate::capability::Capability;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
@@ -20,12 +20,10 @@ pub(in crate::driver) fn validate(
     request: &ValidateVolumeCapabilitiesRequest,
 ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
     let mut fields = RequestFields::default();
-    fields.id("volume_id", &request.volume_id);
-    fields.required_list("volume_capabilities", &request.volume_capabilities);
     for (index, capability) in request.volume_capabilities.iter().enumerate() {
         fields.whole_capability(&format!("volume_capabilities[{index}]"), Some(capability));
     }
-    fields.check(Some(()))?;
+    fields.finish()?;
 
     let volume = driver.volume(&request.volume_id)?;
     let doubts = doubts(driver, volume.meta(), request);
@@ -46,7 +44,7 @@ pub(in crate::driver) fn validate(
 /// What the volume does not have or cannot do, field by field.
 fn doubts(
     driver: &Driver,
-    meta: &Meta,
+    meta: &VolumeMeta,
     request: &ValidateVolumeCapabilitiesRequest,
 ) -> Vec<String> {
     let mut doubts = Vec::new();

@@ -4,7 +4,7 @@
 //! that it is bound under. A device without a record was bound by a killed call; it is reused or
 //! released. Never: touches a device that another node records.
 
-use crate::backend::{State, Volume};
+use crate::backend::{Volume, VolumeState};
 use crate::backing::Backing;
 use crate::loops::{self, LoopDevice, LoopError};
 use crate::mounts::VolumeContent;
@@ -34,7 +34,7 @@ pub(crate) fn current(
 /// then a free one. The caller holds the volume's lock, and records the device.
 pub(super) fn acquire(
     volume: &Volume,
-    state: &State,
+    state: &VolumeState,
     noted: Option<&str>,
     readonly: bool,
 ) -> Result<String, LoopError> {
@@ -64,7 +64,11 @@ pub(super) fn acquire_readonly(volume: &Volume, noted: Option<&str>) -> Result<S
 
 /// Releases the devices of the image that `mine` names, and those without a record. The caller
 /// holds the volume's lock, and removes the records.
-pub(crate) fn release(volume: &Volume, state: &State, mine: &[&str]) -> Result<(), LoopError> {
+pub(crate) fn release(
+    volume: &Volume,
+    state: &VolumeState,
+    mine: &[&str],
+) -> Result<(), LoopError> {
     if volume.meta().backing != Backing::Image {
         return Ok(());
     }

@@ -10,11 +10,11 @@ use berth_csi::v1::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 
 use super::{device, mount, stage};
 use crate::ability::Ability;
-use crate::backend::{State, Volume};
+use crate::backend::{Volume, VolumeState};
 use crate::backing::Backing;
 use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::RequestFields;
+use crate::driver::request::read_capability;
 use crate::driver::size;
 use crate::loops;
 use crate::mounts::{self, Presence};
@@ -24,13 +24,9 @@ pub(in crate::driver) fn expand(
     request: &NodeExpandVolumeRequest,
 ) -> Result<NodeExpandVolumeResponse, Refusal> {
     let NodeExpandVolumeRequest { volume_id, volume_path: path, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.required("volume_path", path);
-    if let Some(capability) = &request.volume_capability {
-        fields.capability("volume_capability", Some(capability));
+    if request.volume_capability.is_some() {
+        read_capability(request.volume_capability.as_ref())?;
     }
-    fields.check(Some(()))?;
 
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
@@ -57,7 +53,7 @@ pub(in crate::driver) fn expand(
 }
 
 /// Resolves `path` if the volume is there; else `NOT_FOUND`.
-fn find(volume: &Volume, state: &State, node: &str, path: &str) -> Result<PathBuf, Refusal> {
+fn find(volume: &Volume, state: &VolumeState, node: &str, path: &str) -> Result<PathBuf, Refusal> {
     let volume_id = &volume.meta().volume_id;
     let nowhere = || {
         let message = format!("volume {volume_id:?} is not at {path:?} on {node}; check the path");
@@ -77,7 +73,7 @@ fn find(volume: &Volume, state: &State, node: &str, path: &str) -> Result<PathBu
 }
 
 /// Whether the volume is a block device there. A staged block device has no mount.
-fn is_block(state: &State, node: &str, place: &Path) -> bool {
+fn is_block(state: &VolumeState, node: &str, place: &Path) -> bool {
     !place.is_dir() || state.staged_on(node).is_some_and(|staged| staged.capability.block)
 }
 
@@ -104,7 +100,7 @@ fn enlarge(driver: &Driver, volume: &Volume, wanted: i64) -> Result<i64, Refusal
     Ok(wanted)
 }
 
-fn devices(state: &State, node: &str) -> Vec<String> {
+fn devices(state: &VolumeState, node: &str) -> Vec<String> {
     let Some(on) = state.on(node) else { return Vec::new() };
     on.devices().map(str::to_owned).collect()
 }

@@ -15,12 +15,12 @@ use berth_csi::v1::{
 
 use super::{device, mount, stage};
 use crate::ability::Ability;
-use crate::backend::{Attachment, Published, State, Volume};
+use crate::backend::{Attachment, PublishedVolume, Volume, VolumeState};
 use crate::backing::Backing;
 use crate::capability::READ_ONLY;
 use crate::driver::profile::IgnoredField;
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{RequestFields, check_context};
+use crate::driver::request::{check_context, read_capability};
 use crate::driver::{Driver, update_state};
 use crate::log::CallEffect;
 use crate::loops::LoopError;
@@ -32,11 +32,7 @@ pub(in crate::driver) fn publish(
     request: &NodePublishVolumeRequest,
 ) -> Result<NodePublishVolumeResponse, Refusal> {
     let NodePublishVolumeRequest { volume_id, target_path: target, readonly, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.required("target_path", target);
-    let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
-    let capability = fields.check(capability)?;
+    let capability = read_capability(request.volume_capability.as_ref())?;
 
     let volume = driver.volume(volume_id)?;
     driver.check_fit(Code::FailedPrecondition, volume.meta(), &capability)?;
@@ -54,7 +50,7 @@ pub(in crate::driver) fn publish(
     rules::check_use(&state, node, capability.mode, *readonly)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
     let staging = staging(driver, &volume, &state, &request.staging_target_path)?;
-    let wanted = Published { capability, readonly: *readonly, settled: true };
+    let wanted = PublishedVolume { capability, readonly: *readonly, settled: true };
     let flags = flags(driver, &wanted, attached);
     let before = state.on(node).and_then(|on| on.published.get(target)).cloned();
     if let Some(published) = before.as_ref().filter(|published| published.settled) {
@@ -67,7 +63,7 @@ pub(in crate::driver) fn publish(
         }
     }
     check_other_targets(driver, volume_id, &state, target, &wanted)?;
-    state.publish(node, target, Published { settled: false, ..wanted.clone() });
+    state.publish(node, target, PublishedVolume { settled: false, ..wanted.clone() });
     locked.save(&state)?;
     let device = bind_device(driver, &volume, &mut state, target, &wanted, &flags);
     if device.is_err() {
@@ -98,7 +94,7 @@ pub(in crate::driver) fn publish(
 fn staging(
     driver: &Driver,
     volume: &Volume,
-    state: &State,
+    state: &VolumeState,
     staging: &str,
 ) -> Result<Option<PathBuf>, Refusal> {
     if !driver.has(Ability::Stage) {
@@ -128,9 +124,9 @@ fn staging(
 fn bind_device(
     driver: &Driver,
     volume: &Volume,
-    state: &mut State,
+    state: &mut VolumeState,
     target: &str,
-    wanted: &Published,
+    wanted: &PublishedVolume,
     flags: &BTreeSet<String>,
 ) -> Result<Option<String>, Refusal> {
     let (node, block) = (driver.node_id(), wanted.capability.block);
@@ -160,7 +156,7 @@ fn mount_at(
     staging: Option<PathBuf>,
     device: Option<&str>,
     place: &Path,
-    wanted: &Published,
+    wanted: &PublishedVolume,
     flags: &BTreeSet<String>,
     is_first: bool,
 ) -> Result<(), Refusal> {
@@ -185,7 +181,7 @@ fn undo(
     volume: &Volume,
     node: &str,
     target: &str,
-    before: Option<Published>,
+    before: Option<PublishedVolume>,
 ) -> Result<(), Refusal> {
     let locked = volume.lock()?;
     let mut state = locked.state()?;
@@ -196,7 +192,7 @@ fn undo(
     Ok(locked.save(&state)?)
 }
 
-fn put_back(state: &mut State, node: &str, target: &str, before: Option<Published>) {
+fn put_back(state: &mut VolumeState, node: &str, target: &str, before: Option<PublishedVolume>) {
     match before {
         Some(before) => state.publish(node, target, before),
         None => state.unpublish(node, target),
@@ -204,7 +200,12 @@ fn put_back(state: &mut State, node: &str, target: &str, before: Option<Publishe
 }
 
 /// Removes the publication from `state`, and releases the devices that only it needed.
-fn forget(volume: &Volume, state: &mut State, node: &str, target: &str) -> Result<(), LoopError> {
+fn forget(
+    volume: &Volume,
+    state: &mut VolumeState,
+    node: &str,
+    target: &str,
+) -> Result<(), LoopError> {
     let own = state.on(node).and_then(|on| on.readonly_devices.get(target)).cloned();
     state.unpublish(node, target);
     let is_last = state.staged_on(node).is_none() && state.targets_on(node).is_empty();
@@ -218,7 +219,11 @@ fn forget(volume: &Volume, state: &mut State, node: &str, target: &str) -> Resul
 }
 
 /// The mount flags. Read-only if the request, the access mode or the attachment says so.
-fn flags(driver: &Driver, wanted: &Published, attached: Option<&Attachment>) -> BTreeSet<String> {
+fn flags(
+    driver: &Driver,
+    wanted: &PublishedVolume,
+    attached: Option<&Attachment>,
+) -> BTreeSet<String> {
     let mut flags = wanted.capability.flags.clone();
     if driver.profile.ignores(IgnoredField::MountFlags) {
         flags.clear();
@@ -236,12 +241,12 @@ fn flags(driver: &Driver, wanted: &Published, attached: Option<&Attachment>) -> 
 fn check_other_targets(
     driver: &Driver,
     volume_id: &str,
-    state: &State,
+    state: &VolumeState,
     target: &str,
-    wanted: &Published,
+    wanted: &PublishedVolume,
 ) -> Result<(), Refusal> {
     let Some(on) = state.on(driver.node_id()) else { return Ok(()) };
-    let one_only = |published: &Published| !published.capability.mode.allows_many_targets();
+    let one_only = |published: &PublishedVolume| !published.capability.mode.allows_many_targets();
     let in_the_way = on
         .published
         .iter()
@@ -264,7 +269,7 @@ fn no_parent(volume_id: &str, target: &str) -> Refusal {
     Refusal::new(Code::InvalidArgument, message)
 }
 
-fn incompatible(volume_id: &str, target: &str, published: &Published) -> Refusal {
+fn incompatible(volume_id: &str, target: &str, published: &PublishedVolume) -> Refusal {
     let message = format!(
         "volume {volume_id:?}: published at {target} otherwise ({}, readonly {}); repeat the call \
          with those, or call NodeUnpublishVolume first",
@@ -278,11 +283,6 @@ pub(in crate::driver) fn unpublish(
     request: &NodeUnpublishVolumeRequest,
 ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
     let NodeUnpublishVolumeRequest { volume_id, target_path: target } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.required("target_path", target);
-    fields.check(Some(()))?;
-
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);

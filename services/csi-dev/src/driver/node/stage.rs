@@ -14,10 +14,10 @@ use berth_csi::v1::{
 };
 
 use super::{device, mount};
-use crate::backend::{Staged, State, Volume};
+use crate::backend::{StagedVolume, Volume, VolumeState};
 use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
-use crate::driver::request::{RequestFields, check_context};
+use crate::driver::request::{check_context, read_capability};
 use crate::driver::{Driver, update_state};
 use crate::log::CallEffect;
 use crate::loops::LoopError;
@@ -29,11 +29,7 @@ pub(in crate::driver) fn stage(
     request: &NodeStageVolumeRequest,
 ) -> Result<NodeStageVolumeResponse, Refusal> {
     let NodeStageVolumeRequest { volume_id, staging_target_path: path, .. } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.required("staging_target_path", path);
-    let capability = fields.capability("volume_capability", request.volume_capability.as_ref());
-    let capability = fields.check(capability)?;
+    let capability = read_capability(request.volume_capability.as_ref())?;
 
     let volume = driver.volume(volume_id)?;
     driver.check_fit(Code::FailedPrecondition, volume.meta(), &capability)?;
@@ -62,7 +58,7 @@ pub(in crate::driver) fn stage(
             return Ok(NodeStageVolumeResponse {});
         }
     }
-    let staged = Staged { path: path.clone(), capability, settled: false };
+    let staged = StagedVolume { path: path.clone(), capability, settled: false };
     state.stage(node, staged.clone());
     locked.save(&state)?;
     if volume.meta().backing == Backing::Image {
@@ -98,14 +94,14 @@ pub(in crate::driver) fn stage(
             mount::give_to_group(volume_id, &place, group)?;
         }
     }
-    update_state(&volume, |state| state.stage(node, Staged { settled: true, ..staged }))?;
+    update_state(&volume, |state| state.stage(node, StagedVolume { settled: true, ..staged }))?;
     Ok(NodeStageVolumeResponse {})
 }
 
 /// Whether the state is true: the content is mounted at `place`, or its device is bound.
 pub(super) fn is_staged(
     volume: &Volume,
-    state: &State,
+    state: &VolumeState,
     node: &str,
     place: &Path,
 ) -> Result<bool, Refusal> {
@@ -133,7 +129,7 @@ fn mount_at(
 }
 
 /// Restores the earlier state. Releases the device if the volume was not staged before.
-fn undo(volume: &Volume, node: &str, before: Option<Staged>) -> Result<(), Refusal> {
+fn undo(volume: &Volume, node: &str, before: Option<StagedVolume>) -> Result<(), Refusal> {
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     if before.is_none() {
@@ -143,14 +139,14 @@ fn undo(volume: &Volume, node: &str, before: Option<Staged>) -> Result<(), Refus
     Ok(locked.save(&state)?)
 }
 
-fn put_back(state: &mut State, node: &str, before: Option<Staged>) {
+fn put_back(state: &mut VolumeState, node: &str, before: Option<StagedVolume>) {
     match before {
         Some(before) => state.stage(node, before),
         None => state.unstage(node),
     }
 }
 
-fn release(volume: &Volume, state: &mut State, node: &str) -> Result<(), LoopError> {
+fn release(volume: &Volume, state: &mut VolumeState, node: &str) -> Result<(), LoopError> {
     device::release(volume, state, state.device_on(node).as_slice())?;
     state.set_device(node, None);
     Ok(())
@@ -164,7 +160,7 @@ fn not_a_directory(volume_id: &str, path: &str) -> Refusal {
     Refusal::new(Code::InvalidArgument, message)
 }
 
-fn incompatible(volume_id: &str, node: &str, staged: &Staged) -> Refusal {
+fn incompatible(volume_id: &str, node: &str, staged: &StagedVolume) -> Refusal {
     let message = format!(
         "volume {volume_id:?}: staged on {node} at {} otherwise ({}); repeat the call with that \
          capability, or call NodeUnstageVolume first",
@@ -178,11 +174,6 @@ pub(in crate::driver) fn unstage(
     request: &NodeUnstageVolumeRequest,
 ) -> Result<NodeUnstageVolumeResponse, Refusal> {
     let NodeUnstageVolumeRequest { volume_id, staging_target_path: path } = request;
-    let mut fields = RequestFields::default();
-    fields.id("volume_id", volume_id);
-    fields.required("staging_target_path", path);
-    fields.check(Some(()))?;
-
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);

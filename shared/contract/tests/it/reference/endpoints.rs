@@ -70,7 +70,7 @@ fn explain(page: &mut Page, one: &Row, explained: &mut BTreeMap<&'static str, St
         "Subject `{subject}`; step `{step}` in errors and traces. {effect}; an unknown field is \
          {unknown}. Sent by {sender}."
     ));
-    let errors: Vec<&str> = one.errors.iter().copied().map(Code::as_str).collect();
+    let errors: Vec<&str> = one.errors().map(Code::as_str).collect();
     if !errors.is_empty() {
         page.say(format!("Errors of its own: {}.", errors.join(", ")));
     }

@@ -1,0 +1,126 @@
+//! Requests to the claim service and to the agent of this node, as of any client.
+
+use std::time::Duration;
+
+use berth_bus::{Bus, Call};
+use berth_client::Client;
+use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::alloc::{self, AllocStatus};
+use berth_contract::message::query::Page;
+use berth_contract::message::volume::{self, VolumeStatus, VolumeStub};
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb};
+use berth_domain::access::{AttachmentMode, Mode};
+use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
+use berth_domain::limits::{PAGE_MAX, REQUEST_TIMEOUT};
+use berth_domain::volume::MountOptions;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
+use berth_service::clock;
+
+use super::record::{Session, VolumeTarget};
+
+/// How long one request for a mount may take. The retry joins the mount that is under way.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a list may take, with all its pages. No caller waits for it.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pages of a list that are read at most.
+const PAGES_MAX: usize = 10;
+
+/// A client in the name of one node. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct BerthClient {
+    client: Client,
+    node: NodeId,
+}
+
+impl BerthClient {
+    pub fn new(bus: Bus, node: NodeId) -> Self {
+        Self { client: Client::new(bus), node }
+    }
+
+    /// Registers the alloc of a session. To register it again changes nothing.
+    pub async fn register_alloc(&self, name: &str, session: &Session) -> Result<(), Problem> {
+        let VolumeTarget { namespace, volume, mode, access, fs, .. } = &session.target;
+        let request = VolumeRequest {
+            read_only: *mode == Mode::Read,
+            access: *access,
+            attachment: Some(AttachmentMode::FileSystem),
+            mount: MountOptions { fs_type: fs.clone(), ..MountOptions::default() },
+            ..VolumeRequest::of(volume.clone())
+        };
+        let register = alloc::Register {
+            id: session.alloc.clone(),
+            node: self.node.clone(),
+            index: None,
+            volumes: vec![request],
+            note: Some(format!("Docker volume {name}")),
+            task_driver_mounts: TaskDriverMounts::All,
+            allow_missing: false,
+        };
+        self.ask_claim::<verb::AllocRegister>(namespace, &register).await.map(drop)
+    }
+
+    /// Has the agent claim and mount the session's volume. The agent looks again at what is mounted
+    /// already.
+    pub async fn mount(&self, session: &Session) -> Result<Mounted, Problem> {
+        let mount = Mount {
+            namespace: session.target.namespace.clone(),
+            alloc: session.alloc.clone(),
+            volume: session.target.volume.clone(),
+            wait: false,
+            alias: None,
+            path: None,
+        };
+        let call = Call::within(clock::begin_trace(), MOUNT_TIMEOUT);
+        self.client.once::<verb::AgentMount>(&self.node, &mount, &call).await
+    }
+
+    pub async fn stop_alloc(&self, session: &Session) -> Result<AllocStatus, Problem> {
+        let stop = alloc::Stop {
+            id: session.alloc.clone(),
+            state: AllocState::Complete,
+            note: Some("no container uses it any more".to_owned()),
+        };
+        let namespace = &session.target.namespace;
+        self.ask_claim::<verb::AllocStop>(namespace, &stop).await
+    }
+
+    pub async fn alloc_status(&self, session: &Session) -> Result<AllocStatus, Problem> {
+        let namespace = &session.target.namespace;
+        let of = alloc::Status::of(session.alloc.clone());
+        self.ask_claim::<verb::AllocStatus>(namespace, &of).await
+    }
+
+    /// A volume with its claims.
+    pub async fn volume_status(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
+        let of = volume::Status::of(key.volume.clone());
+        self.ask_claim::<verb::VolumeStatus>(&key.namespace, &of).await
+    }
+
+    /// The volumes of a namespace, those of the first [`PAGES_MAX`] pages.
+    pub async fn list_volumes(&self, namespace: &Namespace) -> Result<Vec<VolumeStub>, Problem> {
+        let mut all = Vec::new();
+        let page = Page { limit: u32::try_from(PAGE_MAX).ok(), after: None };
+        let list = volume::List { page, ..volume::List::default() };
+        let call = Call::within(clock::begin_trace(), LIST_TIMEOUT);
+        let take = |page: volume::Volumes| all.extend(page.volumes);
+        self.client.pages::<verb::VolumeList>(namespace, list, &call, PAGES_MAX, take).await?;
+        Ok(all)
+    }
+
+    async fn ask_claim<V: Verb<To = Namespace>>(
+        &self,
+        namespace: &Namespace,
+        request: &V::Request,
+    ) -> Result<V::Reply, Problem> {
+        let call = Call::within(clock::begin_trace(), REQUEST_TIMEOUT);
+        self.client.once::<V>(namespace, request, &call).await
+    }
+}
+
+/// A new id for the alloc of a session. `None` when the name cannot be part of an id.
+pub fn new_alloc_id(name: &str, random: u64) -> Option<AllocId> {
+    // The random part alone tells sessions apart, so a long name may be cut.
+    let name: String = name.chars().take(128).collect();
+    AllocId::new(format!("docker/{name}/{random:016x}")).ok()
+}
