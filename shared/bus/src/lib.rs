@@ -73,7 +73,7 @@ pub use lease::{KeptLease, Lease, LeaseError, LeaseHold};
 pub use link::Counts;
 pub use list::List;
 pub use mirror::{Fold, Mirror, MirrorError, MirrorOptions, NoPicture};
-pub use purge::{Place, PurgeError};
+pub use purge::{PurgeError, PurgePosition};
 pub use read::{Entry, ReadError};
 pub use request::{Call, RequestError};
 pub use serve::{EndpointSpec, Request, Service, ServiceSpec};

@@ -31,7 +31,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) async fn feel(bus: Unheld) {
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut heard = Heard::default();
+    let mut heard = LastHeard::default();
     loop {
         looks.tick().await;
         let Some(bus) = bus.hold() else { return };
@@ -50,7 +50,7 @@ pub(crate) async fn feel(bus: Unheld) {
 
 /// What was heard when something was heard last.
 #[derive(Debug)]
-struct Heard {
+struct LastHeard {
     connection: u64,
     bytes: u64,
     /// How much had been sent by then.
@@ -60,13 +60,13 @@ struct Heard {
     at: Instant,
 }
 
-impl Default for Heard {
+impl Default for LastHeard {
     fn default() -> Self {
         Self { connection: 0, bytes: 0, sent: 0, unanswered: 0, at: Instant::now() }
     }
 }
 
-impl Heard {
+impl LastHeard {
     /// Whether something was sent and nothing heard for long, or an answer did not come.
     fn is_doubtful(&mut self, bus: &Bus) -> bool {
         let sent = bus.client().statistics().out_messages.load(Ordering::Relaxed);

@@ -195,7 +195,7 @@ impl Bus {
         body: &(impl Serialize + ?Sized),
         call: &Call,
     ) -> Result<T, RequestError> {
-        let told = Asked::begin(subject, call);
+        let told = RequestRecord::begin(subject, call);
         let trace = told.span.as_ref().map_or(call.trace, Span::context);
         let call = Call { trace, deadline: caller::earlier_deadline(call.deadline), ..*call };
         caller::set_blocker(|| format!("{subject} has not answered yet"));
@@ -273,13 +273,13 @@ impl Bus {
 }
 
 /// What is told of a request: a span and its metrics.
-struct Asked {
+struct RequestRecord {
     span: Option<Span>,
     step: Label,
     began: Instant,
 }
 
-impl Asked {
+impl RequestRecord {
     fn begin(subject: &str, call: &Call) -> Self {
         let (noun, verb) = subject::step(subject).unwrap_or(("other", "other"));
         let span = call.spanned.then(|| {
@@ -304,12 +304,12 @@ impl Asked {
 }
 
 /// What an answer that is no result is.
-enum NoResult {
+enum ReplyFault {
     Problem(Box<Problem>),
     Bad(Cause),
 }
 
-impl NoResult {
+impl ReplyFault {
     fn unwrap_or_else_bad(self, subject: impl Fn() -> String) -> RequestError {
         match self {
             Self::Problem(problem) => RequestError::Problem(problem),
@@ -318,7 +318,7 @@ impl NoResult {
     }
 }
 
-fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, NoResult> {
+fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, ReplyFault> {
     let failed = headers::get(all, headers::SERVICE_ERROR);
     if failed.is_none() {
         // An empty answer is a null one, so that a handler may have nothing to say.
@@ -326,20 +326,20 @@ fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, NoResult
         match serde_json::from_slice(body) {
             Ok(result) => return Ok(result),
             Err(error) => {
-                return Err(failure(body).unwrap_or_else(|| NoResult::Bad(Cause::new(error))));
+                return Err(failure(body).unwrap_or_else(|| ReplyFault::Bad(Cause::new(error))));
             }
         }
     }
     Err(failure(body).unwrap_or_else(|| {
         // A service that is none of ours says no in a header only.
         let said = failed.unwrap_or_default();
-        NoResult::Bad(Cause::new(format!("a service error without a problem: {said}")))
+        ReplyFault::Bad(Cause::new(format!("a service error without a problem: {said}")))
     }))
 }
 
-fn failure(body: &[u8]) -> Option<NoResult> {
+fn failure(body: &[u8]) -> Option<ReplyFault> {
     let failure: Failure = serde_json::from_slice(body).ok()?;
-    Some(NoResult::Problem(Box::new(failure.error)))
+    Some(ReplyFault::Problem(Box::new(failure.error)))
 }
 
 fn call_headers(call: &Call, within: Duration) -> HeaderMap {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use berth_bus::{Bucket, Place};
+use berth_bus::{Bucket, PurgePosition};
 use tokio::time::{sleep, timeout};
 
 use crate::{clock, process};
@@ -22,7 +22,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// Purges what was deleted of a bucket, now and then, for as long as it is polled.
 pub async fn deleted(bucket: Bucket) {
     let every = (bucket.marker_ttl() / LOOKS).clamp(LOOK_MIN, LOOK_MAX);
-    let mut place = Place::default();
+    let mut place = PurgePosition::default();
     loop {
         sleep(clock::jittered(every)).await;
         let name = bucket.name();
