@@ -298,7 +298,9 @@ impl Bucket {
             biased;
             answer = self.bus.exchange(self.subject(write.key), headers, body, within) => answer,
             // No answer comes over a new connection: ask at once what became of the write.
-            () = connection.broken() => return SendOutcome::Lost(Cause::new("the connection broke")),
+            () = connection.broken() => {
+                return SendOutcome::Lost(Cause::new("the connection broke"));
+            }
         };
         let answer = match answer {
             Ok(answer) => answer,

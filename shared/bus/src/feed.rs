@@ -1,8 +1,8 @@
 //! A stream's messages as they come: an ephemeral push consumer of our own.
 //!
-//! **Owns** one consumer for as long as it is good. Each message carries the consumer's count; a
-//! step in it, a silence of more than two heartbeats and a half, or a change of the connection ends
-//! the feed with an error, and the follower opens another one from where it stands.
+//! **Owns** one consumer. Each message carries the consumer's count. A gap in the count, a silence
+//! of more than two heartbeats and a half, or a change of the connection ends the feed with an
+//! error. Then the follower opens another feed from its last position.
 //!
 //! The client library's own watch is not used. It notices the same after ten seconds, and may start
 //! over. After a restart of the server it can stay silent for ever
@@ -10,8 +10,8 @@
 //!
 //! **Promises** messages in order without a gap, and how far the stream is known between them.
 //!
-//! **Never** leaves a consumer behind: it is deleted with the feed, or, where that does not arrive,
-//! goes by itself a while after nobody listens.
+//! **Never** leaves a consumer behind: the feed deletes it when it is dropped. If the deletion does
+//! not arrive, the server removes the consumer 30 s after the last subscriber left.
 
 use std::time::Duration;
 

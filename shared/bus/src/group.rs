@@ -1,20 +1,21 @@
 //! Group commit: writes that would wait for each other are stored in one step.
 //!
-//! **Owns** who writes alone and who with others. A server syncs its disk once for each write, or
-//! once for each batch: under load that is most of what a write costs. While few writes of a bucket
-//! are under way each goes alone, since a batch has a price of its own (on one server it is staged
-//! in files first); what comes beyond them waits for the batch that is under way, and then goes
-//! with all others that wait.
+//! **Owns** which write goes alone and which goes in a batch. A server syncs its disk once for each
+//! write, or once for each batch: under load that is most of what a write costs. While few writes
+//! of a bucket are under way, each goes alone, because a batch costs more than a write: on one
+//! server it is staged in files first. Writes beyond that wait for the batch under way, and then go
+//! together in the next one.
 //!
 //! The price of a batch on one server is being worked on
 //! ([nats-server 8539](https://github.com/nats-io/nats-server/pull/8539)).
 //!
-//! **Promises** that each write keeps its own guard and its own outcome. A batch is stored whole or
-//! not at all: when the server refuses it, which one failed guard is enough for, each of its writes
-//! is made alone and finds out for itself. When its acknowledgement is lost, each is resolved for
-//! itself, as [`commit`](crate::commit) does. Writes that are to be stored whole or not at all are
-//! one member of a batch: they are in the same batch always, with others or as a batch of their
-//! own. At most one batch of a bucket is under way in a process, since a server takes only so many.
+//! **Promises**
+//! - Each write keeps its own guard and its own outcome. A batch is stored whole or not at all. One
+//!   failed guard makes the server refuse the batch; then each of its writes is sent alone. When
+//!   the acknowledgement of a batch is lost, [`commit`](crate::commit) resolves each of its writes.
+//! - Writes that must be stored together are one member of a batch: they are always in one batch,
+//!   with others or alone.
+//! - At most one batch of a bucket is under way in a process: a server takes a bounded number.
 //!
 //! **Never** puts two writes into a batch whose guards cover a key of each other, and never makes a
 //! write wait longer than the batches before it, each of which has a deadline.
@@ -235,7 +236,9 @@ impl Group {
             // In this order: what finds no connection to begin with was not sent.
             biased;
             answer = sent => answer.unwrap_or(Err(ExchangeError::TimedOut(within))),
-            () = connection.broken() => return SendOutcome::Lost(Cause::new("the connection broke")),
+            () = connection.broken() => {
+                return SendOutcome::Lost(Cause::new("the connection broke"));
+            }
         };
         let answer = match answer {
             Ok(answer) => answer,

@@ -1,14 +1,14 @@
-//! One question to a service, asked once.
+//! One request to a service.
 //!
-//! **Owns** what goes with each: the trace, and the deadline after which no handler begins it; and
-//! what is told of it, a client span and its metrics.
+//! **Owns** the headers of each request: the trace, and the deadline after which no handler begins
+//! it. Owns the client span and the metrics of each request.
 //!
-//! **Promises** an end by the deadline and an error that says whether it may have been done. It is
-//! not sent twice, but where its caller [says so](Call::of_anyone): whoever asks again decides
-//! that, since every request of ours is idempotent.
+//! **Promises** an end by the deadline, and an error that says whether the request may have been
+//! done. A request is sent once, unless its caller says otherwise ([`Call::of_anyone`],
+//! [`Call::again_early`]). Every request of Berth's is idempotent, so a caller may retry.
 //!
-//! **Never** queues: while disconnected it fails at once. The client would keep the request and
-//! deliver it after the reconnect, to somebody who thinks that it is still wanted.
+//! **Never** queues: while disconnected a request fails at once. The client would deliver it after
+//! the reconnect, when nobody waits for it any more.
 
 use std::time::Duration;
 

@@ -162,7 +162,9 @@ pub async fn run_in_lanes<K, L, F>(
             Some(ended) = running.join_next_with_id() => {
                 if let Some((key, after)) = ended_key(ended, &mut keys) {
                     match busy.remove(&key) {
-                        Some(KeyStage::Running { again: true }) => schedule.put(key, Instant::now()),
+                        Some(KeyStage::Running { again: true }) => {
+                            schedule.put(key, Instant::now());
+                        }
                         _ => schedule.again(key, after),
                     }
                 }

@@ -1,11 +1,11 @@
-//! Slots: how much may be under way at once in each lane.
+//! Slots: how many calls may be under way at once in each lane.
 //!
-//! **Owns** the count of each lane: what is under way, and what waits for it.
+//! **Owns** two counts for each lane: slots taken, and keys that wait for a slot.
 //!
-//! **Promises** that a full lane keeps nobody waiting in another, and that nobody passes those who
-//! wait in a lane already. A lane that nobody uses costs nothing.
+//! **Promises** that a full lane delays no other lane, and that a caller never gets a slot ahead of
+//! keys that wait in the lane. An unused lane takes no memory.
 //!
-//! **Never** makes anybody wait: who finds no slot comes again when one is free.
+//! **Never** blocks: a caller that finds no slot tries again when [`Slots::freed`] returns.
 
 use std::collections::HashMap;
 use std::fmt;

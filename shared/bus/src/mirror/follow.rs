@@ -192,7 +192,9 @@ impl<F: Fold> Follower<F> {
                 }
                 item = feed.next() => item?,
                 // Last, so that the feed is known to be good to the end.
-                () = sleep_until(self.resync_at), if pass.caught_up => return Err(FollowStop::Resync),
+                () = sleep_until(self.resync_at), if pass.caught_up => {
+                    return Err(FollowStop::Resync);
+                }
             };
             if heard.elapsed() > unheard_max {
                 return Err(FollowStop::Away);
